@@ -1,0 +1,44 @@
+# Everything a checkout needs; the first target to run makes the virtual environment.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: train test test-long check format bench clean
+
+train: .venv/run
+	$(BIN)/seqtrain train
+
+test: .venv/test
+	$(BIN)/python -m pytest -q
+
+test-long: .venv/test
+	$(BIN)/python -m pytest -q -m long
+
+check: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q
+
+format: .venv/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/run
+	$(BIN)/python -m tests.bench
+
+.venv/run: pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'error: Python 3.11 or later is needed; make PYTHON=python3.12 ...')"
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -e .
+	touch $@
+
+.venv/test: .venv/run
+	$(BIN)/python -m pip install -q -e '.[test]'
+	touch $@
+
+.venv/dev: .venv/test
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info

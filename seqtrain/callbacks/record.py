@@ -1,0 +1,81 @@
+"""The record of a run: every point goes to metrics.jsonl first, then to the sinks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pytorch_lightning import Callback, Trainer
+
+from seqtrain.learner import Learner, NonFinite
+from seqtrain.runs import Run
+
+
+def step_done(trainer: Trainer, batch_idx: int) -> bool:
+    """Whether this micro-batch was the last of its optimiser step."""
+    return (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+
+
+class Recorder(Callback):
+    """Writes training metrics every `every` steps and every evaluation; keeps the clock of training."""
+
+    def __init__(self, *, run: Run, every: int, steps_per_epoch: int) -> None:
+        self.run = run
+        self.every = every
+        self.steps_per_epoch = steps_per_epoch
+        self.newest: dict[str, float] = {}  # what the progress bar shows
+        self.validated = -1  # the step of the newest evaluation
+        self.seconds = 0.0  # spent in earlier sittings of this run
+        self._began = time.monotonic()
+        self._window = (0, 0.0)  # tokens and seconds at the last training record
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.elapsed(), "validated": self.validated}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seconds, self.validated = state_dict["seconds"], state_dict["validated"]
+
+    def elapsed(self) -> float:
+        """Seconds of training in all sittings."""
+        return self.seconds + time.monotonic() - self._began
+
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self._began = time.monotonic()
+        self._window = (pl_module.tokens, self.elapsed())
+
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not step_done(trainer, batch_idx) or trainer.global_step % self.every:
+            return
+        metrics = pl_module.task.measure(pl_module.sums.read(), pl_module.facts["train"])
+        if not abs(metrics["loss"]) < float("inf"):
+            raise NonFinite(f"the loss is {metrics['loss']} at step {trainer.global_step}")
+        pl_module.sums.parts = {}
+        record = {f"train/{name}": value for name, value in metrics.items()}
+        record["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        if pl_module.gradient_norm is not None:
+            record["gradient_norm"] = float(pl_module.gradient_norm)
+        tokens, seconds = self._window
+        self._window = (pl_module.tokens, self.elapsed())
+        record["tokens_per_second"] = (self._window[0] - tokens) / max(self._window[1] - seconds, 1e-9)
+        self._write(trainer, pl_module, record)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.validated = trainer.global_step
+        self._write(trainer, pl_module, {f"validation/{name}": value for name, value in pl_module.metrics.items()})
+        self._window = (pl_module.tokens, self.elapsed())
+
+    def _write(self, trainer: Trainer, learner: Learner, values: dict[str, float]) -> None:
+        step = trainer.global_step
+        record = {
+            "step": step,
+            "epoch": round(step / self.steps_per_epoch, 4),
+            "tokens": learner.tokens,
+            "seconds": round(self.elapsed(), 3),
+            **values,
+        }
+        self.newest.update(record)
+        self.run.append(record)
+        for logger in trainer.loggers:
+            logger.log_metrics(record, step)

@@ -1,0 +1,54 @@
+"""Leaving when asked to: at the next optimiser step while training, at once before and after it."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+
+
+class Interrupted(BaseException):
+    """The run was asked to leave by a signal; it can be resumed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Signals:
+    """Catches SIGTERM, SIGINT and SIGUSR1 for as long as it is entered; a second one leaves at once."""
+
+    CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._deferred = False
+        self._former: dict[int, object] = {}
+
+    def __enter__(self) -> Signals:
+        self._former = {number: signal.signal(number, self._handle) for number in self.CAUGHT}
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, former in self._former.items():
+            signal.signal(number, former)  # type: ignore[arg-type]
+
+    def defer(self) -> None:
+        """From here on a signal is only noted: Lightning has put its own handlers in our place, so take it back."""
+        self._deferred = True
+        for number in self.CAUGHT:
+            signal.signal(number, self._handle)
+
+    def at_once(self) -> None:
+        """From here on a signal leaves at once."""
+        self._deferred = False
+        self.leave()
+
+    def leave(self) -> None:
+        """Raises Interrupted if a signal was noted."""
+        if self.received is not None:
+            raise Interrupted(self.received)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        again, self.received = self.received is not None, number
+        if again or not self._deferred:
+            raise Interrupted(number)

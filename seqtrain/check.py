@@ -1,0 +1,184 @@
+"""Finds every fault of a command line and its configuration at once: stage 1 before anything heavy is imported."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from seqtrain.conf_files import UNUSABLE, ConfFiles
+from seqtrain.faults import Fault, did_you_mean
+from seqtrain.schema import ENTRIES, OWN, RESERVED, Schema, first_lines, holds, show, targets
+from seqtrain.targets import resolve
+
+DECIDES_OTHERS = {"task", "experiment", "debug"}
+"""Groups whose option chooses those of other groups: without it nothing else can be judged."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A configuration that holds no fault of stage 1, its interpolations unresolved, and how it came about."""
+
+    config: DictConfig
+    choices: dict[str, str]  # group: option, followed through files that only name another option
+    overrides: list[str]
+
+
+def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: Sequence[str] = ()) -> Composed:
+    """The configuration that the overrides ask for; raises Fault with a line for each fault. Writes nothing."""
+    files = ConfFiles(config_dirs)
+    line = _CommandLine.read(overrides, files)
+    if line.refused & DECIDES_OTHERS:
+        raise Fault(*line.faults)
+    config = line.compose(files)
+    choices = _choices(config, files)
+    with open_dict(config):
+        del config["hydra"]
+    schema = Schema(config, choices, files, trust, given=line.values, added=line.added(files))
+    faults = [*line.faults, *schema.faults(skip=line.refused)]
+    if faults:
+        raise Fault(*faults)
+    return Composed(config, choices, list(overrides))
+
+
+def check_config(
+    config: DictConfig,
+    choices: dict[str, str],
+    overrides: Sequence[str] = (),
+    config_dirs: Sequence[Path] = (),
+    trust: Sequence[str] = (),
+) -> None:
+    """Stage 1 of a configuration that is composed already; raises Fault with a line for each fault."""
+    given = [text.lstrip("+~").partition("=")[0] for text in overrides]
+    faults = list(Schema(config, choices, ConfFiles(config_dirs), trust, given).faults())
+    if faults:
+        raise Fault(*faults)
+
+
+def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[str]:
+    """Stage 2: imports every target and holds the keys of its node against its real signature."""
+    lines: list[str] = []
+    for path, node in targets(OmegaConf.to_container(config, resolve=True)):
+        try:
+            parameters = inspect.signature(resolve(node["_target_"], trust)).parameters
+        except Fault as fault:
+            lines += [f"{path}._target_={line}" for line in fault.lines]
+            continue
+        is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        own = [option.name for option in fields(OWN[path])] if path in OWN else []
+        unknown = [key for key in node if key not in {*parameters, *own} and not RESERVED.match(key)]
+        if not is_open:
+            lines += [
+                f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}" for key in unknown
+            ]
+    return lines
+
+
+@dataclass
+class _CommandLine:
+    """The overrides, each read by itself, so that one fault does not hide the next."""
+
+    fixed: list[str] = field(default_factory=list)  # choices of options, deletions and the like, as typed
+    values: dict[str, str] = field(default_factory=dict)  # key: override, in the form that may add a key
+    faults: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)  # groups whose choice is a fault: their keys cannot be judged
+
+    @classmethod
+    def read(cls, overrides: Sequence[str], files: ConfFiles) -> _CommandLine:
+        """Sorts the overrides; Hydra's struct mode is left out, since Schema judges keys, and all of them at once."""
+        line = cls()
+        parser = OverridesParser.create()
+        for text in overrides:
+            try:
+                line._sort(text, parser.parse_override(text), files)
+            except HydraException as error:
+                detail = f": {first_lines(error)}" if "=" in text else ""
+                line.faults.append(f"{text}: not of the form key=value{detail}")
+        return line
+
+    def _sort(self, text: str, override: Override, files: ConfFiles) -> None:
+        key = override.key_or_group
+        if override.is_hydra_override():
+            self.fixed.append(text)
+        elif override.is_sweep_override():
+            self.faults.append(f"{text}: several values are a sweep, so add -m; a list is written {key}=[...]")
+        elif override.is_delete():
+            self._delete(text, key)
+        elif files.is_group(key) and not isinstance(override.value(), dict):
+            self._choose(text, key, override.value(), files)
+        elif override.is_list_extend() or override.package or override.is_value_path:
+            self.fixed.append(text)
+        else:
+            self.values[key] = f"++{text.lstrip('+')}"
+
+    def _delete(self, text: str, key: str) -> None:
+        group, _, entry = key.partition(".")
+        if key in DECIDES_OTHERS - {"task"} or (group in ENTRIES and entry and "." not in entry):
+            self.fixed.append(text)
+        else:
+            self.faults.append(f"{text}: every run needs {key}, so it cannot be deleted; give it another value")
+
+    def _choose(self, text: str, group: str, value: object, files: ConfFiles) -> None:
+        """Keeps the choice of an option, or refuses it; several at once make sense where entries are collected."""
+        names = value if isinstance(value, list) and group in ENTRIES else [value]
+        options = files.options(group)
+        unknown = [show(name) for name in names if name not in options]
+        if unknown == ["null"] and group in DECIDES_OTHERS - {"task"}:
+            return
+        self.faults += [f"{group}={name}: no such {group}{did_you_mean(name, options)}" for name in unknown]
+        if unknown:
+            self.refused.add(group)
+        else:
+            self.fixed.append(text.lstrip("+"))
+
+    def compose(self, files: ConfFiles) -> DictConfig:
+        """The configuration of all overrides that Hydra can use; the others become faults."""
+        try:
+            return files.compose([*self.fixed, *self.values.values()])
+        except UNUSABLE:
+            self._drop_unusable(files)
+        return files.compose([*self.fixed, *self.values.values()])
+
+    def _drop_unusable(self, files: ConfFiles) -> None:
+        """Finds out by trial which overrides Hydra cannot use."""
+        if problem := _problem(files, self.fixed):
+            reasons = [f"{text}: {reason}" for text in self.fixed if (reason := _problem(files, [text]))]
+            raise Fault(*self.faults, *(reasons or [problem]))
+        for key, text in list(self.values.items()):
+            if reason := _problem(files, [*self.fixed, text]):
+                self.faults.append(f"{text[2:]}: {reason}")
+                del self.values[key]
+        if problem := _problem(files, [*self.fixed, *self.values.values()]):
+            raise Fault(*self.faults, problem)
+
+    def added(self, files: ConfFiles) -> set[str]:
+        """Keys of the command line that stand in no file."""
+        if not self.values:
+            return set()
+        base = OmegaConf.to_container(files.compose(self.fixed), resolve=False)
+        return {key for key in self.values if not holds(base, key)}
+
+
+def _problem(files: ConfFiles, overrides: Sequence[str]) -> str | None:
+    """Why Hydra cannot use these overrides together, or None."""
+    try:
+        files.compose(overrides)
+    except UNUSABLE as error:
+        return first_lines(error)
+    return None
+
+
+def _choices(config: DictConfig, files: ConfFiles) -> dict[str, str]:
+    """The option of each group but Hydra's own; several options of one group are joined by commas."""
+    choices = {}
+    for group, option in config.hydra.runtime.choices.items():
+        names = [option] if isinstance(option, str) else list(option or [])
+        if names and "/" not in group:
+            choices[group] = ",".join(files.follow(group, name) for name in names)
+    return choices

@@ -1,0 +1,50 @@
+"""What the commands' argument parsers share: one-line errors, and the flags that every command has."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from seqtrain.faults import Fault
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are faults."""
+
+    def __init__(self, command: str, description: str, example: str) -> None:
+        super().__init__(
+            prog=f"seqtrain {command}",
+            description=description,
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.add_argument("--json", action="store_true", help="print the result as one JSON object")
+        self.add_argument(
+            "--trust", action="append", default=[], metavar="PACKAGE", help="let configs name targets of this package"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise Fault(f"{self.prog}: {message}; see `{self.prog} --help`")
+
+
+def say(line: str) -> None:
+    """Tells a person what happens; results go to standard output, this to standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def bounded(kind: Callable[[str], float], low: float, high: float, words: str) -> Callable[[str], float]:
+    """An argument type: a number between `low` and `high`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {words}") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text} is not {words}")
+        return value
+
+    return parse

@@ -1,0 +1,65 @@
+"""The command line: `seqtrain COMMAND ...`; imports nothing heavy before it knows what is wanted."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+
+from seqtrain.faults import Fault, did_you_mean
+
+COMMANDS = {
+    "train": "train a model: seqtrain train model=gpt trainer.max_steps=500",
+    "resume": "go on with a run that was interrupted, or extend a finished one",
+    "evaluate": "measure a run on its validation or test split",
+    "predict": "let a run continue text, or score it",
+}
+USAGE = "\n".join(
+    [
+        "usage: seqtrain COMMAND ...",
+        "",
+        "Recurrent networks and Transformers side by side, from one command line.",
+        "",
+        *(f"  {name:10}{words}" for name, words in COMMANDS.items()),
+        "",
+        "`seqtrain COMMAND --help` says more. Example: seqtrain train model=lstm model.dim=256",
+    ]
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; gives its exit code (0 done, 1 failed, 2 the user can mend it, 128 + signal interrupted)."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0
+    try:
+        return _run(argv[0], argv[1:])
+    except Fault as fault:
+        if os.environ.get("SEQTRAIN_DEBUG"):
+            traceback.print_exc()
+        for line in fault.lines:
+            print(f"error: {' '.join(line.split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of our output has gone, which is no fault of anybody's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(command: str, rest: list[str]) -> int:
+    if command == "--version":
+        from importlib.metadata import version
+
+        print(f"seqtrain {version('seqtrain')}")
+        return 0
+    if command not in COMMANDS:
+        raise Fault(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
+    return importlib.import_module(f"seqtrain.commands.{command}").main(rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""`seqtrain evaluate`: measures a run on a split, every token of it once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from seqtrain.commands.arguments import Parser, bounded, say
+from seqtrain.faults import Fault
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "evaluate",
+        "Measure a run on its validation split, or on its test split, which training never reads.",
+        "seqtrain evaluate outputs/2026-11-21_02-04-00_next_token_lstm --split test",
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("--split", default="validation", choices=("train", "validation", "test"))
+    parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
+    parser.add_argument(
+        "--batch-size",
+        type=bounded(int, 1, 2**31, "a whole number above 0"),
+        help="lanes at a time: changes memory and speed, no number",
+    )
+    options = parser.parse_args(argv)
+    found = evaluate(options.run, options.split, options.checkpoint, options.batch_size, options.trust)
+    if options.json:
+        print(json.dumps(found))
+    else:
+        from seqtrain.report import words
+
+        where = f"step {found['step']:,}, {found['tokens']:,} tokens on {found['eval_lanes']} lanes"
+        print(f"{options.split}: {words(found['metrics'])} ({options.checkpoint} checkpoint, {where})")
+    return 0
+
+
+def evaluate(path: str, split: Any, checkpoint: str, batch_size: int | None, trust: Sequence[str]) -> dict[str, Any]:
+    """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash."""
+    from seqtrain import build, check
+    from seqtrain.runs import Run
+
+    check.check_config(build.run_config(Run.open(path)), {}, trust=trust)
+    opened = build.open_run(path, trust, checkpoint)
+    config = opened.config
+    source = build.make_source(config, trust)
+    if not source.has(split):
+        raise Fault(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
+    source.check()
+    data = build.make_data(config, (split,), trust, say, opened.tokenizer)
+    known = opened.run.summary.get("hashes", {}).get(split)
+    if known is not None and known != data.corpora[split].hash:
+        raise Fault(f"--split {split}: the text has changed since run {path} was trained on it")
+    from seqtrain.learner import Learner
+
+    learner = Learner(
+        model=opened.model,
+        task=opened.task,
+        carry=data.tbptt.carry,
+        lanes=data.plan(split).lanes,
+        facts=data.facts(),
+        seed=config.seed,
+    )
+    learner.split = split
+    trainer = build.make_trainer(build.trainer_options(config), 1, [], [], opened.run.path)
+    trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
+    return {
+        "run": str(path),
+        "split": split,
+        "checkpoint": checkpoint,
+        "step": opened.step,
+        "metrics": learner.metrics,
+        "tokens": len(data.corpora[split].tokens),
+        "eval_lanes": data.plan(split).lanes,
+        "hash": data.corpora[split].hash,
+    }

@@ -1,0 +1,101 @@
+"""`seqtrain resume`: goes on with a run that was interrupted, or extends a finished one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.commands.arguments import Parser, say
+from seqtrain.faults import Fault, did_you_mean
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from seqtrain.runs import Run
+
+SAFE = ("trainer.max_steps", "trainer.max_epochs", "trainer.checkpoint_every", "trainer.log_every", "trainer.threads")
+SAFE_GROUPS = ("logger.",)
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "resume",
+        "Go on with a run from its newest good checkpoint, or from step 0 if there is none.\n"
+        "trainer.max_steps extends it: schedules are functions of the step and of max_steps, so from there on the\n"
+        "learning rate is what it would have been had the run been planned that long from the start.",
+        "seqtrain resume outputs/2026-11-21_02-04-00_next_token_lstm trainer.max_steps=3000",
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"one of {', '.join(SAFE)}, logger.*")
+    options = parser.parse_intermixed_args(argv)
+
+    from seqtrain.commands.session import finish
+
+    return finish(
+        lambda: resume(options.run, options.overrides, tuple(options.trust), ("seqtrain", "resume", *argv)),
+        options.json,
+    )
+
+
+def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
+    """Continues the run in `path`; Fault for changes that would make it another run, and if there is nothing to do."""
+    from seqtrain import build, check
+    from seqtrain.checkpoint import newest_valid
+    from seqtrain.commands import session
+    from seqtrain.commands.train import Request, preflight
+    from seqtrain.runs import Run
+
+    run = Run.open(path)
+    run.claim()
+    config = build.run_config(run)
+    changed = _apply(config, overrides)
+    config.run_dir = None  # of a new run only
+    check.check_config(config, {}, trust=trust)
+    preflight(config, Request(trust=trust))
+    checkpoint = newest_valid(run.checkpoints, say)
+    step = 0 if checkpoint is None else int(checkpoint.stem.removeprefix("step-"))
+    limit = config.trainer.max_steps
+    finished = run.summary.get("status") == "finished"
+    if finished and not changed:
+        raise Fault(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
+    if limit is not None and limit < step:
+        raise Fault(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
+    for line in changed:
+        say(line)
+    run.write_config(session.config_text(config))
+    say(f"run {run.path}: resumed from step {step}")
+    run.resumed(step)
+    session.sit(run, config, trust, command=command, checkpoint=checkpoint)
+    return run
+
+
+def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
+    """Sets what may change; gives a line for each value that does."""
+    from omegaconf import OmegaConf
+
+    changed = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise Fault(f"{override}: expected key=value")
+        if OmegaConf.select(config, key, default=Unset) is Unset:
+            raise Fault(f"{key}: no such key in this run{did_you_mean(key, SAFE)}")
+        if key not in SAFE and not key.startswith(SAFE_GROUPS):
+            raise Fault(
+                f"{key}: a resumed run keeps it, or it would be another run; only {', '.join(SAFE)}, logger.* may change"
+            )
+        before, value = OmegaConf.select(config, key), _value(text)
+        if before != value:
+            OmegaConf.update(config, key, value)
+            changed.append(f"{key}: {before} -> {value}")
+    return changed
+
+
+class Unset:
+    """Stands for a key that is not there."""
+
+
+def _value(text: str) -> Any:
+    import yaml
+
+    return yaml.safe_load(text)

@@ -1,0 +1,68 @@
+"""The YAML files of seqtrain.conf and of a user's own folders, read and composed through Hydra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.default_element import ConfigDefault
+from hydra.core.object_type import ObjectType
+from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from seqtrain.faults import Fault
+
+UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
+"""What Hydra raises for an override or a file that it cannot use."""
+
+
+class ConfFiles:
+    """Groups, their options, and the configuration that a list of overrides makes of them.
+
+    Hydra's loader is used directly, not `hydra.compose`: that one works through a global, which Hydra's own
+    multirun holds already.
+    """
+
+    def __init__(self, config_dirs: Sequence[Path] = ()) -> None:
+        absent = [f"--config-dir {folder}: no such folder" for folder in config_dirs if not folder.is_dir()]
+        if absent:
+            raise Fault(*absent)
+        setup_globals()
+        search_path = create_config_search_path("pkg://seqtrain.conf")
+        for folder in reversed(config_dirs):
+            search_path.append("--config-dir", f"file://{folder.resolve()}", SearchPathQuery("main", None))
+        self._loader = ConfigLoaderImpl(search_path)
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """The whole configuration, Hydra's own part included; raises one of UNUSABLE."""
+        return self._loader.load_configuration("train", list(overrides), RunMode.RUN, from_shell=False)
+
+    def is_group(self, name: str) -> bool:
+        return self._loader.repository.group_exists(name)
+
+    def options(self, group: str) -> list[str]:
+        """The names that may follow `group=`."""
+        return self._loader.repository.get_group_options(group, ObjectType.CONFIG)
+
+    def content(self, group: str, option: str) -> dict[str, Any]:
+        """What the file of an option says itself, unresolved, without what it takes from others."""
+        loaded = self._loader.repository.load_config(f"{group}/{option}")
+        content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else {}
+        return {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+
+    def follow(self, group: str, option: str) -> str:
+        """The option that really stands behind one whose file only names another."""
+        loaded = self._loader.repository.load_config(f"{group}/{option}")
+        if loaded is None or self.content(group, option).keys() - {"defaults"}:
+            return option
+        named = [entry.path for entry in loaded.defaults_list or [] if isinstance(entry, ConfigDefault)]
+        named = [path for path in named if path and path != "_self_"]
+        return self.follow(group, named[0]) if len(named) == 1 else option

@@ -1,0 +1,101 @@
+"""What a run costs before it runs: parameters, operations, tokens, steps, memory and padding."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from seqtrain.data.plan import StreamPlan
+from seqtrain.data.stream import StreamBatch
+from seqtrain.interface import SequenceModel
+from seqtrain.task import Task
+
+OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Numbers of a whole training; FLOPs count a multiply-add as 2 and the backward pass as twice the forward."""
+
+    parameters: dict[str, int]  # by part, with their total
+    flops_per_token: float
+    tokens_per_step: int
+    tokens_per_epoch: int
+    steps: int
+    epochs: float
+    tokens: int
+    flops: float
+    memory_bytes: int
+    padding: float  # share of the positions that hold no target
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items() if name != "total")
+        return [
+            f"parameters      {self.parameters['total']:,} ({parts})",
+            f"FLOPs a token   {self.flops_per_token:,.0f} (training: forward and backward)",
+            f"tokens an epoch {self.tokens_per_epoch:,}",
+            f"steps           {self.steps:,} of {self.tokens_per_step:,} tokens: {self.epochs:.2f} epochs",
+            f"tokens in all   {self.tokens:,}: {self.flops:.3g} FLOPs",
+            f"memory          about {self.memory_bytes / 2**20:,.0f} MiB (weights, gradients, moments, activations)",
+            f"padding         {self.padding:.2%}",
+        ]
+
+    def record(self) -> dict[str, object]:
+        """For the summary and `--json`."""
+        return asdict(self)
+
+
+def estimate(
+    model: SequenceModel, task: Task, plan: StreamPlan, *, length: int, carry: bool, accumulate: int, steps: int
+) -> Cost:
+    """The cost of `steps` optimiser steps of this plan."""
+    parameters = {"embed": count(model.embed), "core": count(model) - count(model.embed), "head": count(task)}
+    parameters["total"] = sum(parameters.values())
+    each = training_flops(model, task, length, carry)
+    tokens = plan.tokens_before(steps)
+    lanes = -(-plan.lanes // accumulate)
+    return Cost(
+        parameters=parameters,
+        flops_per_token=each,
+        tokens_per_step=int(plan.targets.max()),
+        tokens_per_epoch=plan.num_tokens,
+        steps=steps,
+        epochs=steps / plan.steps,
+        tokens=tokens,
+        flops=each * tokens,
+        memory_bytes=4 * OPTIMIZER_COPIES * parameters["total"] + activations(model, task, lanes, length, carry),
+        padding=plan.padding,
+    )
+
+
+def training_flops(model: SequenceModel, task: Task, length: int, carry: bool) -> float:
+    """Operations of forward and backward per token."""
+    return 3 * (model.flops_per_token(length, carry) + task.head_flops())
+
+
+def count(module: torch.nn.Module) -> int:
+    """Trainable numbers."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def activations(model: SequenceModel, task: Task, lanes: int, length: int, carry: bool) -> int:
+    """Bytes that a training step keeps for the backward pass: counted on the meta device, where nothing is computed."""
+    model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
+    own = {id(parameter) for parameter in (*model.parameters(), *task.parameters())}
+    kept = 0
+
+    def keep(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += 0 if id(tensor) in own else tensor.numel() * tensor.element_size()
+        return tensor
+
+    tokens = torch.zeros(lanes, length, dtype=torch.long, device="meta")
+    size = lanes * length
+    batch = StreamBatch(tokens=tokens, targets=tokens, starts=None, lanes=slice(0, lanes), count=size, total=size)
+    with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        task.evaluate(model, batch, model.initial(lanes) if carry else None)
+    return kept

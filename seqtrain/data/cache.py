@@ -1,0 +1,95 @@
+"""A folder of finished entries that concurrent runs share: none is built twice, and no one sees half of one."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from seqtrain.faults import Fault
+
+VERSION = 1  # part of every key; raise it whenever the same input would give another entry or layout
+Entry = TypeVar("Entry")
+
+
+class Store:
+    """Entries are folders, named by a hash of their key, in groups."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        """`root`: by default $SEQTRAIN_CACHE, or else ~/.cache/seqtrain."""
+        self.root = root or Path(os.environ.get("SEQTRAIN_CACHE") or Path.home() / ".cache" / "seqtrain")
+
+    def entry(self, group: str, key: str, write: Callable[[Path], None], read: Callable[[Path], Entry]) -> Entry:
+        """What `read` makes of the entry's folder; where it raises, for there is none or it is damaged, `write` fills a
+        new folder first. Raises Fault where the cache cannot be written."""
+        folder = self.root / group / hashlib.blake2b(f"{VERSION} {key}".encode(), digest_size=16).hexdigest()
+        try:
+            with self._locked(folder):
+                try:
+                    return read(folder)
+                except (OSError, ValueError, KeyError, Fault):
+                    self._build(folder, write)
+                    return read(folder)
+        except OSError as error:
+            raise Fault(
+                f"SEQTRAIN_CACHE={self.root}: {error.strerror or error}; set SEQTRAIN_CACHE to a folder that can be "
+                "written and has space"
+            ) from error
+
+    def _build(self, folder: Path, write: Callable[[Path], None]) -> None:
+        temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+        try:
+            write(temporary)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.rename(temporary, folder)
+            _sync(folder.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        """One process at a time; the lock goes with the process, however it ends."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with open(folder.with_name(folder.name + ".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for stale in folder.parent.glob(f"{folder.name}-*"):  # of a process that was killed
+                shutil.rmtree(stale, ignore_errors=True)
+            yield
+
+
+def cached_json(key: str, make: Callable[[], Any], cache: Path | None = None) -> Any:
+    """The plain JSON value kept under `key`, made and kept if there is none."""
+
+    def write(folder: Path) -> None:
+        with durable(folder / "value.json") as file:
+            file.write(json.dumps({"value": make()}).encode())
+
+    return Store(cache).entry("json", key, write, lambda folder: read_json(folder / "value.json")["value"])
+
+
+@contextmanager
+def durable(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that is on the disk when the block ends."""
+    with open(path, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,141 @@
+"""Tokenised text: made once, kept in a cache under a key of text, tokenizer and version, and memory-mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqtrain.data.cache import Store, durable, read_json
+from seqtrain.data.source import Source, Split
+from seqtrain.data.tokenizer import Recipe, Tokenizer, segments
+from seqtrain.faults import Fault
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One split, tokenised."""
+
+    tokens: np.ndarray  # (n,) uint16, or uint32 for a large vocabulary; a read-only memory map
+    documents: np.ndarray  # (documents + 1,) int64, offsets into tokens; documents without tokens are left out
+    num_bytes: int  # of the text in UTF-8
+    num_words: int  # words between white space, and line ends, as WikiText counts them
+    num_unknown: int  # tokens that are <unk>
+    hash: str  # of the text
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.num_bytes / len(self.tokens)
+
+
+def prepare(
+    source: Source,
+    recipe: Recipe,
+    splits: Sequence[Split],
+    *,
+    tokenizer: Tokenizer | None = None,
+    cache: Path | None = None,
+    say: Callable[[str], None],
+) -> tuple[Tokenizer, dict[Split, Corpus]]:
+    """The tokenizer and the tokenised splits, from the cache where it has them.
+
+    A `tokenizer` that is given is used as it is; otherwise one is trained by `recipe` on the train split only.
+    `say` is told in one line what was made. Raises Fault for a split without tokens and a cache that cannot be written.
+    """
+    store = Store(cache)
+    hashes = {split: text_hash(source.documents(split)) for split in splits}
+    if tokenizer is None:
+        train_hash = hashes.get("train") or text_hash(source.documents("train"))
+        tokenizer = _trained(store, recipe, train_hash, lambda: source.documents("train"), say)
+    corpora: dict[Split, Corpus] = {}
+    for split in splits:
+        corpora[split] = _tokenised(store, source, split, hashes[split], tokenizer, say)
+    return tokenizer, corpora
+
+
+def text_hash(documents: Iterable[str]) -> str:
+    """Hash of the documents and of where each one ends."""
+    digest = hashlib.blake2b(digest_size=16)
+    for text in documents:
+        digest.update(len(text).to_bytes(8))
+        for begin in range(0, len(text), 1 << 20):
+            digest.update(text[begin : begin + (1 << 20)].encode())
+    return digest.hexdigest()
+
+
+def _trained(
+    store: Store, recipe: Recipe, train_hash: str, documents: Callable[[], Iterator[str]], say: Callable[[str], None]
+) -> Tokenizer:
+    def write(folder: Path) -> None:
+        begin = time.perf_counter()
+        made = recipe.train(documents())
+        made.save(folder / "tokenizer.json")
+        say(f"tokenizer: {made.kind}, {made.vocabulary:,} tokens, made in {time.perf_counter() - begin:.1f} s")
+
+    kind = f"{type(recipe).__module__}.{type(recipe).__qualname__} {json.dumps(vars(recipe), sort_keys=True)}"
+    key = f"{train_hash} {kind} {version('tokenizers')}"
+    return store.entry("tokenizers", key, write, lambda folder: Tokenizer.load(folder / "tokenizer.json"))
+
+
+def _tokenised(
+    store: Store, source: Source, split: Split, hash: str, tokenizer: Tokenizer, say: Callable[[str], None]
+) -> Corpus:
+    def write(folder: Path) -> None:
+        begin = time.perf_counter()
+        meta = _write_corpus(folder, source.documents(split), tokenizer)
+        if meta["num_tokens"] == 0:
+            raise Fault(f"data: the {split} split holds no text")
+        say(f"{split}: {meta['num_tokens']:,} tokens, made in {time.perf_counter() - begin:.1f} s")
+
+    def read(folder: Path) -> Corpus:
+        meta = read_json(folder / "meta.json")
+        tokens = np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r")
+        documents = np.fromfile(folder / "documents.bin", dtype=np.int64)
+        if len(tokens) != meta["num_tokens"] or len(documents) != meta["num_documents"] + 1:
+            raise ValueError("damaged")
+        return Corpus(tokens, documents, meta["num_bytes"], meta["num_words"], meta["num_unknown"], hash)
+
+    return store.entry("tokens", f"{hash} {tokenizer.hash}", write, read)
+
+
+def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer) -> dict[str, Any]:
+    """Streams the tokens to disk; memory holds one document and one piece of tokens."""
+    dtype = np.dtype("<u2" if tokenizer.vocabulary + 1 < 65536 else "<u4")
+    count = TextCount()
+    offsets, num_tokens, num_unknown = [0], 0, 0
+    with durable(folder / "tokens.bin") as file:
+        for ids, ends in tokenizer.pieces(count.passing(documents)):
+            file.write(ids.astype(dtype).tobytes())
+            num_tokens += len(ids)
+            num_unknown += 0 if tokenizer.unknown is None else int((ids == tokenizer.unknown).sum())
+            if ends and num_tokens > offsets[-1]:
+                offsets.append(num_tokens)
+    with durable(folder / "documents.bin") as file:
+        file.write(np.array(offsets, dtype=np.int64).tobytes())
+    meta = {"dtype": dtype.str, "num_tokens": num_tokens, "num_documents": len(offsets) - 1, "num_bytes": count.bytes}
+    meta |= {"num_words": count.words, "num_unknown": num_unknown}
+    with durable(folder / "meta.json") as file:
+        file.write(json.dumps(meta).encode())
+    return meta
+
+
+class TextCount:
+    """Counts the bytes and words of text that passes by."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.words = 0
+
+    def passing(self, documents: Iterable[str]) -> Iterator[str]:
+        for text in documents:
+            for part in segments(text):
+                self.bytes += len(part.encode())
+                self.words += len(part.split()) + part.count("\n")
+            yield text

@@ -1,0 +1,97 @@
+"""The plan of batches: a pure function of the corpus, the lanes, the cut of time, seed and epoch.
+
+The world size enters only `deal`: ranks and micro-batches are slices of lanes, never of time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from seqtrain.faults import Fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class TBPTT:
+    """How time is cut: truncated back-propagation through time (Williams & Peng 1990)."""
+
+    k2: int  # tokens that the gradient reaches back
+    k1: int  # tokens between updates
+    carry: bool  # whether the state goes on from chunk to chunk
+    reset: Literal["never", "document"]  # whether a document begins at a chunk start with a fresh state
+
+
+class Chunk(NamedTuple):
+    """What each lane reads in one step; a lane's targets are tokens begin to begin + count - 1."""
+
+    begin: np.ndarray  # (B,) int64
+    count: np.ndarray  # (B,) int64, 0 where the lane has nothing left
+    starts: np.ndarray  # (B,) bool, whether the lane starts from nothing
+
+
+def deal(lanes: int, shares: int, share: int) -> slice:
+    """The lanes of one share out of `shares` (ranks x micro-batches): contiguous, sizes differ by at most one."""
+    return slice(lanes * share // shares, lanes * (share + 1) // shares)
+
+
+class StreamPlan:
+    """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch."""
+
+    def __init__(self, *, documents: np.ndarray, lanes: int, tbptt: TBPTT, seed: int, shuffle: bool) -> None:
+        """`documents`: offsets of the documents in the corpus, with its end. `shuffle`: order of independent windows."""
+        self.num_tokens = int(documents[-1])
+        self.lanes = lanes
+        self.seed = seed
+        self.shuffle = shuffle and not tbptt.carry
+        self.carry = tbptt.carry
+        self._begin, self._count, self._fresh, edges = _pieces(documents, lanes, tbptt)
+        self._first, self._last = edges[:-1], edges[1:]
+        self.steps = int((self._last - self._first).max())
+        rows = [self._row(step) for step in range(self.steps)]
+        self.targets = np.array([row.count.sum() for row in rows])  # of each step of an epoch in reading order
+        self.padding = 1 - self.num_tokens / sum(int(row.count.max()) * lanes for row in rows)
+
+    def chunk(self, epoch: int, step: int) -> Chunk:
+        """What each lane reads in this step of this epoch."""
+        return self._row(self._order(epoch)[step] if self.shuffle else step)
+
+    def tokens_before(self, step: int) -> int:
+        """Targets of all steps before `step`, counted over epochs, in an unshuffled epoch's order."""
+        epoch, within = divmod(step, self.steps)
+        return epoch * self.num_tokens + int(self.targets[:within].sum())
+
+    def _order(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng((self.seed, epoch)).permutation(self.steps)
+
+    def _row(self, step: int) -> Chunk:
+        piece = self._first + step
+        live = piece < self._last
+        piece = np.minimum(piece, len(self._begin) - 1)
+        fresh = self._fresh[piece] | (step == 0) | (not self.carry)
+        return Chunk(self._begin[piece], np.where(live, self._count[piece], 0), fresh)
+
+
+def _pieces(documents: np.ndarray, lanes: int, tbptt: TBPTT) -> tuple[np.ndarray, ...]:
+    """Begin, count and freshness of every chunk of the corpus in order, and the edges between lanes, in chunks."""
+    if tbptt.reset == "document":
+        stretches = documents
+    else:
+        num_tokens = int(documents[-1])
+        if num_tokens < lanes:
+            raise Fault(f"data.lanes={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text")
+        stretches = num_tokens * np.arange(lanes + 1) // lanes
+    pieces = -(-np.diff(stretches) // tbptt.k1)  # chunks of each stretch, the last one short
+    edges = np.concatenate([[0], np.cumsum(pieces)])
+    stretch = np.repeat(np.arange(len(pieces)), pieces)
+    within = np.arange(edges[-1]) - edges[stretch]
+    begin = stretches[stretch] + within * tbptt.k1
+    count = np.minimum(tbptt.k1, stretches[stretch + 1] - begin)
+    if tbptt.reset == "document":
+        if edges[-1] < lanes:
+            raise Fault(
+                f"data.lanes={lanes}: the documents make only {edges[-1]} chunks; use fewer lanes or a smaller k1"
+            )
+        edges = edges[-1] * np.arange(lanes + 1) // lanes
+    return begin, count, within == 0, edges

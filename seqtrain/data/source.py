@@ -1,0 +1,134 @@
+"""Where text comes from: what every source offers, and how validation and test are cut off when they are not given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from seqtrain.faults import Fault
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+SplitBy = Literal["document", "position"]
+
+
+class Source(ABC):
+    """Documents of text, in a fixed order, in up to three splits."""
+
+    document: str  # what a document is, in words
+
+    @abstractmethod
+    def check(self) -> None:
+        """Cheap preflight, with the same reading code as `documents`; raises Fault, all that is wrong at once."""
+
+    @abstractmethod
+    def documents(self, split: Split) -> Iterator[str]:
+        """The documents of a split, in the same order every time; raises Fault where the split cannot be given."""
+
+    @abstractmethod
+    def has(self, split: Split) -> bool:
+        """Whether that split can be given."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What was read, as plain JSON for the run record."""
+
+
+class Cut:
+    """Cuts validation and test off one sequence of documents, the same way every time.
+
+    By document: a pseudo-random choice that depends on the number of documents only. By position: the documents one
+    after another, cut by characters, train first, then validation, then test; a document at an edge is cut in two.
+    """
+
+    def __init__(self, *, by: SplitBy, validation: float, test: float) -> None:
+        """Fractions lie in [0, 1) and leave something to train on; 0 gives no such split."""
+        check_fractions(validation, test)
+        self.by = by
+        # Exact decimals: 1 - 0.05 - 0.05 in floats is below 0.9, and a character would change sides.
+        self.fractions = {"validation": Fraction(str(validation)), "test": Fraction(str(test))}
+        self._lengths: array[int] | None = None
+
+    def has(self, split: Split) -> bool:
+        return split == "train" or self.fractions[split] > 0
+
+    def documents(self, read: Callable[[], Iterator[str]], split: Split) -> Iterator[str]:
+        """The documents of `split` among all that `read()` gives; `read` is called once more to measure them."""
+        if not self.has(split):
+            raise Fault(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
+        if not any(self.fractions.values()):
+            return read()
+        if self._lengths is None:
+            self._lengths = array("q", (len(text) for text in read()))
+        cut = self._by_document if self.by == "document" else self._by_position
+        return cut(read(), self._lengths, split)
+
+    def check(self, count: int) -> None:
+        """Raises Fault if so many documents cannot be split as asked."""
+        if self.by == "document":
+            self._sizes(count)
+
+    def _sizes(self, count: int) -> dict[str, int]:
+        """Documents in validation and test."""
+        sizes = {name: max(1, int(count * part)) if part else 0 for name, part in self.fractions.items()}
+        if sum(sizes.values()) >= count:
+            parts = " and ".join(name for name, size in sizes.items() if size)
+            raise Fault(
+                f"data.split_by=document: {count} document{'s' * (count != 1)} cannot be split into train and {parts}; "
+                "use data.split_by=position"
+            )
+        return sizes
+
+    def _by_document(self, documents: Iterator[str], lengths: array[int], split: Split) -> Iterator[str]:
+        sizes, order = self._sizes(len(lengths)), shuffled(len(lengths))
+        owner = np.zeros(len(lengths), dtype=np.int8)  # index into SPLITS
+        owner[order[: sum(sizes.values())]] = SPLITS.index("test")
+        owner[order[: sizes["validation"]]] = SPLITS.index("validation")
+        return (text for text, part in zip(documents, owner, strict=True) if SPLITS[part] == split)
+
+    def _by_position(self, documents: Iterator[str], lengths: array[int], split: Split) -> Iterator[str]:
+        total = sum(lengths)
+        held_out = self.fractions["validation"] + self.fractions["test"]
+        edges = [0, int(total * (1 - held_out)), int(total * (1 - self.fractions["test"])), total]
+        begin, end = edges[SPLITS.index(split) :][:2]
+        if begin == end:
+            raise Fault(f"data.{split}_fraction: {total} characters are too few to cut {split} off; give more text")
+        return _between(documents, begin, end)
+
+
+def check_fractions(validation: float, test: float) -> None:
+    """Raises Fault unless both lie in [0, 1) and leave something to train on."""
+    for name, value in (("validation", validation), ("test", test)):
+        if not 0 <= value < 1:
+            raise Fault(f"data.{name}_fraction={value}: must be at least 0 and below 1")
+    if validation + test >= 1:
+        raise Fault(f"data.validation_fraction={validation} and data.test_fraction={test} leave nothing to train on")
+
+
+def shuffled(count: int) -> np.ndarray:
+    """A pseudo-random order (count,) of 0..count-1 that depends on nothing else, not even on numpy's version.
+
+    Sorts by the SplitMix64 hash of each index (Steele, Lea, Flood 2014).
+    """
+    with np.errstate(over="ignore"):
+        x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.argsort(x ^ (x >> np.uint64(31)), kind="stable")
+
+
+def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:
+    """What lies between two character positions of the documents laid end to end."""
+    position = 0
+    for text in documents:
+        part = text[max(begin - position, 0) : max(end - position, 0)]
+        position += len(text)
+        if part:
+            yield part
+        if position >= end:
+            return

@@ -1,0 +1,116 @@
+"""The one interface behind which every sequence model stands.
+
+Letters: `B` lanes, `T` time, `S` source time, `D` width, `H` heads, `K` head width, `V` vocabulary, `L` layers.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+State = dict[str, Tensor]
+"""What earlier tokens left: a flat dict, every tensor batch-first, all zeros = nothing read yet."""
+
+
+class Capability(enum.Flag):
+    """What a model instance promises; each promise is kept by a contract test."""
+
+    NONE = 0
+    CAUSAL = enum.auto()  # h_t depends on x_1..t only
+    BIDIRECTIONAL = enum.auto()  # h_t depends on every token
+    STATEFUL = enum.auto()  # chunks with carried state equal the whole
+    CONDITIONAL = enum.auto()  # begin(source) matters
+    UNCONDITIONAL = enum.auto()  # may start from nothing
+
+
+class SequenceModel(nn.Module, ABC):
+    """Maps tokens, and the state that earlier tokens left, to hidden states; heads and losses belong to tasks.
+
+    `embed` is the front end that build gives: a module from tokens (B, T), or real values (B, T, F), to (B, T, E).
+    """
+
+    capabilities: Capability
+    dim: int  # D, the width of the hidden states
+    embed: nn.Module
+    max_length: int | None = None  # tokens that may be read since a reset; None = no bound
+
+    @abstractmethod
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Hidden states of `tokens` and the state after them (after `lengths[b]` of them, where `lengths` is given).
+
+        Tokens are right-padded; hidden states at padding are arbitrary. `state=None` is the same as `initial(B)`.
+        """
+
+    @abstractmethod
+    def initial(self, batch: int) -> State:
+        """The state before anything was read: all zeros."""
+
+    @abstractmethod
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        """Floating-point operations of a forward pass per token, when `length` tokens are read at a time.
+
+        `carried`: whether each reading goes on from a state; a cache adds keys to attend to.
+
+        One multiply-add is 2 operations; embedding look-ups and element-wise work are not counted.
+        """
+
+    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
+        """What to generate from: by default `source` is read as a prefix."""
+        return self(source, self.initial(len(source)), lengths)[1]
+
+
+def detach(state: State) -> State:
+    """The same state, cut from the graph that made it."""
+    return {name: value.detach() for name, value in state.items()}
+
+
+def reset(state: State, starts: Bool[Tensor, " B"]) -> State:
+    """The state with the lanes in `starts` back at zero (by `where`: NaN times 0 is NaN)."""
+    return {
+        name: torch.where(starts.view(-1, *[1] * (value.dim() - 1)), torch.zeros_like(value), value)
+        for name, value in state.items()
+    }
+
+
+def select(state: State, lanes: Tensor | slice) -> State:
+    """The state of some lanes, by index, mask or slice."""
+    return {name: value[lanes] for name, value in state.items()}
+
+
+def read_by_length(
+    read: Callable[[Tensor, State], tuple[Tensor, State]], tokens: Tensor, state: State, lengths: Tensor
+) -> tuple[Tensor, State]:
+    """Reads right-padded lanes with dense calls only: `read` runs from one distinct length to the next.
+
+    Lanes that ended are dropped by `select`; gives hidden (B, T, D), zero at padding, and the state after `lengths`.
+    """
+    batch, width = tokens.shape[:2]
+    lanes = torch.arange(batch, device=tokens.device)
+    ended: list[tuple[Tensor, State]] = []
+    pieces: list[Tensor] = []
+    begin = 0
+    for end in sorted(set(lengths.tolist())):
+        if end > begin:
+            hidden, state = read(tokens[lanes, begin:end], state)
+            whole = hidden.new_zeros(batch, *hidden.shape[1:])
+            pieces.append(whole.index_copy(0, lanes, hidden))
+            begin = end
+        done = lengths[lanes] == end
+        ended.append((lanes[done], select(state, done)))
+        lanes, state = lanes[~done], select(state, ~done)
+    order = torch.cat([where for where, _ in ended]).argsort()
+    final = {name: torch.cat([part[name] for _, part in ended])[order] for name in ended[0][1]}
+    if begin < width:
+        blank = pieces[0] if pieces else read(tokens[:1, :1], select(ended[0][1], slice(0, 1)))[0]
+        pieces.append(blank.new_zeros(batch, width - begin, blank.shape[-1]))
+    return torch.cat(pieces, 1), final

@@ -1,0 +1,227 @@
+"""The only LightningModule: one chunk of all lanes is one training step of automatic optimisation."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+
+from seqtrain.data.plan import deal
+from seqtrain.data.source import Split
+from seqtrain.data.stream import StreamBatch
+from seqtrain.faults import Fault
+from seqtrain.interface import SequenceModel, State, detach, reset, select
+from seqtrain.runs import Run
+from seqtrain.task import Facts, Parts, Task
+
+
+class NonFinite(RuntimeError):
+    """The loss or the gradient is no longer a number: the run has failed in itself."""
+
+
+class Sums:
+    """Running sums and counts of named parts; the sums stay on the device until they are read."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, tuple[Tensor, int]] = {}
+
+    def add(self, parts: Parts) -> None:
+        for name, (total, count) in parts.items():
+            total = total.detach().double()
+            if name in self.parts:
+                total, count = self.parts[name][0] + total, self.parts[name][1] + count
+            self.parts[name] = total, count
+
+    def read(self) -> dict[str, tuple[float, float]]:
+        """Sum and count of each part, as numbers."""
+        return {name: (float(total), float(count)) for name, (total, count) in self.parts.items()}
+
+
+class Carried:
+    """The state that one stage carries from chunk to chunk, by slice of the global lanes."""
+
+    def __init__(self) -> None:
+        self.slices: dict[tuple[int, int], State] = {}
+
+    def take(self, lanes: slice) -> State | None:
+        """The state of these lanes, or None where nothing is carried yet."""
+        return self.slices.get((lanes.start, lanes.stop))
+
+    def put(self, lanes: slice, state: State) -> None:
+        self.slices[lanes.start, lanes.stop] = detach(state)
+
+    def whole(self) -> State:
+        """The state of all lanes in order, whatever slices they were read in."""
+        parts = [self.slices[key] for key in sorted(self.slices)]
+        return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]} if parts else {}
+
+    def spread(self, state: State, slices: list[slice], device: torch.device) -> None:
+        """Takes a whole state apart into the slices of this layout."""
+        self.slices = {}
+        for lanes in slices if state else ():
+            self.slices[lanes.start, lanes.stop] = {
+                name: value.to(device) for name, value in select(state, lanes).items()
+            }
+
+
+class Learner(LightningModule):
+    """Joins a model and a task: loss, carried state, optimizer, randomness; it writes nothing and prints nothing."""
+
+    def __init__(
+        self,
+        *,
+        model: SequenceModel,
+        task: Task,
+        carry: bool,
+        lanes: int,
+        facts: dict[str, Facts],
+        seed: int,
+        optimizer: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
+        schedule: Callable[..., Any] | None = None,
+        max_steps: int = 0,
+        run: Run | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.task = task
+        self.carry = carry
+        self.lanes = lanes
+        self.facts = facts
+        self.seed = seed
+        self.make_optimizer = optimizer
+        self.schedule = schedule
+        self.max_steps = max_steps
+        self.run = run
+        self.split: Split = "validation"  # what evaluation reads
+        self.carried = Carried()  # training's; plain attributes, because DDP would overwrite buffers
+        self.eval_carried = Carried()
+        self.sums = Sums()  # training's since the last record
+        self.eval_sums = Sums()
+        self.metrics: dict[str, float] = {}  # of the newest evaluation
+        self.tokens = 0  # targets trained on
+        self.gradient_norm: Tensor | None = None  # of the newest step, before clipping
+        self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
+        self.restored: dict[str, Any] = {}
+
+    # -- one step ------------------------------------------------------------------------------------------------
+
+    def on_train_batch_start(self, batch: StreamBatch, batch_idx: int) -> None:
+        """Randomness is a function of (seed, rank, batch), so that a resumed run draws what it would have drawn."""
+        seed = zlib.crc32(f"{self.seed} {self.global_rank} {batch_idx}".encode())
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
+    def training_step(self, batch: StreamBatch, batch_idx: int) -> Tensor:
+        parts = self._read(batch, self.carried)
+        loss = sum((parts[name][0] / batch.total for name in self.task.differentiated), start=torch.zeros(()))
+        # A sync on a GPU; there the guard reads the running sum when a record is due.
+        if self.device.type == "cpu" and not torch.isfinite(loss):
+            raise NonFinite(f"the loss is {loss.item()} at step {self.global_step + 1}")
+        self.sums.add(parts)
+        self.tokens += batch.count
+        # `total` counts all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
+        return loss * (self.trainer.accumulate_grad_batches * self.trainer.world_size)
+
+    def _read(self, batch: StreamBatch, carried: Carried) -> Parts:
+        state = None
+        if self.carry:
+            state = carried.take(batch.lanes)
+            if state is None:
+                state = self.model.initial(len(batch.tokens))
+            elif batch.starts is not None:
+                state = reset(state, batch.starts)
+        parts, state = self.task.evaluate(self.model, batch, state)
+        if self.carry:
+            carried.put(batch.lanes, state)
+        return parts
+
+    # -- evaluation ----------------------------------------------------------------------------------------------
+
+    def on_validation_epoch_start(self) -> None:
+        self.eval_carried, self.eval_sums = Carried(), Sums()
+
+    def validation_step(self, batch: StreamBatch, batch_idx: int) -> None:
+        self.eval_sums.add(self._read(batch, self.eval_carried))
+
+    def on_validation_epoch_end(self) -> None:
+        self.eval_carried = Carried()
+        self.metrics = self.task.measure(self.eval_sums.read(), self.facts[self.split])
+        self.log("validation/loss", self.metrics["loss"], logger=False)  # for EarlyStopping and its like
+
+    # -- optimisation --------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> Any:
+        assert self.make_optimizer is not None
+        optimizer = self.make_optimizer(parameter_groups(self.model, self.task))
+        if self.schedule is None:
+            return optimizer
+        if isinstance(self.schedule, partial):  # one of torch's own schedulers, waiting for its optimizer
+            scheduler = self.schedule(optimizer)
+            if isinstance(scheduler, ReduceLROnPlateau):
+                self.plateau = scheduler
+                return optimizer
+        else:
+            # A plain function, so that no checkpoint holds a schedule's values: they come from the config alone.
+            scheduler = LambdaLR(optimizer, lambda step: self.schedule(step, self.max_steps))  # type: ignore[misc]
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Clips to the norm `gradient_clip_val` and keeps the norm; a norm that is no number stops the run."""
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or float("inf"))
+        self.gradient_norm = norm
+        if self.device.type == "cpu" and not torch.isfinite(norm):
+            raise NonFinite(f"the gradient's norm is {norm.item()} at step {self.global_step + 1}")
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["seqtrain"] = {
+            "carried": self.carried.whole(),
+            "sums": self.sums.parts,
+            "tokens": self.tokens,
+            "plateau": None if self.plateau is None else self.plateau.state_dict(),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.restored = checkpoint["seqtrain"]
+
+    def on_train_start(self) -> None:
+        """Puts back what a checkpoint held, now that device and optimizer are there."""
+        if not self.restored:
+            return
+        carried, self.sums.parts, self.tokens = (self.restored[key] for key in ("carried", "sums", "tokens"))
+        found = {len(value) for value in carried.values()}
+        if found and found != {self.lanes}:
+            raise Fault(f"data.lanes={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")
+        shares = self.trainer.accumulate_grad_batches
+        self.carried.spread(carried, [deal(self.lanes, shares, share) for share in range(shares)], self.device)
+        if self.plateau is not None:
+            self.plateau.load_state_dict(self.restored["plateau"])
+        self.restored = {}
+
+
+def parameter_groups(model: SequenceModel, task: Task) -> list[dict[str, Any]]:
+    """Groups by role: `hidden` matrices of the model, `other` matrices, and `vectors`, which do not decay."""
+    outside = {id(parameter) for parameter in model.embed.parameters()}
+    roles: dict[str, list[Tensor]] = {"hidden": [], "other": [], "vectors": []}
+    for owner in (model, task):
+        tables = {id(part.weight) for part in owner.modules() if isinstance(part, torch.nn.Embedding)}
+        for parameter in owner.parameters():
+            inside = owner is model and id(parameter) not in outside | tables
+            role = "vectors" if parameter.dim() < 2 else "hidden" if inside and parameter.dim() == 2 else "other"
+            roles[role].append(parameter)
+    groups = [{"params": parameters, "role": role} for role, parameters in roles.items() if parameters]
+    for group in groups:
+        if group["role"] == "vectors":
+            group["weight_decay"] = 0.0  # type: ignore[assignment]
+    return groups

@@ -1,0 +1,127 @@
+"""GPT-style causal decoder (Radford et al. 2018, 2019) whose key-value cache is a sliding attention window."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.layers.attention import window_mask
+from seqtrain.layers.blocks import DecoderBlock, Norm
+from seqtrain.layers.front_ends import TokenEmbedding
+from seqtrain.layers.positions import rotary_table, sinusoids
+
+Positions = Literal["rotary", "sinusoidal", "learned", "none"]
+
+
+class GPT(SequenceModel):
+    """Each token attends to itself and exactly the `memory` tokens before it, however time is cut."""
+
+    def __init__(
+        self,
+        *,
+        embed: nn.Module,
+        dim: int,
+        num_layers: int,
+        num_heads: int,
+        dropout: float,
+        memory: int,
+        positions: Positions,
+        max_length: int | None,
+        norm: Norm,
+        bias: bool,
+    ) -> None:
+        super().__init__()
+        if dim % num_heads:
+            raise ValueError(f"dim={dim} must be a multiple of num_heads={num_heads}")
+        if positions == "rotary" and dim // num_heads % 2:
+            raise ValueError(f"dim / num_heads = {dim // num_heads} must be even for rotary positions")
+        if (positions == "learned") != (max_length is not None):
+            raise ValueError(
+                "max_length is the table of learned positions: set it with positions=learned, and only then"
+            )
+        self.embed = embed
+        self.dim = dim
+        self.num_heads = num_heads
+        self.memory = memory
+        self.positions = positions
+        self.max_length = max_length
+        self.capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
+        self.table = nn.Embedding(max_length, dim) if max_length is not None else None
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            DecoderBlock(dim=dim, num_heads=num_heads, dropout=dropout, norm=norm, bias=bias) for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(dim, bias=bias) if norm == "pre" else nn.Identity()
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding | TokenEmbedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        # Each block adds to the residual stream twice: GPT-2 keeps the sum's variance at one block's.
+        for name, weight in self.named_parameters():
+            if name.endswith("out.weight"):
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
+
+    def initial(self, batch: int) -> State:
+        like = next(self.blocks.parameters())
+        shape = (batch, self.num_heads, self.memory, self.dim // self.num_heads)
+        names = [f"{part}.{layer}" for layer in range(len(self.blocks)) for part in ("key", "value")]
+        state = {name: like.new_zeros(shape) for name in names}
+        return state | {"filled": torch.zeros(batch, dtype=torch.long, device=like.device)}
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Hidden states and the cache of the last `memory` keys and values, unrotated, with the count of tokens read."""
+        batch, length = tokens.shape[:2]
+        # From nothing, and no longer than the window, plain causal attention is the same and half the work.
+        if state is None and length > self.memory + 1:
+            state = self.initial(batch)
+        x = self.dropout(self._place(self.embed(tokens), state))
+        cached = 0 if state is None else self.memory
+        mask = None if state is None else window_mask(state["filled"], length, self.memory)
+        rotary = None
+        if self.positions == "rotary":
+            rotary = rotary_table(cached + length, self.dim // self.num_heads, x.device).to(x.dtype)
+        read = torch.full((batch,), length, device=x.device) if lengths is None else lengths
+        dtype = next(self.blocks.parameters()).dtype  # state keeps the parameters' precision under autocast
+        after: State = {"filled": read if state is None else state["filled"] + read}
+        for layer, block in enumerate(self.blocks):
+            cache = None if state is None else (state[f"key.{layer}"], state[f"value.{layer}"])
+            x, both = block(x, cache, mask, rotary)
+            for part, value in zip(("key", "value"), both, strict=True):
+                after[f"{part}.{layer}"] = self._keep(value, lengths, cached).to(dtype)
+        return self.norm(x), after
+
+    def _place(self, x: Tensor, state: State | None) -> Tensor:
+        """Adds absolute positions, counted from the last reset, where the model has them."""
+        if self.positions in ("rotary", "none"):
+            return x
+        index = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
+        if state is not None:
+            index = index + state["filled"].unsqueeze(1)
+        if self.table is not None:
+            return x + self.table(index)
+        return x * math.sqrt(self.dim) + sinusoids(index, self.dim, x.dtype)
+
+    def _keep(self, keys: Tensor, lengths: Tensor | None, cached: int) -> Tensor:
+        """The last `memory` of `cached` and T new keys (B, H, N, K): before the end, or before each lane's length."""
+        if lengths is None:
+            keys = keys[:, :, max(keys.shape[2] - self.memory, 0) :]
+            return functional.pad(keys, (0, 0, self.memory - keys.shape[2], 0))
+        keys = functional.pad(keys, (0, 0, self.memory - cached, 0))
+        index = lengths.unsqueeze(1) + torch.arange(self.memory, device=keys.device)  # (B, M)
+        return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
+
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        matrices = sum(weight.numel() for weight in self.blocks.parameters() if weight.dim() == 2)
+        keys = length + (self.memory if carried else 0)
+        return 2.0 * matrices + 4.0 * len(self.blocks) * self.dim * keys

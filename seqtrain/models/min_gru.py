@@ -1,0 +1,59 @@
+"""minGRU (Feng et al. 2024, arXiv 2410.01201): a gate that ignores the past, so all steps run in parallel."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from seqtrain.interface import Capability, SequenceModel, State, read_by_length
+
+
+class MinGRU(SequenceModel):
+    """Layers of h_t = (1 - z_t) h_{t-1} + z_t c_t, where z_t and c_t depend on x_t alone; each layer adds to its input."""
+
+    capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
+
+    def __init__(self, *, embed: nn.Module, dim: int, num_layers: int, dropout: float) -> None:
+        super().__init__()
+        self.embed = embed
+        self.dim = dim
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(num_layers + 1))
+        self.gates = nn.ModuleList(nn.Linear(dim, 2 * dim) for _ in range(num_layers))
+        self.dropout = nn.Dropout(dropout)
+
+    def initial(self, batch: int) -> State:
+        return {"hidden": self.norms[0].weight.new_zeros(batch, len(self.gates), self.dim)}  # type: ignore[operator]
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        state = self.initial(len(tokens)) if state is None else state
+        if lengths is None:
+            return self._read(tokens, state)
+        return read_by_length(self._read, tokens, state, lengths)
+
+    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        x = self.dropout(self.embed(tokens))
+        after = []
+        for layer, gates in enumerate(self.gates):
+            gate, candidate = gates(self.norms[layer](x)).chunk(2, -1)
+            update = gate.sigmoid()
+            hidden = scan(1 - update, update * candidate, state["hidden"][:, layer])
+            after.append(hidden[:, -1])
+            x = x + self.dropout(hidden)
+        return self.norms[-1](x), {"hidden": torch.stack(after, 1).to(state["hidden"].dtype)}
+
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        return 2.0 * sum(gates.weight.numel() for gates in self.gates)  # type: ignore[union-attr,operator]
+
+
+def scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
+    """All of h_t = keep_t h_{t-1} + add_t at once (B, T, D) from h_0 = start (B, D), in log2 T doublings."""
+    add = torch.cat([add[:, :1] + keep[:, :1] * start.to(add.dtype).unsqueeze(1), add[:, 1:]], 1)
+    reach = 1
+    while reach < add.shape[1]:
+        # Each position joins the stretch that ends where its own begins; both then reach twice as far back.
+        add = torch.cat([add[:, :reach], add[:, reach:] + keep[:, reach:] * add[:, :-reach]], 1)
+        keep = torch.cat([keep[:, :reach], keep[:, reach:] * keep[:, :-reach]], 1)
+        reach *= 2
+    return add

@@ -1,0 +1,52 @@
+"""Muon (Jordan et al. 2024) on the hidden matrices and AdamW on the rest, as one optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import AdamW, Optimizer
+from torch.optim import Muon as MatrixMuon
+
+
+class Muon(Optimizer):
+    """Takes groups with a `role`; those with role `hidden` hold 2-D weights and get Muon's orthogonalised update.
+
+    The update is scaled to the size of AdamW's (Liu et al. 2025, arXiv 2502.16982), so one learning rate serves both.
+    """
+
+    def __init__(
+        self,
+        params: list[dict[str, Any]],
+        *,
+        lr: float,
+        momentum: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        hidden, rest = self._divided()
+        self._parts: list[Optimizer] = []
+        if hidden:
+            self._parts.append(MatrixMuon(hidden, lr, weight_decay, momentum, adjust_lr_fn="match_rms_adamw"))
+        if rest:
+            self._parts.append(AdamW(rest, lr, tuple(betas), eps, weight_decay, fused=True))
+
+    def _divided(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        hidden = [group for group in self.param_groups if group["role"] == "hidden"]
+        return hidden, [group for group in self.param_groups if group["role"] != "hidden"]
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        # Loading a checkpoint replaces groups and state: the parts work on whatever this optimizer holds now.
+        groups = [part for part in self._divided() if part]
+        for part, mine in zip(self._parts, groups, strict=True):
+            part.param_groups, part.state = mine, self.state
+            part.step()
+        return loss

@@ -1,0 +1,65 @@
+"""Learning-rate schedules: pure functions of the step and the number of all steps, giving a factor of the rate."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+
+class Schedule(ABC):
+    """Linear warm-up over `warmup` steps, then what the subclass says."""
+
+    def __init__(self, *, warmup: int) -> None:
+        if warmup < 0:
+            raise ValueError(f"warmup={warmup} must be 0 or more steps")
+        self.warmup = warmup
+
+    def __call__(self, step: int, max_steps: int) -> float:
+        """The factor of the learning rate at `step` (from 0) of `max_steps`."""
+        if step < self.warmup:
+            return (step + 1) / (self.warmup + 1)
+        return self.after(step, max_steps)
+
+    @abstractmethod
+    def after(self, step: int, max_steps: int) -> float:
+        """The factor once warm-up is over."""
+
+
+class Constant(Schedule):
+    """The learning rate as it is."""
+
+    def after(self, step: int, max_steps: int) -> float:
+        return 1.0
+
+
+class InverseSqrt(Schedule):
+    """1/sqrt(step), continuous at the end of warm-up (Vaswani et al. 2017)."""
+
+    def after(self, step: int, max_steps: int) -> float:
+        return math.sqrt((self.warmup + 1) / (step + 1))
+
+
+class Cosine(Schedule):
+    """Half a cosine from 1 to `final` at the last step (Loshchilov & Hutter 2017)."""
+
+    def __init__(self, *, warmup: int, final: float) -> None:
+        super().__init__(warmup=warmup)
+        self.final = final
+
+    def after(self, step: int, max_steps: int) -> float:
+        share = (step - self.warmup) / max(max_steps - 1 - self.warmup, 1)
+        return self.final + (1 - self.final) * (1 + math.cos(math.pi * min(share, 1.0))) / 2
+
+
+class WarmupStableDecay(Schedule):
+    """Constant until the last `decay` share of all steps, then linear to `final` (Hu et al. 2024, arXiv 2404.06395)."""
+
+    def __init__(self, *, warmup: int, decay: float, final: float) -> None:
+        super().__init__(warmup=warmup)
+        self.decay = decay
+        self.final = final
+
+    def after(self, step: int, max_steps: int) -> float:
+        length = max(self.decay * max_steps, 1.0)
+        share = min(max((step + 1 - (max_steps - length)) / length, 0.0), 1.0)
+        return 1 - (1 - self.final) * share

@@ -1,0 +1,97 @@
+"""Stage 1b: what a sound configuration can still fail at before anything heavy is imported: data, devices, places."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain.faults import Fault
+from seqtrain.options import Batching
+from seqtrain.targets import resolve
+
+
+def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
+    """Raises Fault with a line for each thing that stands in the way of a run of this (checked) configuration."""
+    values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    faults = [
+        *_devices(values["trainer"]),
+        *_lanes(values["trainer"], values["data"]),
+        *_time(values["tbptt"]),
+        *_place(values["run_dir"]),
+        *_source(values["data"], trust),
+    ]
+    if faults:
+        raise Fault(*faults)
+
+
+def has_gpu() -> bool:
+    """Whether a GPU may be there, told without a driver call: whoever forks later must not have touched CUDA."""
+    if sys.platform == "darwin":
+        return os.uname().machine == "arm64"
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    drivers = ("/dev/kfd", "/dev/dxg")  # AMD; Windows' subsystem for Linux
+    return os.name == "nt" or any(map(os.path.exists, drivers)) or any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _devices(trainer: dict[str, Any]) -> Iterator[str]:
+    for key, several in (("devices", "several devices"), ("num_nodes", "several nodes")):
+        if trainer[key] != 1:
+            yield f"trainer.{key}={trainer[key]}: training on {several} is not supported yet; use trainer.{key}=1"
+    accelerator = trainer["accelerator"]
+    if accelerator == "gpu" and not has_gpu():
+        yield "trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto"
+    elif trainer["precision"] == "16-mixed" and (accelerator == "cpu" or not has_gpu()):
+        yield "trainer.precision=16-mixed: needs a GPU; on the CPU use trainer.precision=bf16-mixed or 32-true"
+
+
+def _lanes(trainer: dict[str, Any], data: dict[str, Any]) -> Iterator[str]:
+    accumulate, lanes = trainer["accumulate"], data["lanes"]
+    if lanes % accumulate:
+        yield (
+            f"trainer.accumulate={accumulate}: data.lanes={lanes} do not make {accumulate} equal micro-batches; "
+            "choose one that divides the other"
+        )
+
+
+def _time(tbptt: dict[str, Any]) -> Iterator[str]:
+    k1, k2 = tbptt.get("k1"), tbptt.get("k2")
+    for name, length in (("k1", k1), ("k2", k2)):
+        if length is not None and length < 1:
+            yield f"tbptt.{name}={length}: expected a number of tokens above 0"
+    if k1 != k2:
+        yield f"tbptt.k1={k1}: only tbptt.k1=tbptt.k2 is supported yet; leave k1 out, or set it to {k2}"
+
+
+def _place(run_dir: str | None) -> Iterator[str]:
+    """Whether a new run can be made where the user wants it."""
+    if run_dir is None:
+        return
+    path = Path(run_dir)
+    if path.is_dir() and any(path.iterdir()):
+        remedy = f"`seqtrain resume {run_dir}` continues it" if (path / "config.yaml").exists() else "it is not empty"
+        yield f"run_dir={run_dir} exists already: {remedy}; give another run_dir to start a new run"
+        return
+    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        yield f"run_dir={run_dir}: {nearest} is a file; give another run_dir"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        yield f"run_dir={run_dir}: {nearest} is not writable; give another run_dir"
+
+
+def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[str]:
+    """What the source itself finds, with the code that will read it."""
+    own = {field.name for field in fields(Batching)}
+    try:
+        make = resolve(data["_target_"], trust)
+        make(**{key: value for key, value in data.items() if key not in own and not key.startswith("_")}).check()
+    except Fault as fault:
+        yield from fault.lines
+    except ValueError as error:
+        yield f"data: {error}"

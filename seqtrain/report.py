@@ -1,0 +1,101 @@
+"""What a run has come to: the summary's figures, and the lines that say them to a person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.cost import Cost
+from seqtrain.data.baselines import baselines, xz_baselines
+from seqtrain.runs import Run
+
+if TYPE_CHECKING:
+    from seqtrain.build import Data, Session
+
+WORDS = {
+    "uniform": "every token as likely",
+    "unigram": "how often each token is",
+    "bigram": "which token follows which",
+    "xz": "xz -9 of this text alone",
+    "xz_given_train": "xz -9 given the training text",
+}
+
+
+def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -> dict[str, Any]:
+    """The figures of a finished training."""
+    seconds = session.recorder.elapsed()
+    tokens = session.learner.tokens
+    best = session.checkpoints.best
+    return {
+        "metrics": {"validation": session.learner.metrics or newest(run, "validation")},
+        "best": {"step": best["step"], "validation": {name: best[name] for name in best if name != "step"}},
+        "baselines": {"validation": measured_baselines(session.data, "validation", say)},
+        "steps": session.trainer.global_step,
+        "tokens": tokens,
+        "flops": cost.flops_per_token * tokens,
+        "seconds": round(seconds, 3),
+        "tokens_per_second": tokens / max(seconds, 1e-9),
+        "context": {"eval_lanes": session.data.plan("validation").lanes, "carry": session.data.tbptt.carry},
+        "unknown": {split: corpus.num_unknown for split, corpus in session.data.corpora.items()},
+    }
+
+
+def newest(run: Run, split: str) -> dict[str, float]:
+    """The last recorded metrics of a split."""
+    prefix = f"{split}/"
+    for record in reversed(run.metrics()):
+        found = {key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)}
+        if found:
+            return found
+    return {}
+
+
+def measured_baselines(data: Data, split: Any, say: Callable[[str], None]) -> dict[str, dict[str, float]]:
+    """What knows nothing of sequences, and what a compressor makes of the same text."""
+    found = baselines(data.corpora["train"], data.corpora[split], data.tokenizer.vocabulary)
+    xz = xz_baselines(lambda: data.source.documents("train"), lambda: data.source.documents(split))
+    if not xz:
+        say("xz is left out: the text is too large to compress twice")
+    return found | xz
+
+
+def lines(run: Run) -> list[str]:
+    """The end of a training, for a person."""
+    summary = run.summary
+    metrics = summary["metrics"]["validation"]
+    best = summary["best"]
+    out = [
+        "",
+        f"run {run.path}: {summary['status']} after {summary['steps']:,} steps, {summary['tokens']:,} tokens, "
+        f"{summary['seconds']:.0f} s ({summary['tokens_per_second']:,.0f} tokens/s), "
+        f"{summary['parameters']['total']:,} parameters",
+        f"validation  {words(metrics)}",
+        f"best        {words(best['validation'])} at step {best['step']:,}",
+        "beside it, on the same text:",
+    ]
+    for name, values in summary["baselines"]["validation"].items():
+        loss = f"{values['loss']:.4f} nats a token" if "loss" in values else ""
+        out.append(f"  {name:15}{values['bits_per_byte']:8.3f} bits per byte  {loss:24} {WORDS.get(name, '')}")
+    out += verdict(best["validation"], summary["baselines"]["validation"])
+    unknown = summary["unknown"].get("validation", 0)
+    if unknown:
+        out.append(f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide")
+    return out
+
+
+def words(metrics: dict[str, float]) -> str:
+    """Metrics in one line."""
+    units = {"loss": "nats a token", "bits_per_byte": "bits per byte", "accuracy": "accuracy"}
+    return ", ".join(f"{value:.4f} {units.get(name, name.replace('_', ' '))}" for name, value in metrics.items())
+
+
+def verdict(metrics: dict[str, float], known: dict[str, dict[str, float]]) -> list[str]:
+    """How the result stands to the bigram and to xz, in words."""
+    ours = metrics.get("bits_per_byte", math.nan)
+    out = []
+    for name, what in (("bigram", "the bigram"), ("xz", "xz"), ("xz_given_train", "xz given the training text")):
+        if name in known:
+            gap = known[name]["bits_per_byte"] - ours
+            out.append(f"{abs(gap):.3f} bits per byte {'better' if gap > 0 else 'worse'} than {what}")
+    return ["That is " + ", ".join(out) + "."] if out else []

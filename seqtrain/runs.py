@@ -1,0 +1,268 @@
+"""The run directory, which explains itself: write, read, list and name it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import yaml
+
+from seqtrain.faults import Fault, did_you_mean
+
+CONFIG, METRICS, SUMMARY, LOCK = "config.yaml", "metrics.jsonl", "summary.json", ".lock"
+RESUMED = "resumed_from"
+NOT_FINITE = ("nan", "inf", "-inf")  # what stands for these numbers in metrics.jsonl and summary.json
+
+
+class Run:
+    """One run: `config.yaml`, append-only `metrics.jsonl` (the truth), `summary.json`, checkpoints, samples, plots.
+
+    Made by `Run.create` or `Run.open`. Only one process at a time writes it: see `claim`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metrics: IO[bytes] | None = None
+        self._lock: IO[bytes] | None = None
+
+    @classmethod
+    def create(cls, path: Path | str, *, taken: Literal["refuse", "number"] = "refuse") -> Run:
+        """A new run at `path`, which may exist only as an empty folder.
+
+        A taken path raises Fault, or, with `taken="number"` (for generated names), goes on to `path-2`, `path-3`...
+        Of several processes that ask for the same path at the same time exactly one gets it.
+        """
+        path, number = Path(path), 1
+        while True:
+            candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
+            if _made(candidate):
+                run = cls(candidate)
+                run.claim()
+                return run
+            if taken == "refuse":
+                remedy = f"`seqtrain resume {path}` continues it" if (path / CONFIG).exists() else "it is not empty"
+                raise Fault(f"run_dir={path} exists already: {remedy}; give another run_dir to start a new run")
+            number += 1
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """The run at `path`; Fault when there is none."""
+        path = Path(path)
+        if not path.exists():
+            others = [config.parent.name for config in path.parent.glob(f"*/{CONFIG}")]
+            raise Fault(f"run {path} does not exist{did_you_mean(path.name, others)}")
+        if not (path / CONFIG).is_file():
+            raise Fault(f"{path} is no run directory: it has no {CONFIG}")
+        return cls(path)
+
+    def claim(self) -> None:
+        """Makes this process the only one that writes the run, until it ends; Fault when another one does so.
+
+        Taken by `append` and `resumed` too; call it first where the answer should come early.
+        """
+        if self._lock is not None:
+            return
+        lock = open(self.path / LOCK, "ab")  # noqa: SIM115 - held until the process ends
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: workers do not inherit it
+        except (BlockingIOError, PermissionError):
+            lock.close()
+            raise Fault(f"run {self.path} is being written by another process: wait for it or stop it") from None
+        except OSError:
+            pass  # a file system without locks: go on unguarded rather than not at all
+        self._lock = lock
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config of the run; Fault when it cannot be read."""
+        try:
+            config = yaml.safe_load((self.path / CONFIG).read_text("utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise Fault(f"{self.path / CONFIG} cannot be read: {_one_line(error)}") from None
+        if not isinstance(config, dict):
+            raise Fault(f"{self.path / CONFIG} cannot be read: it holds no mapping")
+        return config
+
+    def write_config(self, config: str | dict[str, Any]) -> None:
+        """Writes the config: YAML text, or plain values."""
+        text = config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+        write_text(self.path / CONFIG, text)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Adds one line to metrics.jsonl and hands it to the operating system, so that a killed process keeps it."""
+        if self._metrics is None:
+            self.claim()
+            self._metrics = open(self.path / METRICS, "ab")  # noqa: SIM115 - kept open between records
+        self._metrics.write(_json(record).encode() + b"\n")
+        self._metrics.flush()
+
+    def sync(self) -> None:
+        """Brings what was appended to the disk: call it before a checkpoint that counts on these records is saved."""
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+
+    def resumed(self, step: int) -> None:
+        """Marks that the run goes on from `step`: what was recorded beyond it is overwritten from here on."""
+        self.claim()
+        path = self.path / METRICS
+        if path.exists() and path.stat().st_size and not _ends_line(path):
+            with open(path, "ab") as file:
+                file.write(b"\n")  # a torn last line becomes a line of its own, which the reader skips
+        self.append({RESUMED: step})
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The records that stand: without torn lines, and without what a later resume overwrote."""
+        path, records = self.path / METRICS, []
+        for line in path.read_bytes().split(b"\n") if path.exists() else []:
+            record = _record(line)
+            if record is None:
+                continue
+            if RESUMED in record:
+                records = [kept for kept in records if kept.get("step", 0) <= record[RESUMED]]
+            else:
+                records.append(record)
+        return records
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What `write_summary` wrote; empty when there is none yet."""
+        path = self.path / SUMMARY
+        return _record(path.read_bytes()) or {} if path.exists() else {}
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Writes summary.json, whole or not at all."""
+        write_text(self.path / SUMMARY, _json(summary, indent=2) + "\n")
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints, made when it is not there."""
+        return self._folder("checkpoints")
+
+    @property
+    def samples(self) -> Path:
+        """The folder of samples, made when it is not there."""
+        return self._folder("samples")
+
+    @property
+    def plots(self) -> Path:
+        """The folder of plots, made when it is not there."""
+        return self._folder("plots")
+
+    def _folder(self, name: str) -> Path:
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def close(self) -> None:
+        """Closes the files and lets another process write."""
+        for file in (self._metrics, self._lock):
+            if file is not None:
+                file.close()
+        self._metrics = self._lock = None
+
+
+def default_name(task: str, model: str) -> str:
+    """A name for a new run, such as `2026-11-21_02-04-00_next_token_lstm`: sorts by time, holds no `=`."""
+    return datetime.now().strftime("%Y-%m-%d_%H-%M-%S_") + re.sub(r"[^\w.-]+", "-", f"{task}_{model}")
+
+
+def list_runs(root: Path | str) -> list[Run]:
+    """Every run in `root` and in its folders, such as sweeps, in the order of their paths."""
+    runs = []
+    for folder, below, files in os.walk(root):
+        below.sort()
+        if CONFIG in files and METRICS in files:
+            below.clear()
+            runs.append(Run(Path(folder)))
+    return runs
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A file that becomes `path` when the block ends, whole and on disk; on an error `path` stays as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # beside its target: os.replace must not copy
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too, survives a power cut
+    finally:
+        os.close(folder)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file, whole or not at all."""
+    with atomic(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def _made(path: Path) -> bool:
+    """Whether this process, and no other, made the run directory `path`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            return False
+        open(path / METRICS, "xb").close()  # "x": of two that saw an empty folder one fails here
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise Fault(f"run_dir={path} cannot be made: {error.strerror}; give another run_dir") from None
+    return True
+
+
+def _ends_line(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The JSON object in `line`; None when it is torn or empty."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return _numbers(record) if isinstance(record, dict) else None
+
+
+def _numbers(value: Any) -> Any:
+    """`value` with the texts nan, inf and -inf turned back into numbers."""
+    if isinstance(value, dict):
+        return {key: _numbers(below) for key, below in value.items()}
+    return float(value) if isinstance(value, str) and value in NOT_FINITE else value
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _plain(value: Any) -> Any:
+    """`value` in JSON's types; a number of NumPy or torch by its `item`, nan and infinities as text."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(below) for below in value]
+    return str(value) if isinstance(value, Path | datetime) else _plain(value.item())
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

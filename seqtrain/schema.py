@@ -1,0 +1,249 @@
+"""Holds a composed configuration against the signatures of its targets: keys, values and what is missing."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from seqtrain.conf_files import ConfFiles
+from seqtrain.faults import Fault, did_you_mean
+from seqtrain.options import Batching, RunOptions, TrainerOptions
+from seqtrain.signatures import Option, fits, signature, words
+from seqtrain.targets import refusal
+
+GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
+"""Groups that are one target."""
+
+ENTRIES = ("logger", "callbacks")
+"""Groups that hold any number of named targets, or null."""
+
+OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching}
+"""Options of a group that no target takes."""
+
+RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
+"""Keys that are no options: Hydra's, and what a model recommends."""
+
+
+def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Path and value of everything below a node of plain containers that is no map; an empty map is a value."""
+    if not isinstance(node, dict) or not node:
+        yield path, node
+        return
+    for key, value in node.items():
+        yield from leaves(value, f"{path}.{key}" if path else str(key))
+
+
+def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Path and node of everything that has a `_target_`."""
+    if isinstance(node, dict) and "_target_" in node:
+        yield path, node
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in children:
+        yield from targets(value, f"{path}.{key}" if path else str(key))
+
+
+def holds(node: Any, path: str) -> bool:
+    """Whether a node of plain containers has this path."""
+    for key in path.split("."):
+        if not isinstance(node, dict) or key not in node:
+            return False
+        node = node[key]
+    return True
+
+
+def show(value: Any) -> str:
+    """A value as one would type it."""
+    if isinstance(value, list):
+        return f"[{','.join(map(show, value))}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{show(item)}" for key, item in value.items()) + "}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def first_lines(error: BaseException) -> str:
+    """The message of an error of Hydra, OmegaConf or YAML on one line, without search paths and addresses."""
+    message = str(error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error)
+    message = re.split(r"\n\s*(?:full_key:|object_type=|Config search path:|See https?:)", message)[0]
+    return " ".join(message.split())
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A configuration, and what is needed to say what is wrong with it."""
+
+    config: DictConfig  # without Hydra's own part
+    choices: dict[str, str]
+    files: ConfFiles
+    trust: Sequence[str] = ()
+    given: Collection[str] = ()  # keys that the user typed
+    added: Collection[str] = ()  # those of them that stand in no file
+
+    @functools.cached_property
+    def raw(self) -> dict[str, Any]:
+        """The configuration as plain containers, unresolved."""
+        container = OmegaConf.to_container(self.config, resolve=False)
+        return {str(key): value for key, value in container.items()} if isinstance(container, dict) else {}
+
+    def faults(self, skip: Collection[str] = ()) -> Iterator[str]:
+        """A line for each fault, in the order of the configuration, but for the groups in `skip`."""
+        top = _own("")
+        known = [*GROUPS, *ENTRIES, "trainer", *top]
+        for name, node in self.raw.items():
+            if name in skip:
+                continue
+            if name in top:
+                yield from self._value(name, node, top[name].kind)
+            elif name not in known:
+                yield from self._unknown(name, node, known)
+            elif not isinstance(node, dict):
+                yield f"{name}={show(node)}: expected a map of options{self._where(name)}"
+            elif name in ENTRIES:
+                yield from self._entries(name, node)
+            else:
+                yield from self._group(name, node)
+        yield from (
+            f"{name}: missing; every run needs it" for name in known if name not in self.raw and name not in skip
+        )
+        yield from self._out_of_range("")
+
+    def _group(self, name: str, node: dict[str, Any]) -> Iterator[str]:
+        own = _own(name)
+        keys = self._target(name, node, own) if name in GROUPS else self._keys(name, node, own, is_open=False)
+        yield from keys
+        yield from (f"{name}.{key}: missing; give it a value" for key in own if key not in node)
+        yield from self._out_of_range(name)
+
+    def _out_of_range(self, name: str) -> Iterator[str]:
+        """What the ranges of our own options refuse; values of a wrong kind were reported already."""
+        own = _own(name)
+        values = {key: self._resolved(f"{name}.{key}" if name else key) for key in own}
+        if own and all(fits(values[key], option.kind) for key, option in own.items()):
+            try:
+                OWN[name](**values)
+            except Fault as fault:
+                yield from fault.lines
+
+    def _entries(self, name: str, node: dict[str, Any]) -> Iterator[str]:
+        for entry, value in node.items():
+            path = f"{name}.{entry}"
+            if isinstance(value, dict) and "_target_" in value:
+                yield from self._target(path, value, {})
+            elif isinstance(value, dict):
+                yield from self._unknown(path, value, node)
+            elif value is not None:
+                yield f"{path}={show(value)}: expected null or a map with a _target_{self._where(path)}"
+
+    def _target(self, path: str, node: dict[str, Any], own: dict[str, Option]) -> Iterator[str]:
+        """Faults of a node with a `_target_`; `own` are options that the target does not take itself."""
+        target = self._resolved(f"{path}._target_") if "_target_" in node else None
+        if not isinstance(target, str):
+            fitting = [option for option in self.files.options(path) if "_target_" in self.files.content(path, option)]
+            yield f"{path}={self.choices.get(path, '')}: no {path} by itself; choose {' or '.join(fitting)}"
+            return
+        reason = refusal(target, self.trust)
+        if reason:
+            yield f"{path}._target_={target}: {reason}{self._where(f'{path}._target_')}"
+            return
+        found = signature(target)
+        options = {**(found.options if found else {}), **own}
+        yield from self._keys(path, node, options, is_open=found is None or found.open)
+
+    def _keys(self, path: str, node: dict[str, Any], options: dict[str, Option], *, is_open: bool) -> Iterator[str]:
+        for key, value in node.items():
+            here, option = f"{path}.{key}", options.get(key)
+            if RESERVED.match(key):
+                continue
+            if option is None and not is_open:
+                names = [name for name, known in options.items() if name in node or not known.required]
+                yield from self._unknown(here, value, names)
+            elif option and option.required and here in self.added:
+                # What has no default and stands in no file is what build hands over: a model's front end, a size.
+                yield f"{here}={show(value)}: seqtrain sets this itself; leave it out"
+            else:
+                yield from self._value(here, value, option.kind if option else Any)
+
+    def _value(self, path: str, raw: Any, kind: Any) -> Iterator[str]:
+        if raw == "???":
+            yield f"{path}: missing{self._needed_by(path)}; add {path}=..."
+            return
+        inner = list(targets(raw, path))
+        for here, node in inner:
+            yield from self._target(here, node, {})
+        if inner:
+            return
+        try:
+            value = self._resolve(path)
+        except OmegaConfBaseException as error:
+            yield f"{path}={show(raw)}: {first_lines(error)}{self._where(path)}"
+            return
+        if not fits(value, kind):
+            quote = f""" (as text: '{path}="{show(value)}"')""" if fits("", kind) and fits(value, float) else ""
+            yield f"{path}={show(value)}: expected {words(kind)}{quote}{self._where(path)}"
+
+    def _unknown(self, path: str, node: Any, known: Collection[str]) -> Iterator[str]:
+        parent, _, word = path.rpartition(".")
+        owner = f"{parent}={self.choices[parent]}" if parent in self.choices else parent
+        reason = f"{owner} has no option {word}" if parent else "no such option"
+        for leaf, value in leaves(node, path):
+            yield f"{leaf}={show(value)}: {reason}{self._hint(path, leaf, known)}{self._where(leaf)}"
+
+    def _hint(self, path: str, leaf: str, known: Collection[str]) -> str:
+        """Another option of the group that has the key, the same key elsewhere, or one spelt alike."""
+        group, _, key = path.partition(".")
+        others = [option for option in self._alternatives(group) if self._offers(group, option, key)]
+        if others:
+            return f"; {' or '.join(f'{group}={option}' for option in others[:3])} has it"
+        word = f".{leaf.rpartition('.')[2]}"
+        elsewhere = [name for name, _ in leaves(self.raw, "") if name.endswith(word) and self._is_known(name, leaf)]
+        if elsewhere:
+            return f"; did you mean {' or '.join(elsewhere[:3])}?"
+        return did_you_mean(path.rpartition(".")[2], known)
+
+    def _is_known(self, path: str, unknown: str) -> bool:
+        group, _, key = path.partition(".")
+        doubtful = path == unknown or path in self.added or RESERVED.match(key)
+        return group in (*GROUPS, *ENTRIES, "trainer") and not doubtful
+
+    def _alternatives(self, group: str) -> list[str]:
+        return self.files.options(group) if group in self.choices else []
+
+    def _offers(self, group: str, option: str, key: str) -> bool:
+        content = self.files.content(group, option)
+        return holds(content, key) and not (group in ENTRIES and content[key] is None)
+
+    def _needed_by(self, path: str) -> str:
+        group = path.partition(".")[0]
+        return f"; {group}={self.choices[group]} needs it" if group in self.choices else ""
+
+    def _where(self, path: str) -> str:
+        """The file that set a value which nobody typed."""
+        if any(f"{path}.".startswith(f"{key}.") or f"{key}.".startswith(f"{path}.") for key in self.given):
+            return ""
+        group, _, key = path.partition(".")
+        for name, inside in (("debug", path), ("experiment", path), (group, key)):
+            for option in filter(None, self.choices.get(name, "").split(",")):
+                if holds(self.files.content(name, option), inside):
+                    return f" (set in {name}/{option}.yaml)"
+        return ""
+
+    def _resolve(self, path: str) -> Any:
+        value = OmegaConf.select(self.config, path)
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+    def _resolved(self, path: str) -> Any:
+        """The value, or None where it does not resolve (which `_value` reports)."""
+        try:
+            return self._resolve(path)
+        except OmegaConfBaseException:
+            return None
+
+
+def _own(group: str) -> dict[str, Option]:
+    found = signature(f"seqtrain.options.{OWN[group].__name__}") if group in OWN else None
+    return found.options if found else {}

@@ -1,0 +1,76 @@
+"""Which targets a configuration may name: a file of settings must never choose what code runs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from seqtrain.faults import Fault
+from seqtrain.signatures import defined_in
+
+CLASSES = (
+    "seqtrain.models",
+    "seqtrain.layers",
+    "seqtrain.tasks",
+    "seqtrain.data",
+    "seqtrain.callbacks",
+    "seqtrain.optim",
+    "torch.optim",
+)
+"""Packages whose classes may be targets, where they are defined there."""
+
+FUNCTIONS = ("seqtrain.callbacks.sinks",)
+"""Modules whose functions may be targets too."""
+
+NAMES = ("pytorch_lightning.callbacks.EarlyStopping",)
+"""Single targets of other packages; never a whole third-party package, most of them hold a way to a shell."""
+
+
+def allowed(target: str, trust: Sequence[str] = ()) -> bool:
+    """Whether a configuration may name this target; decided from names and sources, so nothing is imported."""
+    return refusal(target, trust) is None
+
+
+def refusal(target: str, trust: Sequence[str] = ()) -> str | None:
+    """Why a target may not be named, with the remedy; None where it may."""
+    if target in NAMES or _inside(target, trust):
+        return None
+    package = target.partition(".")[0]
+    if not _inside(target, CLASSES):
+        return f"not a target that may run; if you trust the code of {package}, add --trust {package}"
+    home = defined_in(target)
+    if home is None:
+        return "no such class"
+    module, is_class = home
+    if not _inside(module, CLASSES):
+        return f"defined in {module}, which may not run; name what {target.rpartition('.')[0]} itself defines"
+    if not is_class and module not in FUNCTIONS:
+        return "a function; a target is a class"
+    return None
+
+
+def resolve(target: str, trust: Sequence[str] = ()) -> Any:
+    """The class or function of this name, imported only if it may be named, and checked again once it is there."""
+    reason = refusal(target, trust)
+    if reason:
+        raise Fault(f"{target}: {reason}")
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise Fault(f"{target}: cannot be imported: {error}") from error
+    at_home = inspect.isroutine(found) or inspect.isclass(found)
+    if not at_home or not (target in NAMES or _inside(found.__module__, (*CLASSES, *trust))):
+        raise Fault(f"{target}: not a class that its package defines; name it where it is defined")
+    return found
+
+
+def whitelist(trust: Sequence[str] = ()) -> list[str]:
+    """The same rule as patterns for Hydra's `instantiate`, which holds the line once more."""
+    return [*(f"{package}.*" for package in (*CLASSES, *trust)), *NAMES]
+
+
+def _inside(name: str, packages: Sequence[str]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)

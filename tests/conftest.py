@@ -1,0 +1,90 @@
+"""What tests share: commands run in processes forked from one preloaded server, and the shared data sets."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import seqtrain as package
+from seqtrain.launch import Child, ForkServer
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers", "matplotlib.figure", "rich.progress", "wandb")
+SECONDS = 120.0  # that a command may take
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended: exit status (-9 where signal 9 ended it), standard output and error, seconds it took."""
+
+    rc: int
+    out: str
+    err: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Seqtrain:
+    """Runs `seqtrain ...`: call it for a whole command, or `start` one to watch and kill it."""
+
+    server: ForkServer
+    environment: dict[str, str]
+
+    def __call__(
+        self, *args: str, cwd: Path | str, env: dict[str, str] | None = None, timeout: float = SECONDS
+    ) -> Answer:
+        """Runs the command to its end in `cwd`; `env` is added to the default environment."""
+        result = self.server.run(args, cwd=cwd, env={**self.environment, **(env or {})}, timeout=timeout)
+        return Answer(result.rc, result.stdout, result.stderr, result.seconds)
+
+    def start(self, *args: str, cwd: Path | str, env: dict[str, str] | None = None) -> Child:
+        """Starts the command in `cwd`."""
+        return self.server.popen(args, cwd=cwd, env={**self.environment, **(env or {})})
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a command: a cache of its own, two threads, no network, no colours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SEQTRAIN_", "WANDB_", "MLFLOW_"))}
+    return {
+        **kept,
+        "SEQTRAIN_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "WANDB_MODE": "offline",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "2",
+        "MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib")),
+        "NO_COLOR": "1",
+    }
+
+
+@pytest.fixture(scope="session")
+def server(environment: dict[str, str]) -> Iterator[ForkServer]:
+    """A fork server that has imported every module of seqtrain and what they rest on."""
+    own = [module.name for module in pkgutil.walk_packages(package.__path__, "seqtrain.")]
+    with ForkServer([*HEAVY, *own], env=environment) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def seqtrain(server: ForkServer, environment: dict[str, str]) -> Seqtrain:
+    """`seqtrain("train", "model=lstm", cwd=folder)` gives rc, out, err and seconds; `seqtrain.start(...)` a process."""
+    return Seqtrain(server, environment)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """`shared_data("wikitext-2")`: the path of a shared data set; the test is skipped where it is not there."""
+    root = Path(os.environ.get("SEQTRAIN_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
+
+    def find(name: str) -> Path:
+        path = root / name
+        if not path.exists():
+            pytest.skip(f"{name} is not in {root}: set SEQTRAIN_SHARED_DATA to the folder that holds it")
+        return path
+
+    return find
