@@ -14,7 +14,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain import conf
+from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 from seqtrain.checkpoint import BEST, load, newest_valid
 from seqtrain.cost import Cost, estimate
 from seqtrain.data.corpus import Corpus, prepare
@@ -216,6 +216,16 @@ def trainer_options(config: DictConfig) -> TrainerOptions:
     return TrainerOptions(**plain(config.trainer))
 
 
+def settle_precision(config: DictConfig, say: Say) -> None:
+    """Turns precision=auto into what this machine does fast, so that a resumed run keeps it."""
+    if config.trainer.precision != "auto":
+        return
+    on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
+    fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else torch.cpu._is_amx_tile_supported()
+    config.trainer.precision = "bf16-mixed" if fast else "32-true"
+    say(f"precision {config.trainer.precision}: this {'GPU' if on_gpu else 'CPU'} has {'' if fast else 'no '}bf16 units")
+
+
 def max_steps(options: TrainerOptions, plan: StreamPlan) -> int:
     """Optimiser steps of the whole training: the smaller of max_steps and max_epochs."""
     limits = [options.max_steps, options.max_epochs and options.max_epochs * plan.steps]
@@ -278,7 +288,6 @@ def make_trainer(
 ) -> Trainer:
     """Lightning's Trainer with all that we do ourselves turned off."""
     from pytorch_lightning import Trainer
-    from rich.console import Console
 
     from seqtrain.callbacks.checkpoint_io import AtomicCheckpointIO
 
@@ -315,6 +324,7 @@ def quiet_lightning() -> None:
 
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     for message in (
+        ".*isinstance.treespec, LeafSpec.*",
         ".*dataloader is not resumable.*",
         ".*does not have many workers.*",
         ".*GPU available but not used.*",

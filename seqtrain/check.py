@@ -14,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from seqtrain.conf_files import UNUSABLE, ConfFiles
 from seqtrain.faults import Fault, did_you_mean
-from seqtrain.schema import ENTRIES, OWN, RESERVED, Schema, first_lines, holds, show, targets
+from seqtrain.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, first_lines, holds, show, targets
 from seqtrain.targets import resolve
 
-DECIDES_OTHERS = {"task", "experiment", "debug"}
+DECIDES_OTHERS = {"task", *GLOBAL}
 """Groups whose option chooses those of other groups: without it nothing else can be judged."""
 
 
@@ -55,8 +55,10 @@ def check_config(
     trust: Sequence[str] = (),
 ) -> None:
     """Stage 1 of a configuration that is composed already; raises Fault with a line for each fault."""
+    files = ConfFiles(config_dirs)
+    followed = {group: files.follow(group, option) for group, option in choices.items()}
     given = [text.lstrip("+~").partition("=")[0] for text in overrides]
-    faults = list(Schema(config, choices, ConfFiles(config_dirs), trust, given).faults())
+    faults = list(Schema(config, followed, files, trust, given).faults())
     if faults:
         raise Fault(*faults)
 
@@ -119,7 +121,7 @@ class _CommandLine:
 
     def _delete(self, text: str, key: str) -> None:
         group, _, entry = key.partition(".")
-        if key in DECIDES_OTHERS - {"task"} or (group in ENTRIES and entry and "." not in entry):
+        if key in GLOBAL or (group in ENTRIES and entry and "." not in entry):
             self.fixed.append(text)
         else:
             self.faults.append(f"{text}: every run needs {key}, so it cannot be deleted; give it another value")
@@ -129,7 +131,7 @@ class _CommandLine:
         names = value if isinstance(value, list) and group in ENTRIES else [value]
         options = files.options(group)
         unknown = [show(name) for name in names if name not in options]
-        if unknown == ["null"] and group in DECIDES_OTHERS - {"task"}:
+        if unknown == ["null"] and group in GLOBAL:
             return
         self.faults += [f"{group}={name}: no such {group}{did_you_mean(name, options)}" for name in unknown]
         if unknown:

@@ -34,7 +34,10 @@ def save(obj: Any, path: Path) -> None:
     _refuse_foreign(obj, "checkpoint")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic(path) as file:
-        torch.save(obj, file)
+        try:
+            torch.save(obj, file)
+        except RuntimeError as error:  # torch's own, about its writer; what stopped the writer is behind it
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
 
 
 def load(path: Path) -> Any:
@@ -43,23 +46,30 @@ def load(path: Path) -> Any:
 
     if not path.is_file():
         raise Fault(f"checkpoint {path} does not exist")
-    if not is_valid(path):
-        raise Fault(f"checkpoint {path} is damaged: it was cut short or changed on disk")
+    damaged = f"checkpoint {path} is damaged: it was cut short or changed on disk"
+    if not _sums_hold(path):
+        raise Fault(damaged)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise Fault(
             f"checkpoint {path} refused: it holds more than tensors and plain containers, and opening it could run code"
         ) from None
+    except RuntimeError:
+        raise Fault(damaged) from None
 
 
 def is_valid(path: Path) -> bool:
-    """Whether every byte of the file's contents is as it was written (by the checksums of its zip entries)."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return bool(archive.namelist()) and archive.testzip() is None
-    except Exception:  # a damaged header raises anything from struct.error to NotImplementedError
+    """Whether `load` takes the file, and what it gives is what was written (by the checksums of the zip entries)."""
+    import torch
+
+    if not _sums_hold(path):
         return False
+    try:
+        torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # no tensor is read
+    except (RuntimeError, pickle.UnpicklingError):
+        return False
+    return True
 
 
 def newest_valid(folder: Path, say: Callable[[str], None]) -> Path | None:
@@ -103,6 +113,14 @@ def probe(folder: Path, *, space: int = SPACE) -> None:
             f"checkpoints cannot be written to {folder}: {free >> 20} MiB are free, {space >> 20} MiB are needed; "
             "make room or give another run_dir"
         )
+
+
+def _sums_hold(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except Exception:  # a damaged header raises anything from struct.error to NotImplementedError
+        return False
 
 
 def _steps(folder: Path) -> list[tuple[int, Path]]:

@@ -14,6 +14,7 @@ from hydra.core.default_element import ConfigDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -53,16 +54,22 @@ class ConfFiles:
         return self._loader.repository.get_group_options(group, ObjectType.CONFIG)
 
     def content(self, group: str, option: str) -> dict[str, Any]:
-        """What the file of an option says itself, unresolved, without what it takes from others."""
-        loaded = self._loader.repository.load_config(f"{group}/{option}")
+        """What the file of an option says itself, unresolved; nothing where it cannot be read."""
+        loaded = self._load(group, option)
         content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else {}
         return {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
 
     def follow(self, group: str, option: str) -> str:
         """The option that really stands behind one whose file only names another."""
-        loaded = self._loader.repository.load_config(f"{group}/{option}")
+        loaded = self._load(group, option)
         if loaded is None or self.content(group, option).keys() - {"defaults"}:
             return option
         named = [entry.path for entry in loaded.defaults_list or [] if isinstance(entry, ConfigDefault)]
         named = [path for path in named if path and path != "_self_"]
         return self.follow(group, named[0]) if len(named) == 1 else option
+
+    def _load(self, group: str, option: str) -> ConfigResult | None:
+        try:
+            return self._loader.repository.load_config(f"{group}/{option}")
+        except UNUSABLE:  # told when it is composed
+            return None

@@ -33,25 +33,25 @@ def continue_tokens(
             for lane in range(len(prompts))
         ]
     )
-    history = [list(prompt) for prompt in prompts]
+    limit = model.max_length
+    read = [prompt[-limit:] if limit else list(prompt) for prompt in prompts]  # what each lane's state has seen
     with torch.no_grad():
-        hidden, state = _read(model, [_tail(model, prompt) for prompt in history], device)
-        read = max(len(_tail(model, prompt)) for prompt in history)
+        hidden, state = _read(model, read, device)
         for step in range(num_tokens):
             token = pick(scores(hidden), draws[:, step].to(device), temperature, top_k, top_p)
             yield token.cpu()
-            for lane, value in enumerate(token.tolist()):
-                history[lane].append(value)
             if step + 1 == num_tokens:
                 return
-            if model.max_length is not None and read + 1 > model.max_length:
-                # The table of positions is full: read the newer half of what it held once more.
-                recent = [lane[-max(model.max_length // 2, 1) :] for lane in history]
-                hidden, state = _read(model, recent, device)
-                read = max(len(lane) for lane in recent)
+            for lane, value in zip(read, token.tolist(), strict=True):
+                lane.append(value)
+            if full := [lane for lane in read if limit and len(lane) > limit]:
+                # The table of positions is full: those lanes go on from the newer half of what it held.
+                for lane in full:
+                    del lane[: -max(limit // 2, 1)]
+                hidden, state = _read(model, read, device)
             else:
                 out, state = model(token.unsqueeze(1), state)
-                hidden, read = out[:, -1], read + 1
+                hidden = out[:, -1]
 
 
 def pick(scores: Tensor, draw: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
@@ -69,11 +69,6 @@ def pick(scores: Tensor, draw: Tensor, temperature: float, top_k: int | None, to
     place = torch.searchsorted(sums, (draw * sums[:, -1]).unsqueeze(1), right=True).squeeze(1)
     place = place.clamp(max=(chances > 0).sum(-1) - 1)
     return order.indices.gather(1, place.unsqueeze(1)).squeeze(1)
-
-
-def _tail(model: SequenceModel, prompt: list[int]) -> list[int]:
-    """As much of the prompt's end as the model can read."""
-    return prompt if model.max_length is None else prompt[-model.max_length :]
 
 
 def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import ctypes
-import gc
-import importlib
 import json
 import os
 import select
-import selectors
 import signal
 import socket
 import subprocess
@@ -18,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +20,6 @@ from typing import IO, Any
 
 TARGET = "seqtrain.commands.cli:main"
 LONGEST = 1 << 20  # bytes of one message
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ class ForkServer:
     def start(self) -> ForkServer:
         """Starts the server and waits until it has imported everything; RuntimeError when it cannot begin."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "seqtrain.launch", str(theirs.fileno()), self._target, *self._modules]
+        command = [sys.executable, "-m", "seqtrain.fork_server", str(theirs.fileno()), self._target, *self._modules]
         quiet = subprocess.DEVNULL
         env = {"OPENBLAS_NUM_THREADS": "1", **(self._env or os.environ)}  # it would start its threads when imported
         self._process = subprocess.Popen(
@@ -194,106 +187,3 @@ def _bytes(file: IO[bytes]) -> bytes:
 
 def _content(file: IO[bytes]) -> str:
     return _bytes(file).decode("utf-8", "replace")
-
-
-def _serve(control: socket.socket, modules: Sequence[str]) -> list[str]:
-    """The server's loop; comes back only in a forked command, with its arguments."""
-    sys.path.pop(0)  # the folder that the server was started in: no command would have it
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except Exception as error:  # left to the command that needs it, where the error belongs
-            print(f"fork server: {module} cannot be imported: {error!r}", file=sys.stderr)
-    gc.collect()
-    gc.freeze()  # keeps the collector of each command off the shared pages
-    wake, waker = socket.socketpair()
-    waker.setblocking(False)
-    signal.set_wakeup_fd(waker.fileno())
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    selector = selectors.DefaultSelector()
-    selector.register(control, selectors.EVENT_READ)
-    selector.register(wake, selectors.EVENT_READ)
-    lines: dict[int, socket.socket] = {}
-    control.send(b"ready")
-    while True:
-        for key, _ in selector.select():
-            if key.fileobj is wake:
-                wake.recv(4096)
-                _reap(lines)
-                continue
-            message, handles, _, _ = socket.recv_fds(control, LONGEST, 3)
-            if not message:
-                os._exit(0)  # the client is gone; the kernel ends the commands
-            line, out, err = socket.socket(fileno=handles[0]), *handles[1:]
-            server, pid = os.getpid(), os.fork()
-            if pid == 0:
-                selector.close()
-                for inherited in (control, wake, waker, line, *lines.values()):
-                    inherited.close()
-                return _become(json.loads(message), server, out, err)
-            os.close(out)
-            os.close(err)
-            lines[pid] = line
-            _tell(line, {"pid": pid})
-
-
-def _reap(lines: dict[int, socket.socket]) -> None:
-    """Reports the commands that ended and kills what they left in their groups: an orphan would hold the output."""
-    while lines and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(ended.si_pid, signal.SIGKILL)  # not yet waited for, so that the number is still its own
-        _, status = os.waitpid(ended.si_pid, 0)
-        line = lines.pop(ended.si_pid)
-        _tell(line, {"rc": os.waitstatus_to_exitcode(status)})
-        line.close()
-
-
-def _tell(line: socket.socket, message: dict[str, int]) -> None:
-    with contextlib.suppress(OSError):  # nobody waits any more
-        line.send(json.dumps(message).encode())
-
-
-def _become(request: dict[str, Any], server: int, out: int, err: int) -> list[str]:
-    """Turns this forked process into the command: signals, session, files, environment, arguments."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != server:
-        os._exit(1)
-    os.setsid()
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for handle, number in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
-        os.dup2(handle, number)
-        os.close(handle)
-    os.chdir(request["cwd"])
-    os.environ.clear()
-    os.environ.update(request["env"])
-    paths = request["env"].get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:0] = [path for path in paths if path and path not in sys.path]
-    tempfile.tempdir = None  # may differ in this environment
-    sys.argv = ["seqtrain", *request["args"]]
-    return request["args"]
-
-
-def _main(handle: str, target: str, *modules: str) -> None:
-    args = _serve(socket.socket(fileno=int(handle)), modules)
-    try:
-        module, _, name = target.partition(":")
-        code = getattr(importlib.import_module(module), name)(args)
-    except SystemExit as leaving:
-        code = leaving.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    if isinstance(code, str):
-        print(code, file=sys.stderr)
-        code = 1
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code or 0)  # taking hundreds of shared modules apart would cost half a second
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -149,7 +149,9 @@ class Learner(LightningModule):
         self.eval_carried, self.eval_sums = Carried(), Sums()
 
     def validation_step(self, batch: StreamBatch, batch_idx: int) -> None:
-        self.eval_sums.add(self._read(batch, self.eval_carried))
+        # In the parameters' own precision: what bf16 rounds away would depend on how many lanes are read at a time.
+        with torch.autocast(self.device.type, enabled=False):
+            self.eval_sums.add(self._read(batch, self.eval_carried))
 
     def on_validation_epoch_end(self) -> None:
         self.eval_carried = Carried()
@@ -195,8 +197,8 @@ class Learner(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.restored = checkpoint["seqtrain"]
 
-    def on_train_start(self) -> None:
-        """Puts back what a checkpoint held, now that device and optimizer are there."""
+    def on_fit_start(self) -> None:
+        """Puts back what a checkpoint held, now that device and optimizer are there; also where no step is left."""
         if not self.restored:
             return
         carried, self.sums.parts, self.tokens = (self.restored[key] for key in ("carried", "sums", "tokens"))

@@ -32,7 +32,7 @@ class TrainerOptions:
     accelerator: Literal["auto", "cpu", "gpu"]
     devices: int
     num_nodes: int
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
     threads: int | None  # None: as many as cores
     max_steps: int | None  # optimiser steps; None: max_epochs decides
     max_epochs: int | None

@@ -61,11 +61,12 @@ def _lanes(trainer: dict[str, Any], data: dict[str, Any]) -> Iterator[str]:
 
 
 def _time(tbptt: dict[str, Any]) -> Iterator[str]:
-    k1, k2 = tbptt.get("k1"), tbptt.get("k2")
-    for name, length in (("k1", k1), ("k2", k2)):
-        if length is not None and length < 1:
-            yield f"tbptt.{name}={length}: expected a number of tokens above 0"
-    if k1 != k2:
+    k1, k2 = tbptt["k1"], tbptt["k2"]
+    short = [
+        f"tbptt.{name}={tbptt[name]}: expected a number of tokens above 0" for name in ("k2", "k1") if tbptt[name] < 1
+    ]
+    yield from short
+    if k1 != k2 and not short:
         yield f"tbptt.k1={k1}: only tbptt.k1=tbptt.k2 is supported yet; leave k1 out, or set it to {k2}"
 
 

@@ -23,11 +23,18 @@ GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule"
 ENTRIES = ("logger", "callbacks")
 """Groups that hold any number of named targets, or null."""
 
+GLOBAL = ("experiment", "debug")
+"""Groups whose files set values anywhere."""
+
 OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching}
 """Options of a group that no target takes."""
 
 RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
 """Keys that are no options: Hydra's, and what a model recommends."""
+
+
+class Unresolved:
+    """Stands for a value that is missing or does not resolve; fits no kind."""
 
 
 def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -99,6 +106,8 @@ class Schema:
                 continue
             if name in top:
                 yield from self._value(name, node, top[name].kind)
+            elif name in GLOBAL and name in self.choices:
+                yield f"{name}={self.choices[name]}: its file must begin with the line `# @package _global_`"
             elif name not in known:
                 yield from self._unknown(name, node, known)
             elif not isinstance(node, dict):
@@ -141,7 +150,7 @@ class Schema:
 
     def _target(self, path: str, node: dict[str, Any], own: dict[str, Option]) -> Iterator[str]:
         """Faults of a node with a `_target_`; `own` are options that the target does not take itself."""
-        target = self._resolved(f"{path}._target_") if "_target_" in node else None
+        target = self._resolved(f"{path}._target_")
         if not isinstance(target, str):
             fitting = [option for option in self.files.options(path) if "_target_" in self.files.content(path, option)]
             yield f"{path}={self.choices.get(path, '')}: no {path} by itself; choose {' or '.join(fitting)}"
@@ -226,22 +235,22 @@ class Schema:
         if any(f"{path}.".startswith(f"{key}.") or f"{key}.".startswith(f"{path}.") for key in self.given):
             return ""
         group, _, key = path.partition(".")
-        for name, inside in (("debug", path), ("experiment", path), (group, key)):
+        for name, inside in (*((name, path) for name in reversed(GLOBAL)), (group, key)):
             for option in filter(None, self.choices.get(name, "").split(",")):
                 if holds(self.files.content(name, option), inside):
                     return f" (set in {name}/{option}.yaml)"
         return ""
 
     def _resolve(self, path: str) -> Any:
-        value = OmegaConf.select(self.config, path)
+        value = OmegaConf.select(self.config, path, default=Unresolved)
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
     def _resolved(self, path: str) -> Any:
-        """The value, or None where it does not resolve (which `_value` reports)."""
+        """The value, or Unresolved where there is none (which `_value` reports)."""
         try:
             return self._resolve(path)
         except OmegaConfBaseException:
-            return None
+            return Unresolved
 
 
 def _own(group: str) -> dict[str, Option]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from seqtrain.launch import Child, ForkServer
 REPOSITORY = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers", "matplotlib.figure", "rich.progress", "wandb")
 SECONDS = 120.0  # that a command may take
+
+Changes = dict[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -35,28 +37,32 @@ class Seqtrain:
     server: ForkServer
     environment: dict[str, str]
 
-    def __call__(
-        self, *args: str, cwd: Path | str, env: dict[str, str] | None = None, timeout: float = SECONDS
-    ) -> Answer:
-        """Runs the command to its end in `cwd`; `env` is added to the default environment."""
-        result = self.server.run(args, cwd=cwd, env={**self.environment, **(env or {})}, timeout=timeout)
+    def __call__(self, *args: str, cwd: Path | str, env: Changes | None = None, timeout: float = SECONDS) -> Answer:
+        """Runs the command to its end in `cwd`; `env` changes the default environment, None takes a name away."""
+        result = self.server.run(args, cwd=cwd, env=self._changed(env), timeout=timeout)
         return Answer(result.rc, result.stdout, result.stderr, result.seconds)
 
-    def start(self, *args: str, cwd: Path | str, env: dict[str, str] | None = None) -> Child:
+    def start(self, *args: str, cwd: Path | str, env: Changes | None = None) -> Child:
         """Starts the command in `cwd`."""
-        return self.server.popen(args, cwd=cwd, env={**self.environment, **(env or {})})
+        return self.server.popen(args, cwd=cwd, env=self._changed(env))
+
+    def _changed(self, env: Changes | None) -> dict[str, str]:
+        changed = {**self.environment, **(env or {})}
+        return {name: value for name, value in changed.items() if value is not None}
 
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a command: a cache of its own, two threads, no network, no colours."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SEQTRAIN_", "WANDB_", "MLFLOW_"))}
+    """The environment of a command: a cache of its own, one thread, no network, no colours."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SEQTRAIN_", "WANDB_", "MLFLOW_"))
+    }
     return {
         **kept,
         "SEQTRAIN_CACHE": str(tmp_path_factory.mktemp("cache")),
         "WANDB_MODE": "offline",
         "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": "1",
         "MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib")),
         "NO_COLOR": "1",
     }
@@ -77,14 +83,9 @@ def seqtrain(server: ForkServer, environment: dict[str, str]) -> Seqtrain:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Callable[[str], Path]:
-    """`shared_data("wikitext-2")`: the path of a shared data set; the test is skipped where it is not there."""
+def shared_data() -> Path:
+    """The folder of shared data sets; a test that needs it is skipped where it is not there."""
     root = Path(os.environ.get("SEQTRAIN_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
-
-    def find(name: str) -> Path:
-        path = root / name
-        if not path.exists():
-            pytest.skip(f"{name} is not in {root}: set SEQTRAIN_SHARED_DATA to the folder that holds it")
-        return path
-
-    return find
+    if not root.is_dir():
+        pytest.skip(f"{root} is not there: set SEQTRAIN_SHARED_DATA to the folder of shared data sets")
+    return root

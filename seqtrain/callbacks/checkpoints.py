@@ -28,12 +28,18 @@ class Checkpoints(Callback):
         self.every = every
         self.signals = signals
         self.best: dict[str, Any] = {}  # step and metrics of the smallest validation loss
+        self.stopped = False  # by early stopping, which Lightning would forget
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best}
+        return {"best": self.best, "stopped": self.stopped}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = state_dict["best"]
+        self.best, self.stopped = state_dict["best"], state_dict["stopped"]
+
+    def on_fit_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        trainer.should_stop = self.stopped
+        if self.best and (self.run.checkpoints / step_name(self.best["step"])).exists():
+            self._link_best(self.best["step"])  # a process killed between the two names left the second one behind
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.signals.defer()
@@ -60,6 +66,7 @@ class Checkpoints(Callback):
         if better:
             self.best = {"step": step, **metrics}
         if trainer.state.fn == "fit":
+            self.stopped = trainer.should_stop
             self._save(trainer)
         if better:
             self._link_best(step)

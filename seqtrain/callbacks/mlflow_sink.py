@@ -33,8 +33,8 @@ class MLflowSink(Sink):
         return self._client
 
     def _begin(self) -> Any:
-        from mlflow import MlflowClient
-        from mlflow.entities import Param
+        from mlflow import MlflowClient  # type: ignore[import-not-found]
+        from mlflow.entities import Param  # type: ignore[import-not-found]
 
         local = self._directory.resolve().parent
         client = MlflowClient(self._uri or f"sqlite:///{local / 'mlflow.db'}")
@@ -56,7 +56,7 @@ class MLflowSink(Sink):
         return client.create_run(number, run_name=self._directory.name).info.run_id
 
     def _metrics(self, metrics: dict[str, float], step: int) -> None:
-        from mlflow.entities import Metric
+        from mlflow.entities import Metric  # type: ignore[import-not-found]
 
         now = int(time.time() * 1000)
         points = [Metric(name, float(value), now, step) for name, value in metrics.items() if name != "step"]

@@ -63,8 +63,14 @@ class Recorder(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.validated = trainer.global_step
-        self._write(trainer, pl_module, {f"validation/{name}": value for name, value in pl_module.metrics.items()})
+        values = {f"validation/{name}": value for name, value in pl_module.metrics.items()}
+        # After training no checkpoint follows: a process that was killed then has left this record already.
+        if trainer.state.fn == "fit" or not self._recorded(trainer.global_step, "validation/loss"):
+            self._write(trainer, pl_module, values)
         self._window = (pl_module.tokens, self.elapsed())
+
+    def _recorded(self, step: int, name: str) -> bool:
+        return any(record["step"] == step and name in record for record in self.run.metrics())
 
     def _write(self, trainer: Trainer, learner: Learner, values: dict[str, float]) -> None:
         step = trainer.global_step

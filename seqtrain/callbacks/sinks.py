@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import logging
 import netrc
 import os
 import secrets
@@ -19,7 +20,7 @@ from seqtrain.faults import Fault
 from seqtrain.provenance import mask_command
 
 Mode = Literal["online", "offline", "disabled"]
-START, FINISH = 15.0, 15.0  # seconds that W&B may take to begin online, and to send the rest at the end
+START, FINISH = 10.0, 15.0  # seconds that W&B may take to begin online, and to send the rest at the end
 
 
 def wandb(
@@ -45,7 +46,8 @@ def wandb(
 def tensorboard(*, directory: Path, config: dict[str, Any]) -> Sink:
     """TensorBoard event files in `directory`/tensorboard; Fault when TensorBoard is not installed."""
     with _package("tensorboard"):
-        import tensorboard as _  # noqa: F401
+        import tensorboard  # noqa: F401
+        import torch.utils.tensorboard  # noqa: F401 - here, so that no step waits for it
     return _TensorBoard(directory, config)
 
 
@@ -55,7 +57,7 @@ def mlflow(*, experiment: str, tracking_uri: str | None, directory: Path, config
     Fault when MLflow is not installed, or a server does not answer.
     """
     with _package("mlflow"):
-        import mlflow as _  # noqa: F401
+        import mlflow  # type: ignore[import-not-found]  # noqa: F401
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http") and not answers(uri):
         raise Fault(f"logger.mlflow.tracking_uri={uri} does not answer: start the server or give another tracking_uri")
@@ -91,6 +93,8 @@ class _Wandb(Sink):
             if self._mode != "online":
                 raise
             say(f"W&B: offline, because going online failed: {' '.join(str(error).split())}")
+            logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # W&B's own telemetry fails as well
+            package.teardown()  # its service still holds the run's identity
             return self._init("offline")
 
     def _init(self, mode: Mode) -> Any:

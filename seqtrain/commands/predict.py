@@ -112,5 +112,6 @@ def _lines(answer: dict[str, Any]) -> str:
     """An answer for a person."""
     if "prompt" in answer:
         return answer["prompt"] + answer["text"]
-    head = f"{answer['loss']:.4f} nats a token, {answer['bits_per_byte']:.4f} bits per byte, {len(answer['tokens'])} tokens"
+    count = len(answer["tokens"])
+    head = f"{answer['loss']:.4f} nats a token, {answer['bits_per_byte']:.4f} bits per byte, {count} tokens"
     return "\n".join([head, *(f"{token['bits']:8.3f} bits  {token['text']}" for token in answer["tokens"])])

@@ -54,19 +54,30 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
     preflight(config, Request(trust=trust))
     checkpoint = newest_valid(run.checkpoints, say)
     step = 0 if checkpoint is None else int(checkpoint.stem.removeprefix("step-"))
-    limit = config.trainer.max_steps
-    finished = run.summary.get("status") == "finished"
-    if finished and not changed:
-        raise Fault(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
-    if limit is not None and limit < step:
-        raise Fault(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
+    _refuse_pointless(run, config, changed, step)
     for line in changed:
         say(line)
-    run.write_config(session.config_text(config))
     say(f"run {run.path}: resumed from step {step}")
+    run.write_summary(run.summary | {"status": "running"})  # first: a run that is finished is not gone on with
+    run.write_config(session.config_text(config))
     run.resumed(step)
     session.sit(run, config, trust, command=command, checkpoint=checkpoint)
     return run
+
+
+def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
+    """Fault where there is nothing to go on from, or nothing left to do after `step`."""
+    if not step and any(run.checkpoints.glob("step-*.ckpt")):
+        raise Fault(f"run {run.path}: no checkpoint is sound; delete {run.checkpoints} to begin again at step 0")
+    limit, summary = config.trainer.max_steps, run.summary
+    if limit is not None and limit < step:
+        raise Fault(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
+    if summary.get("status") != "finished":
+        return
+    if summary["steps"] < summary["max_steps"]:
+        raise Fault(f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing")
+    if not any(line.startswith("trainer.max_") for line in changed):
+        raise Fault(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
 
 
 def _apply(config: DictConfig, overrides: list[str]) -> list[str]:

@@ -49,11 +49,12 @@ def sit(
         "status": "running",
         "command": provenance.mask_command(list(command)),
         "trust": list(trust),
-        **provenance.environment(),
     }
-    run.write_summary(summary)
+    summary.pop("reason", None)  # of an earlier sitting
     with Signals() as signals:
         try:
+            summary |= provenance.environment()
+            run.write_summary(summary)
             data = _data(run, config, trust, summary)
             probe(run.checkpoints)
             session = build.make_session(config, data, run, signals, trust, Console(stderr=True))

@@ -102,6 +102,7 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
 def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
     """A new run of a checked config, from its first step to its end."""
     preflight(config, request)
+    from seqtrain import build
     from seqtrain.commands import session
     from seqtrain.runs import Run, default_name
 
@@ -109,8 +110,9 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         run = Run.create(Path("outputs") / default_name(choices["task"], choices["model"]), taken="number")
     else:
         run = Run.create(config.run_dir)
-    run.write_config(session.config_text(config))
     say(f"run {run.path}")
+    build.settle_precision(config, say)
+    run.write_config(session.config_text(config))
     try:
         session.sit(run, config, request.trust, command=request.command)
     except Fault:

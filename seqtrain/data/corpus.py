@@ -97,7 +97,7 @@ def _tokenised(
     def read(folder: Path) -> Corpus:
         meta = read_json(folder / "meta.json")
         tokens = np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r")
-        documents = np.fromfile(folder / "documents.bin", dtype=np.int64)
+        documents = np.frombuffer((folder / "documents.bin").read_bytes(), dtype=np.int64)
         if len(tokens) != meta["num_tokens"] or len(documents) != meta["num_documents"] + 1:
             raise ValueError("damaged")
         return Corpus(tokens, documents, meta["num_bytes"], meta["num_words"], meta["num_unknown"], hash)

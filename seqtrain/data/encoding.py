@@ -30,8 +30,8 @@ CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 
 def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
-    """Pieces of at most `size` characters that make up `text`, cut where no token is torn (mid-word only where a word
-    is longer than a piece); the empty text is one piece."""
+    """Pieces of at most `size` characters that make up `text`, cut where no token is torn (within a word only where
+    it and the white space before it are longer than a piece); the empty text is one piece."""
     begin = 0
     while len(text) - begin > size:
         cut = CUT.match(text, begin, begin + size + 1)

@@ -129,7 +129,7 @@ def _read_jsonl(file: TextFile) -> Iterator[str]:
                 )
             if file.column not in row:
                 raise _no_column(f"{file.path}:{number}", file.column, list(row))
-            yield _text(f"{file.path}:{number}", file.column, row[file.column])
+            yield text_of(f"{file.path}:{number}", file.column, row[file.column])
 
 
 def _read_table(file: TextFile) -> Iterator[str]:
@@ -179,14 +179,14 @@ def _read_parquet(file: TextFile) -> Iterator[str]:
             for batch in table.iter_batches(batch_size=1024, columns=[file.column]):
                 for value in batch.column(0):
                     number += 1
-                    yield _text(f"{file.path}: row {number}", file.column, value.as_py())
+                    yield text_of(f"{file.path}: row {number}", file.column, value.as_py())
     except UnicodeDecodeError:
         raise Fault(f"{file.path}: row {number}: {file.column} is not UTF-8; write the file again from text") from None
     except pyarrow.ArrowException as error:
         raise Fault(f"{file.path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None
 
 
-def _text(place: str, column: str, value: Any) -> str:
+def text_of(place: str, column: str, value: Any) -> str:
     if value is None:
         raise Fault(f"{place}: {column} is null; remove the row or give it text")
     if not isinstance(value, str):

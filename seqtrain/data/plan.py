@@ -40,7 +40,7 @@ class StreamPlan:
     """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch."""
 
     def __init__(self, *, documents: np.ndarray, lanes: int, tbptt: TBPTT, seed: int, shuffle: bool) -> None:
-        """`documents`: offsets of the documents in the corpus, with its end. `shuffle`: order of independent windows."""
+        """`documents`: offsets of the documents, with the end of the last; `shuffle`: the order of independent windows."""
         self.num_tokens = int(documents[-1])
         self.lanes = lanes
         self.seed = seed
@@ -49,9 +49,12 @@ class StreamPlan:
         self._begin, self._count, self._fresh, edges = _pieces(documents, lanes, tbptt)
         self._first, self._last = edges[:-1], edges[1:]
         self.steps = int((self._last - self._first).max())
-        rows = [self._row(step) for step in range(self.steps)]
-        self.targets = np.array([row.count.sum() for row in rows])  # of each step of an epoch in reading order
-        self.padding = 1 - self.num_tokens / sum(int(row.count.max()) * lanes for row in rows)
+        lane = np.repeat(np.arange(lanes), self._last - self._first)
+        step = np.arange(len(self._count)) - self._first[lane]
+        self.targets = np.bincount(step, self._count, self.steps).astype(np.int64)  # of each step, in reading order
+        width = np.zeros(self.steps, dtype=np.int64)
+        np.maximum.at(width, step, self._count)
+        self.padding = 1 - self.num_tokens / int(width.sum() * lanes)
 
     def chunk(self, epoch: int, step: int) -> Chunk:
         """What each lane reads in this step of this epoch."""

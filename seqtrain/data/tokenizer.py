@@ -82,7 +82,7 @@ class Word(Recipe):
         common = sorted((-count, word) for word, count in counts.items() if count >= self.min_count)
         backend = _word_level([UNKNOWN, LINE_END, *(word for _, word in common[: self.max_size])])
         backend.normalizer = normalizers.Replace("\n", f" {LINE_END} ")
-        space = r"[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has it
+        space = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has it
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(space), "removed")
         return WordTokenizer(json.loads(backend.to_str()))
 

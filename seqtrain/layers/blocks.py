@@ -40,9 +40,9 @@ class DecoderBlock(nn.Module):
         self, x: Tensor, cache: Cache | None, mask: Tensor | None, rotary: Tensor | None
     ) -> tuple[Tensor, Cache]:
         """x (B, T, D) to (B, T, D), and the keys and values of this layer."""
-        mixed, cache = self.attention(self.norm1(x) if self.pre else x, cache, mask, rotary)
+        mixed, kept = self.attention(self.norm1(x) if self.pre else x, cache, mask, rotary)
         x = x + self.dropout(mixed)
         if not self.pre:
             x = self.norm1(x)
         x = x + self.dropout(self.feed_forward(self.norm2(x) if self.pre else x))
-        return (x if self.pre else self.norm2(x)), cache
+        return (x if self.pre else self.norm2(x)), kept

@@ -80,7 +80,7 @@ class GPT(SequenceModel):
     def forward(
         self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Hidden states and the cache of the last `memory` keys and values, unrotated, with the count of tokens read."""
+        """Hidden states, and the last `memory` keys and values, unrotated, with the count of tokens read."""
         batch, length = tokens.shape[:2]
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
         if state is None and length > self.memory + 1:

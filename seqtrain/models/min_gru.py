@@ -9,7 +9,7 @@ from seqtrain.interface import Capability, SequenceModel, State, read_by_length
 
 
 class MinGRU(SequenceModel):
-    """Layers of h_t = (1 - z_t) h_{t-1} + z_t c_t, where z_t and c_t depend on x_t alone; each layer adds to its input."""
+    """Layers of h_t = (1 - z_t) h_{t-1} + z_t c_t, with z_t and c_t of x_t alone; each layer adds to its input."""
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
 

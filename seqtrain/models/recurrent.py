@@ -77,8 +77,8 @@ class Recurrent(SequenceModel):
     def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         x = self.dropout(self.embed(tokens))
         # torch keeps layers first; (B, L, H) to (L, B, H) costs nothing measurable.
-        carried = tuple(state[name].transpose(0, 1).contiguous() for name in self.parts)
-        hidden, after = self.layer(x, carried if len(carried) > 1 else carried[0])
+        carried = [state[name].transpose(0, 1).contiguous() for name in self.parts]
+        hidden, after = self.layer(x, tuple(carried) if len(carried) > 1 else carried[0])
         after = after if isinstance(after, tuple) else (after,)
         new = {name: value.transpose(0, 1).to(state[name].dtype) for name, value in zip(self.parts, after, strict=True)}
         return self.dropout(hidden), new

@@ -32,7 +32,7 @@ class Muon(Optimizer):
         if hidden:
             self._parts.append(MatrixMuon(hidden, lr, weight_decay, momentum, adjust_lr_fn="match_rms_adamw"))
         if rest:
-            self._parts.append(AdamW(rest, lr, tuple(betas), eps, weight_decay, fused=True))
+            self._parts.append(AdamW(rest, lr, (betas[0], betas[1]), eps, weight_decay, fused=True))
 
     def _divided(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         hidden = [group for group in self.param_groups if group["role"] == "hidden"]

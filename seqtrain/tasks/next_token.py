@@ -30,15 +30,15 @@ class NextToken(Task):
 
     def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[Parts, State]:
         """`loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
-        hidden, state = model(batch.tokens, state)
+        hidden, after = model(batch.tokens, state)
         scores = self.scores(model, hidden).flatten(0, 1)
         targets = batch.targets.flatten()
         if self.training:
             loss = F.cross_entropy(scores, targets, ignore_index=IGNORED, reduction="sum")
-            return {"loss": (loss, batch.count)}, state
+            return {"loss": (loss, batch.count)}, after
         losses = F.cross_entropy(scores, targets, ignore_index=IGNORED, reduction="none")
         right = scores.argmax(-1) == targets
-        return {"loss": (losses.double().sum(), batch.count), "accuracy": (right.sum(), batch.count)}, state
+        return {"loss": (losses.double().sum(), batch.count), "accuracy": (right.sum(), batch.count)}, after
 
     def measure(self, totals: dict[str, tuple[float, float]], facts: Facts) -> dict[str, float]:
         """`loss` in nats a token, its `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""

@@ -1,0 +1,235 @@
+"""Data sets of the Hugging Face hub, folders in the hub's layout, and `save_to_disk` copies, through `datasets`."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from seqtrain.data.files import text_of
+from seqtrain.data.source import Cut, Source, Split, SplitBy
+from seqtrain.faults import Fault, did_you_mean
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetBuilder
+
+PATIENCE = 4.0  # seconds until the hub counts as out of reach
+
+
+class Hub(Source):
+    """Rows of a data set's splits; a split that is not named is cut off from train."""
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        name: str | None = None,
+        revision: str | None = None,
+        column: str = "text",
+        train_split: str = "train",
+        validation_split: str | None = "validation",
+        test_split: str | None = "test",
+        document: Literal["row", "split"] = "row",
+        split_by: SplitBy = "document",
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.0,
+    ) -> None:
+        """`path`: a hub name, or a local folder. `document="split"` joins the rows of a split by line ends.
+
+        Fractions are of documents or of characters, by `split_by`, and count where no split is named.
+        """
+        self.path = path
+        self.name = name
+        self.revision = revision
+        self.column = column
+        self.splits: dict[Split, str | None] = {
+            "train": train_split,
+            "validation": validation_split,
+            "test": test_split,
+        }
+        self.join = document == "split"
+        self.document = "a row" if document == "row" else "all rows of a split"
+        self._cut = Cut(
+            by=split_by,
+            validation=0.0 if validation_split else validation_fraction,
+            test=0.0 if test_split else test_fraction,
+        )
+
+    def check(self) -> None:
+        """Downloads nothing: of a hub data set, looks only at what the hub tells about it.
+
+        A test split that is named but missing is no fault until it is asked for: training never touches it.
+        """
+        named: list[Split] = [split for split in ("train", "validation") if self.splits[split]]
+        if self._folder is None and self._online:
+            info = self._builder.info
+            if info.splits:
+                for split in named:
+                    self._check_split(split, list(info.splits))
+            if info.features:
+                self._check_column(info.features)
+            return
+        for split in named:
+            next(self._rows(split), None)
+        if self.join:
+            self._cut.check(1)
+
+    def documents(self, split: Split) -> Iterator[str]:
+        if self.splits[split] and split != "train":
+            return self._read(split)
+        return self._cut.documents(lambda: self._read("train"), split)
+
+    def has(self, split: Split) -> bool:
+        """Whether the split is named or cut off; whether the data set has it shows when it is read."""
+        return bool(self.splits[split]) or self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        described = {"source": "hub", "path": self.path, "name": self.name, "revision": self.revision}
+        return described | {"version": None if self._saved else self._builder.hash, "splits": self.splits}
+
+    def _read(self, split: Split) -> Iterator[str]:
+        rows = self._rows(split)
+        if not self.join:
+            return rows
+        # A row of a line-based corpus may or may not hold its line end.
+        return iter(["".join(row.rstrip("\n") + "\n" for row in rows)])
+
+    def _rows(self, split: Split) -> Iterator[str]:
+        self._check_split(split, list(self._data))
+        data = self._data[str(self.splits[split])]
+        self._check_column(data.features)
+        number = 0
+        for batch in data.select_columns([self.column]).iter(batch_size=1024):
+            for value in cast(dict[str, list], batch)[self.column]:
+                number += 1
+                yield text_of(f"data.path={self.path}: {self.splits[split]} row {number}", self.column, value)
+        if number == 0:
+            raise Fault(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
+
+    def _check_split(self, split: Split, known: list[str]) -> None:
+        if self.splits[split] not in known:
+            remedy = "" if split == "train" else f"; or use data.{split}_split=null, which cuts {split} off from train"
+            raise Fault(f"data.{split}_split={self.splits[split]}: {self.path} has {', '.join(known)}{remedy}")
+
+    def _check_column(self, features: Any) -> None:
+        if self.column not in features:
+            near = did_you_mean(self.column, features)
+            listed = ", ".join(features)
+            raise Fault(f"data.column={self.column}: {self.path} has columns {listed}{near if 'mean' in near else ''}")
+        kind = getattr(features[self.column], "dtype", "nested values")
+        if kind not in ("string", "large_string"):
+            raise Fault(f"data.column={self.column}: holds {kind}, not text; set data.column to a column of text")
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        """The local folder that `path` is, or None for a name on the hub."""
+        path = Path(self.path).expanduser()
+        if path.is_dir():
+            return path
+        if path.is_file():
+            raise Fault(f"data.path={self.path}: is a file; use data=text data.path={self.path}")
+        if self.path.startswith(("/", ".", "~")) or self.path.count("/") > 1:
+            raise Fault(f"data.path={self.path}: no such folder")
+        return None
+
+    @cached_property
+    def _saved(self) -> bool:
+        """Whether `path` is a save_to_disk copy, of several splits or of one."""
+        folder = self._folder
+        return folder is not None and any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json"))
+
+    @cached_property
+    def _online(self) -> bool:
+        from datasets import config
+
+        return not _wants_offline() and reachable(config.HF_ENDPOINT)
+
+    @cached_property
+    def _data(self) -> dict[str, Dataset]:
+        """All splits by name."""
+        from datasets import Dataset, exceptions, load_from_disk
+
+        try:
+            if self._saved:
+                data = load_from_disk(str(self._folder))
+            else:
+                self._builder.download_and_prepare()
+                data = self._builder.as_dataset()
+        except (OSError, ValueError, exceptions.DatasetsError) as error:
+            raise Fault(f"data.path={self.path}: {_one_line(error)}") from error
+        splits = {"train": data} if isinstance(data, Dataset) else data
+        return {str(name): split for name, split in splits.items()}
+
+    @cached_property
+    def _builder(self) -> DatasetBuilder:
+        """What knows the data set, its splits and its version; from the cache where the hub is out of reach."""
+        from datasets import config, exceptions, load_dataset_builder
+
+        _quiet()
+        remote = self._folder is None
+        if remote:
+            config.HF_HUB_OFFLINE = not self._online  # or `datasets` tries for half a minute before it looks there
+        try:
+            path = self.path if remote else str(self._folder)
+            builder = load_dataset_builder(path, self.name, revision=self.revision if remote else None)
+        except ConnectionError:
+            raise Fault(self._out_of_reach()) from None
+        except (OSError, ValueError, exceptions.DatasetsError) as error:
+            name = f" data.name={self.name}" if self.name else ""
+            raise Fault(f"data.path={self.path}{name}: {_one_line(error)}") from error
+        if remote and not self._online and self.revision not in (None, builder.hash):
+            raise Fault(f"data.revision={self.revision}: the hub is out of reach, and the cache holds {builder.hash}")
+        return builder
+
+    def _out_of_reach(self) -> str:
+        why = "HF_HUB_OFFLINE is set" if _wants_offline() else "the hub cannot be reached"
+        return (
+            f"data.path={self.path}: {why} and the data set is not in the cache; "
+            "give a local folder or a save_to_disk copy as data.path (or data=python_stdlib, which needs no download)"
+        )
+
+
+def reachable(url: str, patience: float = PATIENCE) -> bool:
+    """Whether anything, be it an error page, is answered from the address within `patience` seconds."""
+    answered: list[bool] = []
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=patience).close()
+            answered.append(True)
+        except urllib.error.HTTPError:
+            answered.append(True)
+        except (OSError, ValueError, http.client.HTTPException):
+            pass
+
+    asking = threading.Thread(target=ask, daemon=True)  # looking up a name heeds no timeout
+    asking.start()
+    asking.join(patience)
+    return bool(answered)
+
+
+def _wants_offline() -> bool:
+    names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
+
+
+def _quiet() -> None:
+    """No progress bars where no one watches, no warnings beside our own messages."""
+    from datasets import disable_progress_bars
+    from datasets.utils import logging
+
+    logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+
+
+def _one_line(error: BaseException) -> str:
+    cause = f": {error.__cause__}" if error.__cause__ else ""
+    return " ".join(f"{error}{cause}".split()) or type(error).__name__

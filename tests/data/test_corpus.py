@@ -1,0 +1,183 @@
+"""Laws of the tokenised corpus: the published counts, one build, and nothing damaged is ever used."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqtrain.data.cache import Store, cached_json
+from seqtrain.data.corpus import Corpus, prepare, text_hash
+from seqtrain.data.source import Source, Split
+from seqtrain.data.text import Text
+from seqtrain.data.tokenizer import BPE, Byte, Char, Recipe, Word
+from seqtrain.faults import Fault
+
+
+class Fixed(Source):
+    """Documents from a dictionary."""
+
+    document = "a string"
+
+    def __init__(self, **documents: list[str]) -> None:
+        self.given = documents
+
+    def check(self) -> None:
+        pass
+
+    def documents(self, split: Split) -> Iterator[str]:
+        return iter(self.given[split])
+
+    def has(self, split: Split) -> bool:
+        return split in self.given
+
+    def describe(self) -> dict:
+        return {}
+
+
+SOURCE = Fixed(train=["to be or\n", "", "not to be\n\n", "Łódź"], validation=["be zzz\n"])
+
+
+def silent(line: str) -> None:
+    pass
+
+
+def made(cache: Path, recipe: Recipe, source: Source = SOURCE) -> tuple[Corpus, Corpus, list[str]]:
+    lines: list[str] = []
+    corpora = prepare(source, recipe, ["train", "validation"], cache=cache, say=lines.append)[1]
+    return corpora["train"], corpora["validation"], lines
+
+
+def test_wikitext_2_has_the_published_counts(shared_data, tmp_path):
+    folder = shared_data / "wikitext-2"
+    paths = {split: str(folder / f"wiki.{name}.tokens") for split, name in (("validation", "valid"), ("test", "test"))}
+    source = Text(path=str(folder / "wiki.train.tokens"), validation_path=paths["validation"], test_path=paths["test"])
+    source.check()
+    tokenizer, corpora = prepare(source, Word(), ["train", "validation", "test"], cache=tmp_path, say=silent)
+    assert [len(corpus.tokens) for corpus in corpora.values()] == [2_088_628, 217_646, 245_569]
+    assert [corpus.num_words for corpus in corpora.values()] == [2_088_628, 217_646, 245_569]
+    assert tokenizer.vocabulary == 33_278
+
+
+def test_tiny_shakespeare_has_65_characters_and_an_unknown(shared_data, tmp_path):
+    source = Text(path=str(shared_data / "tinyshakespeare" / "input.txt"), split_by="position")
+    tokenizer, corpora = prepare(source, Char(), ["train", "validation"], cache=tmp_path, say=silent)
+    assert tokenizer.vocabulary == 66
+    assert [len(corpus.tokens) for corpus in corpora.values()] == [1_003_854, 111_540]
+
+
+@pytest.mark.parametrize("recipe", [Byte(), Char(), Word(), BPE(size=260)], ids=lambda recipe: type(recipe).__name__)
+def test_a_corpus_is_its_documents_encoded(recipe, tmp_path):
+    tokenizer, corpora = prepare(SOURCE, recipe, ["train", "validation"], cache=tmp_path, say=silent)
+    train = corpora["train"]
+    parts = [train.tokens[a:b].tolist() for a, b in zip(train.documents[:-1], train.documents[1:], strict=True)]
+    assert parts == [tokenizer.encode(text).tolist() for text in SOURCE.given["train"] if text]
+    assert (train.num_bytes, train.num_words) == (len("to be or\nnot to be\n\nŁódź".encode()), 3 + 1 + 3 + 2 + 1)
+    assert train.tokens.dtype == np.uint16
+    assert train.documents.dtype == np.int64
+    assert train.bytes_per_token == train.num_bytes / len(train.tokens)
+    expected = {"byte": 0, "bpe": 0, "char": 3, "word": 1}[tokenizer.kind]
+    assert corpora["validation"].num_unknown == expected
+
+
+def test_a_large_vocabulary_takes_wider_tokens(tmp_path):
+    words = [f"w{i}" for i in range(70_000)]
+    train, _, _ = made(tmp_path, Word(), Fixed(train=[" ".join(words)], validation=["w1 w69999"]))
+    assert train.tokens.dtype == np.uint32
+    assert sorted(train.tokens) == list(range(2, 70_002))
+
+
+def test_the_second_run_starts_from_the_cache(tmp_path):
+    first, second = made(tmp_path, BPE(size=260)), made(tmp_path, BPE(size=260))
+    assert (len(first[2]), second[2]) == (3, [])
+    assert first[0].tokens.tolist() == second[0].tokens.tolist()
+    assert not first[0].tokens.flags.writeable
+
+
+def test_another_text_recipe_or_document_edge_is_another_entry(tmp_path):
+    made(tmp_path, BPE(size=260))
+    assert len(made(tmp_path, BPE(size=261))[2]) == 3
+    moved = Fixed(train=["to be or\nnot to be\n\n", "Łódź"], validation=SOURCE.given["validation"])
+    assert len(made(tmp_path, Byte(), moved)[2]) == 3
+    assert text_hash(["ab", "c"]) != text_hash(["a", "bc"]) != text_hash(["abc"])
+
+
+def test_a_tokenizer_that_is_given_is_never_trained_again(tmp_path):
+    tokenizer = Char().train(["xyz"])
+    used, corpora = prepare(SOURCE, Char(), ["validation"], tokenizer=tokenizer, cache=tmp_path, say=silent)
+    assert used is tokenizer
+    assert corpora["validation"].num_unknown == 4
+
+
+def test_only_the_train_split_makes_the_tokenizer(tmp_path):
+    tokenizer, corpora = prepare(SOURCE, Char(), ["validation"], cache=tmp_path, say=silent)
+    assert "z" not in tokenizer.ids.keys() - {"ź"}
+    assert list(corpora) == ["validation"]
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "documents.bin", "meta.json", "tokenizer.json"])
+@pytest.mark.parametrize("damage", ["shorter", "longer", "gone"])
+def test_a_damaged_entry_is_built_again(tmp_path, name, damage):
+    whole = made(tmp_path, BPE(size=260))[0].tokens.tolist()
+    for path in tmp_path.glob(f"*/*/{name}"):
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2] if damage == "shorter" else content + b"}}")
+        if damage == "gone":
+            path.unlink()
+    train, _, lines = made(tmp_path, BPE(size=260))
+    assert train.tokens.tolist() == whole
+    assert lines
+
+
+def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
+    def write(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path).entry("group", "key", write, lambda folder: (folder / "half").read_text())
+    assert [path.suffix for path in (tmp_path / "group").iterdir()] == [".lock"]
+
+
+def build_slowly(cache: Path, built: Path, answers: multiprocessing.SimpleQueue) -> None:
+    def make() -> int:
+        with open(built, "a") as file:
+            file.write("x")
+        made(cache / "corpus", BPE(size=300), Fixed(train=["many words " * 20_000], validation=["x"]))
+        return 7
+
+    answers.put(cached_json("key", make, cache))
+
+
+def test_two_processes_at_once_build_once_and_read_the_same(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    answers = context.SimpleQueue()
+    jobs = [context.Process(target=build_slowly, args=(tmp_path, tmp_path / "built", answers)) for _ in range(2)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(60)
+    assert [job.exitcode for job in jobs] == [0, 0]
+    assert [answers.get(), answers.get()] == [7, 7]
+    assert (tmp_path / "built").read_text() == "x"
+
+
+def test_a_split_without_text_is_refused(tmp_path):
+    with pytest.raises(Fault, match="the validation split holds no text"):
+        made(tmp_path, Byte(), Fixed(train=["x"], validation=[""]))
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Fault, match=r"SEQTRAIN_CACHE=.*set SEQTRAIN_CACHE"):
+        made(tmp_path / "file", Byte())
+
+
+def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "here"))
+    assert cached_json("key", lambda: {"a": [1.5, None]}) == {"a": [1.5, None]}
+    assert (tmp_path / "here" / "json").is_dir()
+    assert cached_json("key", lambda: 1 / 0) == {"a": [1.5, None]}

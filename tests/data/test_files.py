@@ -1,0 +1,160 @@
+"""Laws of local files: what is read is what is stored, and each fault is one line that names file, place and remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from seqtrain.data.files import find
+from seqtrain.data.text import CHECKED, Text
+from seqtrain.faults import Fault
+
+TEXTS = ["one", "two\nlines, 'quoted' \"twice\"", "Łódź 🦊", "nul \0 inside", "tail\n"]
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def whole(path: Path, **options) -> list[str]:
+    source = Text(path=str(path), validation_fraction=0.0, **options)
+    source.check()
+    return list(source.documents("train"))
+
+
+def table(path: Path, column: str, values: list) -> Path:
+    parquet.write_table(pyarrow.table({"id": list(range(len(values))), column: values}), path)
+    return path
+
+
+@pytest.mark.parametrize("text", ["plain\n", "kept\r\nas\rit is", "nul \0 inside", "Łódź 🦊", "\ufeffinside \ufeff"])
+def test_txt_is_read_to_the_byte(tmp_path, text):
+    assert whole(put(tmp_path / "a.txt", text)) == [text.removeprefix("\ufeff")]
+
+
+def test_rows_of_every_format_are_the_same_texts(tmp_path):
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
+    assert whole(put(tmp_path / "a.jsonl", "\ufeff" + rows + "\n")) == TEXTS
+    quoted = "".join('{},"{}"\r\n'.format(i, text.replace('"', '""')) for i, text in enumerate(TEXTS))
+    assert whole(put(tmp_path / "a.csv", "\ufeffid,text\r\n" + quoted)) == TEXTS
+    assert whole(table(tmp_path / "a.parquet", "text", TEXTS)) == TEXTS
+    assert whole(put(tmp_path / "a.tsv", 'id\ttext\n1\t"not quoted\n2\tx\n')) == ['"not quoted', "x"]
+
+
+def test_a_long_line_is_read_whole(tmp_path):
+    text = "long " * 400_000  # over the limits of csv fields and of the preflight
+    assert whole(put(tmp_path / "a.csv", f"text\n{text}\n")) == [text]
+    assert whole(put(tmp_path / "a.jsonl", json.dumps({"text": text}))) == [text]
+    assert whole(put(tmp_path / "a.txt", text)) == [text]
+
+
+def test_a_folder_gives_every_known_file_below_it_by_path(tmp_path):
+    for name in ("b.txt", "a/z.txt", "a/b/c.jsonl", ".hidden/x.txt", "a/.x.txt", "image.png"):
+        put(tmp_path / name, json.dumps({"text": name}))
+    names = [file.path.relative_to(tmp_path).as_posix() for file in find("data.path", str(tmp_path), "auto", "text")]
+    assert names == ["a/b/c.jsonl", "a/z.txt", "b.txt"]
+    globbed = find("data.path", str(tmp_path / "**" / "*.txt"), "auto", "text")
+    assert [file.path.name for file in globbed] == ["z.txt", "b.txt"]
+
+
+def test_format_overrides_the_extension(tmp_path):
+    assert whole(put(tmp_path / "notes.en", "hello\n"), format="txt") == ["hello\n"]
+
+
+def test_validation_and_test_files_stand_for_themselves(tmp_path):
+    paths = [str(put(tmp_path / name, name)) for name in ("train.txt", "valid.txt", "test.txt")]
+    source = Text(path=paths[0], validation_path=paths[1], test_path=paths[2])
+    source.check()
+    assert [list(source.documents(s)) for s in ("train", "validation", "test")] == [
+        ["train.txt"],
+        ["valid.txt"],
+        ["test.txt"],
+    ]
+    assert source.describe()["files"] == {"train": 1, "validation": 1, "test": 1}
+
+
+FAULTS = {
+    "no such file": ("nosuch.txt", None, r"data\.path=.*nosuch\.txt: no such file or folder"),
+    "near miss": ("inputs.txt", {"input.txt": "x"}, r"no such file or folder; did you mean input\.txt\?"),
+    "no match": ("*.txt", {"a.csv": "text\nx"}, r"data\.path=.*\*\.txt: no file matches"),
+    "nothing known in the folder": ("d", {"d/a.bin": "x"}, r"no file in this folder"),
+    "unknown extension": ("a.bin", {"a.bin": "x"}, r"unknown extension \.bin; set data\.format"),
+    "empty txt": ("a.txt", {"a.txt": ""}, r"a\.txt: is empty"),
+    "empty csv": ("a.csv", {"a.csv": ""}, r"a\.csv: is empty"),
+    "empty jsonl": ("a.jsonl", {"a.jsonl": "\n"}, r"a\.jsonl: holds no rows"),
+    "header only": ("a.csv", {"a.csv": "text,label\n"}, r"a\.csv: has a header but no rows"),
+    "wrong column": ("a.csv", {"a.csv": "texts,n\nx,1\n"}, r"data\.column=text: .* texts, n; did you mean texts\?"),
+    "wrong key": ("a.jsonl", {"a.jsonl": '{"body": "x"}\n'}, r"data\.column=text: .*a\.jsonl:1 has columns body"),
+    "ragged row": ("a.csv", {"a.csv": "id,text\n1,x\n2\n"}, r"a\.csv:3: 1 fields in this row, 2 in the header"),
+    "open quote": ("a.csv", {"a.csv": 'text\n"x\n'}, r"a\.csv:2: not csv"),
+    "bad json": ("a.jsonl", {"a.jsonl": '{"text": "x"}\n{"text": \n'}, r"a\.jsonl:2: not JSON"),
+    "no object": ("a.jsonl", {"a.jsonl": "[1]\n"}, r"a\.jsonl:1: not a JSON object"),
+    "null": ("a.jsonl", {"a.jsonl": '{"text": "x"}\n{"text": null}\n'}, r"a\.jsonl:2: text is null"),
+    "number": ("a.jsonl", {"a.jsonl": '{"text": 1}\n'}, r"a\.jsonl:1: text holds int, not text"),
+    "half a pair": ("a.jsonl", {"a.jsonl": '{"text": "x\\ud800"}\n'}, r"a\.jsonl:1: text is not valid Unicode"),
+    "latin-1 txt": ("a.txt", {"a.txt": b"caf\xe9 x"}, r"a\.txt: not UTF-8 at byte 3 \(0xe9\)"),
+    "cut off txt": ("a.txt", {"a.txt": "é".encode()[:1]}, r"a\.txt: not UTF-8 at byte 0 \(0xc3\)"),
+    "latin-1 csv": ("a.csv", {"a.csv": b"text\ncaf\xe9\n"}, r"a\.csv: not UTF-8 at byte 8 \(0xe9\)"),
+    "latin-1 jsonl": ("a.jsonl", {"a.jsonl": b'{"text": "\xe9"}'}, r"a\.jsonl: not UTF-8 at byte 10 \(0xe9\)"),
+    "no parquet": ("a.parquet", {"a.parquet": "text"}, r"a\.parquet: not a parquet file"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_the_preflight_names_the_fault_in_one_line(tmp_path, case):
+    path, files, expected = FAULTS[case]
+    for name, content in (files or {}).items():
+        put(tmp_path / name, content)
+    with pytest.raises(Fault, match=expected) as caught:
+        Text(path=str(tmp_path / path), validation_fraction=0.0).check()
+    assert len(caught.value.lines) == 1
+    assert "\n" not in caught.value.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "expected"),
+    [
+        ("body", ["x"], r"data\.column=text: .* has columns id, body"),
+        ("text", ["x", None], r"a\.parquet: row 2: text is null"),
+        ("text", [1, 2], r"column text holds int64, not text"),
+        ("text", pyarrow.array([], pyarrow.string()), r"holds no rows"),
+    ],
+)
+def test_the_preflight_names_faults_of_parquet(tmp_path, column, values, expected):
+    with pytest.raises(Fault, match=expected):
+        Text(path=str(table(tmp_path / "a.parquet", column, values)), validation_fraction=0.0).check()
+
+
+def test_a_fault_beyond_the_preflight_is_met_when_read_with_its_place(tmp_path):
+    path = put(tmp_path / "a.txt", b"x" * (3 * CHECKED) + b"\xff")
+    source = Text(path=str(path), validation_fraction=0.0)
+    source.check()
+    with pytest.raises(Fault, match=rf"not UTF-8 at byte {3 * CHECKED} "):
+        list(source.documents("train"))
+
+
+def test_a_character_across_the_preflight_s_edge_is_no_fault(tmp_path):
+    text = "x" * (CHECKED - 1) + "🦊" + "x"
+    assert whole(put(tmp_path / "a.txt", text)) == [text]
+
+
+def test_all_faulty_files_are_named_at_once(tmp_path):
+    put(tmp_path / "a.txt", "")
+    put(tmp_path / "b.csv", "text\n")
+    with pytest.raises(Fault) as caught:
+        Text(path=str(tmp_path), validation_path=str(tmp_path / "no.txt")).check()
+    assert len(caught.value.lines) == 3
+
+
+def test_the_preflight_sees_that_one_document_cannot_be_split(tmp_path):
+    for name in ("a.txt", "a.jsonl"):
+        path = put(tmp_path / name, '{"text": "x"}')
+        with pytest.raises(Fault, match=r"use data\.split_by=position"):
+            Text(path=str(path)).check()
+        Text(path=str(path), split_by="position").check()

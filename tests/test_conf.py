@@ -1,0 +1,114 @@
+"""The shipped configuration: whole, in step with the code it names, and composable."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from seqtrain import check, conf
+from seqtrain.options import Batching, RunOptions, TrainerOptions
+from seqtrain.schema import RESERVED, holds, targets
+from seqtrain.signatures import signature
+from seqtrain.targets import resolve
+
+CONF = Path(conf.__path__[0])
+FILES = {path.relative_to(CONF).with_suffix("").as_posix(): path for path in sorted(CONF.glob("*/*.yaml"))}
+GIVEN = {
+    "model": {"embed"},
+    "task": {"dim", "vocabulary"},
+    "optimizer": {"params"},
+    "logger": {"directory", "config"},
+    "callbacks": {"run", "tokenizer"},
+}
+"""What build hands to the targets of a group: known only at run time, so in no file."""
+
+PARTS = {"data/batching"}
+"""Files that are no option by themselves."""
+
+MANDATORY = {"data.path": "somewhere"}
+"""Values for what a file leaves to the user."""
+
+
+def read(path: Path) -> dict:
+    return yaml.safe_load(path.read_text()) or {}
+
+
+def nodes(*, ours: bool) -> list:
+    """Every node with a `_target_` in the files of conf/, under its group."""
+    return [
+        pytest.param(file.partition("/")[0], node, id=f"{file}:{path}" if path else file)
+        for file, source in FILES.items()
+        for path, node in targets(read(source))
+        if node["_target_"].startswith("seqtrain.") or not ours
+    ]
+
+
+def overrides_of(file: str) -> list[str]:
+    """The command line that chooses a file of conf/."""
+    group, _, option = file.partition("/")
+    missing = [f"{key}={value}" for key, value in MANDATORY.items() if _lacks(file, key)]
+    return [f"{group}={option}", *missing]
+
+
+def _lacks(file: str, key: str) -> bool:
+    """Whether a file, or one that it builds on, leaves a key to the user; a file's own value comes last."""
+    group, _, name = key.partition(".")
+    content = read(FILES[file])
+    if not file.startswith(f"{group}/") or holds(content, name):
+        return content.get(name) == "???"
+    return any(_lacks(f"{group}/{base}", key) for base in content.get("defaults", []) if isinstance(base, str))
+
+
+@pytest.mark.parametrize(("group", "node"), nodes(ours=True))
+def test_a_file_lists_every_option_of_its_target_with_the_same_default(group: str, node: dict) -> None:
+    parameters = inspect.signature(resolve(node["_target_"])).parameters
+    listed = {key: value for key, value in node.items() if not RESERVED.match(key) and key != "defaults"}
+    assert set(listed) == set(parameters) - GIVEN.get(group, set())
+    for name, value in listed.items():
+        default = parameters[name].default
+        if default is not inspect.Parameter.empty and "${" not in str(value) and value != "???":
+            assert value == (list(default) if isinstance(default, tuple) else default), name
+
+
+@pytest.mark.parametrize(("file", "options"), [("trainer/auto", TrainerOptions), ("data/batching", Batching)])
+def test_a_file_lists_every_option_of_its_group(file: str, options: type) -> None:
+    assert list(read(FILES[file])) == list(inspect.signature(options).parameters)
+
+
+def test_the_top_level_lists_every_option() -> None:
+    top = read(CONF / "train.yaml").keys() - {"defaults", "hydra"}
+    assert top == set(inspect.signature(RunOptions).parameters)
+
+
+@pytest.mark.parametrize(("group", "node"), nodes(ours=False))
+def test_a_signature_that_is_read_equals_the_one_that_is_imported(group: str, node: dict) -> None:
+    found = signature(node["_target_"])
+    assert found is not None
+    imported = inspect.signature(resolve(node["_target_"])).parameters
+    required = {name: parameter.default is inspect.Parameter.empty for name, parameter in imported.items()}
+    assert {name: option.required for name, option in found.options.items()} == required
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file not in PARTS])
+def test_every_file_is_an_option_without_a_fault(file: str) -> None:
+    composed = check.compose(overrides_of(file))
+    group, _, option = file.partition("/")
+    only_names_another = not read(FILES[file]).keys() - {"defaults"}
+    assert (composed.choices[group] == option) != only_names_another
+    assert check.signature_faults(composed.config) == []
+
+
+def test_a_file_that_only_names_another_stands_for_it() -> None:
+    assert check.compose(["model=next_token_model"]).choices["model"] == check.compose(["model=lstm"]).choices["model"]
+
+
+def test_every_folder_of_the_source_is_shipped() -> None:
+    root = Path(__file__).resolve().parent.parent
+    listed = set(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    packages = {f"seqtrain.{path.parent.name}" for path in (root / "seqtrain").glob("*/__init__.py")}
+    groups = {f"seqtrain.conf.{path.parent.name}" for path in (root / "conf").glob("*/*.yaml")}
+    assert listed == packages | groups | {"seqtrain", "seqtrain.conf"} | (listed & {"seqtrain.conf.experiment"})

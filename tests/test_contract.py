@@ -1,0 +1,222 @@
+"""What the interface promises, kept by every shipped model."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqtrain.interface import Capability, SequenceModel, State, detach, reset, select
+from tests.zoo import MODELS, VARIANTS, Case, cases, some_tokens
+
+BATCH, TIME = 3, 24
+EXACT = {"rtol": 0.0, "atol": 1e-9}
+
+
+def per_case(promise: Capability = Capability.NONE):
+    """Parametrises a test over all models that promise something."""
+    return pytest.mark.parametrize("case", cases(promise), ids=str)
+
+
+def pieces(model: SequenceModel, tokens: Tensor, cuts: list[int], state: State | None) -> tuple[Tensor, State]:
+    """Hidden states and final state of a reading from cut to cut."""
+    hidden = []
+    for begin, end in zip([0, *cuts], [*cuts, tokens.shape[1]], strict=True):
+        out, state = model(tokens[:, begin:end], state)
+        hidden.append(out)
+    assert state is not None
+    return torch.cat(hidden, 1), state
+
+
+def assert_same_state(one: State, two: State) -> None:
+    assert one.keys() == two.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], **EXACT)
+
+
+def used(model: SequenceModel, batch: int = BATCH) -> State:
+    """A state that some tokens left."""
+    return detach(model(some_tokens(batch, 5, seed=9))[1])
+
+
+def test_every_model_file_is_picked_up() -> None:
+    files = {path.stem for path in MODELS.glob("*.yaml")}
+    assert {case.name for case in cases()} == files - {name for name in files if name.endswith("_model")}
+    assert set(VARIANTS) <= files
+
+
+@per_case(Capability.STATEFUL)
+def test_chunks_equal_the_whole(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(BATCH, TIME)
+    whole, after = model(tokens)
+    generator = random.Random(0)
+    every = list(range(1, TIME))
+    for cuts in ([], every, [1], [TIME - 1], *(sorted(generator.sample(every, number)) for number in (2, 3, 5, 9))):
+        for state in (None, model.initial(BATCH)):
+            hidden, final = pieces(model, tokens, cuts, state)
+            torch.testing.assert_close(hidden, whole, **EXACT)
+            assert_same_state(final, after)
+
+
+@per_case(Capability.CAUSAL)
+def test_future_tokens_change_no_past_hidden_state(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(BATCH, TIME)
+    for state in (None, used(model)):
+        before = model(tokens, state)[0]
+        for place in (1, 7, TIME - 1):
+            other = tokens.clone()
+            other[:, place:] = (other[:, place:] + 1) % (tokens.max() + 1)
+            changed = model(other, state)[0]
+            torch.testing.assert_close(changed[:, :place], before[:, :place], rtol=0, atol=0)
+            assert (changed[:, place] != before[:, place]).any(-1).all()
+
+
+@per_case(Capability.BIDIRECTIONAL)
+def test_every_hidden_state_depends_on_every_token(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(1, 6)
+    embedded: list[Tensor] = []
+    model.embed.register_forward_hook(lambda module, given, out: embedded.append(out) or out.retain_grad())
+    for place in range(6):
+        model(tokens)[0][:, place].sum().backward()
+        gradient = embedded[-1].grad
+        assert gradient is not None
+        assert (gradient != 0).any(-1).all()
+
+
+@per_case()
+def test_a_promise_of_one_direction_excludes_the_other(case: Case) -> None:
+    found = case.make().capabilities
+    assert (Capability.BIDIRECTIONAL in found) != (Capability.CAUSAL in found)
+
+
+@per_case()
+def test_padding_changes_nothing_and_the_state_is_that_of_each_lane_read_alone(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(5, TIME)
+    stateful = Capability.STATEFUL in model.capabilities
+    lengths = torch.tensor([7, 0 if stateful else 1, TIME - 3, 1, 7])
+    states = [None, model.initial(5), used(model, 5)] if stateful else [None]
+    for state in states:
+        hidden, after = model(tokens, state, lengths)
+        assert hidden.shape == (5, TIME, model.dim)
+        for lane, length in enumerate(lengths.tolist()):
+            before = None if state is None else select(state, slice(lane, lane + 1))
+            if length == 0:
+                assert_same_state(select(after, slice(lane, lane + 1)), before or model.initial(1))
+                continue
+            alone, left = model(tokens[lane : lane + 1, :length], before)
+            torch.testing.assert_close(hidden[lane, :length], alone[0], **EXACT)
+            assert_same_state(select(after, slice(lane, lane + 1)), left)
+
+
+@per_case(Capability.STATEFUL)
+def test_lanes_that_are_all_empty_leave_the_state_as_it_was(case: Case) -> None:
+    model = case.make()
+    state = used(model)
+    hidden, after = model(some_tokens(BATCH, 4), state, torch.zeros(BATCH, dtype=torch.long))
+    assert hidden.shape == (BATCH, 4, model.dim)
+    assert_same_state(after, state)
+
+
+@per_case(Capability.STATEFUL)
+def test_the_state_is_flat_batch_first_and_zero_at_first(case: Case) -> None:
+    model = case.make()
+    for state in (model.initial(BATCH), used(model)):
+        assert state
+        assert all(isinstance(value, Tensor) and value.shape[0] == BATCH for value in state.values())
+    first = model.initial(BATCH)
+    assert {name: value.shape for name, value in first.items()} == {n: v.shape for n, v in used(model).items()}
+    assert not any(value.any() for value in first.values())
+
+
+@per_case(Capability.STATEFUL)
+def test_the_state_given_is_left_as_it_was_and_none_is_kept(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(BATCH, 5)
+    state = used(model)
+    before = {name: value.clone() for name, value in state.items()}
+    first = model(tokens, state)[0]
+    assert all(torch.equal(state[name], before[name]) for name in before)
+    assert torch.equal(model(tokens, state)[0], first)
+    assert not any(torch.equal(buffer, value) for buffer in model.buffers() for value in state.values())
+
+
+@per_case(Capability.STATEFUL)
+def test_resetting_one_lane_leaves_the_others_untouched_bit_for_bit(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(BATCH, 6)
+    state = used(model)
+    starts = torch.tensor([False, True, False])
+    kept, fresh = model(tokens, state)[0], model(tokens, model.initial(BATCH))[0]
+    hidden = model(tokens, reset(state, starts))[0]
+    assert torch.equal(hidden[~starts], kept[~starts])
+    assert torch.equal(hidden[starts], fresh[starts])
+    assert not torch.equal(kept[starts], fresh[starts])
+
+
+@per_case(Capability.STATEFUL)
+def test_a_reset_survives_a_state_that_is_no_number(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(BATCH, 6)
+    broken = {
+        name: torch.full_like(value, torch.nan) if value.is_floating_point() else value
+        for name, value in used(model).items()
+    }
+    hidden = model(tokens, reset(broken, torch.ones(BATCH, dtype=torch.bool)))[0]
+    assert torch.equal(hidden, model(tokens, model.initial(BATCH))[0])
+
+
+@per_case(Capability.STATEFUL)
+def test_lanes_are_read_independently_of_each_other(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(BATCH, 6)
+    state, order = used(model), torch.tensor([2, 0, 2, 1])
+    hidden, after = model(tokens, state)
+    mixed, later = model(tokens[order], select(state, order))
+    torch.testing.assert_close(mixed, hidden[order], **EXACT)
+    assert_same_state(later, select(after, order))
+
+
+@per_case(Capability.CONDITIONAL)
+def test_a_model_goes_on_from_the_source_that_it_began_with(case: Case) -> None:
+    model, tokens = case.make(), some_tokens(BATCH, 12)
+    whole = model(tokens)[0]
+    torch.testing.assert_close(model(tokens[:, 8:], model.begin(tokens[:, :8]))[0], whole[:, 8:], **EXACT)
+    other = model.begin((tokens[:, :8] + 1) % 8)
+    assert (model(tokens[:, 8:], other)[0][:, 0] != whole[:, 8]).any(-1).all()
+
+
+@per_case()
+def test_every_parameter_takes_part(case: Case) -> None:
+    model = case.make()
+    model(some_tokens(BATCH, TIME))[0].sum().backward()
+    assert [name for name, value in model.named_parameters() if value.grad is None] == []
+
+
+@per_case()
+def test_dropout_acts_in_training_only(case: Case) -> None:
+    model, tokens = case.make(dropout=0.5), some_tokens(BATCH, 6)
+    assert torch.equal(model(tokens)[0], case.make()(tokens)[0])
+    model.train()
+    torch.manual_seed(0)
+    first = model(tokens)[0]
+    assert not torch.equal(first, model(tokens)[0])
+    torch.manual_seed(0)
+    assert torch.equal(first, model(tokens)[0])
+
+
+@per_case(Capability.STATEFUL)
+def test_the_state_keeps_the_precision_of_the_parameters_under_autocast(case: Case) -> None:
+    model, tokens = case.make().float(), some_tokens(BATCH, 6)
+    state: State | None = None
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in range(2):
+            hidden, state = model(tokens, state)
+            assert hidden.isfinite().all()
+            assert {value.dtype for value in state.values() if value.is_floating_point()} == {torch.float32}
+
+
+def test_a_reset_survives_nan_and_keeps_every_kind_of_tensor() -> None:
+    state = {"a": torch.full((2, 3, 4), torch.nan), "filled": torch.tensor([5, 6])}
+    after = reset(state, torch.tensor([True, False]))
+    assert not after["a"][0].any()
+    assert after["a"][1].isnan().all()
+    assert after["filled"].tolist() == [0, 6]
+    assert after["filled"].dtype == torch.long

@@ -1,0 +1,92 @@
+"""The recurrent models against their textbook equations, written out a step at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.zoo import Case, some_tokens
+
+Parts = tuple[Tensor, ...]
+
+
+def elman(x: Tensor, state: Parts, weights: Parts, activation: str) -> Parts:
+    into, over, bias, bias_over = weights
+    total = into @ x + bias + over @ state[0] + bias_over
+    return (total.tanh() if activation == "tanh" else total.clamp(min=0),)
+
+
+def gru(x: Tensor, state: Parts, weights: Parts) -> Parts:
+    into, over, bias, bias_over = weights
+    forget, update, candidate = (into @ x + bias).chunk(3)
+    forget_over, update_over, candidate_over = (over @ state[0] + bias_over).chunk(3)
+    gate = (update + update_over).sigmoid()
+    new = (candidate + (forget + forget_over).sigmoid() * candidate_over).tanh()
+    return ((1 - gate) * new + gate * state[0],)
+
+
+def lstm(x: Tensor, state: Parts, weights: Parts) -> Parts:
+    into, over, bias, bias_over = weights
+    enter, forget, new, leave = (into @ x + bias + over @ state[0] + bias_over).chunk(4)
+    cell = forget.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
+
+
+CELLS = {
+    "rnn": (lambda *given: elman(*given, "tanh"), {}, 1),
+    "rnn-relu": (lambda *given: elman(*given, "relu"), {"activation": "relu"}, 1),
+    "gru": (gru, {}, 1),
+    "lstm": (lstm, {}, 2),
+}
+
+
+def weights_of(core: nn.RNNBase, layer: int) -> Parts:
+    return tuple(getattr(core, f"{kind}_l{layer}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_recurrence_equals_its_equations(name: str) -> None:
+    cell, options, parts = CELLS[name]
+    model = Case(name.partition("-")[0], tuple(options.items())).make()
+    assert isinstance(model.layer, nn.RNNBase)
+    tokens = some_tokens(2, 9)
+    hidden, after = model(tokens)
+    for lane in range(2):
+        states = [(torch.zeros(model.dim).double(),) * parts for _ in range(2)]
+        for time, token in enumerate(tokens[lane]):
+            x = model.embed(token)
+            for layer in range(2):
+                states[layer] = cell(x, states[layer], weights_of(model.layer, layer))
+                x = states[layer][0]
+            torch.testing.assert_close(hidden[lane, time], x, rtol=0, atol=1e-12)
+        final = torch.stack([torch.stack(state) for state in states])  # (L, parts, D)
+        for part, name_of in enumerate(("hidden", "cell")[:parts]):
+            torch.testing.assert_close(after[name_of][lane], final[:, part], rtol=0, atol=1e-12)
+
+
+def test_min_gru_equals_its_equations() -> None:
+    model, tokens = Case("min_gru", ()).make(), some_tokens(1, 13)
+    hidden = model(tokens)[0]
+    states = [torch.zeros(model.dim).double() for _ in range(2)]
+    for time, token in enumerate(tokens[0]):
+        x = model.embed(token)
+        for layer, (norm, gates) in enumerate(zip(model.norms, model.gates, strict=False)):  # type: ignore[arg-type]
+            gate, candidate = gates(norm(x)).chunk(2)
+            update = gate.sigmoid()
+            states[layer] = (1 - update) * states[layer] + update * candidate
+            x = x + states[layer]
+        torch.testing.assert_close(hidden[0, time], model.norms[-1](x), rtol=0, atol=1e-12)  # type: ignore[index]
+
+
+def test_an_lstm_begins_by_remembering_and_recurrences_begin_orthogonal() -> None:
+    from seqtrain import build
+    from tests.zoo import VOCABULARY
+
+    core = build.make_model(Case("lstm", ()).config(), VOCABULARY, ()).layer
+    assert isinstance(core, nn.LSTM)
+    for layer in range(2):
+        _, over, bias, bias_over = weights_of(core, layer)
+        assert (bias + bias_over).chunk(4)[1].eq(1).all()
+        for gate in over.chunk(4):
+            torch.testing.assert_close(gate @ gate.T, torch.eye(8), rtol=0, atol=1e-5)

@@ -1,0 +1,137 @@
+"""Laws of resuming: a run that was killed anywhere and resumed ends with the bits of its uninterrupted twin."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqtrain.checkpoint import step_name
+from seqtrain.launch import Child
+from seqtrain.runs import Run
+from tests.conftest import Answer, Seqtrain
+from tests.tiny import GPT, OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
+
+STEPS, OFTEN, STOPPED = 60, 8, 32
+MODELS = {
+    "rnn that carries": ("model=rnn",),
+    "lstm with dropout": ("model=lstm", "model.num_layers=2", "model.dropout=0.3"),
+    "gpt with memory": (*GPT, "model.dropout=0.1"),
+    "gpt in windows": (*GPT, "tbptt=windows"),
+}
+AT_THE_END, IN_THE_MIDDLE = ("trainer.validate_every=1000",), (f"trainer.validate_every={OFTEN}",)
+PLATEAU = ("schedule=plateau", "schedule.patience=0", "schedule.threshold=0.5", "schedule.factor=0.7")
+STOPPING = (
+    *("callbacks=early_stopping", "callbacks.samples.length=5", "callbacks.curves=null"),
+    *("callbacks.early_stopping.patience=3", "callbacks.early_stopping.min_delta=9"),
+)
+MUON = ("optimizer=muon",)
+
+Moment = Callable[[Child, Path, random.Random], None]
+"""Waits until it is time to kill."""
+
+
+def starting(child: Child, run: Path, chance: random.Random) -> None:
+    """Somewhere before the first step, or soon after it."""
+    time.sleep(chance.random() * 0.6)
+
+
+def training(child: Child, run: Path, chance: random.Random) -> None:
+    """A random time after a random step that was not reached yet."""
+    step = max(newest_step(run), 0) + chance.randint(1, STEPS // 5)
+    wait_until(lambda: newest_step(run) >= step, child, f"step {step}")
+    time.sleep(chance.random() * 0.004)
+
+
+def validating(child: Child, run: Path, chance: random.Random) -> None:
+    """Between the last record before an evaluation and the record of it."""
+    known = newest_step(run)
+    wait_until(lambda: newest_step(run) > known and in_validation(run), child, "an evaluation")
+
+
+def writing(child: Child, run: Path, chance: random.Random) -> None:
+    """While a checkpoint is half written."""
+    known = newest_step(run)
+    folder = run / "checkpoints"
+    wait_until(lambda: newest_step(run) > known and half_written(folder), child, "a checkpoint")
+
+
+def finishing(child: Child, run: Path, chance: random.Random) -> None:
+    """After the last checkpoint of the training, with an evaluation or the summary still to come."""
+    last = run / "checkpoints" / step_name(STOPPED if Run(run).config["callbacks"]["early_stopping"] else STEPS)
+    wait_until(last.exists, child, last.name)
+
+
+def concluding(child: Child, run: Path, chance: random.Random) -> None:
+    """After everything was recorded, before the summary."""
+    wait_until(lambda: any(in_the_end(record) for record in Run(run).metrics()), child, "the last evaluation")
+
+
+def in_the_end(record: dict[str, float]) -> bool:
+    return record["step"] == STEPS and "validation/loss" in record
+
+
+def in_validation(run: Path) -> bool:
+    """Whether an evaluation is due, or going on, by the newest record."""
+    newest = Run(run).metrics()[-1]
+    every = Run(run).config["trainer"]["validate_every"]
+    return "train/loss" in newest and (newest["step"] % every == 0 or newest["step"] == STEPS)
+
+
+def half_written(folder: Path) -> list[Path]:
+    """Checkpoints that a writer has begun and not finished."""
+    return list(folder.glob(".step-*.tmp"))
+
+
+def killed_at(seqtrain: Seqtrain, args: tuple[str, ...], folder: Path, moments: list[Moment], seed: int) -> list[str]:
+    """Trains in folder/run, killed at each moment and resumed; gives where each kill hit."""
+    chance, run, hits = random.Random(seed), folder / "run", []
+    child = seqtrain.start(*args, "run_dir=run", cwd=folder)
+    wait_until((run / "config.yaml").exists, child, "the run")
+    for moment in moments:
+        moment(child, run, chance)
+        child.kill()
+        assert child.wait(PATIENCE) == -9, child.stderr
+        inside = half_written(run / "checkpoints")
+        place = "writing" if inside else "validating" if Run(run).metrics() and in_validation(run) else "training"
+        hits.append(f"{place} at step {newest_step(run)}")
+        child = seqtrain.start("resume", "run", cwd=folder)
+    assert child.wait(PATIENCE) == 0, child.stderr
+    return hits
+
+
+def check(seqtrain: Seqtrain, folder: Path, options: tuple[str, ...], moments: list[Moment], seed: int) -> list[str]:
+    """The law for one run; gives where the kills hit."""
+    corpus(folder)
+    args = ("train", *OPTIONS, f"trainer.max_steps={STEPS}", "trainer.checkpoint_every=5", *options)
+    twin = seqtrain.start(*args, "run_dir=twin", cwd=folder)
+    hits = killed_at(seqtrain, args, folder, moments, seed)
+    assert twin.wait(PATIENCE) == 0, twin.stderr
+    assert_twins(folder / "twin", folder / "run")
+    return hits
+
+
+SHORT = {
+    "rnn": (*MODELS["rnn that carries"], *PLATEAU, *IN_THE_MIDDLE, "trainer.accumulate=4"),
+    "lstm": (*MODELS["lstm with dropout"], *STOPPING, *IN_THE_MIDDLE),
+    "gpt": (*MODELS["gpt with memory"], *MUON, *AT_THE_END, "trainer.accumulate=4"),
+    "windows": (*MODELS["gpt in windows"], *IN_THE_MIDDLE),
+}
+KILLS: dict[str, list[Moment]] = {
+    "rnn": [training, validating],
+    "lstm": [writing, finishing],
+    "gpt": [training, finishing, concluding],
+    "windows": [training],
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_killed_and_resumed_run_ends_with_the_bits_of_its_uninterrupted_twin(
+    name: str, seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    hits = check(seqtrain, tmp_path, SHORT[name], KILLS[name], seed=7)
+    print(hits)

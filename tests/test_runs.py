@@ -1,0 +1,236 @@
+"""Laws of the run directory."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqtrain.faults import Fault
+from seqtrain.provenance import environment, mask_command, mask_secrets
+from seqtrain.runs import METRICS, Run, atomic, default_name, list_runs
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run.create(tmp_path / "outputs" / "run")
+    run.write_config({"seed": 1})
+    return run
+
+
+def _make(path: Path, gate, won) -> None:
+    gate.wait()
+    try:
+        Run.create(path)
+    except Fault:
+        return
+    won.put(os.getpid())
+
+
+def test_of_many_processes_that_create_one_run_exactly_one_gets_it(tmp_path: Path) -> None:
+    forked = multiprocessing.get_context("fork")
+    gate, won = forked.Event(), forked.Queue()
+    makers = [forked.Process(target=_make, args=(tmp_path / "run", gate, won)) for _ in range(8)]
+    for maker in makers:
+        maker.start()
+    gate.set()
+    for maker in makers:
+        maker.join()
+    assert won.get(timeout=1) in [maker.pid for maker in makers]
+    assert won.empty()
+
+
+def test_a_taken_name_is_refused_and_a_taken_generated_name_is_numbered(run: Run) -> None:
+    with pytest.raises(Fault, match=r"run_dir=.*run exists already: `seqtrain resume .*run` continues it"):
+        Run.create(run.path)
+    numbered = [Run.create(run.path, taken="number").path.name for _ in range(2)]
+    assert numbered == ["run-2", "run-3"]
+
+
+def test_a_new_run_takes_an_empty_folder_but_no_folder_with_files(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert Run.create(tmp_path / "empty").path == tmp_path / "empty"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(Fault, match="is not empty"):
+        Run.create(tmp_path / "mine")
+
+
+def test_a_run_that_cannot_be_made_names_the_place_and_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Fault, match=r"run_dir=.*/file/run cannot be made: Not a directory; give another run_dir"):
+        Run.create(tmp_path / "file" / "run")
+
+
+def test_only_run_directories_open_and_a_near_name_is_offered(run: Run) -> None:
+    assert Run.open(run.path).config == {"seed": 1}
+    with pytest.raises(Fault, match=r"does not exist; did you mean run\?"):
+        Run.open(run.path.with_name("runn"))
+    with pytest.raises(Fault, match=r"is no run directory: it has no config\.yaml"):
+        Run.open(run.path.parent)
+
+
+def test_a_config_that_is_no_yaml_is_a_fault_in_one_line(run: Run) -> None:
+    (run.path / "config.yaml").write_text("seed: [1\nmodel: }")
+    with pytest.raises(Fault, match=r"config\.yaml cannot be read") as fault:
+        _ = run.config
+    assert "\n" not in fault.value.lines[0]
+
+
+def test_opening_a_config_executes_nothing(run: Run, tmp_path: Path) -> None:
+    (run.path / "config.yaml").write_text(f"a: !!python/object/apply:os.mkdir ['{tmp_path}/made']")
+    with pytest.raises(Fault, match="cannot be read"):
+        _ = run.config
+    assert not (tmp_path / "made").exists()
+
+
+def test_every_record_comes_back_as_it_was_written(run: Run) -> None:
+    record = {"step": 1, "tokens": 2**40, "train/loss": 0.1 + 0.2, "text": "é\n\u2028", "none": None}
+    run.append(record)
+    assert Run.open(run.path).metrics() == [record]
+
+
+def test_numbers_of_numpy_and_numbers_that_are_none_stay_valid_json(run: Run) -> None:
+    run.append(
+        {"step": np.int64(1), "loss": math.nan, "norm": np.float32("inf"), "low": -math.inf, "lr": np.float32(0.5)}
+    )
+    line = (run.path / METRICS).read_text()
+    assert json.loads(line, parse_constant=pytest.fail)["loss"] == "nan"
+    (record,) = run.metrics()
+    assert math.isnan(record.pop("loss"))
+    assert record == {"step": 1, "norm": math.inf, "low": -math.inf, "lr": 0.5}
+
+
+def test_a_killed_process_keeps_every_record_that_it_appended(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from seqtrain.runs import Run\n"
+        "run = Run.create(sys.argv[1]); run.write_config({})\n"
+        "[run.append({'step': step}) for step in range(100)]\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")]).returncode == -9
+    assert [record["step"] for record in Run.open(tmp_path / "run").metrics()] == list(range(100))
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_torn_last_line_loses_nothing_else_at_whatever_byte_it_tore(run: Run, cut: int) -> None:
+    run.append({"step": 1, "x": "é"})
+    run.append({"step": 2, "x": "é"})
+    run.close()
+    path = run.path / METRICS
+    path.write_bytes(path.read_bytes()[:-cut])
+    kept = run.metrics()
+    run.resumed(2)
+    run.append({"step": 3})
+    assert kept[0] == {"step": 1, "x": "é"}
+    assert len(kept) == (2 if cut == 1 else 1)  # only the line end is missing
+    assert run.metrics() == [*kept, {"step": 3}]
+
+
+def test_the_reader_drops_exactly_what_resumes_overwrote(run: Run) -> None:
+    for begin, end in ((0, 50), (30, 70), (60, 65), (10, 20)):
+        if begin:
+            run.resumed(begin)
+        for step in range(begin + 1, end + 1):
+            run.append({"step": step, "sitting": begin})
+    assert [record["step"] for record in run.metrics()] == list(range(1, 21))
+    assert [record["sitting"] for record in run.metrics()] == [0] * 10 + [10] * 10
+
+
+def test_the_file_of_records_is_append_only(run: Run) -> None:
+    run.append({"step": 1})
+    run.close()
+    before = (run.path / METRICS).read_bytes() + b'{"st'
+    (run.path / METRICS).write_bytes(before)
+    run.resumed(0)
+    run.append({"step": 1})
+    assert (run.path / METRICS).read_bytes().startswith(before)
+
+
+def test_two_processes_never_write_one_run(run: Run) -> None:
+    script = "import sys; from seqtrain.runs import Run; Run.open(sys.argv[1]).resumed(0)"
+    command = [sys.executable, "-c", script, str(run.path)]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert "is being written by another process" in refused.stderr
+    run.close()
+    assert subprocess.run(command).returncode == 0
+
+
+def test_a_worker_forked_by_a_killed_writer_does_not_hold_the_run(run: Run) -> None:
+    script = (
+        "import os, sys, time; from seqtrain.runs import Run\n"
+        "Run.open(sys.argv[1]).claim()\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.close(1); time.sleep(20)"
+    )
+    run.close()
+    subprocess.run([sys.executable, "-c", script, str(run.path)], stdout=subprocess.PIPE)
+    run.claim()
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text("old")
+    with pytest.raises(TypeError), atomic(path) as file:
+        file.write("a text, not bytes")  # type: ignore[arg-type]
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("summary.json", "old")]
+
+
+def test_a_summary_comes_back_and_is_empty_before_it_was_written(run: Run) -> None:
+    assert run.summary == {}
+    run.write_summary({"status": "finished", "best": {"loss": math.inf}, "path": run.path})
+    assert run.summary == {"status": "finished", "best": {"loss": math.inf}, "path": str(run.path)}
+
+
+def test_a_generated_name_sorts_by_time_and_fits_an_override() -> None:
+    name = default_name("next_token", "my/model=x")
+    assert name.endswith("_next_token_my-model-x")
+    assert not set(name) & set("= /,{}[]'\"$")
+
+
+def test_all_runs_of_a_folder_are_listed_sweeps_included(tmp_path: Path) -> None:
+    names = ["b", "a", "sweep/1", "sweep/0"]
+    for name in names:
+        Run.create(tmp_path / name).write_config({})
+    (tmp_path / "a" / "checkpoints").mkdir()
+    (tmp_path / "notes").mkdir()
+    assert [run.path.relative_to(tmp_path).as_posix() for run in list_runs(tmp_path)] == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "key", ["token", "hf_token", "api_key", "apiKey", "WANDB_API_KEY", "client-secret", "password"]
+)
+def test_secret_keys_are_masked_at_any_depth(key: str) -> None:
+    masked = mask_secrets({"data": [{key: "abc", "path": "x"}], key: {"inner": ["abc"]}})
+    assert masked == {"data": [{key: "***", "path": "x"}], key: {"inner": ["***"]}}
+
+
+@pytest.mark.parametrize("key", ["tokenizer", "tokens", "batch_tokens", "keys", "monkey", "num_tokens"])
+def test_keys_that_only_look_secret_are_kept(key: str) -> None:
+    assert mask_secrets({key: "abc", "key_dim": 64, "token": None}) == {key: "abc", "key_dim": 64, "token": None}
+
+
+def test_secrets_are_masked_by_their_look_and_references_stay_unresolved() -> None:
+    config = {"uri": "https://me:pass@host/x", "note": "hf_" + "a" * 30, "user": "${oc.env:USER}"}
+    assert mask_secrets(config) == {"uri": "https://***@host/x", "note": "***", "user": "${oc.env:USER}"}
+
+
+def test_secrets_are_masked_in_a_command_line() -> None:
+    command = ["train", "+data.hf_token=abc", "++api.password=1", "data.path=a=b", "logger.x.uri=http://u:p@h"]
+    assert mask_command(command) == [
+        *("train", "+data.hf_token=***", "++api.password=***", "data.path=a=b", "logger.x.uri=http://***@h")
+    ]
+
+
+def test_the_environment_is_plain_json_that_names_versions_and_machine() -> None:
+    found = json.loads(json.dumps(environment()))
+    assert {"python", "torch", "pytorch-lightning"} <= found["versions"].keys()
+    assert found["cores"] >= 1
+    assert found["cpu"]

@@ -1,0 +1,78 @@
+"""Every shipped model, small, in float64, with weights large enough that a wrong read shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain import build, conf
+from seqtrain.interface import Capability, SequenceModel
+from seqtrain.tasks.next_token import NextToken
+
+MODELS = Path(conf.__path__[0], "model")
+VOCABULARY = 7
+START = VOCABULARY
+SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "memory": 3}
+TABLE = 32  # learned positions
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "rnn": [{"activation": "relu"}],
+    "lstm": [{"bidirectional": True}],
+    "gru": [{"bidirectional": True}],
+    "gpt": [
+        {"norm": "post", "bias": True},
+        {"positions": "sinusoidal"},
+        {"positions": "sinusoidal", "norm": "post"},
+        {"positions": "none"},
+        {"positions": "learned", "max_length": TABLE},
+        {"positions": "learned", "max_length": TABLE, "norm": "post"},
+    ],
+}
+"""What else a model can be, beside what its file says; a model without an entry is tested as its file says."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration of one shipped model."""
+
+    name: str  # of its file
+    options: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        return "-".join([self.name, *(f"{key}={value}" for key, value in self.options)])
+
+    def config(self, **options: Any) -> DictConfig:
+        """What build wants to know to make it."""
+        content = OmegaConf.load(MODELS / f"{self.name}.yaml")
+        small = {key: value for key, value in SMALL.items() if key in content}
+        model = OmegaConf.merge(content, small, dict(self.options), options)
+        return OmegaConf.create({"seed": 0, "tbptt": {"k2": 3}, "model": model})
+
+    def make(self, **options: Any) -> SequenceModel:
+        """The model in evaluation mode, in float64."""
+        model = build.make_model(self.config(**options), VOCABULARY, ()).double().eval()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        return model
+
+
+@cache
+def cases(promise: Capability = Capability.NONE) -> list[Case]:
+    """All that keep a promise."""
+    names = sorted(path.stem for path in MODELS.glob("*.yaml") if "_target_" in OmegaConf.load(path))
+    found = [Case(name, tuple(options.items())) for name in names for options in ({}, *VARIANTS.get(name, []))]
+    return [case for case in found if promise in case.make().capabilities]
+
+
+def next_token(model: SequenceModel, *, tied: bool = True) -> NextToken:
+    """The task with a head for the model, in float64."""
+    return NextToken(tied=tied, dim=model.dim, vocabulary=VOCABULARY).double()
+
+
+def some_tokens(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Token ids of any shape, the start token among them."""
+    return torch.randint(0, VOCABULARY + 1, shape, generator=torch.Generator().manual_seed(seed))
