@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf
 from seqtrain.checkpoint import BEST, load, newest_valid
 from seqtrain.cost import Cost, estimate
 from seqtrain.data.corpus import Corpus, prepare
-from seqtrain.data.plan import TBPTT, StreamPlan
+from seqtrain.data.plan import TBPTT, StreamPlan, most_lanes
 from seqtrain.data.source import Source, Split
 from seqtrain.data.stream import EvalLoader, Stream, TrainLoader
 from seqtrain.data.tokenizer import Tokenizer
@@ -102,6 +103,17 @@ def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
         raise Fault(f"{reason}; models that do: {', '.join(_fitting(config, task, trust)) or 'none'}")
 
 
+def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:
+    """Fault for values that optimizer or schedule refuse only once they have weights: tries them on a single one."""
+    waiting = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
+    for group in ("optimizer", "schedule"):
+        made = make(config[group], trust)
+        try:
+            waiting = made(waiting) if isinstance(made, functools.partial) else made
+        except ValueError as error:
+            raise Fault(f"{group}: {error}") from None
+
+
 def misfit(model: SequenceModel, task: Task, tbptt: TBPTT) -> str | None:
     """Why these three do not go together, or None."""
     name = type(model).__name__
@@ -149,10 +161,11 @@ class Data:
 
     def plan(self, split: Split) -> StreamPlan:
         """The plan of a split: training's own lanes, or those of evaluation."""
-        train = split == "train"
+        train, documents = split == "train", self.corpora[split].documents
+        eval_lanes = min(self.batching.eval_lanes, most_lanes(documents, self.tbptt))
         return StreamPlan(
-            documents=self.corpora[split].documents,
-            lanes=self.batching.lanes if train else min(self.batching.eval_lanes, len(self.corpora[split].tokens)),
+            documents=documents,
+            lanes=self.batching.lanes if train else eval_lanes,
             tbptt=self.tbptt,
             seed=self.seed,
             shuffle=train,

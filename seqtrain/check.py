@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from seqtrain.conf_files import UNUSABLE, ConfFiles
 from seqtrain.faults import Fault, did_you_mean
-from seqtrain.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, first_lines, holds, show, targets
+from seqtrain.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, Unresolved, at, first_lines, show, targets
 from seqtrain.targets import resolve
 
 DECIDES_OTHERS = {"task", *GLOBAL}
@@ -164,7 +164,7 @@ class _CommandLine:
         if not self.values:
             return set()
         base = OmegaConf.to_container(files.compose(self.fixed), resolve=False)
-        return {key for key in self.values if not holds(base, key)}
+        return {key for key in self.values if at(base, key) is Unresolved}
 
 
 def _problem(files: ConfFiles, overrides: Sequence[str]) -> str | None:

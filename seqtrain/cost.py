@@ -85,12 +85,12 @@ def count(module: torch.nn.Module) -> int:
 def activations(model: SequenceModel, task: Task, lanes: int, length: int, carry: bool) -> int:
     """Bytes that a training step keeps for the backward pass: counted on the meta device, where nothing is computed."""
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
-    own = {id(parameter) for parameter in (*model.parameters(), *task.parameters())}
-    kept = 0
+    own = [parameter.untyped_storage() for parameter in (*model.parameters(), *task.parameters())]
+    kept: dict[int, torch.UntypedStorage] = {}  # a storage that is kept twice, or as a view, is one
 
     def keep(tensor: Tensor) -> Tensor:
-        nonlocal kept
-        kept += 0 if id(tensor) in own else tensor.numel() * tensor.element_size()
+        storage = tensor.untyped_storage()
+        kept[id(storage)] = storage
         return tensor
 
     tokens = torch.zeros(lanes, length, dtype=torch.long, device="meta")
@@ -98,4 +98,6 @@ def activations(model: SequenceModel, task: Task, lanes: int, length: int, carry
     batch = StreamBatch(tokens=tokens, targets=tokens, starts=None, lanes=slice(0, lanes), count=size, total=size)
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         task.evaluate(model, batch, model.initial(lanes) if carry else None)
-    return kept
+    for storage in own:
+        kept.pop(id(storage), None)
+    return sum(storage.nbytes() for storage in kept.values())

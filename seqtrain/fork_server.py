@@ -27,7 +27,8 @@ PR_SET_PDEATHSIG = 1
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
     """The server's loop; comes back in a forked command, with its arguments, or with None when the client is gone."""
-    sys.path.pop(0)  # the folder that the server was started in: no command would have it
+    if not sys.flags.safe_path:
+        sys.path.pop(0)  # the folder that the server was started in: no command would have it
     for module in modules:
         try:
             importlib.import_module(module)

@@ -44,10 +44,9 @@ def continue_tokens(
                 return
             for lane, value in zip(read, token.tolist(), strict=True):
                 lane.append(value)
-            if full := [lane for lane in read if limit and len(lane) > limit]:
-                # The table of positions is full: those lanes go on from the newer half of what it held.
-                for lane in full:
-                    del lane[: -max(limit // 2, 1)]
+            if limit is not None and max(map(len, read)) > limit:
+                # The table of positions is full: such a lane goes on from the newer half of what it held.
+                read = [lane[-max(limit // 2, 1) :] if len(lane) > limit else lane for lane in read]
                 hidden, state = _read(model, read, device)
             else:
                 out, state = model(token.unsqueeze(1), state)

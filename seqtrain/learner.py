@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from seqtrain.data.plan import deal
 from seqtrain.data.source import Split
@@ -27,21 +29,32 @@ class NonFinite(RuntimeError):
 
 
 class Sums:
-    """Running sums and counts of named parts; the sums stay on the device until they are read."""
+    """Running sums and counts of named parts, in float64; on a GPU they stay there until they are read."""
 
     def __init__(self) -> None:
-        self.parts: dict[str, tuple[Tensor, int]] = {}
+        self.parts: dict[str, tuple[Tensor | float, int]] = {}
 
     def add(self, parts: Parts) -> None:
         for name, (total, count) in parts.items():
-            total = total.detach().double()
-            if name in self.parts:
-                total, count = self.parts[name][0] + total, self.parts[name][1] + count
-            self.parts[name] = total, count
+            more = total.item() if total.device.type == "cpu" else total.detach().double()
+            before, counted = self.parts.get(name, (0.0, 0))
+            self.parts[name] = before + more, counted + count
+
+    def finite(self) -> bool:
+        """Whether all sums are numbers still, as far as that can be told without waiting for a GPU."""
+        return all(math.isfinite(total) for total, _ in self.parts.values() if isinstance(total, float))
 
     def read(self) -> dict[str, tuple[float, float]]:
         """Sum and count of each part, as numbers."""
         return {name: (float(total), float(count)) for name, (total, count) in self.parts.items()}
+
+
+@dataclass
+class Progress:
+    """What moves at every step; apart from the module, whose attributes are slow to set."""
+
+    tokens: int = 0  # targets trained on
+    gradient_norm: Tensor | None = None  # of the newest step, before clipping
 
 
 class Carried:
@@ -105,8 +118,7 @@ class Learner(LightningModule):
         self.sums = Sums()  # training's since the last record
         self.eval_sums = Sums()
         self.metrics: dict[str, float] = {}  # of the newest evaluation
-        self.tokens = 0  # targets trained on
-        self.gradient_norm: Tensor | None = None  # of the newest step, before clipping
+        self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
         self.restored: dict[str, Any] = {}
 
@@ -121,14 +133,14 @@ class Learner(LightningModule):
 
     def training_step(self, batch: StreamBatch, batch_idx: int) -> Tensor:
         parts = self._read(batch, self.carried)
-        loss = sum((parts[name][0] / batch.total for name in self.task.differentiated), start=torch.zeros(()))
-        # A sync on a GPU; there the guard reads the running sum when a record is due.
-        if self.device.type == "cpu" and not torch.isfinite(loss):
-            raise NonFinite(f"the loss is {loss.item()} at step {self.global_step + 1}")
         self.sums.add(parts)
-        self.tokens += batch.count
+        if not self.sums.finite():
+            raise NonFinite(f"the loss is {self.sums.parts['loss'][0]} at step {self.global_step + 1}")
+        self.progress.tokens += batch.count
         # `total` counts all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
-        return loss * (self.trainer.accumulate_grad_batches * self.trainer.world_size)
+        scale = self.trainer.accumulate_grad_batches * self.trainer.world_size / batch.total
+        first, *others = (parts[name][0] * scale for name in self.task.differentiated)
+        return sum(others, start=first)
 
     def _read(self, batch: StreamBatch, carried: Carried) -> Parts:
         state = None
@@ -163,25 +175,30 @@ class Learner(LightningModule):
     def configure_optimizers(self) -> Any:
         assert self.make_optimizer is not None
         optimizer = self.make_optimizer(parameter_groups(self.model, self.task))
-        if self.schedule is None:
+        for group in optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
+        if not isinstance(self.schedule, partial):
+            return optimizer  # one of ours: a function of the step
+        scheduler = self.schedule(optimizer)  # one of torch's, that waited for its optimizer
+        if isinstance(scheduler, ReduceLROnPlateau):
+            self.plateau = scheduler
             return optimizer
-        if isinstance(self.schedule, partial):  # one of torch's own schedulers, waiting for its optimizer
-            scheduler = self.schedule(optimizer)
-            if isinstance(scheduler, ReduceLROnPlateau):
-                self.plateau = scheduler
-                return optimizer
-        else:
-            # A plain function, so that no checkpoint holds a schedule's values: they come from the config alone.
-            scheduler = LambdaLR(optimizer, lambda step: self.schedule(step, self.max_steps))  # type: ignore[misc]
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Sets the learning rate of this step; nothing of it is kept, so a resumed run needs nothing back."""
+        if self.schedule is not None and not isinstance(self.schedule, partial):
+            factor = self.schedule(self.global_step, self.max_steps)
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * factor
 
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
         """Clips to the norm `gradient_clip_val` and keeps the norm; a norm that is no number stops the run."""
         norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or float("inf"))
-        self.gradient_norm = norm
-        if self.device.type == "cpu" and not torch.isfinite(norm):
+        self.progress.gradient_norm = norm
+        if norm.device.type == "cpu" and not math.isfinite(norm.item()):
             raise NonFinite(f"the gradient's norm is {norm.item()} at step {self.global_step + 1}")
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -190,7 +207,7 @@ class Learner(LightningModule):
         checkpoint["seqtrain"] = {
             "carried": self.carried.whole(),
             "sums": self.sums.parts,
-            "tokens": self.tokens,
+            "tokens": self.progress.tokens,
             "plateau": None if self.plateau is None else self.plateau.state_dict(),
         }
 
@@ -201,7 +218,7 @@ class Learner(LightningModule):
         """Puts back what a checkpoint held, now that device and optimizer are there; also where no step is left."""
         if not self.restored:
             return
-        carried, self.sums.parts, self.tokens = (self.restored[key] for key in ("carried", "sums", "tokens"))
+        carried, self.sums.parts, self.progress.tokens = (self.restored[key] for key in ("carried", "sums", "tokens"))
         found = {len(value) for value in carried.values()}
         if found and found != {self.lanes}:
             raise Fault(f"data.lanes={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")

@@ -25,7 +25,7 @@ WORDS = {
 def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -> dict[str, Any]:
     """The figures of a finished training."""
     seconds = session.recorder.elapsed()
-    tokens = session.learner.tokens
+    tokens = session.learner.progress.tokens
     best = session.checkpoints.best
     return {
         "metrics": {"validation": session.learner.metrics or newest(run, "validation")},

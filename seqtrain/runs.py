@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -48,8 +49,9 @@ class Run:
                 run.claim()
                 return run
             if taken == "refuse":
-                remedy = f"`seqtrain resume {path}` continues it" if (path / CONFIG).exists() else "it is not empty"
-                raise Fault(f"run_dir={path} exists already: {remedy}; give another run_dir to start a new run")
+                if (path / CONFIG).exists():
+                    raise Fault(f"run_dir={path} exists already; use `seqtrain resume {path}` or another run_dir")
+                raise Fault(f"run_dir={path} exists already and is no empty folder; give another run_dir")
             number += 1
 
     @classmethod
@@ -97,12 +99,16 @@ class Run:
         write_text(self.path / CONFIG, text)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Adds one line to metrics.jsonl and hands it to the operating system, so that a killed process keeps it."""
+        """Adds one line to metrics.jsonl and hands it to the operating system, so that a killed process keeps it.
+
+        OSError when the disk is full; what was written before stays.
+        """
         if self._metrics is None:
             self.claim()
-            self._metrics = open(self.path / METRICS, "ab")  # noqa: SIM115 - kept open between records
-        self._metrics.write(_json(record).encode() + b"\n")
-        self._metrics.flush()
+            self._metrics = open(self.path / METRICS, "ab", buffering=0)  # noqa: SIM115 - kept open between records
+        line = _json(record).encode() + b"\n"
+        if self._metrics.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / METRICS))
 
     def sync(self) -> None:
         """Brings what was appended to the disk: call it before a checkpoint that counts on these records is saved."""

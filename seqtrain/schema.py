@@ -55,13 +55,13 @@ def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
         yield from targets(value, f"{path}.{key}" if path else str(key))
 
 
-def holds(node: Any, path: str) -> bool:
-    """Whether a node of plain containers has this path."""
+def at(node: Any, path: str) -> Any:
+    """What stands at a path of plain containers; Unresolved where there is nothing."""
     for key in path.split("."):
         if not isinstance(node, dict) or key not in node:
-            return False
+            return Unresolved
         node = node[key]
-    return True
+    return node
 
 
 def show(value: Any) -> str:
@@ -224,7 +224,8 @@ class Schema:
 
     def _offers(self, group: str, option: str, key: str) -> bool:
         content = self.files.content(group, option)
-        return holds(content, key) and not (group in ENTRIES and content[key] is None)
+        found = at(content, key)
+        return found is not Unresolved and not (group in ENTRIES and found is None)
 
     def _needed_by(self, path: str) -> str:
         group = path.partition(".")[0]
@@ -237,7 +238,7 @@ class Schema:
         group, _, key = path.partition(".")
         for name, inside in (*((name, path) for name in reversed(GLOBAL)), (group, key)):
             for option in filter(None, self.choices.get(name, "").split(",")):
-                if holds(self.files.content(name, option), inside):
+                if at(self.files.content(name, option), inside) == at(self.raw, path):
                     return f" (set in {name}/{option}.yaml)"
         return ""
 

@@ -43,7 +43,7 @@ SIZES = {
         "model=gpt model.dim=192 model.num_layers=4 data.lanes=24 tbptt.k2=64",
     ],
 }
-COMMON = "tokenizer=byte logger=tensorboard callbacks=none optimizer.lr=0.001 trainer.validate_every=1000000"
+COMMON = "trainer.precision=32-true tokenizer=byte logger=tensorboard callbacks=none optimizer.lr=0.001 trainer.validate_every=1000000"
 WARM = 5  # steps of each block that are not timed
 MARK = "<!-- make bench writes what follows -->"
 
@@ -85,7 +85,7 @@ class Setup:
 
     def __init__(self, overrides: str, text: Path, steps: int) -> None:
         words = [*overrides.split(), *COMMON.split(), "data=text", f"data.path={text}", f"trainer.max_steps={steps}"]
-        self.config = check.compose([*words, "data.split_by=position", "trainer.checkpoint_every=50"]).config
+        self.config = check.compose([*words, "data.split_by=position"]).config
         self.data = build.make_data(self.config, ("train", "validation"), (), lambda line: None)
         self.plan = self.data.plan("train")
         self.steps = steps

@@ -52,7 +52,7 @@ class Seqtrain:
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def seqtrain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a command: a cache of its own, one thread, no network, no colours."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("SEQTRAIN_", "WANDB_", "MLFLOW_"))
@@ -69,17 +69,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def server(environment: dict[str, str]) -> Iterator[ForkServer]:
+def server(seqtrain_environment: dict[str, str]) -> Iterator[ForkServer]:
     """A fork server that has imported every module of seqtrain and what they rest on."""
     own = [module.name for module in pkgutil.walk_packages(package.__path__, "seqtrain.")]
-    with ForkServer([*HEAVY, *own], env=environment) as server:
+    with ForkServer([*HEAVY, *own], env=seqtrain_environment) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def seqtrain(server: ForkServer, environment: dict[str, str]) -> Seqtrain:
+def seqtrain(server: ForkServer, seqtrain_environment: dict[str, str]) -> Seqtrain:
     """`seqtrain("train", "model=lstm", cwd=folder)` gives rc, out, err and seconds; `seqtrain.start(...)` a process."""
-    return Seqtrain(server, environment)
+    return Seqtrain(server, seqtrain_environment)
 
 
 @pytest.fixture(scope="session")

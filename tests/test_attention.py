@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 
 from seqtrain.layers.positions import rotary_table, rotate
 from seqtrain.models.gpt import GPT
-from tests.zoo import Case, cases, some_tokens
+from tests.zoo import Case, assert_near, cases, some_tokens
 
 MEMORY = 3
 TIME = 6 * (MEMORY + 1)  # six windows
@@ -32,7 +33,7 @@ def sinusoid(position: int, dim: int) -> Tensor:
     return torch.tensor(waves, dtype=torch.float64)
 
 
-def attend(model: GPT, x: Tensor, attention: torch.nn.Module) -> Tensor:
+def attend(model: GPT, x: Tensor, attention: Any) -> Tensor:
     """Each token alone over itself and the `memory` tokens before it: x (T, D)."""
     width = model.dim // model.num_heads
     queries, keys, values = (part.view(len(x), -1, width) for part in attention.query_key_value(x).chunk(3, -1))
@@ -57,7 +58,8 @@ def dense(model: GPT, tokens: Tensor) -> Tensor:
         x = x * math.sqrt(model.dim) + torch.stack([sinusoid(t, model.dim) for t in range(len(x))])
     if model.table is not None:
         x = x + model.table.weight[: len(x)]
-    for block in model.blocks:
+    blocks: Any = model.blocks
+    for block in blocks:
         feed = block.feed_forward
         if block.pre:
             x = x + attend(model, block.norm1(x), block.attention)
@@ -78,13 +80,13 @@ def decoder(case: Case, **options: object) -> GPT:
 def test_the_window_equals_a_dense_reference(case: Case) -> None:
     model, tokens = decoder(case), some_tokens(2, TIME)
     reference = torch.stack([dense(model, lane) for lane in tokens])
-    torch.testing.assert_close(model(tokens)[0], reference, rtol=0, atol=1e-9)
+    assert_near(model(tokens)[0], reference)
     for length in (1, MEMORY, MEMORY + 1, 2 * MEMORY + 1):
         state, parts = None, []
         for begin in range(0, TIME, length):
             hidden, state = model(tokens[:, begin : begin + length], state)
             parts.append(hidden)
-        torch.testing.assert_close(torch.cat(parts, 1), reference, rtol=0, atol=1e-9)
+        assert_near(torch.cat(parts, 1), reference)
 
 
 @pytest.mark.parametrize("chunk", [TIME, 5])
@@ -109,9 +111,9 @@ def test_a_model_without_a_state_reads_as_from_nothing_at_any_length() -> None:
         tokens = some_tokens(2, length, seed=length)
         fresh = model(tokens, model.initial(2))
         bare = model(tokens)
-        torch.testing.assert_close(bare[0], fresh[0], rtol=0, atol=1e-12)
+        assert_near(bare[0], fresh[0], 1e-12)
         for name, value in fresh[1].items():
-            torch.testing.assert_close(bare[1][name], value, rtol=0, atol=1e-12)
+            assert_near(bare[1][name], value, 1e-12)
 
 
 def test_rotary_positions_do_not_drift_in_a_long_stream() -> None:
@@ -125,4 +127,4 @@ def test_rotation_depends_on_the_distance_only() -> None:
     table = rotary_table(40, 4, torch.device("cpu"))
     query, key = torch.randn(2, 1, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     products = [rotate(query, table[:, t + 5 : t + 6]) @ rotate(key, table[:, t : t + 1]).T for t in range(30)]
-    torch.testing.assert_close(torch.stack(products), products[0].expand(30, 1, 1), rtol=0, atol=1e-12)
+    assert_near(torch.stack(products), products[0].expand(30, 1, 1), 1e-12)

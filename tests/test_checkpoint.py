@@ -120,7 +120,7 @@ def test_steps_are_compared_as_numbers(tmp_path: Path) -> None:
     assert newest_valid(tmp_path, _silent) == tmp_path / step_name(100_000_000)
 
 
-def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_at_the_end_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.ckpt"
     save(_state(0), path)
 
@@ -130,6 +130,8 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         save(_state(1), path)
+    with pytest.raises(OSError, match="No space left"):
+        AtomicCheckpointIO().save_checkpoint(_state(1), path)
     monkeypatch.undo()
     assert load(path)["step"] == 0
     assert [each.name for each in tmp_path.iterdir()] == ["a.ckpt"]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import yaml
 
-from seqtrain import check, conf
+from seqtrain import check
+from seqtrain.faults import Fault
 from seqtrain.options import Batching, RunOptions, TrainerOptions
-from seqtrain.schema import RESERVED, holds, targets
+from seqtrain.schema import RESERVED, targets
 from seqtrain.signatures import signature
 from seqtrain.targets import resolve
 
-CONF = Path(conf.__path__[0])
+CONF = Path(str(files("seqtrain.conf")))
 FILES = {path.relative_to(CONF).with_suffix("").as_posix(): path for path in sorted(CONF.glob("*/*.yaml"))}
 GIVEN = {
     "model": {"embed"},
@@ -28,9 +30,6 @@ GIVEN = {
 
 PARTS = {"data/batching"}
 """Files that are no option by themselves."""
-
-MANDATORY = {"data.path": "somewhere"}
-"""Values for what a file leaves to the user."""
 
 
 def read(path: Path) -> dict:
@@ -48,19 +47,14 @@ def nodes(*, ours: bool) -> list:
 
 
 def overrides_of(file: str) -> list[str]:
-    """The command line that chooses a file of conf/."""
-    group, _, option = file.partition("/")
-    missing = [f"{key}={value}" for key, value in MANDATORY.items() if _lacks(file, key)]
-    return [f"{group}={option}", *missing]
-
-
-def _lacks(file: str, key: str) -> bool:
-    """Whether a file, or one that it builds on, leaves a key to the user; a file's own value comes last."""
-    group, _, name = key.partition(".")
-    content = read(FILES[file])
-    if not file.startswith(f"{group}/") or holds(content, name):
-        return content.get(name) == "???"
-    return any(_lacks(f"{group}/{base}", key) for base in content.get("defaults", []) if isinstance(base, str))
+    """The command line that chooses a file of conf/, and sets what it leaves to the user."""
+    choice = file.replace("/", "=")
+    try:
+        check.compose([choice])
+    except Fault as fault:
+        missing = [line.partition(":")[0] for line in fault.lines if ": missing;" in line]
+        return [choice, *(f"{key}=somewhere" for key in missing)]
+    return [choice]
 
 
 @pytest.mark.parametrize(("group", "node"), nodes(ours=True))
@@ -97,7 +91,7 @@ def test_a_signature_that_is_read_equals_the_one_that_is_imported(group: str, no
 def test_every_file_is_an_option_without_a_fault(file: str) -> None:
     composed = check.compose(overrides_of(file))
     group, _, option = file.partition("/")
-    only_names_another = not read(FILES[file]).keys() - {"defaults"}
+    only_names_another = read(FILES[file]).keys() == {"defaults"}
     assert (composed.choices[group] == option) != only_names_another
     assert check.signature_faults(composed.config) == []
 
@@ -110,5 +104,5 @@ def test_every_folder_of_the_source_is_shipped() -> None:
     root = Path(__file__).resolve().parent.parent
     listed = set(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     packages = {f"seqtrain.{path.parent.name}" for path in (root / "seqtrain").glob("*/__init__.py")}
-    groups = {f"seqtrain.conf.{path.parent.name}" for path in (root / "conf").glob("*/*.yaml")}
-    assert listed == packages | groups | {"seqtrain", "seqtrain.conf"} | (listed & {"seqtrain.conf.experiment"})
+    groups = {f"seqtrain.conf.{path.parent.name}" for path in (root / "conf").glob("*/__init__.py")}
+    assert listed == packages | groups | {"seqtrain", "seqtrain.conf"}

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from seqtrain.interface import Capability, SequenceModel, State, detach, reset, select
-from tests.zoo import MODELS, VARIANTS, Case, cases, some_tokens
+from tests.zoo import MODELS, VARIANTS, Case, assert_near, cases, some_tokens
 
 BATCH, TIME = 3, 24
-EXACT = {"rtol": 0.0, "atol": 1e-9}
 
 
 def per_case(promise: Capability = Capability.NONE):
@@ -28,12 +27,6 @@ def pieces(model: SequenceModel, tokens: Tensor, cuts: list[int], state: State |
         hidden.append(out)
     assert state is not None
     return torch.cat(hidden, 1), state
-
-
-def assert_same_state(one: State, two: State) -> None:
-    assert one.keys() == two.keys()
-    for name in one:
-        torch.testing.assert_close(one[name], two[name], **EXACT)
 
 
 def used(model: SequenceModel, batch: int = BATCH) -> State:
@@ -56,8 +49,8 @@ def test_chunks_equal_the_whole(case: Case) -> None:
     for cuts in ([], every, [1], [TIME - 1], *(sorted(generator.sample(every, number)) for number in (2, 3, 5, 9))):
         for state in (None, model.initial(BATCH)):
             hidden, final = pieces(model, tokens, cuts, state)
-            torch.testing.assert_close(hidden, whole, **EXACT)
-            assert_same_state(final, after)
+            assert_near(hidden, whole)
+            assert_near(final, after)
 
 
 @per_case(Capability.CAUSAL)
@@ -69,7 +62,7 @@ def test_future_tokens_change_no_past_hidden_state(case: Case) -> None:
             other = tokens.clone()
             other[:, place:] = (other[:, place:] + 1) % (tokens.max() + 1)
             changed = model(other, state)[0]
-            torch.testing.assert_close(changed[:, :place], before[:, :place], rtol=0, atol=0)
+            assert_near(changed[:, :place], before[:, :place], 0)
             assert (changed[:, place] != before[:, place]).any(-1).all()
 
 
@@ -103,11 +96,11 @@ def test_padding_changes_nothing_and_the_state_is_that_of_each_lane_read_alone(c
         for lane, length in enumerate(lengths.tolist()):
             before = None if state is None else select(state, slice(lane, lane + 1))
             if length == 0:
-                assert_same_state(select(after, slice(lane, lane + 1)), before or model.initial(1))
+                assert_near(select(after, slice(lane, lane + 1)), before or model.initial(1))
                 continue
             alone, left = model(tokens[lane : lane + 1, :length], before)
-            torch.testing.assert_close(hidden[lane, :length], alone[0], **EXACT)
-            assert_same_state(select(after, slice(lane, lane + 1)), left)
+            assert_near(hidden[lane, :length], alone[0])
+            assert_near(select(after, slice(lane, lane + 1)), left)
 
 
 @per_case(Capability.STATEFUL)
@@ -116,7 +109,7 @@ def test_lanes_that_are_all_empty_leave_the_state_as_it_was(case: Case) -> None:
     state = used(model)
     hidden, after = model(some_tokens(BATCH, 4), state, torch.zeros(BATCH, dtype=torch.long))
     assert hidden.shape == (BATCH, 4, model.dim)
-    assert_same_state(after, state)
+    assert_near(after, state)
 
 
 @per_case(Capability.STATEFUL)
@@ -170,15 +163,15 @@ def test_lanes_are_read_independently_of_each_other(case: Case) -> None:
     state, order = used(model), torch.tensor([2, 0, 2, 1])
     hidden, after = model(tokens, state)
     mixed, later = model(tokens[order], select(state, order))
-    torch.testing.assert_close(mixed, hidden[order], **EXACT)
-    assert_same_state(later, select(after, order))
+    assert_near(mixed, hidden[order])
+    assert_near(later, select(after, order))
 
 
 @per_case(Capability.CONDITIONAL)
 def test_a_model_goes_on_from_the_source_that_it_began_with(case: Case) -> None:
     model, tokens = case.make(), some_tokens(BATCH, 12)
     whole = model(tokens)[0]
-    torch.testing.assert_close(model(tokens[:, 8:], model.begin(tokens[:, :8]))[0], whole[:, 8:], **EXACT)
+    assert_near(model(tokens[:, 8:], model.begin(tokens[:, :8]))[0], whole[:, 8:])
     other = model.begin((tokens[:, :8] + 1) % 8)
     assert (model(tokens[:, 8:], other)[0][:, 0] != whole[:, 8]).any(-1).all()
 
@@ -205,7 +198,7 @@ def test_dropout_acts_in_training_only(case: Case) -> None:
 @per_case(Capability.STATEFUL)
 def test_the_state_keeps_the_precision_of_the_parameters_under_autocast(case: Case) -> None:
     model, tokens = case.make().float(), some_tokens(BATCH, 6)
-    state: State | None = None
+    state = model.initial(BATCH)
     with torch.autocast("cpu", torch.bfloat16):
         for _ in range(2):
             hidden, state = model(tokens, state)

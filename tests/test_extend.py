@@ -37,7 +37,6 @@ def test_an_extended_run_equals_a_run_that_was_that_long_from_the_start(
     finished: Path, folder: Path, seqtrain: Seqtrain
 ) -> None:
     straight = seqtrain.start(*TRAIN, *CONSTANT, "trainer.max_steps=40", "run_dir=straight", cwd=folder)
-    (finished / "checkpoints" / "best.ckpt").unlink()
     answer = seqtrain("resume", "run", "trainer.max_steps=40", cwd=finished.parent)
     assert answer.rc == 0, answer.err
     assert "trainer.max_steps: 20 -> 40\n" in answer.err
@@ -100,7 +99,8 @@ def test_two_processes_never_write_one_run(seqtrain: Seqtrain, tmp_path: Path) -
     first = seqtrain.start(*TRAIN, "trainer.max_steps=5000", "run_dir=run", cwd=tmp_path)
     wait_until(lambda: newest_step(tmp_path / "run") > 5, first, "step 6")
     second = seqtrain("resume", "run", cwd=tmp_path)
-    assert (second.rc, second.err) == (2, "error: run run is being written by another process: wait for it or stop it\n")
+    assert second.rc == 2
+    assert second.err == "error: run run is being written by another process: wait for it or stop it\n"
     again = seqtrain(*TRAIN, "run_dir=run", cwd=tmp_path)
     assert again.rc == 2
     assert "run_dir=run exists already: `seqtrain resume run` continues it" in again.err
@@ -109,7 +109,9 @@ def test_two_processes_never_write_one_run(seqtrain: Seqtrain, tmp_path: Path) -
     assert not any("resumed_from" in line for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
 
 
-def test_a_damaged_newest_checkpoint_is_skipped_and_costs_only_time(finished: Path, folder: Path, seqtrain: Seqtrain) -> None:
+def test_a_damaged_newest_checkpoint_is_skipped_and_costs_only_time(
+    finished: Path, folder: Path, seqtrain: Seqtrain
+) -> None:
     newest = finished / "checkpoints" / "step-00000020.ckpt"
     flip(newest)
     Run(finished).write_summary(Run(finished).summary | {"status": "interrupted"})
@@ -117,6 +119,16 @@ def test_a_damaged_newest_checkpoint_is_skipped_and_costs_only_time(finished: Pa
     assert answer.rc == 0, answer.err
     assert "skipped run/checkpoints/step-00000020.ckpt: it was cut short or changed on disk" in answer.err
     assert "resumed from step 15" in answer.err
+    assert_twins(folder / "finished", finished)
+
+
+def test_a_process_killed_before_it_named_its_checkpoint_the_best_names_it_when_resumed(
+    finished: Path, folder: Path, seqtrain: Seqtrain
+) -> None:
+    assert Run(finished).summary["best"]["step"] == 20
+    (finished / "checkpoints" / "best.ckpt").unlink()
+    Run(finished).write_summary(Run(finished).summary | {"status": "running"})
+    assert seqtrain("resume", "run", cwd=finished.parent).rc == 0
     assert_twins(folder / "finished", finished)
 
 
@@ -130,8 +142,9 @@ def test_a_run_without_a_sound_checkpoint_is_refused(finished: Path, seqtrain: S
 
 def test_a_run_that_early_stopping_ended_is_not_extended(seqtrain: Seqtrain, tmp_path: Path) -> None:
     corpus(tmp_path)
-    stopping = ("callbacks=early_stopping", "callbacks.early_stopping.patience=1", "callbacks.early_stopping.min_delta=9")
-    answer = seqtrain(*TRAIN, *stopping, "trainer.validate_every=5", "trainer.max_steps=40", "run_dir=run", cwd=tmp_path)
+    values = ("callbacks.early_stopping.patience=1", "callbacks.early_stopping.min_delta=9")
+    stopping = ("callbacks=early_stopping", *values, "trainer.validate_every=5")
+    answer = seqtrain(*TRAIN, *stopping, "trainer.max_steps=40", "run_dir=run", cwd=tmp_path)
     assert answer.rc == 0, answer.err
     assert Run(tmp_path / "run").summary["steps"] == 10
     answer = seqtrain("resume", "run", "trainer.max_steps=80", cwd=tmp_path)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.zoo import Case, some_tokens
+from seqtrain import build
+from tests.zoo import VOCABULARY, Case, assert_near, some_tokens
 
 Parts = tuple[Tensor, ...]
 
 
-def elman(x: Tensor, state: Parts, weights: Parts, activation: str) -> Parts:
+def elman(x: Tensor, state: Parts, weights: Parts, activation: Callable[[Tensor], Tensor]) -> Parts:
     into, over, bias, bias_over = weights
-    total = into @ x + bias + over @ state[0] + bias_over
-    return (total.tanh() if activation == "tanh" else total.clamp(min=0),)
+    return (activation(into @ x + bias + over @ state[0] + bias_over),)
 
 
 def gru(x: Tensor, state: Parts, weights: Parts) -> Parts:
@@ -34,8 +37,8 @@ def lstm(x: Tensor, state: Parts, weights: Parts) -> Parts:
 
 
 CELLS = {
-    "rnn": (lambda *given: elman(*given, "tanh"), {}, 1),
-    "rnn-relu": (lambda *given: elman(*given, "relu"), {"activation": "relu"}, 1),
+    "rnn": (partial(elman, activation=torch.tanh), {}, 1),
+    "rnn-relu": (partial(elman, activation=torch.relu), {"activation": "relu"}, 1),
     "gru": (gru, {}, 1),
     "lstm": (lstm, {}, 2),
 }
@@ -59,10 +62,10 @@ def test_a_recurrence_equals_its_equations(name: str) -> None:
             for layer in range(2):
                 states[layer] = cell(x, states[layer], weights_of(model.layer, layer))
                 x = states[layer][0]
-            torch.testing.assert_close(hidden[lane, time], x, rtol=0, atol=1e-12)
+            assert_near(hidden[lane, time], x, 1e-12)
         final = torch.stack([torch.stack(state) for state in states])  # (L, parts, D)
         for part, name_of in enumerate(("hidden", "cell")[:parts]):
-            torch.testing.assert_close(after[name_of][lane], final[:, part], rtol=0, atol=1e-12)
+            assert_near(after[name_of][lane], final[:, part], 1e-12)
 
 
 def test_min_gru_equals_its_equations() -> None:
@@ -76,17 +79,14 @@ def test_min_gru_equals_its_equations() -> None:
             update = gate.sigmoid()
             states[layer] = (1 - update) * states[layer] + update * candidate
             x = x + states[layer]
-        torch.testing.assert_close(hidden[0, time], model.norms[-1](x), rtol=0, atol=1e-12)  # type: ignore[index]
+        assert_near(hidden[0, time], model.norms[-1](x), 1e-12)  # type: ignore[index]
 
 
 def test_an_lstm_begins_by_remembering_and_recurrences_begin_orthogonal() -> None:
-    from seqtrain import build
-    from tests.zoo import VOCABULARY
-
     core = build.make_model(Case("lstm", ()).config(), VOCABULARY, ()).layer
     assert isinstance(core, nn.LSTM)
     for layer in range(2):
         _, over, bias, bias_over = weights_of(core, layer)
         assert (bias + bias_over).chunk(4)[1].eq(1).all()
         for gate in over.chunk(4):
-            torch.testing.assert_close(gate @ gate.T, torch.eye(8), rtol=0, atol=1e-5)
+            assert_near(gate @ gate.T, torch.eye(8), 1e-5)

@@ -13,7 +13,7 @@ import pytest
 from seqtrain.checkpoint import step_name
 from seqtrain.launch import Child
 from seqtrain.runs import Run
-from tests.conftest import Answer, Seqtrain
+from tests.conftest import Seqtrain
 from tests.tiny import GPT, OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
 STEPS, OFTEN, STOPPED = 60, 8, 32
@@ -133,5 +133,31 @@ KILLS: dict[str, list[Moment]] = {
 def test_a_killed_and_resumed_run_ends_with_the_bits_of_its_uninterrupted_twin(
     name: str, seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
-    hits = check(seqtrain, tmp_path, SHORT[name], KILLS[name], seed=7)
-    print(hits)
+    hits = check(seqtrain, tmp_path, SHORT[name], KILLS[name], seed=sum(map(ord, name)))
+    assert len(hits) == len(KILLS[name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("model", "accumulate", "validate"), itertools.product(MODELS, (1, 4), (AT_THE_END, IN_THE_MIDDLE))
+)
+def test_every_way_to_train_resumes_to_the_bit(
+    model: str, accumulate: int, validate: tuple[str, ...], seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    seed = sum(map(ord, f"{model}{accumulate}{validate}"))
+    extra = random.Random(seed).choice([(), MUON, PLATEAU, ("trainer.precision=bf16-mixed",)])
+    options = (*MODELS[model], *validate, *extra, f"trainer.accumulate={accumulate}")
+    moments = [starting, training, writing] if validate == AT_THE_END else [training, validating, writing]
+    hits = check(seqtrain, tmp_path, options, [*moments, finishing], seed)
+    assert len(set(hits)) >= 3, hits
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["rnn that carries", "gpt with memory"])
+def test_ten_kills_at_random_times_change_no_bit(model: str, seqtrain: Seqtrain, tmp_path: Path) -> None:
+    def any_time(child: Child, run: Path, chance: random.Random) -> None:
+        time.sleep(0.5 + chance.random())
+
+    options = (*MODELS[model], "trainer.validate_every=20", "trainer.max_steps=1000")
+    hits = check(seqtrain, tmp_path, options, [any_time] * 10, seed=10)
+    assert len(set(hits)) >= 5, f"kills that hit the same place prove little: {hits}"

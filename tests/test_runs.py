@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import os
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -25,30 +27,41 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def _make(path: Path, gate, won) -> None:
-    gate.wait()
-    try:
-        Run.create(path)
-    except Fault:
-        return
-    won.put(os.getpid())
+ROUNDS, MAKERS = 40, 4
 
 
-def test_of_many_processes_that_create_one_run_exactly_one_gets_it(tmp_path: Path) -> None:
+def _make(folder: Path, taken: Literal["refuse", "number"], together, made) -> None:
+    for number in range(ROUNDS):
+        together.wait()
+        try:
+            made.put(Run.create(folder / f"{number}_run", taken=taken).path.name)
+        except Fault:
+            made.put(f"{number} refused")
+
+
+@pytest.mark.parametrize("taken", ["refuse", "number"])
+def test_processes_that_create_one_run_at_the_same_time_never_share_it(tmp_path: Path, taken: str) -> None:
     forked = multiprocessing.get_context("fork")
-    gate, won = forked.Event(), forked.Queue()
-    makers = [forked.Process(target=_make, args=(tmp_path / "run", gate, won)) for _ in range(8)]
+    together, made = forked.Barrier(MAKERS), forked.Queue()
+    makers = [forked.Process(target=_make, args=(tmp_path, taken, together, made)) for _ in range(MAKERS)]
     for maker in makers:
         maker.start()
-    gate.set()
+    names = [made.get(timeout=10) for _ in range(MAKERS * ROUNDS)]
     for maker in makers:
         maker.join()
-    assert won.get(timeout=1) in [maker.pid for maker in makers]
-    assert won.empty()
+    others = [" refused"] * (MAKERS - 1) if taken == "refuse" else [f"_run-{copy}" for copy in range(2, MAKERS + 1)]
+    assert sorted(names) == sorted(f"{number}{end}" for number in range(ROUNDS) for end in ["_run", *others])
+
+
+def test_of_two_that_saw_the_same_empty_folder_exactly_one_gets_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter(()))
+    Run.create(tmp_path / "run")
+    with pytest.raises(Fault, match="exists already"):
+        Run.create(tmp_path / "run")
 
 
 def test_a_taken_name_is_refused_and_a_taken_generated_name_is_numbered(run: Run) -> None:
-    with pytest.raises(Fault, match=r"run_dir=.*run exists already: `seqtrain resume .*run` continues it"):
+    with pytest.raises(Fault, match=r"run_dir=.*run exists already; use `seqtrain resume .*run` or another run_dir"):
         Run.create(run.path)
     numbered = [Run.create(run.path, taken="number").path.name for _ in range(2)]
     assert numbered == ["run-2", "run-3"]
@@ -59,7 +72,7 @@ def test_a_new_run_takes_an_empty_folder_but_no_folder_with_files(tmp_path: Path
     assert Run.create(tmp_path / "empty").path == tmp_path / "empty"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
-    with pytest.raises(Fault, match="is not empty"):
+    with pytest.raises(Fault, match="exists already and is no empty folder"):
         Run.create(tmp_path / "mine")
 
 
@@ -154,6 +167,21 @@ def test_the_file_of_records_is_append_only(run: Run) -> None:
     assert (run.path / METRICS).read_bytes().startswith(before)
 
 
+def test_a_full_disk_is_an_error_and_keeps_what_was_recorded(run: Run) -> None:
+    run.append({"step": 1})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
+            run.append({"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    run.close()
+    assert run.metrics() == [{"step": 1}]
+
+
 def test_two_processes_never_write_one_run(run: Run) -> None:
     script = "import sys; from seqtrain.runs import Run; Run.open(sys.argv[1]).resumed(0)"
     command = [sys.executable, "-c", script, str(run.path)]
@@ -166,7 +194,7 @@ def test_two_processes_never_write_one_run(run: Run) -> None:
 def test_a_worker_forked_by_a_killed_writer_does_not_hold_the_run(run: Run) -> None:
     script = (
         "import os, sys, time; from seqtrain.runs import Run\n"
-        "Run.open(sys.argv[1]).claim()\n"
+        "run = Run.open(sys.argv[1]); run.claim()\n"
         "if os.fork(): os._exit(0)\n"
         "os.close(1); time.sleep(20)"
     )

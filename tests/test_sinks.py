@@ -10,7 +10,6 @@ import socket
 import sys
 import threading
 import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import pytest
 from seqtrain.callbacks import base_sink, sinks
 from seqtrain.callbacks.base_sink import Sink
 from seqtrain.callbacks.curves import plot_curves
-from seqtrain.callbacks.mlflow_sink import MLflowSink
 from seqtrain.faults import Fault
 
 POINT = {"step": 10, "epoch": 0.5, "tokens": 640.0, "seconds": 1.0, "train/loss": 2.5}
@@ -258,94 +256,6 @@ def test_a_missing_package_is_a_fault_that_names_the_extra(directory: Path, monk
     given = {"experiment": "e", "tracking_uri": None} if name == "mlflow" else {}
     with pytest.raises(Fault, match=rf"logger={name} needs a package: pip install 'seqtrain\[{name}\]'"):
         getattr(sinks, name)(**given, directory=directory, config={})
-
-
-class _Client:
-    """The part of MlflowClient that the sink uses, with its parameter names; remembers what was called."""
-
-    calls: list[tuple] = []  # noqa: RUF012 - shared by all clients, as a server would be
-
-    def __init__(self, tracking_uri: str | None = None) -> None:
-        self.calls.append(("client", tracking_uri))
-
-    def get_experiment_by_name(self, name: str) -> None:
-        self.calls.append(("get_experiment_by_name", name))
-
-    def create_experiment(self, name: str, artifact_location: str | None = None) -> str:
-        self.calls.append(("create_experiment", name, artifact_location))
-        return "1"
-
-    def create_run(self, experiment_id: str, start_time=None, tags=None, run_name: str | None = None) -> Any:
-        self.calls.append(("create_run", experiment_id, run_name))
-        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="abc"))
-
-    def update_run(self, run_id: str, status: str | None = None) -> None:
-        self.calls.append(("update_run", run_id, status))
-
-    def log_batch(self, run_id: str, metrics=(), params=(), tags=(), synchronous=None) -> None:
-        self.calls.append(("log_batch", run_id, list(metrics), list(params)))
-
-    def log_text(self, run_id: str, text: str, artifact_file: str) -> None:
-        self.calls.append(("log_text", run_id, text, artifact_file))
-
-    def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
-        self.calls.append(("log_artifact", run_id, local_path, artifact_path))
-
-    def set_terminated(self, run_id: str, status: str | None = None) -> None:
-        self.calls.append(("set_terminated", run_id, status))
-
-
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> type[_Client]:
-    """MLflow is a large optional package: a stand-in with the same signatures takes its place."""
-    entities = types.ModuleType("mlflow.entities")
-    entities.Metric = lambda key, value, timestamp, step: (key, value, step)  # type: ignore[attr-defined]
-    entities.Param = lambda key, value: (key, value)  # type: ignore[attr-defined]
-    mlflow = types.ModuleType("mlflow")
-    mlflow.MlflowClient = _Client  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
-    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    monkeypatch.setattr(_Client, "calls", [])
-    return _Client
-
-
-def test_mlflow_writes_one_run_in_a_file_beside_the_runs(directory: Path, picture: Path, client: type[_Client]) -> None:
-    sink = sinks.mlflow(
-        experiment="e", tracking_uri=None, directory=directory, config={"model": {"dim": 64}, "seed": 1}
-    )
-    sink.log_metrics(POINT, 10)
-    sink.log_text("samples", "text", 10)
-    sink.log_image("learning_curve", picture, 10)
-    sink.finalize("success")
-    root = directory.parent
-    points = [(name, value, 10) for name, value in POINT.items() if name != "step"]
-    assert client.calls == [
-        ("client", f"sqlite:///{root}/mlflow.db"),
-        ("get_experiment_by_name", "e"),
-        ("create_experiment", "e", f"file://{root}/mlflow_artifacts"),
-        ("create_run", "1", "run"),
-        ("log_batch", "abc", [], [("model.dim", "64"), ("seed", "1")]),
-        ("log_batch", "abc", points, []),
-        ("log_text", "abc", "text", "samples/step-00000010.txt"),
-        ("log_artifact", "abc", str(picture), "learning_curve"),
-        ("set_terminated", "abc", "FINISHED"),
-    ]
-
-
-def test_a_resumed_run_stays_the_same_mlflow_run(directory: Path, client: type[_Client]) -> None:
-    for _ in range(2):
-        sink = MLflowSink(directory, {}, "e", "http://server")
-        assert sink.experiment is not None
-        sink.finalize("failed")
-    assert [call[0] for call in client.calls].count("create_run") == 1
-    assert ("update_run", "abc", "RUNNING") in client.calls
-
-
-def test_an_mlflow_server_that_does_not_answer_is_a_fault(directory: Path, client: type[_Client]) -> None:
-    with _listening() as address:
-        sinks.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
-    with pytest.raises(Fault, match=r"logger\.mlflow\.tracking_uri=http://127\.0\.0\.1:\d+ does not answer"):
-        sinks.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
 
 
 def test_the_learning_curve_is_a_picture_whenever_there_is_a_point(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Laws of truncated back-propagation through time: plan, stream, carried state and model, held to loops written here."""
+"""Laws of truncated back-propagation through time: plan, stream, state and model, held to loops written here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,11 +17,10 @@ from seqtrain.data.stream import IGNORED, Stream, StreamBatch, TrainLoader
 from seqtrain.interface import Capability, SequenceModel, State
 from seqtrain.learner import Learner
 from seqtrain.task import Facts
-from tests.zoo import START, VOCABULARY, Case, cases, next_token
+from tests.zoo import START, VOCABULARY, Case, assert_near, cases, next_token
 
 LANES, TIME = 3, 17
 STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL), ids=str)
-EXACT = {"rtol": 0.0, "atol": 1e-9}
 
 
 class Setting:
@@ -76,7 +75,7 @@ def truncated(setting: Setting, k: int | None) -> Iterator[list[Tensor]]:
 def test_one_chunk_of_the_whole_gives_the_gradients_of_full_backpropagation(case: Case) -> None:
     setting = Setting(case, TIME)
     (reference,) = truncated(setting, None)
-    torch.testing.assert_close(setting.step(), reference, **EXACT)
+    assert_near(setting.step(), reference)
 
 
 @STATEFUL
@@ -86,7 +85,7 @@ def test_chunk_gradients_equal_a_hand_written_truncated_reference(case: Case, k:
     references = list(truncated(setting, k))
     assert len(references) == -(-TIME // k)
     for reference in references:
-        torch.testing.assert_close(setting.step(), reference, **EXACT)
+        assert_near(setting.step(), reference)
 
 
 @STATEFUL
@@ -104,7 +103,7 @@ def test_truncation_makes_a_difference(case: Case) -> None:
 def test_gradients_are_the_same_however_the_lanes_are_cut(case: Case, accumulate: int) -> None:
     whole, parts = Setting(case, 5), Setting(case, 5, accumulate=accumulate)
     for _ in range(6):  # into the second epoch, over a short chunk
-        torch.testing.assert_close(parts.step(), whole.step(), **EXACT)
+        assert_near(parts.step(), whole.step())
 
 
 def masked(batch: StreamBatch, offset: int) -> StreamBatch:
@@ -152,7 +151,7 @@ def test_a_lane_that_starts_forgets_and_the_others_do_not(case: Case) -> None:
     for name, starts in (("kept", None), ("one", torch.tensor([False, True, False])), ("all", torch.ones(3).bool())):
         setting = Setting(case, 5)
         seen: list[Tensor] = []
-        setting.model.register_forward_hook(lambda module, given, out, s=seen: s.append(out[0]))
+        setting.model.register_forward_hook(lambda module, given, out, seen=seen: seen.append(out[0]))
         setting.learner.training_step(next(setting.batches), 0)
         batch = next(setting.batches)
         batch.starts = starts
@@ -173,13 +172,13 @@ def test_documents_that_start_from_nothing_are_read_as_if_alone(name: str) -> No
     for lanes in (1, 2, 3):
         plan = StreamPlan(documents=documents, lanes=lanes, tbptt=tbptt, seed=0, shuffle=False)
         losses = _losses(model, Stream(tokens, documents, START), plan)
-        for begin, end in zip(documents[:-1], documents[1:], strict=True):
+        for begin, end in pairwise(documents.tolist()):
             if begin in _torn(plan, documents):
                 continue
             alone = torch.from_numpy(tokens[begin:end])
             hidden = model(torch.cat([torch.tensor([START]), alone[:-1]])[None])[0][0]
             expected = F.cross_entropy(next_token(model).scores(model, hidden), alone, reduction="none")
-            torch.testing.assert_close(losses[begin:end], expected, **EXACT)
+            assert_near(losses[begin:end], expected)
 
 
 def _losses(model: SequenceModel, stream: Stream, plan: StreamPlan) -> Tensor:
@@ -190,7 +189,7 @@ def _losses(model: SequenceModel, stream: Stream, plan: StreamPlan) -> Tensor:
     for step, batch in zip(range(plan.steps), TrainLoader(stream, plan, accumulate=1), strict=False):
         chunk = plan.chunk(0, step)
         found: list[Tensor] = []
-        hook = model.register_forward_hook(lambda module, given, out, f=found: f.append(out[0]))
+        hook = model.register_forward_hook(lambda module, given, out, found=found: found.append(out[0]))
         learner.validation_step(batch, step)
         hook.remove()
         scores = next_token(model).scores(model, found[0]).detach()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from seqtrain.checkpoint import load
 from seqtrain.launch import Child
 from seqtrain.runs import Run
 
@@ -59,12 +60,11 @@ def records(run: Path) -> list[dict[str, Any]]:
 
 
 def final_state(run: Path) -> dict[str, Any]:
-    """What the newest checkpoint holds of the training, without the clock."""
-    newest = max((run / "checkpoints").glob("step-*.ckpt"))
-    saved = torch.load(newest, map_location="cpu", weights_only=True)
-    saved["callbacks"]["Recorder"].pop("seconds")
+    """What the newest checkpoint holds of the training, without the clock, and the weights of the best one."""
+    newest = load(max((run / "checkpoints").glob("step-*.ckpt")))
+    newest["callbacks"]["Recorder"].pop("seconds")
     names = ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "seqtrain")
-    return {name: saved[name] for name in names}
+    return {name: newest[name] for name in names} | {"best": load(run / "checkpoints" / "best.ckpt")["state_dict"]}
 
 
 def difference(one: Any, other: Any, place: str = "") -> str | None:
@@ -80,8 +80,8 @@ def difference(one: Any, other: Any, place: str = "") -> str | None:
             return f"{place}: {len(one)} and {len(other)} entries"
         pairs = [(f"{place}[{index}]", *pair) for index, pair in enumerate(zip(one, other, strict=True))]
     elif isinstance(one, torch.Tensor):
-        same = one.dtype == other.dtype and one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
-        return None if same else f"{place}: tensors differ"
+        alike = (one.dtype, one.shape) == (other.dtype, other.shape)
+        return None if alike and one.numpy().tobytes() == other.numpy().tobytes() else f"{place}: tensors differ"
     else:
         return None if one == other or (one != one and other != other) else f"{place}: {one!r} and {other!r}"
     return next((found for pair in pairs if (found := difference(pair[1], pair[2], pair[0]))), None)

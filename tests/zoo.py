@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain import build, conf
+from seqtrain import build, conf  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.interface import Capability, SequenceModel
 from seqtrain.tasks.next_token import NextToken
 
@@ -71,6 +71,11 @@ def cases(promise: Capability = Capability.NONE) -> list[Case]:
 def next_token(model: SequenceModel, *, tied: bool = True) -> NextToken:
     """The task with a head for the model, in float64."""
     return NextToken(tied=tied, dim=model.dim, vocabulary=VOCABULARY).double()
+
+
+def assert_near(one: Any, two: Any, tolerance: float = 1e-9) -> None:
+    """Tensors, or containers of them, agree to an absolute tolerance."""
+    torch.testing.assert_close(one, two, rtol=0.0, atol=tolerance)
 
 
 def some_tokens(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -116,4 +116,5 @@ def remembered(path: Path, make: Callable[[], str]) -> str:
 
 
 def say(line: str) -> None:
+    """One line on standard error, so that standard output stays for results."""
     print(line, file=sys.stderr, flush=True)

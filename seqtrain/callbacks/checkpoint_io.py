@@ -14,7 +14,7 @@ class AtomicCheckpointIO(CheckpointIO):
     """Lightning's own stages in the temporary folder and moves: a kill there destroys the previous good file."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Writes `path`, whole or not at all."""
+        """Writes `path`, whole or not at all; OSError when the disk is full, and the old file stands."""
         files.save(checkpoint, Path(path))
 
     def load_checkpoint(

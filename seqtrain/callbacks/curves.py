@@ -36,11 +36,11 @@ class Curves(Callback):
     def _draw(self, trainer: Trainer, learner: Learner) -> None:
         if learner.run is None:
             return
-        path = learner.run.plots / "learning_curve.png"
         try:
+            path = learner.run.plots / "learning_curve.png"
             drawn = plot_curves(learner.run.metrics(), path, title=learner.run.path.name)
         except Exception as error:  # a picture must neither fail a run nor hide what did
-            say(f"{path} could not be drawn: {error}")
+            say(f"the learning curve could not be drawn: {error}")
             return
         for logger in trainer.loggers if drawn else []:
             if isinstance(logger, Sink):

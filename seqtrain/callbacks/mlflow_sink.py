@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from pytorch_lightning.loggers.logger import rank_zero_experiment
 
 from seqtrain.callbacks.base_sink import Sink, remembered
 
@@ -13,6 +16,8 @@ MOST, LONGEST = 100, 500  # parameters that one batch takes, characters that one
 
 
 class MLflowSink(Sink):
+    """One MLflow run, in the server at `uri` or in a sqlite file beside the run directories."""
+
     def __init__(self, directory: Path, config: dict[str, Any], experiment: str, uri: str | None) -> None:
         super().__init__("MLflow", directory)
         self._config = config
@@ -22,6 +27,7 @@ class MLflowSink(Sink):
         self._id = ""
 
     @property
+    @rank_zero_experiment
     def experiment(self) -> Any:
         """The MLflow client; Lightning asks for it before the first step, so that no step waits for it."""
         self._send(self._open)
@@ -36,6 +42,8 @@ class MLflowSink(Sink):
         from mlflow import MlflowClient  # type: ignore[import-not-found]
         from mlflow.entities import Param  # type: ignore[import-not-found]
 
+        for chatty in ("mlflow", "alembic"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)  # they report the making of each table
         local = self._directory.resolve().parent
         client = MlflowClient(self._uri or f"sqlite:///{local / 'mlflow.db'}")
         identity = self._directory / "mlflow_id"

@@ -41,7 +41,7 @@ class Recorder(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self._began = time.monotonic()
-        self._window = (pl_module.tokens, self.elapsed())
+        self._window = (pl_module.progress.tokens, self.elapsed())
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
@@ -54,10 +54,10 @@ class Recorder(Callback):
         pl_module.sums.parts = {}
         record = {f"train/{name}": value for name, value in metrics.items()}
         record["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
-        if pl_module.gradient_norm is not None:
-            record["gradient_norm"] = float(pl_module.gradient_norm)
+        if pl_module.progress.gradient_norm is not None:
+            record["gradient_norm"] = float(pl_module.progress.gradient_norm)
         tokens, seconds = self._window
-        self._window = (pl_module.tokens, self.elapsed())
+        self._window = (pl_module.progress.tokens, self.elapsed())
         record["tokens_per_second"] = (self._window[0] - tokens) / max(self._window[1] - seconds, 1e-9)
         self._write(trainer, pl_module, record)
 
@@ -67,7 +67,7 @@ class Recorder(Callback):
         # After training no checkpoint follows: a process that was killed then has left this record already.
         if trainer.state.fn == "fit" or not self._recorded(trainer.global_step, "validation/loss"):
             self._write(trainer, pl_module, values)
-        self._window = (pl_module.tokens, self.elapsed())
+        self._window = (pl_module.progress.tokens, self.elapsed())
 
     def _recorded(self, step: int, name: str) -> bool:
         return any(record["step"] == step and name in record for record in self.run.metrics())
@@ -77,7 +77,7 @@ class Recorder(Callback):
         record = {
             "step": step,
             "epoch": round(step / self.steps_per_epoch, 4),
-            "tokens": learner.tokens,
+            "tokens": learner.progress.tokens,
             "seconds": round(self.elapsed(), 3),
             **values,
         }

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from pytorch_lightning.loggers.logger import rank_zero_experiment
+
 from seqtrain.callbacks.base_sink import Sink, answers, remembered, say
 from seqtrain.callbacks.mlflow_sink import MLflowSink
 from seqtrain.faults import Fault
@@ -72,6 +74,7 @@ class _Wandb(Sink):
         self._run: Any = None
 
     @property
+    @rank_zero_experiment
     def experiment(self) -> Any:
         """The W&B run; Lightning asks for it before the first step, so that no step waits for it."""
         self._send(self._open)

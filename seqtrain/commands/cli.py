@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 import traceback
 
+from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.faults import Fault, did_you_mean
 
 COMMANDS = {
@@ -36,15 +36,16 @@ def main(argv: list[str] | None = None) -> int:
         print(USAGE)
         return 0
     try:
-        return _run(argv[0], argv[1:])
+        with Signals():
+            return _run(argv[0], argv[1:])
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
     except Fault as fault:
         if os.environ.get("SEQTRAIN_DEBUG"):
             traceback.print_exc()
         for line in fault.lines:
             print(f"error: {' '.join(line.split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has gone, which is no fault of anybody's
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

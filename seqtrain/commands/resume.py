@@ -93,7 +93,7 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
             raise Fault(f"{key}: no such key in this run{did_you_mean(key, SAFE)}")
         if key not in SAFE and not key.startswith(SAFE_GROUPS):
             raise Fault(
-                f"{key}: a resumed run keeps it, or it would be another run; only {', '.join(SAFE)}, logger.* may change"
+                f"{key}: a resumed run keeps it, or it were another run; only {', '.join(SAFE)} and logger.* may change"
             )
         before, value = OmegaConf.select(config, key), _value(text)
         if before != value:

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 
 def finish(work: Callable[[], Run], as_json: bool) -> int:
-    """Runs the work and tells how it ended, in words or as JSON; gives the exit code."""
+    """Runs the work and tells how it ended, in words or as JSON; gives the exit code. Lets Interrupted pass."""
     from seqtrain.learner import NonFinite
 
     try:
         run = work()
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
     except NonFinite as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

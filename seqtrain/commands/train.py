@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqtrain.commands.arguments import Parser, say
 from seqtrain.faults import Fault
@@ -40,27 +39,25 @@ def main(argv: list[str]) -> int:
         "Hydra's flags work too: --cfg job shows the config, --info the search path, -m starts a grid.",
         "seqtrain train model=gpt model.dim=256 trainer.max_steps=500",
     )
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    for_hydra = any(word.partition("=")[0] in HYDRA_FLAGS for word in argv)
+    if not for_hydra:  # it sorts flags and overrides itself
+        parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_argument("--dry-run", action="store_true", help="compose, check, read the data, print the cost, stop")
     parser.add_argument(
         "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
     )
-    known, rest = parser.parse_known_intermixed_args(argv) if not _for_hydra(argv) else parser.parse_known_args(argv)
+    known, rest = parser.parse_known_args(argv) if for_hydra else parser.parse_known_intermixed_args(argv)
     request = Request(
-        overrides=[*known.overrides, *(["dry_run=true"] if known.dry_run else [])],
+        overrides=[*(rest if for_hydra else known.overrides), *(["dry_run=true"] if known.dry_run else [])],
         trust=tuple(known.trust),
         config_dirs=tuple(known.config_dir),
         command=("seqtrain", "train", *argv),
     )
-    if _for_hydra(argv):
-        return _with_hydra(request, rest)
+    if for_hydra:
+        return _with_hydra(request)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return _one(request, known.json)
-
-
-def _for_hydra(argv: Sequence[str]) -> bool:
-    return any(word.partition("=")[0] in HYDRA_FLAGS for word in argv)
 
 
 def _one(request: Request, as_json: bool) -> int:
@@ -88,6 +85,7 @@ def preflight(config: DictConfig, request: Request) -> None:
     from seqtrain import build
 
     build.check_pair(config, request.trust)
+    build.check_optimizer(config, request.trust)
 
 
 def dry_run(config: DictConfig, request: Request) -> Cost:
@@ -122,8 +120,8 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
     return run
 
 
-def _with_hydra(request: Request, flags: list[str]) -> int:
-    """Leaves composing to Hydra's own command line: its inspection flags and multirun."""
+def _with_hydra(request: Request) -> int:
+    """Leaves composing to Hydra's own command line, whose flags stand among the overrides: inspection and multirun."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
@@ -143,12 +141,12 @@ def _with_hydra(request: Request, flags: list[str]) -> int:
         overrides = OmegaConf.to_container(about.overrides.task)
         say(f"job {about.job.num}: {' '.join(overrides)}")  # type: ignore[arg-type]
 
-        def trial() -> Run:
-            check.check_config(config, choices, overrides, request.config_dirs, request.trust)  # type: ignore[arg-type]
-            return start(config, choices, request)
-
         try:
-            codes.append(finish(trial, as_json=False))
+            check.check_config(config, choices, overrides, request.config_dirs, request.trust)  # type: ignore[arg-type]
+            if config.dry_run:
+                print("\n".join(dry_run(config, request).lines()))
+            else:
+                codes.append(finish(lambda: start(config, choices, request), as_json=False))
         except Fault as fault:
             codes.append(2)
             for line in fault.lines:
@@ -156,7 +154,7 @@ def _with_hydra(request: Request, flags: list[str]) -> int:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us and are told in one way
     directories = [word for path in request.config_dirs for word in ("--config-dir", str(path))]
-    former, sys.argv = sys.argv, ["seqtrain train", *directories, *flags, *request.overrides]
+    former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
     try:
         hydra.main(config_path="pkg://seqtrain.conf", config_name="train")(job)()
     except (HydraException, OmegaConfBaseException) as error:

@@ -6,8 +6,10 @@ The bigram is interpolated absolute discounting (Ney, Essen, Kneser 1994) over t
 from __future__ import annotations
 
 import hashlib
+import itertools
 import lzma
 import math
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +22,7 @@ from seqtrain.data.corpus import Corpus, text_hash
 
 DISCOUNT = 0.75
 LIMIT = 64 << 20  # bytes that xz is run on: some seconds for every ten million
-BLOCK = 1 << 20  # characters, or tokens, taken at a time
+BLOCK = 1 << 16  # characters, or tokens, taken at a time
 
 
 def baselines(
@@ -61,11 +63,16 @@ def xz_baselines(
 
     def measure() -> dict[str, dict[str, float]]:
         # The dictionary holds everything, whatever the preset's own. The compressor lets other threads run.
+        leaving = threading.Event()
         with ThreadPoolExecutor() as pool:
             jobs = [
-                pool.submit(_compressed, text(), train_bytes + split_bytes) for text in (both, train_text, split_text)
+                pool.submit(_compressed, text(), train_bytes + split_bytes, leaving)
+                for text in (both, train_text, split_text)
             ]
-            after, train, alone = (job.result() for job in jobs)
+            try:
+                after, train, alone = (job.result() for job in jobs)
+            finally:
+                leaving.set()  # Ctrl-C does not wait for a result that nobody will read
         return {
             "xz": {"bits_per_byte": 8 * alone / split_bytes},
             "xz_given_train": {"bits_per_byte": 8 * (after - train) / split_bytes},
@@ -103,11 +110,13 @@ def _bigram_loss(train: Corpus, split: Corpus, unigram: np.ndarray) -> float:
     return -float(asked.counts @ np.log(probability)) / len(split.tokens)
 
 
-def _compressed(documents: Iterator[str], dictionary: int) -> int:
-    """Bytes after `xz -9`."""
+def _compressed(documents: Iterator[str], dictionary: int, leaving: threading.Event) -> int:
+    """Bytes after `xz -9`; no matter what once `leaving` is set."""
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": max(4096, dictionary)}]
     compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)
-    return sum(len(compressor.compress(block)) for block in _blocks(documents)) + len(compressor.flush())
+    blocks = itertools.takewhile(lambda _: not leaving.is_set(), _blocks(documents))
+    size = sum(len(compressor.compress(block)) for block in blocks)
+    return size if leaving.is_set() else size + len(compressor.flush())
 
 
 def _num_bytes(documents: Iterator[str]) -> int:

@@ -79,8 +79,8 @@ def _trained(
         made.save(folder / "tokenizer.json")
         say(f"tokenizer: {made.kind}, {made.vocabulary:,} tokens, made in {time.perf_counter() - begin:.1f} s")
 
-    kind = f"{type(recipe).__module__}.{type(recipe).__qualname__} {json.dumps(vars(recipe), sort_keys=True)}"
-    key = f"{train_hash} {kind} {version('tokenizers')}"
+    options = json.dumps(vars(recipe), sort_keys=True, default=repr)
+    key = f"{train_hash} {type(recipe).__module__}.{type(recipe).__qualname__} {options} {version('tokenizers')}"
     return store.entry("tokenizers", key, write, lambda folder: Tokenizer.load(folder / "tokenizer.json"))
 
 

@@ -115,7 +115,7 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[str]:
 
 
 def _read_jsonl(file: TextFile) -> Iterator[str]:
-    with open(file.path, encoding="utf-8-sig", newline="\n") as lines:
+    with open(file.path, encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue

@@ -36,6 +36,12 @@ def deal(lanes: int, shares: int, share: int) -> slice:
     return slice(lanes * share // shares, lanes * (share + 1) // shares)
 
 
+def most_lanes(documents: np.ndarray, tbptt: TBPTT) -> int:
+    """As many lanes as can each have something to read: tokens, or chunks where documents begin at chunk starts."""
+    chunks = -(-np.diff(documents) // tbptt.k1)
+    return int(chunks.sum()) if tbptt.reset == "document" else int(documents[-1])
+
+
 class StreamPlan:
     """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch."""
 

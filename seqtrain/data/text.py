@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 from seqtrain.data.files import Format, TextFile, find
@@ -42,17 +43,28 @@ class Text(Source):
 
     def check(self) -> None:
         lines: list[str] = []
+        owner: dict[Path, Split] = {}
         for split in self._given():
             try:
                 files = self._files(split)
                 faults, count = _check(files)
                 lines += faults
+                lines += self._shared(split, files, owner)
                 if split == "train" and not faults and count is not None:
                     self._cut.check(count)
             except Fault as fault:
                 lines += fault.lines
         if lines:
             raise Fault(*lines)
+
+    def _shared(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[str]:
+        """Files that an earlier split owns already: a model must not be measured on what it was trained on."""
+        places = [file.path.resolve() for file in files]
+        shared = [path for path in places if path in owner][:1]
+        owner |= {path: split for path in places if path not in owner}
+        return [
+            f"{_key(split)}={self.paths[split]}: {path} is in {_key(owner[path])} too; name it once" for path in shared
+        ]
 
     def documents(self, split: Split) -> Iterator[str]:
         if self.paths[split] and split != "train":
@@ -73,12 +85,16 @@ class Text(Source):
         return [split for split, path in self.paths.items() if path]
 
     def _files(self, split: Split) -> list[TextFile]:
-        key = "data.path" if split == "train" else f"data.{split}_path"
-        return find(key, self.paths[split] or "", self.format, self.column)
+        return find(_key(split), self.paths[split] or "", self.format, self.column)
 
     def _read(self, split: Split) -> Iterator[str]:
         for file in self._files(split):
             yield from file.documents()
+
+
+def _key(split: Split) -> str:
+    """The option that names a split's files."""
+    return "data.path" if split == "train" else f"data.{split}_path"
 
 
 def _check(files: list[TextFile]) -> tuple[list[str], int | None]:

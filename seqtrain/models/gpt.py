@@ -123,5 +123,5 @@ class GPT(SequenceModel):
 
     def flops_per_token(self, length: int, carried: bool) -> float:
         matrices = sum(weight.numel() for weight in self.blocks.parameters() if weight.dim() == 2)
-        keys = length + (self.memory if carried else 0)
+        keys = length + (self.memory if carried or length > self.memory + 1 else 0)
         return 2.0 * matrices + 4.0 * len(self.blocks) * self.dim * keys

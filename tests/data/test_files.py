@@ -132,10 +132,10 @@ def test_the_preflight_names_faults_of_parquet(tmp_path, column, values, expecte
 
 
 def test_a_fault_beyond_the_preflight_is_met_when_read_with_its_place(tmp_path):
-    path = put(tmp_path / "a.txt", b"x" * (3 * CHECKED) + b"\xff")
+    path = put(tmp_path / "a.txt", b"x" * (3 * CHECKED - 1) + "é".encode() + b"\xff")  # é lies across two blocks
     source = Text(path=str(path), validation_fraction=0.0)
     source.check()
-    with pytest.raises(Fault, match=rf"not UTF-8 at byte {3 * CHECKED} "):
+    with pytest.raises(Fault, match=rf"not UTF-8 at byte {3 * CHECKED + 1} "):
         list(source.documents("train"))
 
 
@@ -158,3 +158,12 @@ def test_the_preflight_sees_that_one_document_cannot_be_split(tmp_path):
         with pytest.raises(Fault, match=r"use data\.split_by=position"):
             Text(path=str(path)).check()
         Text(path=str(path), split_by="position").check()
+    row = json.dumps({"text": "x" * CHECKED}) + "\n"
+    Text(path=str(put(tmp_path / "a.jsonl", row * 2))).check()  # more rows than the preflight sees
+
+
+def test_a_file_in_two_splits_is_refused(tmp_path):
+    for name in ("a.txt", "valid.txt"):
+        put(tmp_path / name, name)
+    with pytest.raises(Fault, match=r"data\.validation_path=.*valid\.txt is in data\.path too"):
+        Text(path=str(tmp_path), validation_path=str(tmp_path / "valid.txt")).check()

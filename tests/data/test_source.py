@@ -78,7 +78,16 @@ def test_tiny_shakespeare_is_cut_where_everyone_cuts_it(shared_data):
 @pytest.fixture
 def library(tmp_path, monkeypatch) -> PythonStdlib:
     """A small standard library, with what is no part of it."""
-    for name in ("a.py", "json/b.py", "site-packages/c.py", "test/d.py", "x/tests/e.py", "encodings/f.py", "g.txt"):
+    for name in (
+        "a.py",
+        "z.py",
+        "json/b.py",
+        "site-packages/c.py",
+        "test/d.py",
+        "x/tests/e.py",
+        "encodings/f.py",
+        "g.txt",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
@@ -89,7 +98,7 @@ def library(tmp_path, monkeypatch) -> PythonStdlib:
 
 
 def test_the_library_is_its_own_source_files_in_the_order_of_their_paths(library):
-    assert list(library.documents("train")) == ["a.py", "json/b.py"]
+    assert list(library.documents("train")) == ["a.py", "json/b.py", "z.py"]
 
 
 def test_a_library_without_source_is_refused(tmp_path, monkeypatch):

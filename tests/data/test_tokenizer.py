@@ -72,6 +72,7 @@ def test_how_long_text_is_cut_changes_no_token(tokenizer, text, monkeypatch):
 def test_documents_are_encoded_one_by_one_whatever_the_batch(tokenizer, monkeypatch):
     documents = [*ODD, *TRAINING]
     expected = [tokenizer.encode(text).tolist() for text in documents]
+    monkeypatch.setattr(segments, "__defaults__", (100,))
     for batch in (1, 50, 1 << 20):
         monkeypatch.setattr(encoding, "BATCH", batch)
         assert [ids.tolist() for ids in tokenizer.encode_documents(iter(documents))] == expected

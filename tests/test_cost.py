@@ -1,0 +1,126 @@
+"""Laws of the cost before the run: operations, parameters, tokens and memory are counted, not guessed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from seqtrain import cost
+from seqtrain.data.plan import TBPTT, StreamPlan
+from seqtrain.data.stream import StreamBatch
+from seqtrain.interface import SequenceModel
+from tests.zoo import VOCABULARY, Case, cases, next_token, some_tokens
+
+BATCH = 3
+GPTS = [case for case in cases() if case.name == "gpt"]
+
+
+def counted(model: SequenceModel, length: int, carried: bool, *, backward: bool, tied: bool = True) -> float:
+    """Operations per token that torch counts: attention as full products of all queries with all keys."""
+    task, tokens = next_token(model, tied=tied).train(), some_tokens(BATCH, length)
+    size = BATCH * length
+    batch = StreamBatch(tokens=tokens, targets=tokens % 7, starts=None, lanes=slice(0, 3), count=size, total=size)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        parts, _ = task.evaluate(model, batch, model.initial(BATCH) if carried else None)
+        if backward:
+            parts["loss"][0].backward()
+    return counter.get_total_flops() / size
+
+
+@pytest.mark.parametrize("case", GPTS, ids=str)
+@pytest.mark.parametrize(("length", "carried"), [(3, False), (4, False), (4, True), (9, True), (1, True), (9, False)])
+def test_a_decoders_operations_are_those_that_torch_counts(case: Case, length: int, carried: bool) -> None:
+    model = case.make()
+    forward = model.flops_per_token(length, carried) + next_token(model).head_flops()
+    assert forward == counted(model, length, carried, backward=False)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("carried", [True, False])
+def test_training_costs_three_times_the_forward_pass(tied: bool, carried: bool) -> None:
+    model = Case("gpt", ()).make()
+    expected = cost.training_flops(model, next_token(model, tied=tied), 4, carried)
+    assert expected == counted(model, 4, carried, backward=True, tied=tied)
+
+
+HAND = {
+    # two layers; each unit of each gate multiplies and adds its 8 inputs and the 8 (4: a direction's own) states
+    Case("rnn", ()): 2 * 2 * 8 * (8 + 8),
+    Case("gru", ()): 2 * 2 * 3 * 8 * (8 + 8),
+    Case("lstm", ()): 2 * 2 * 4 * 8 * (8 + 8),
+    Case("lstm", (("bidirectional", True),)): 2 * 2 * 2 * 4 * 4 * (8 + 4),
+    Case("gru", (("bidirectional", True),)): 2 * 2 * 2 * 3 * 4 * (8 + 4),
+    # two layers of a gate and a candidate, neither of which reads a state
+    Case("min_gru", ()): 2 * 2 * 2 * 8 * 8,
+}
+
+
+@pytest.mark.parametrize("case", HAND, ids=str)
+def test_a_recurrent_networks_operations_are_those_counted_by_hand(case: Case) -> None:
+    model = case.make()
+    for length in (1, 7, 64):
+        for carried in (True, False):
+            assert model.flops_per_token(length, carried) == HAND[case]
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+def test_operations_cover_every_matrix_that_a_token_meets(case: Case) -> None:
+    model = case.make()
+    embedded = {id(part) for part in model.embed.parameters()}
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, torch.nn.Embedding)}
+    matrices = [weight for weight in model.parameters() if weight.dim() == 2 and id(weight) not in embedded | tables]
+    assert model.flops_per_token(1, False) >= 2 * sum(weight.numel() for weight in matrices)
+
+
+def estimate(case: Case, *, tied: bool, accumulate: int = 1, carry: bool = True, lanes: int = 4) -> cost.Cost:
+    model = case.make()
+    tbptt = TBPTT(k1=8, k2=8, carry=carry, reset="never")
+    plan = StreamPlan(documents=np.array([0, 90, 150]), lanes=lanes, tbptt=tbptt, seed=0, shuffle=False)
+    task = next_token(model, tied=tied)
+    return cost.estimate(model, task, plan, length=8, carry=carry, accumulate=accumulate, steps=12)
+
+
+@pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.parametrize("tied", [True, False])
+def test_parameters_by_part_add_up_to_all_there_are(case: Case, tied: bool) -> None:
+    parameters = estimate(case, tied=tied).parameters
+    model = case.make()
+    everything = (*model.parameters(), *next_token(model, tied=tied).parameters())
+    assert parameters["total"] == sum(weight.numel() for weight in everything)
+    assert parameters["embed"] + parameters["core"] + parameters["head"] == parameters["total"]
+    assert parameters["embed"] == (VOCABULARY + 1) * 8
+    assert parameters["head"] == (0 if tied else VOCABULARY * 8 + VOCABULARY)
+
+
+def test_tokens_steps_and_epochs_are_those_of_the_plan() -> None:
+    found = estimate(Case("lstm", ()), tied=True)
+    # 150 tokens on lanes of 37 and 38: steps of 32, 32, 32, 32 and 22 targets
+    assert (found.tokens_per_step, found.tokens_per_epoch, found.steps, found.epochs) == (32, 150, 12, 12 / 5)
+    assert found.tokens == 2 * 150 + 2 * 32
+    assert found.flops == found.flops_per_token * found.tokens
+    assert found.padding == pytest.approx(1 - 150 / (4 * 32 + 4 * 6))
+
+
+@pytest.mark.parametrize("case", [*GPTS[:1], Case("lstm", ()), Case("min_gru", ())], ids=str)
+def test_memory_follows_the_lanes_of_a_micro_batch(case: Case) -> None:
+    one, two, four = (estimate(case, tied=True, lanes=4, accumulate=n).memory_bytes for n in (4, 2, 1))
+    constant = 4 * cost.OPTIMIZER_COPIES * estimate(case, tied=True).parameters["total"]
+    assert one > constant
+    assert (four - constant) / (one - constant) == pytest.approx(4, rel=0.25)
+    assert one < two < four
+
+
+def test_the_estimate_leaves_model_and_task_as_they_were() -> None:
+    model = Case("gpt", ()).make()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    cost.activations(model, next_token(model), 2, 8, True)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_the_lines_for_a_person_name_every_figure() -> None:
+    lines = "\n".join(estimate(Case("lstm", ()), tied=True).lines())
+    for word in ("parameters", "FLOPs a token", "tokens an epoch", "steps", "memory", "padding"):
+        assert word in lines
