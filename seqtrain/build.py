@@ -236,7 +236,7 @@ def settle_precision(config: DictConfig, say: Say) -> None:
     on_gpu = config.trainer.accelerator != "cpu" and torch.cuda.is_available()
     fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else torch.cpu._is_amx_tile_supported()
     config.trainer.precision = "bf16-mixed" if fast else "32-true"
-    say(f"precision {config.trainer.precision}: this {'GPU' if on_gpu else 'CPU'} has {'' if fast else 'no '}bf16 units")
+    say(f"precision {config.trainer.precision}: the {'GPU' if on_gpu else 'CPU'} has {'' if fast else 'no '}bf16 units")
 
 
 def max_steps(options: TrainerOptions, plan: StreamPlan) -> int:

@@ -33,6 +33,7 @@ def environment() -> dict[str, Any]:
 PLAIN_WORDS = {"token", "key", "auth"}  # secret only where the value is text: key_dim=64 is none
 SECRET_WORDS = {"secret", "secrets", "password", "passwords", "passwd", "credential", "credentials", "apikey"}
 SECRET_TEXT = re.compile(r"(?<=://)[^/@\s]+(?=@)|\b(?:hf_|sk-|ghp_|github_pat_)\w{16,}")  # user:password@, known tokens
+REFERENCE = re.compile(r"\$\{oc\.env:\w+\}")  # says where a secret is, not what it is
 HIDDEN = "***"
 
 
@@ -64,7 +65,7 @@ def _masked(value: Any, secret: Literal["open", "text", "all"]) -> Any:
         return {key: _masked(below, _secrecy(str(key)) if secret == "open" else secret) for key, below in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(below, secret) for below in value]
-    if value is None or isinstance(value, bool) or value == "":
+    if value is None or isinstance(value, bool) or value == "" or REFERENCE.fullmatch(str(value)):
         return value
     if secret == "all" or (secret == "text" and isinstance(value, str)):
         return HIDDEN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,16 @@ def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -
         "tokens": tokens,
         "flops": cost.flops_per_token * tokens,
         "seconds": round(seconds, 3),
-        "tokens_per_second": tokens / max(seconds, 1e-9),
+        "tokens_per_second": speed(run, tokens / max(seconds, 1e-9)),
         "context": {"eval_lanes": session.data.plan("validation").lanes, "carry": session.data.tbptt.carry},
         "unknown": {split: corpus.num_unknown for split, corpus in session.data.corpora.items()},
     }
+
+
+def speed(run: Run, otherwise: float) -> float:
+    """Tokens a second of training: the median of the records, so that validation and pauses do not count."""
+    speeds = [record["tokens_per_second"] for record in run.metrics() if "tokens_per_second" in record]
+    return statistics.median(speeds) if speeds else otherwise
 
 
 def newest(run: Run, split: str) -> dict[str, float]:

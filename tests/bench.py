@@ -43,7 +43,10 @@ SIZES = {
         "model=gpt model.dim=192 model.num_layers=4 data.lanes=24 tbptt.k2=64",
     ],
 }
-COMMON = "trainer.precision=32-true tokenizer=byte logger=tensorboard callbacks=none optimizer.lr=0.001 trainer.validate_every=1000000"
+COMMON = (
+    "trainer.precision=32-true trainer.validate_every=1000000 tokenizer=byte logger=tensorboard callbacks=none "
+    "optimizer.lr=0.001"
+)
 WARM = 5  # steps of each block that are not timed
 MARK = "<!-- make bench writes what follows -->"
 

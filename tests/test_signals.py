@@ -14,7 +14,7 @@ import pytest
 
 from seqtrain.data.baselines import xz_baselines
 from seqtrain.runs import Run
-from tests.conftest import Seqtrain
+from tests.conftest import Changes, Seqtrain
 from tests.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
 STEPS = 12
@@ -65,7 +65,7 @@ def test_a_signal_at_any_time_leaves_a_run_that_resumes_to_the_bit(
     moment: str, number: signal.Signals, twin: Path, seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
     corpus(tmp_path, lines=3000)
-    cold = {"SEQTRAIN_CACHE": str(tmp_path / "cache")}  # so that reading and baselines take their time
+    cold: Changes = {"SEQTRAIN_CACHE": str(tmp_path / "cache")}  # so that reading and baselines take their time
     child = seqtrain.start(*TRAIN, "run_dir=run", cwd=tmp_path, env=cold)
     run = tmp_path / "run"
     wait_until((run / "config.yaml").exists, child, "the run")

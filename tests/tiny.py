@@ -94,6 +94,6 @@ def assert_twins(one: Path, other: Path) -> None:
     found = (
         difference(records(one), records(other), "metrics")
         or difference(final_state(one), final_state(other), "checkpoint")
-        or difference(*summaries, "summary")
+        or difference(summaries[0], summaries[1], "summary")
     )
     assert found is None, found

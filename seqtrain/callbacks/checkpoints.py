@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.callbacks.record import step_done
 from seqtrain.callbacks.signals import Signals
 from seqtrain.checkpoint import BEST, keep_newest, step_name
-from seqtrain.learner import Learner
+from seqtrain.learner import Learner, NonFinite
 from seqtrain.runs import Run
 
 KEPT = 2
@@ -76,6 +77,9 @@ class Checkpoints(Callback):
 
     def _save(self, trainer: Trainer) -> None:
         step = trainer.global_step
+        # An overflow shows in the loss one step later: what is saved before that would be called the last good one.
+        if not all(torch.isfinite(weight).all() for weight in trainer.lightning_module.parameters()):
+            raise NonFinite(f"a weight is no number any more at step {step}")
         self.run.sync()
         trainer.save_checkpoint(self.run.checkpoints / step_name(step))
         keep_newest(self.run.checkpoints, KEPT, step=step)
@@ -85,7 +89,10 @@ class Checkpoints(Callback):
         folder = self.run.checkpoints
         temporary = folder / f".{BEST}.tmp"
         temporary.unlink(missing_ok=True)
-        os.link(folder / step_name(step), temporary)
+        try:
+            os.link(folder / step_name(step), temporary)
+        except OSError:  # a file system without links
+            shutil.copyfile(folder / step_name(step), temporary)
         os.replace(temporary, folder / BEST)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import shutil
 import signal
@@ -72,6 +74,12 @@ def sit(
             raise NonFinite(f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.clip") from None
         except Fault as fault:
             run.write_summary(summary | {"status": "refused", "reason": str(fault)})
+            raise
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                run.write_summary(summary | {"status": "failed", "reason": str(error)})
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise Fault(f"run {run.path}: the disk is full; make room, then `seqtrain resume {run.path}`") from None
             raise
         except Exception as error:
             run.write_summary(summary | {"status": "failed", "reason": f"{type(error).__name__}: {error}"})

@@ -114,8 +114,8 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
     try:
         session.sit(run, config, request.trust, command=request.command)
     except Fault:
-        if not any(run.checkpoints.iterdir()):
-            session.discard(run)  # refused before it began: nothing to keep
+        if run.summary.get("status") == "refused" and not any(run.checkpoints.iterdir()):
+            session.discard(run)  # before it began: nothing to keep
         raise
     return run
 

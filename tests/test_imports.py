@@ -1,0 +1,191 @@
+"""The layering of the package, read from its sources: who may know whom."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seqtrain
+from seqtrain import build, check, checkpoint
+from seqtrain.commands.session import config_text
+from seqtrain.data.tokenizer import Byte
+from seqtrain.runs import Run
+
+ROOT = Path(seqtrain.__file__).parent
+MODULES = {
+    ".".join(("seqtrain", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in ROOT.rglob("*.py")
+    if "conf" not in path.relative_to(ROOT).parts
+}
+NAMES = {*MODULES, "seqtrain.conf"}
+
+MAY_IMPORT = {
+    "faults": "",
+    "interface": "",
+    "layers": "interface",
+    "models": "interface layers",
+    "optim": "",
+    "task": "interface",
+    "tasks": "interface task metrics generate data",
+    "metrics": "",
+    "data": "",
+    "generate": "interface",
+    "cost": "interface task data",
+    "runs": "",
+    "checkpoint": "runs",
+    "provenance": "",
+    "learner": "interface task data runs",
+    "callbacks": "learner runs checkpoint generate data provenance",
+    "options": "",
+    "signatures": "",
+    "targets": "signatures",
+    "conf_files": "",
+    "schema": "conf_files options signatures targets",
+    "check": "conf_files schema targets",
+    "preflight": "options targets",
+    "launch": "",
+    "fork_server": "launch",
+    "build": "conf checkpoint cost data interface layers options runs targets task learner callbacks",
+    "report": "build cost data runs",
+    "commands": "api build callbacks check checkpoint cost data learner preflight provenance report runs",
+    "api": "build check commands data generate interface runs task",
+    "": "api",
+}
+"""What each part may import of seqtrain, beside itself and faults, which all may; the last one is the package."""
+
+ONLY = {
+    "pytorch_lightning": ("learner", "callbacks", "build"),
+    "hydra": ("build", "check", "conf_files", "schema", "preflight", "commands"),
+    "omegaconf": ("build", "check", "conf_files", "schema", "preflight", "commands"),
+    "wandb": ("callbacks.sinks",),
+    "mlflow": ("callbacks.sinks", "callbacks.mlflow_sink"),
+    "datasets": ("data.hub",),
+    "tokenizers": ("data",),
+    "matplotlib": ("callbacks",),
+    "lightning": (),
+}
+"""Who may know a package."""
+
+HEAVY = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib"}
+"""What a command must not import before it knows that there is work to do."""
+
+
+def imported(module: str, *, at_once: bool = False) -> Iterator[str]:
+    """Modules that a module names in imports: all of them, or only those that importing it imports."""
+    tree = ast.parse(MODULES[module].read_text("utf-8"))
+    for node in _executed(tree) if at_once else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: a relative import"
+            base = node.module or ""
+            yield from (name if (name := f"{base}.{alias.name}") in NAMES else base for alias in node.names)
+
+
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """Statements that run on import: not in functions, not under TYPE_CHECKING."""
+    for child in ast.iter_child_nodes(node):
+        for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not for_types and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from _executed(child)
+
+
+def closure(*modules: str) -> set[str]:
+    """All that is imported, of seqtrain and of others, once these modules are."""
+    found, waiting = set(), list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        if name in MODULES:
+            packages = [name.rpartition(".")[0]] if "." in name else []
+            waiting += [*imported(name, at_once=True), *packages]
+    return found
+
+
+def part(module: str) -> str:
+    """seqtrain.data.plan -> data"""
+    return module.removeprefix("seqtrain").lstrip(".").partition(".")[0]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_part_may(module: str) -> None:
+    assert part(module) in MAY_IMPORT, f"{module}: say in MAY_IMPORT what it may import"
+    allowed = {part(module), "faults", *MAY_IMPORT[part(module)].split()}
+    parts = {part(name) for name in imported(module) if name.split(".")[0] == "seqtrain"}
+    assert parts <= allowed
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_package_is_known_only_to_whom_it_concerns(module: str) -> None:
+    inside = module.removeprefix("seqtrain").lstrip(".")
+    for name in imported(module):
+        homes = ONLY.get(name.split(".")[0])
+        assert homes is None or any(f"{inside}.".startswith(f"{home}.") for home in homes), f"{module} imports {name}"
+
+
+def test_tasks_know_of_data_only_what_a_batch_is() -> None:
+    names = {name for module in MODULES if part(module) == "tasks" for name in imported(module) if part(name) == "data"}
+    assert names <= {"seqtrain.data.stream"}
+
+
+def test_only_the_stream_of_data_needs_torch() -> None:
+    knowing = {module for module in MODULES if part(module) == "data" and "torch" in imported(module)}
+    assert knowing == {"seqtrain.data.stream"}
+
+
+def test_faults_are_found_before_anything_heavy_is_imported() -> None:
+    commands = [module for module in MODULES if part(module) == "commands" and module != "seqtrain.commands.session"]
+    sources = [module for module in MODULES if part(module) == "data" and module != "seqtrain.data.stream"]
+    loaded = closure(*commands, *sources, "seqtrain.check", "seqtrain.preflight", "seqtrain.runs", "seqtrain.launch")
+    assert {name.split(".")[0] for name in loaded} & HEAVY == set()
+
+
+def test_the_reader_of_sources_sees_what_it_should() -> None:
+    assert "torch" in closure("seqtrain.models.gpt")
+    assert "pytorch_lightning" in closure("seqtrain.learner")
+    assert "pytorch_lightning" not in closure("seqtrain.build")
+    assert "seqtrain.learner" in set(imported("seqtrain.build"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with an untrained model, as a training leaves it."""
+    text = tmp_path / "text.txt"
+    text.write_text("Some text.\n" * 9)
+    small = ("model=gru", "model.dim=8", "tokenizer=byte", "data=text", f"data.path={text}")
+    config = check.compose(small).config
+    tokenizer = Byte().train([])
+    model = build.make_model(config, tokenizer.vocabulary, ())
+    run = Run.create(tmp_path / "run")
+    run.write_config(config_text(config))
+    tokenizer.save(run.path / build.TOKENIZER)
+    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
+    checkpoint.save({"state_dict": weights, "global_step": 1}, run.checkpoints / checkpoint.step_name(1))
+    run.close()
+    return run.path
+
+
+CHILD = """
+import sys
+from seqtrain.commands.cli import main
+assert "torch" not in sys.modules, "importing seqtrain imports torch"
+assert main(["predict", sys.argv[1], "Some", "--length", "3", "--json"]) == 0
+assert main(["predict", sys.argv[1], "Some text", "--score", "--json"]) == 0
+assert "torch" in sys.modules
+heavy = {"pytorch_lightning", "lightning", "datasets", "wandb"} & {name.split(".")[0] for name in sys.modules}
+assert not heavy, heavy
+"""
+
+
+def test_predict_imports_no_lightning_datasets_or_wandb(run: Path) -> None:
+    answer = subprocess.run([sys.executable, "-c", CHILD, str(run)], capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    assert len(answer.stdout.splitlines()) == 2
