@@ -106,7 +106,9 @@ class _CommandLine:
 
     def _sort(self, text: str, override: Override, files: ConfFiles) -> None:
         key = override.key_or_group
-        if override.is_hydra_override():
+        if not key:
+            self.faults.append(f"{text}: not of the form key=value")
+        elif override.is_hydra_override():
             self.fixed.append(text)
         elif override.is_sweep_override():
             self.faults.append(f"{text}: several values are a sweep, so add -m; a list is written {key}=[...]")
@@ -128,7 +130,7 @@ class _CommandLine:
 
     def _choose(self, text: str, group: str, value: object, files: ConfFiles) -> None:
         """Keeps the choice of an option, or refuses it; several at once make sense where entries are collected."""
-        names = value if isinstance(value, list) and group in ENTRIES else [value]
+        names = value if isinstance(value, list) and value and group in ENTRIES else [value]
         options = files.options(group)
         unknown = [show(name) for name in names if name not in options]
         if unknown == ["null"] and group in GLOBAL:

@@ -151,6 +151,10 @@ class Schema:
     def _target(self, path: str, node: dict[str, Any], own: dict[str, Option]) -> Iterator[str]:
         """Faults of a node with a `_target_`; `own` are options that the target does not take itself."""
         target = self._resolved(f"{path}._target_")
+        if not isinstance(target, str) and "_target_" in node:
+            shown = show(node["_target_"])
+            yield f"{path}._target_={shown}: expected the dotted name of a class{self._where(f'{path}._target_')}"
+            return
         if not isinstance(target, str):
             fitting = [option for option in self.files.options(path) if "_target_" in self.files.content(path, option)]
             yield f"{path}={self.choices.get(path, '')}: no {path} by itself; choose {' or '.join(fitting)}"
@@ -164,9 +168,9 @@ class Schema:
         yield from self._keys(path, node, options, is_open=found is None or found.open)
 
     def _keys(self, path: str, node: dict[str, Any], options: dict[str, Option], *, is_open: bool) -> Iterator[str]:
-        for key, value in node.items():
+        for key, value in ((str(key), value) for key, value in node.items()):  # a YAML key may be a number
             here, option = f"{path}.{key}", options.get(key)
-            if RESERVED.match(key):
+            if RESERVED.match(key) and here not in self.added:
                 continue
             if option is None and not is_open:
                 names = [name for name, known in options.items() if name in node or not known.required]
@@ -215,9 +219,9 @@ class Schema:
         return did_you_mean(path.rpartition(".")[2], known)
 
     def _is_known(self, path: str, unknown: str) -> bool:
-        group, _, key = path.partition(".")
-        doubtful = path == unknown or path in self.added or RESERVED.match(key)
-        return group in (*GROUPS, *ENTRIES, "trainer") and not doubtful
+        parts = path.split(".")
+        doubtful = path == unknown or path in self.added or any(map(RESERVED.match, parts))
+        return parts[0] in (*GROUPS, *ENTRIES, "trainer") and not doubtful
 
     def _alternatives(self, group: str) -> list[str]:
         return self.files.options(group) if group in self.choices else []

@@ -37,8 +37,8 @@ def refusal(target: str, trust: Sequence[str] = ()) -> str | None:
     """Why a target may not be named, with the remedy; None where it may."""
     if target in NAMES or _inside(target, trust):
         return None
-    package = target.partition(".")[0]
     if not _inside(target, CLASSES):
+        package = target.partition(".")[0]
         return f"not a target that may run; if you trust the code of {package}, add --trust {package}"
     home = defined_in(target)
     if home is None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqtrain.layers.positions import rotary_table, rotate
 from seqtrain.models.gpt import GPT
-from tests.zoo import Case, assert_near, cases, some_tokens
+from tests.zoo import Case, assert_near, cases, outputs, some_tokens
 
 MEMORY = 3
 TIME = 6 * (MEMORY + 1)  # six windows
@@ -92,14 +92,10 @@ def test_the_window_equals_a_dense_reference(case: Case) -> None:
 @pytest.mark.parametrize("chunk", [TIME, 5])
 def test_a_token_reaches_exactly_layers_times_memory_tokens_back(chunk: int) -> None:
     model, tokens = decoder(Case("gpt", ())), some_tokens(1, TIME)
-    embedded: list[Tensor] = []
-    model.embed.register_forward_hook(lambda module, given, out: embedded.append(out) or out.retain_grad())
-    state = None
+    embedded, state = outputs(model.embed), None
     for begin in range(0, TIME, chunk):
         hidden, state = model(tokens[:, begin : begin + chunk], state)
-    hidden[0, -1].sum().backward()
-    blank = torch.zeros(1, model.dim).double()
-    reached = torch.cat([blank.expand(x.shape[1], -1) if x.grad is None else x.grad[0] for x in embedded])
+    reached = torch.cat(torch.autograd.grad(hidden[0, -1].sum(), embedded, materialize_grads=True), 1)[0]
     reach = len(model.blocks) * MEMORY + 1
     assert (reached[-reach:] != 0).any(-1).all()
     assert not reached[:-reach].any()

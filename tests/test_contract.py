@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
 from seqtrain.interface import Capability, SequenceModel, State, detach, reset, select
-from tests.zoo import MODELS, VARIANTS, Case, assert_near, cases, some_tokens
+from tests.zoo import MODELS, VARIANTS, Case, assert_near, cases, outputs, some_tokens
 
 BATCH, TIME = 3, 24
 
@@ -69,12 +70,10 @@ def test_future_tokens_change_no_past_hidden_state(case: Case) -> None:
 @per_case(Capability.BIDIRECTIONAL)
 def test_every_hidden_state_depends_on_every_token(case: Case) -> None:
     model, tokens = case.make(), some_tokens(1, 6)
-    embedded: list[Tensor] = []
-    model.embed.register_forward_hook(lambda module, given, out: embedded.append(out) or out.retain_grad())
+    embedded = outputs(model.embed)
     for place in range(6):
-        model(tokens)[0][:, place].sum().backward()
-        gradient = embedded[-1].grad
-        assert gradient is not None
+        hidden = model(tokens)[0]
+        (gradient,) = torch.autograd.grad(hidden[:, place].sum(), embedded[-1])
         assert (gradient != 0).any(-1).all()
 
 
@@ -88,9 +87,9 @@ def test_a_promise_of_one_direction_excludes_the_other(case: Case) -> None:
 def test_padding_changes_nothing_and_the_state_is_that_of_each_lane_read_alone(case: Case) -> None:
     model, tokens = case.make(), some_tokens(5, TIME)
     stateful = Capability.STATEFUL in model.capabilities
-    lengths = torch.tensor([7, 0 if stateful else 1, TIME - 3, 1, 7])
     states = [None, model.initial(5), used(model, 5)] if stateful else [None]
-    for state in states:
+    uneven = [torch.tensor(lengths) for lengths in ([7, 0, TIME - 3, 1, 7], [TIME, 3, 8, 1, 5])]
+    for state, lengths in product(states, uneven if stateful else uneven[1:]):
         hidden, after = model(tokens, state, lengths)
         assert hidden.shape == (5, TIME, model.dim)
         for lane, length in enumerate(lengths.tolist()):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from omegaconf import open_dict
 
 from seqtrain import check, preflight
 from seqtrain.faults import Fault
@@ -21,7 +22,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "no such flag": (("train", "--verbsoe"), ("--verbsoe", "--help")),
     "no key": (("train", "model.dim"), ("model.dim", "key=value")),
     "bad syntax": (("train", "model.dim=[1,2"), ("model.dim=[1,2", "key=value")),
-    "sweep without -m": (("train", "model.dim=64,128"), ("model.dim=64,128", "-m")),
+    "sweep without -m": (("train", "model.dim=64,128"), ("model.dim=64,128", "add -m")),
     "no such option": (("train", "model=lstmm"), ("model=lstmm", "did you mean lstm?")),
     "no such key": (("train", "model.dmi=64"), ("model.dmi=64", "model=lstm", "did you mean dim?")),
     "no such added key": (("train", "+model.dmi=64"), ("model.dmi=64", "did you mean dim?")),
@@ -199,6 +200,16 @@ def test_a_composed_config_passes_the_check_by_itself() -> None:
     composed.config.model.norm = "both"
     with pytest.raises(Fault, match=r"model.norm=both: expected pre or post$"):
         check.check_config(composed.config, composed.choices)
+
+
+def test_what_a_config_lacks_is_named() -> None:
+    composed = check.compose([])
+    with open_dict(composed.config):
+        del composed.config["tbptt"], composed.config["trainer"]["clip"], composed.config["data"]["lanes"]
+    with pytest.raises(Fault) as raised:
+        check.check_config(composed.config, composed.choices)
+    lacking = [line.partition(": missing")[0] for line in raised.value.lines if ": missing" in line]
+    assert sorted(lacking) == ["data.lanes", "tbptt", "trainer.clip"]
 
 
 def test_a_cold_interpreter_answers_within_two_seconds_without_torch(tmp_path: Path) -> None:

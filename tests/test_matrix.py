@@ -141,6 +141,19 @@ def test_sizes_that_do_not_fit_each_other_are_refused(options: tuple[str, ...], 
         preflight(composed(text, *options), Request())
 
 
+@pytest.mark.parametrize("kind", ["byte", "char", "word", "bpe"])
+def test_bytes_and_words_per_token_are_those_of_the_split(kind: str, text: Path) -> None:
+    config = composed(text)
+    config.tokenizer = OmegaConf.load(CONF / "tokenizer" / f"{kind}.yaml")
+    data = build.make_data(config, ("train", "validation"), (), lambda line: None)
+    for split in ("train", "validation"):
+        (written,) = data.source.documents(split)
+        tokens, found = data.tokenizer.encode(written), data.facts()[split]
+        assert found.bytes_per_token == pytest.approx(len(written.encode()) / len(tokens))
+        words = len(written.split()) + written.count("\n")
+        assert found.words_per_token == (words / len(tokens) if kind == "word" else None)
+
+
 @pytest.mark.parametrize("reset", ["never", "document"])
 def test_evaluation_takes_fewer_lanes_where_the_text_has_no_more(reset: str, text: Path, tmp_path: Path) -> None:
     options = ("data.eval_lanes=100000", "model.dim=8", f"tbptt.reset={reset}")

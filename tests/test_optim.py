@@ -20,7 +20,14 @@ from seqtrain.optim.schedules import Constant, Cosine, InverseSqrt, WarmupStable
 from tests.zoo import Case, cases, next_token, some_tokens
 
 STEPS = 1000
-OPTIONS: dict[str, Any] = {"lr": 0.01, "momentum": 0.95, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
+OPTIONS: dict[str, Any] = {
+    "lr": 0.01,
+    "lr_rest": 0.02,
+    "momentum": 0.95,
+    "betas": (0.9, 0.99),
+    "eps": 1e-8,
+    "weight_decay": 0.1,
+}
 SCHEDULES = {
     "constant": Constant(warmup=50),
     "cosine": Cosine(warmup=50, final=0.1),
@@ -174,7 +181,7 @@ def test_muon_gives_hidden_matrices_torchs_muon_and_the_rest_adamw() -> None:
         )),
         "rest": Training(lambda groups: torch.optim.AdamW(
             [group for group in groups if group["role"] != "hidden"],
-            lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1, fused=True,
+            lr=0.02, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1, fused=True,
         )),
     }  # fmt: skip
     for step in range(3):
@@ -250,8 +257,9 @@ def test_the_optimizers_rate_is_the_schedules_factor_of_it_at_each_step(name: st
     for step in (0, 1, 49, 50, 51, 500, 999, 3):  # also back again: nothing of it is kept
         trainer.global_step = step
         made.on_before_optimizer_step(optimizer)
-        expected = 0.01 * SCHEDULES[name](step, STEPS)
-        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([expected] * 3)
+        factor = SCHEDULES[name](step, STEPS)
+        expected = [factor * (0.01 if group["role"] == "hidden" else 0.02) for group in optimizer.param_groups]
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(expected)
 
 
 def test_a_plateau_is_left_to_its_callback() -> None:

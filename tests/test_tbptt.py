@@ -17,7 +17,7 @@ from seqtrain.data.stream import IGNORED, Stream, StreamBatch, TrainLoader
 from seqtrain.interface import Capability, SequenceModel, State
 from seqtrain.learner import Learner
 from seqtrain.task import Facts
-from tests.zoo import START, VOCABULARY, Case, assert_near, cases, next_token
+from tests.zoo import START, VOCABULARY, Case, assert_near, cases, next_token, outputs
 
 LANES, TIME = 3, 17
 STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL), ids=str)
@@ -120,8 +120,8 @@ def masked(batch: StreamBatch, offset: int) -> StreamBatch:
 def test_the_loss_at_offset_p_of_a_chunk_reaches_exactly_its_p_plus_1_newest_tokens(case: Case, carry: bool) -> None:
     k = 5
     for offset in range(k):
-        setting, embedded = Setting(case, k, carry=carry), list[Tensor]()
-        setting.model.embed.register_forward_hook(lambda module, given, out, seen=embedded: seen.append(out))
+        setting = Setting(case, k, carry=carry)
+        embedded = outputs(setting.model.embed)
         for number in range(2):
             setting.learner.training_step(next(setting.batches), number)
         loss = setting.learner.training_step(masked(next(setting.batches), offset), 2)
@@ -147,19 +147,18 @@ def test_what_is_carried_reaches_the_next_chunk_and_windows_start_from_nothing(c
 
 @STATEFUL
 def test_a_lane_that_starts_forgets_and_the_others_do_not(case: Case) -> None:
-    losses = {}
+    after = {}
     for name, starts in (("kept", None), ("one", torch.tensor([False, True, False])), ("all", torch.ones(3).bool())):
         setting = Setting(case, 5)
-        seen: list[Tensor] = []
-        setting.model.register_forward_hook(lambda module, given, out, seen=seen: seen.append(out[0]))
+        hidden = outputs(setting.model)
         setting.learner.training_step(next(setting.batches), 0)
         batch = next(setting.batches)
         batch.starts = starts
         setting.learner.training_step(batch, 1)
-        losses[name] = seen[1].detach()
-    assert torch.equal(losses["one"][[0, 2]], losses["kept"][[0, 2]])
-    assert torch.equal(losses["one"][1], losses["all"][1])
-    assert not torch.equal(losses["one"][1], losses["kept"][1])
+        after[name] = hidden[1]
+    assert torch.equal(after["one"][[0, 2]], after["kept"][[0, 2]])
+    assert torch.equal(after["one"][1], after["all"][1])
+    assert not torch.equal(after["one"][1], after["kept"][1])
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt"])
@@ -186,13 +185,11 @@ def _losses(model: SequenceModel, stream: Stream, plan: StreamPlan) -> Tensor:
     losses = torch.zeros(plan.num_tokens).double()
     learner = Learner(model=model, task=next_token(model), carry=True, lanes=plan.lanes, facts={}, seed=0)
     learner.eval()
+    hidden = outputs(model)
     for step, batch in zip(range(plan.steps), TrainLoader(stream, plan, accumulate=1), strict=False):
         chunk = plan.chunk(0, step)
-        found: list[Tensor] = []
-        hook = model.register_forward_hook(lambda module, given, out, found=found: found.append(out[0]))
         learner.validation_step(batch, step)
-        hook.remove()
-        scores = next_token(model).scores(model, found[0]).detach()
+        scores = next_token(model).scores(model, hidden[-1]).detach()
         for lane, (begin, count) in enumerate(zip(chunk.begin, chunk.count, strict=True)):
             losses[begin : begin + count] = F.cross_entropy(
                 scores[lane, :count], batch.targets[lane, :count], reduction="none"

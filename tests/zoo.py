@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
 
 from seqtrain import build, conf  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.interface import Capability, SequenceModel
@@ -28,6 +29,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"positions": "sinusoidal"},
         {"positions": "sinusoidal", "norm": "post"},
         {"positions": "none"},
+        {"positions": "none", "norm": "post"},
         {"positions": "learned", "max_length": TABLE},
         {"positions": "learned", "max_length": TABLE, "norm": "post"},
     ],
@@ -56,7 +58,7 @@ class Case:
         """The model in evaluation mode, in float64."""
         model = build.make_model(self.config(**options), VOCABULARY, ()).double().eval()
         for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.4)
+            nn.init.normal_(parameter, std=0.4)
         return model
 
 
@@ -73,11 +75,22 @@ def next_token(model: SequenceModel, *, tied: bool = True) -> NextToken:
     return NextToken(tied=tied, dim=model.dim, vocabulary=VOCABULARY).double()
 
 
+def outputs(module: nn.Module) -> list[Tensor]:
+    """What a module gives from here on, call by call; of a model the hidden states."""
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, given: Any, out: Any) -> None:
+        seen.append(out[0] if isinstance(out, tuple) else out)
+
+    module.register_forward_hook(keep)
+    return seen
+
+
 def assert_near(one: Any, two: Any, tolerance: float = 1e-9) -> None:
     """Tensors, or containers of them, agree to an absolute tolerance."""
     torch.testing.assert_close(one, two, rtol=0.0, atol=tolerance)
 
 
-def some_tokens(*shape: int, seed: int = 0) -> torch.Tensor:
+def some_tokens(*shape: int, seed: int = 0) -> Tensor:
     """Token ids of any shape, the start token among them."""
     return torch.randint(0, VOCABULARY + 1, shape, generator=torch.Generator().manual_seed(seed))

@@ -90,7 +90,7 @@ class Word(Recipe):
 class BPE(Recipe):
     """Byte-level byte-pair encoding: any text is encoded without loss, frequent sequences as one token."""
 
-    def __init__(self, *, size: int = 1024) -> None:
+    def __init__(self, *, size: int = 2048) -> None:
         """`size`: tokens in the vocabulary, the 256 bytes included."""
         if size < 256:
             raise Fault(f"tokenizer.size={size}: must be at least 256, one token per byte")

@@ -37,22 +37,6 @@ class Recurrent(SequenceModel):
             self.layers = nn.ModuleList(pairs)
         else:
             self.layer = self.core(dim, dim, num_layers, between)
-        for module in self.modules():
-            if isinstance(module, nn.RNNBase):
-                self._initialise(module)
-
-    def _initialise(self, core: nn.RNNBase) -> None:
-        """Orthogonal recurrences (Saxe et al. 2014), gate by gate; an LSTM remembers first (Jozefowicz et al. 2015)."""
-        for name, weight in core.named_parameters():
-            if name.startswith("weight_hh"):
-                for gate in weight.detach().chunk(self.gates):
-                    nn.init.orthogonal_(gate)
-            elif name.startswith("weight_ih"):
-                nn.init.xavier_uniform_(weight)
-            else:
-                nn.init.zeros_(weight)
-                if isinstance(core, nn.LSTM) and name.startswith("bias_ih"):
-                    weight.detach().chunk(self.gates)[1].fill_(1.0)
 
     @abstractmethod
     def core(self, width: int, units: int, num_layers: int, dropout: float) -> nn.RNNBase:

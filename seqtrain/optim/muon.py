@@ -13,7 +13,7 @@ from torch.optim import Muon as MatrixMuon
 class Muon(Optimizer):
     """Takes groups with a `role`; those with role `hidden` hold 2-D weights and get Muon's orthogonalised update.
 
-    The update is scaled to the size of AdamW's (Liu et al. 2025, arXiv 2502.16982), so one learning rate serves both.
+    The update is scaled to the size of AdamW's (Liu et al. 2025, arXiv 2502.16982), so `lr` and `lr_rest` compare.
     """
 
     def __init__(
@@ -21,18 +21,20 @@ class Muon(Optimizer):
         params: list[dict[str, Any]],
         *,
         lr: float,
+        lr_rest: float,
         momentum: float,
         betas: tuple[float, float],
         eps: float,
         weight_decay: float,
     ) -> None:
+        params = [{"lr": lr if group["role"] == "hidden" else lr_rest, **group} for group in params]
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         hidden, rest = self._divided()
         self._parts: list[Optimizer] = []
         if hidden:
             self._parts.append(MatrixMuon(hidden, lr, weight_decay, momentum, adjust_lr_fn="match_rms_adamw"))
         if rest:
-            self._parts.append(AdamW(rest, lr, (betas[0], betas[1]), eps, weight_decay, fused=True))
+            self._parts.append(AdamW(rest, lr_rest, (betas[0], betas[1]), eps, weight_decay, fused=True))
 
     def _divided(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         hidden = [group for group in self.param_groups if group["role"] == "hidden"]
