@@ -7,10 +7,12 @@ from itertools import product
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
+from seqtrain import build
 from seqtrain.interface import Capability, SequenceModel, State, detach, reset, select
-from tests.zoo import MODELS, VARIANTS, Case, assert_near, cases, outputs, some_tokens
+from tests.zoo import MODELS, VARIANTS, VOCABULARY, Case, assert_near, cases, outputs, some_tokens
 
 BATCH, TIME = 3, 24
 
@@ -180,6 +182,18 @@ def test_every_parameter_takes_part(case: Case) -> None:
     model = case.make()
     model(some_tokens(BATCH, TIME))[0].sum().backward()
     assert [name for name, value in model.named_parameters() if value.grad is None] == []
+
+
+@per_case()
+def test_first_weights_are_a_function_of_the_seed_alone(case: Case) -> None:
+    def drawn(seed: int) -> Tensor:
+        model = build.make_model(OmegaConf.merge(case.config(), {"seed": seed}), VOCABULARY, ())  # type: ignore[arg-type]
+        return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+    first = drawn(1)
+    torch.rand(5)
+    assert torch.equal(drawn(1), first)
+    assert not torch.equal(drawn(2), first)
 
 
 @per_case()

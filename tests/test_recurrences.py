@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqtrain import build
-from tests.zoo import VOCABULARY, Case, assert_near, some_tokens
+from tests.zoo import Case, assert_near, some_tokens
 
 Parts = tuple[Tensor, ...]
 
@@ -80,13 +79,3 @@ def test_min_gru_equals_its_equations() -> None:
             states[layer] = (1 - update) * states[layer] + update * candidate
             x = x + states[layer]
         assert_near(hidden[0, time], model.norms[-1](x), 1e-12)  # type: ignore[index]
-
-
-def test_an_lstm_begins_by_remembering_and_recurrences_begin_orthogonal() -> None:
-    core = build.make_model(Case("lstm", ()).config(), VOCABULARY, ()).layer
-    assert isinstance(core, nn.LSTM)
-    for layer in range(2):
-        _, over, bias, bias_over = weights_of(core, layer)
-        assert (bias + bias_over).chunk(4)[1].eq(1).all()
-        for gate in over.chunk(4):
-            assert_near(gate @ gate.T, torch.eye(8), 1e-5)

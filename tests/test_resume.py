@@ -37,12 +37,19 @@ Moment = Callable[[Child, Path, random.Random], None]
 
 def starting(child: Child, run: Path, chance: random.Random) -> None:
     """Somewhere before the first step, or soon after it."""
-    time.sleep(chance.random() * 0.6)
+    some_time(run, chance.random() * 0.6, steps=10)
+
+
+def some_time(run: Path, seconds: float, *, steps: int) -> None:
+    """Waits so long, but not until a fast machine is `steps` further."""
+    known, limit = newest_step(run), time.monotonic() + seconds
+    while time.monotonic() < limit and newest_step(run) < known + steps:
+        time.sleep(0.001)
 
 
 def training(child: Child, run: Path, chance: random.Random) -> None:
     """A random time after a random step that was not reached yet, with a checkpoint before it."""
-    step = max(newest_step(run), 0) + chance.randint(5, 15)
+    step = min(max(newest_step(run), 0) + chance.randint(5, 15), STEPS * 3 // 4)
     wait_until(lambda: newest_step(run) >= step, child, f"step {step}")
     time.sleep(chance.random() * 0.004)
 
@@ -167,7 +174,7 @@ def test_every_way_to_train_resumes_to_the_bit(
 @pytest.mark.parametrize("model", ["rnn that carries", "gpt with memory"])
 def test_ten_kills_at_random_times_change_no_bit(model: str, seqtrain: Seqtrain, tmp_path: Path) -> None:
     def any_time(child: Child, run: Path, chance: random.Random) -> None:
-        time.sleep(0.5 + chance.random())
+        some_time(run, 0.5 + chance.random(), steps=90)
 
     options = (*MODELS[model], "trainer.validate_every=20", "trainer.max_steps=1000")
     hits = check(seqtrain, tmp_path, options, [any_time] * 10, seed=10)

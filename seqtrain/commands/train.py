@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         command=("seqtrain", "train", *argv),
     )
     if for_hydra:
-        return _with_hydra(request)
+        return _with_hydra(request, known.json)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return _one(request, known.json)
@@ -65,12 +65,15 @@ def _one(request: Request, as_json: bool) -> int:
 
     composed = check.compose(request.overrides, request.config_dirs, request.trust)
     if composed.config.dry_run:
-        cost = dry_run(composed.config, request)
-        print(json.dumps(cost.record()) if as_json else "\n".join(cost.lines()))
+        _print_cost(dry_run(composed.config, request), as_json)
         return 0
     from seqtrain.commands.session import finish
 
     return finish(lambda: start(composed.config, composed.choices, request), as_json)
+
+
+def _print_cost(cost: Cost, as_json: bool) -> None:
+    print(json.dumps(cost.record()) if as_json else "\n".join(cost.lines()))
 
 
 def preflight(config: DictConfig, request: Request) -> None:
@@ -120,7 +123,7 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
     return run
 
 
-def _with_hydra(request: Request) -> int:
+def _with_hydra(request: Request, as_json: bool) -> int:
     """Leaves composing to Hydra's own command line, whose flags stand among the overrides: inspection and multirun."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
@@ -144,9 +147,9 @@ def _with_hydra(request: Request) -> int:
         try:
             check.check_config(config, choices, overrides, request.config_dirs, request.trust)  # type: ignore[arg-type]
             if config.dry_run:
-                print("\n".join(dry_run(config, request).lines()))
+                _print_cost(dry_run(config, request), as_json)
             else:
-                codes.append(finish(lambda: start(config, choices, request), as_json=False))
+                codes.append(finish(lambda: start(config, choices, request), as_json))
         except Fault as fault:
             codes.append(2)
             for line in fault.lines:
