@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from seqtrain.faults import Fault
+
 if TYPE_CHECKING:
     from seqtrain.build import Opened
     from seqtrain.data.tokenizer import Tokenizer
@@ -114,6 +116,8 @@ class Trained:
         from seqtrain.data.stream import EvalLoader, Stream
 
         ids = self.tokenizer.encode(text)
+        if not len(ids):
+            raise Fault("the text to score holds no token; give one that is not empty")
         documents = np.array([0, len(ids)])
         tbptt = make(self.opened.config.tbptt, ())
         plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)
@@ -139,7 +143,6 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
     """Trains as `seqtrain train OVERRIDE ...` does and opens the run; Fault for what the caller can mend."""
     from seqtrain import check
     from seqtrain.commands.train import Request, start
-    from seqtrain.faults import Fault
 
     directories = tuple(map(Path, config_dirs))
     composed = check.compose(list(overrides), directories, tuple(trust))

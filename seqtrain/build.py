@@ -100,7 +100,7 @@ def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
         task = make_task(config, model, 2, trust)
     reason = misfit(model, task, make(config.tbptt, trust))
     if reason is not None:
-        raise Fault(f"{reason}; models that do: {', '.join(_fitting(config, task, trust)) or 'none'}")
+        raise Fault(f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task, trust)) or 'none'}")
 
 
 def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:
@@ -311,7 +311,7 @@ def make_trainer(
         accelerator=options.accelerator,
         devices=options.devices,
         num_nodes=options.num_nodes,
-        precision=options.precision,
+        precision=cast(Any, options.precision),  # settle_precision has made `auto` one of Lightning's
         max_steps=steps,
         max_epochs=-1,
         accumulate_grad_batches=options.accumulate,

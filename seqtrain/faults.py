@@ -14,6 +14,10 @@ class Fault(Exception):
         self.lines = lines
 
 
+class NonFinite(RuntimeError):
+    """The loss or the gradient is no longer a number: the run has failed in itself."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for the nearest known word, or the sorted list of a few, or nothing."""
     words = sorted(set(known))

@@ -18,14 +18,10 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from seqtrain.data.plan import deal
 from seqtrain.data.source import Split
 from seqtrain.data.stream import StreamBatch
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, NonFinite
 from seqtrain.interface import SequenceModel, State, detach, reset, select
 from seqtrain.runs import Run
 from seqtrain.task import Facts, Parts, Task
-
-
-class NonFinite(RuntimeError):
-    """The loss or the gradient is no longer a number: the run has failed in itself."""
 
 
 class Sums:

@@ -68,7 +68,7 @@ def measured_baselines(data: Data, split: Any, say: Callable[[str], None]) -> di
 
 
 def lines(run: Run) -> list[str]:
-    """The end of a training, for a person."""
+    """The end of a training, for a person: figures, what stands beside them, and what the model writes."""
     summary = run.summary
     metrics = summary["metrics"]["validation"]
     best = summary["best"]
@@ -88,7 +88,11 @@ def lines(run: Run) -> list[str]:
     unknown = summary["unknown"].get("validation", 0)
     if unknown:
         out.append(f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide")
-    return out
+    samples = sorted(run.path.glob("samples/step-*.txt"))
+    if samples:
+        text = samples[-1].read_text("utf-8")
+        out += ["sample:", *(f"  | {line}" for line in text.splitlines())]
+    return [*out, f"go on: seqtrain evaluate {run.path} --split test; seqtrain predict {run.path} TEXT"]
 
 
 def words(metrics: dict[str, float]) -> str:

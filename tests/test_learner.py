@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from seqtrain import build
 from seqtrain.data.plan import TBPTT, StreamPlan, deal
 from seqtrain.data.stream import EvalLoader, Stream, TrainLoader
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, NonFinite
 from seqtrain.interface import SequenceModel, State
-from seqtrain.learner import Carried, Learner, NonFinite, Sums
+from seqtrain.learner import Carried, Learner, Sums
 from seqtrain.options import TrainerOptions
 from seqtrain.task import Facts
 from tests.zoo import START, VOCABULARY, Case, assert_near, next_token

@@ -12,7 +12,8 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.callbacks.record import step_done
 from seqtrain.callbacks.signals import Signals
 from seqtrain.checkpoint import BEST, keep_newest, step_name
-from seqtrain.learner import Learner, NonFinite
+from seqtrain.faults import NonFinite
+from seqtrain.learner import Learner
 from seqtrain.runs import Run
 
 KEPT = 2

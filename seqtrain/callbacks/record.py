@@ -7,7 +7,8 @@ from typing import Any
 
 from pytorch_lightning import Callback, Trainer
 
-from seqtrain.learner import Learner, NonFinite
+from seqtrain.faults import NonFinite
+from seqtrain.learner import Learner
 from seqtrain.runs import Run
 
 

@@ -1,13 +1,17 @@
-"""What the commands' argument parsers share: one-line errors, and the flags that every command has."""
+"""What the commands share: one-line errors, common flags, and how the end of a run is told."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, NonFinite
+
+if TYPE_CHECKING:
+    from seqtrain.runs import Run
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,3 +52,19 @@ def bounded(kind: Callable[[str], float], low: float, high: float, words: str) -
         return value
 
     return parse
+
+
+def finish(work: Callable[[], Run], as_json: bool) -> int:
+    """Runs the work and tells how it ended, in words or as JSON; gives the exit code. Lets Interrupted pass."""
+    try:
+        run = work()
+    except NonFinite as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if as_json:
+        print(json.dumps(run.summary))
+    else:
+        from seqtrain import report
+
+        print("\n".join(report.lines(run)))
+    return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.commands.arguments import Parser, say
+from seqtrain.commands.arguments import Parser, finish, say
 from seqtrain.faults import Fault, did_you_mean
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"one of {', '.join(SAFE)}, logger.*")
     options = parser.parse_intermixed_args(argv)
-
-    from seqtrain.commands.session import finish
 
     return finish(
         lambda: resume(options.run, options.overrides, tuple(options.trust), ("seqtrain", "resume", *argv)),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import shutil
 import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,24 +15,11 @@ from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.checkpoint import probe
 from seqtrain.commands.arguments import say
 from seqtrain.data.tokenizer import Tokenizer
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, NonFinite
 from seqtrain.runs import Run
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-
-def finish(work: Callable[[], Run], as_json: bool) -> int:
-    """Runs the work and tells how it ended, in words or as JSON; gives the exit code. Lets Interrupted pass."""
-    from seqtrain.learner import NonFinite
-
-    try:
-        run = work()
-    except NonFinite as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(run.summary) if as_json else "\n".join(report.lines(run)))
-    return 0
 
 
 def sit(
@@ -42,8 +27,6 @@ def sit(
 ) -> None:
     """Trains from `checkpoint`, or from the start, to the end; whatever happens, summary.json says how it ended."""
     from rich.console import Console
-
-    from seqtrain.learner import NonFinite
 
     summary = run.summary | {
         "status": "running",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqtrain.commands.arguments import Parser, say
+from seqtrain.commands.arguments import Parser, finish, say
 from seqtrain.faults import Fault
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def _one(request: Request, as_json: bool) -> int:
     if composed.config.dry_run:
         _print_cost(dry_run(composed.config, request), as_json)
         return 0
-    from seqtrain.commands.session import finish
 
     return finish(lambda: start(composed.config, composed.choices, request), as_json)
 
@@ -132,7 +131,6 @@ def _with_hydra(request: Request, as_json: bool) -> int:
     from omegaconf.errors import OmegaConfBaseException
 
     from seqtrain import check
-    from seqtrain.commands.session import finish
 
     codes = [0]
 

@@ -46,7 +46,7 @@ class StreamPlan:
     """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch."""
 
     def __init__(self, *, documents: np.ndarray, lanes: int, tbptt: TBPTT, seed: int, shuffle: bool) -> None:
-        """`documents`: offsets of the documents and the end of the last; `shuffle`: the order of independent windows."""
+        """`documents`: offsets, and the end of the last one; `shuffle`: the order of independent windows."""
         self.num_tokens = int(documents[-1])
         self.lanes = lanes
         self.seed = seed
