@@ -35,11 +35,11 @@ SIZES = {
     "LSTM": [
         "model=lstm model.dim=64 data.lanes=16 tbptt.k2=32",
         "model=lstm model.dim=256 data.lanes=32 tbptt.k2=48",
-        "model=lstm model.dim=512 data.lanes=48 tbptt.k2=64",
+        "model=lstm model.dim=512 data.lanes=32 tbptt.k2=64",
     ],
     "GPT": [
         "model=gpt model.dim=32 model.num_layers=1 data.lanes=8 tbptt.k2=32",
-        "model=gpt model.dim=96 model.num_layers=3 data.lanes=12 tbptt.k2=64",
+        "model=gpt model.dim=96 model.num_layers=3 data.lanes=16 tbptt.k2=64",
         "model=gpt model.dim=192 model.num_layers=4 data.lanes=24 tbptt.k2=64",
     ],
 }
