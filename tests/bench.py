@@ -61,8 +61,8 @@ class Clock(Callback):
         self.marks.append(time.perf_counter())
 
     def per_step(self) -> float:
-        """Milliseconds a step."""
-        return (self.marks[-1] - self.marks[WARM - 1]) / (len(self.marks) - WARM) * 1e3
+        """Milliseconds a step; the last one, which ends a run and saves it, belongs to no step time."""
+        return (self.marks[-2] - self.marks[WARM - 1]) / (len(self.marks) - 1 - WARM) * 1e3
 
 
 class Empty(LightningModule):

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from seqtrain.callbacks.record import Recorder
 from seqtrain.learner import Learner
 
-REFRESH = 0.2  # seconds
+REFRESH = 1.0  # seconds; drawing costs milliseconds
 
 
 class ProgressBar(Callback):
