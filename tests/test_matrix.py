@@ -109,7 +109,7 @@ def test_a_model_trains_or_is_refused_in_words(
         train(config, tmp_path)
     (line,) = caught.value.lines
     assert refusal in line
-    assert "models that do: " in line
+    assert "models that do, as shipped: " in line
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
