@@ -92,12 +92,14 @@ class Trained:
     def score(self, text: str) -> dict[str, Any]:
         """How surprising a text is: `loss` in nats a token, `bits_per_byte`, and `tokens` with their bits each.
 
+        `unknown` counts the tokens that are <unk>: what those hide is not in `bits_per_byte`.
         Read as evaluation reads a document: in the run's own chunks, with its own rule for carrying state.
         """
         surprisals = self._surprisals(text)
         total = sum(surprisals)
         ids = self.tokenizer.encode(text).tolist()
         return {
+            "unknown": ids.count(self.tokenizer.unknown),
             "loss": total / len(surprisals),
             "bits_per_byte": total / math.log(2) / len(text.encode()),
             "tokens": [

@@ -83,6 +83,9 @@ def make_batching(config: DictConfig) -> Batching:
 
 def make_model(config: DictConfig, vocabulary: int, trust: Sequence[str]) -> SequenceModel:
     """The model with its front end; weights are drawn from `config.seed`."""
+    for key in ("dim", "num_layers", "num_heads"):  # the names that every model shares
+        if config.model.get(key, 1) < 1:
+            raise Fault(f"model.{key}={config.model[key]}: expected a whole number above 0")
     torch.manual_seed(config.seed)
     embed = TokenEmbedding(vocabulary=vocabulary, dim=config.model.dim)
     return make(config.model, trust, embed=embed)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cost import Cost
 from seqtrain.data.baselines import baselines, xz_baselines
+from seqtrain.data.source import SPLITS
 from seqtrain.runs import Run
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -
         "metrics": {"validation": session.learner.metrics or newest(run, "validation")},
         "best": {"step": best["step"], "validation": {name: best[name] for name in best if name != "step"}},
         "baselines": {"validation": measured_baselines(session.data, "validation", say)},
+        "splits": [split for split in SPLITS if session.data.source.has(split)],
         "steps": session.trainer.global_step,
         "tokens": tokens,
         "flops": cost.flops_per_token * tokens,
@@ -92,7 +94,8 @@ def lines(run: Run) -> list[str]:
     if samples:
         text = samples[-1].read_text("utf-8")
         out += ["sample:", *(f"  | {line}" for line in text.splitlines())]
-    return [*out, f"go on: seqtrain evaluate {run.path} --split test; seqtrain predict {run.path} TEXT"]
+    test = f"seqtrain evaluate {run.path} --split test; " if "test" in summary["splits"] else ""
+    return [*out, f"go on: {test}seqtrain predict {run.path} TEXT"]
 
 
 def words(metrics: dict[str, float]) -> str:

@@ -12,6 +12,7 @@ from omegaconf import open_dict
 
 from seqtrain import check, preflight
 from seqtrain.faults import Fault
+from tests.conftest import Seqtrain
 
 TEXT = ("data=text", "data.path=sound.txt", "data.split_by=position")
 LEARNED = ("model=gpt", "model.positions=learned", "model.max_length=32")
@@ -223,3 +224,26 @@ def test_a_cold_interpreter_answers_within_two_seconds_without_torch(tmp_path: P
     assert (answer.returncode, answer.stdout) == (2, "[]\n")
     assert answer.stderr == "error: model.dmi=64: model=lstm has no option dmi; did you mean dim?\n"
     assert seconds < 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ("model.dim=0", "model.dim=0: expected a whole number above 0"),
+        ("model.num_layers=-1", "model.num_layers=-1: expected a whole number above 0"),
+        ("model.num_heads=0", "model.num_heads=0: expected a whole number above 0"),
+        ("model.memory=-1", "memory=-1 must be 0 or more tokens"),
+        ("data.path=", "data.path=: an empty path; give a file, a glob or a folder"),
+    ],
+)
+def test_sizes_and_paths_that_make_no_sense_are_one_line(
+    seqtrain: Seqtrain, tmp_path: Path, wrong: str, expected: str
+) -> None:
+    (tmp_path / "some.txt").write_text("some words\n" * 50)
+    given = ["data=text", "data.path=some.txt", "data.split_by=position", "model=gpt", wrong]
+    answer = seqtrain("train", *given, "tokenizer=byte", "logger=none", cwd=tmp_path)
+    assert (answer.rc, answer.out) == (2, "")
+    assert len(answer.err.splitlines()) == 1
+    assert answer.err.startswith("error: ")
+    assert expected in answer.err
+    assert not (tmp_path / "outputs").exists()

@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        self.add_argument("--json", action="store_true", help="print the result as one JSON object")
+        self.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
         self.add_argument(
             "--trust", action="append", default=[], metavar="PACKAGE", help="let configs name targets of this package"
         )

@@ -114,4 +114,6 @@ def _lines(answer: dict[str, Any]) -> str:
         return answer["prompt"] + answer["text"]
     count = len(answer["tokens"])
     head = f"{answer['loss']:.4f} nats a token, {answer['bits_per_byte']:.4f} bits per byte, {count} tokens"
+    if answer["unknown"]:
+        head += f"; {answer['unknown']} are <unk>, whose spelling bits per byte do not count"
     return "\n".join([head, *(f"{token['bits']:8.3f} bits  {token['text']}" for token in answer["tokens"])])

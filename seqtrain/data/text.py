@@ -32,6 +32,9 @@ class Text(Source):
         test_fraction: float = 0.0,
     ) -> None:
         """Fractions are of documents or of characters, by `split_by`, and count where no path is given."""
+        for name, value in (("path", path), ("validation_path", validation_path), ("test_path", test_path)):
+            if value == "":
+                raise Fault(f"data.{name}=: an empty path; give a file, a glob or a folder")
         self.paths: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
         self.format: Format | Literal["auto"] = format
         self.column = column

@@ -44,6 +44,10 @@ class GPT(SequenceModel):
             raise ValueError(
                 "max_length is the table of learned positions: set it with positions=learned, and only then"
             )
+        if memory < 0:
+            raise ValueError(f"memory={memory} must be 0 or more tokens")
+        if max_length is not None and max_length < 1:
+            raise ValueError(f"max_length={max_length} must be above 0")
         self.embed = embed
         self.dim = dim
         self.num_heads = num_heads
