@@ -16,7 +16,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
-from seqtrain.checkpoint import BEST, load, newest_valid
+from seqtrain.checkpoint import BEST, load, newest_valid, step_of
 from seqtrain.cost import Cost, estimate
 from seqtrain.data.corpus import Corpus, prepare
 from seqtrain.data.plan import TBPTT, StreamPlan, most_lanes
@@ -217,7 +217,7 @@ class Session:
 
     def fit(self, checkpoint: Path | None) -> None:
         """Trains from the start, or from a checkpoint to the end."""
-        first = 0 if checkpoint is None else int(checkpoint.stem.removeprefix("step-"))
+        first = 0 if checkpoint is None else step_of(checkpoint)
         loader = TrainLoader(
             self.data.stream("train"), self.plan, accumulate=self.trainer.accumulate_grad_batches, first_step=first
         )
@@ -291,8 +291,9 @@ def make_session(
 def cost(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
     """What the whole training costs."""
     options, plan = trainer_options(config), data.plan("train")
-    model = make_model(config, data.tokenizer.vocabulary, trust)
-    task = make_task(config, model, data.tokenizer.vocabulary, trust)
+    with torch.device("meta"):  # only shapes count: the weights that train are made once, by the session
+        model = make_model(config, data.tokenizer.vocabulary, trust)
+        task = make_task(config, model, data.tokenizer.vocabulary, trust)
     steps = max_steps(options, plan)
     return estimate(
         model, task, plan, length=data.tbptt.k1, carry=data.tbptt.carry, accumulate=options.accumulate, steps=steps

@@ -24,6 +24,11 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}.ckpt"
 
 
+def step_of(path: Path) -> int:
+    """The step in a checkpoint's file name: the inverse of `step_name`."""
+    return int(path.stem.removeprefix("step-"))
+
+
 def save(obj: Any, path: Path) -> None:
     """Writes tensors and plain containers to `path`; until that is done, and on any error, the old file stands.
 

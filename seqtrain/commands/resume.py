@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
 def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
     """Continues the run in `path`; Fault for changes that would make it another run, and if there is nothing to do."""
     from seqtrain import build, check
-    from seqtrain.checkpoint import newest_valid
+    from seqtrain.checkpoint import newest_valid, step_of
     from seqtrain.commands import session
     from seqtrain.commands.train import Request, preflight
     from seqtrain.runs import Run
@@ -51,7 +51,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
     check.check_config(config, {}, trust=trust)
     preflight(config, Request(trust=trust))
     checkpoint = newest_valid(run.checkpoints, say)
-    step = 0 if checkpoint is None else int(checkpoint.stem.removeprefix("step-"))
+    step = 0 if checkpoint is None else step_of(checkpoint)
     _refuse_pointless(run, config, changed, step)
     for line in changed:
         say(line)

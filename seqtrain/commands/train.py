@@ -67,7 +67,6 @@ def _one(request: Request, as_json: bool) -> int:
     if composed.config.dry_run:
         _print_cost(dry_run(composed.config, request), as_json)
         return 0
-
     return finish(lambda: start(composed.config, composed.choices, request), as_json)
 
 
