@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import warnings
@@ -15,21 +14,24 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 from seqtrain.checkpoint import BEST, load, newest_valid, step_of
-from seqtrain.cost import Cost, estimate
-from seqtrain.data.corpus import Corpus, prepare
-from seqtrain.data.plan import TBPTT, StreamPlan, most_lanes
+from seqtrain.cost import Cost, count, estimate
+from seqtrain.data.corpus import Corpus
+from seqtrain.data.examples import ExampleLoader, Examples
+from seqtrain.data.loader import TrainLoader
+from seqtrain.data.plan import TBPTT, ExamplePlan, StreamPlan, most_lanes
+from seqtrain.data.rows import Rows, Vocabularies, prepare_rows
 from seqtrain.data.source import Source, Split
-from seqtrain.data.stream import EvalLoader, Stream, TrainLoader
+from seqtrain.data.stream import EvalLoader, Stream
 from seqtrain.data.tokenizer import Tokenizer
 from seqtrain.faults import Fault
-from seqtrain.interface import Capability, SequenceModel
+from seqtrain.interface import SequenceModel
 from seqtrain.layers.front_ends import TokenEmbedding
 from seqtrain.options import Batching, TrainerOptions
 from seqtrain.runs import Run
 from seqtrain.targets import resolve, whitelist
-from seqtrain.task import Facts, Task
+from seqtrain.task import ExampleTask, Facts, Task
+from seqtrain.transfer import adopt, freeze
 
 if TYPE_CHECKING:
     from pytorch_lightning import Trainer
@@ -40,15 +42,7 @@ if TYPE_CHECKING:
     from seqtrain.callbacks.signals import Signals
     from seqtrain.learner import Learner
 
-TOKENIZER = "tokenizer.json"  # in a run directory
 Say = Callable[[str], None]
-WANTED = {
-    Capability.CAUSAL: "that no token sees a later one",
-    Capability.BIDIRECTIONAL: "that every token sees every other",
-    Capability.STATEFUL: "a state that goes on from chunk to chunk",
-    Capability.CONDITIONAL: "a source to begin from",
-    Capability.UNCONDITIONAL: "that it may start from nothing",
-}
 
 
 def plain(node: DictConfig) -> dict[str, Any]:
@@ -81,29 +75,69 @@ def make_batching(config: DictConfig) -> Batching:
     return Batching(**{key: config.data[key] for key in Batching.__annotations__})
 
 
-def make_model(config: DictConfig, vocabulary: int, trust: Sequence[str]) -> SequenceModel:
-    """The model with its front end; weights are drawn from `config.seed`."""
+def make_model(
+    config: DictConfig,
+    vocabulary: int,
+    trust: Sequence[str],
+    *,
+    specials: int = 3,
+    target_vocabulary: int | None = None,
+) -> SequenceModel:
+    """The model with its front end, or two where there is a `target_vocabulary`; drawn from `config.seed`."""
     for key in ("dim", "num_layers", "num_heads"):  # the names that every model shares
         if config.model.get(key, 1) < 1:
             raise Fault(f"model.{key}={config.model[key]}: expected a whole number above 0")
     torch.manual_seed(config.seed)
-    embed = TokenEmbedding(vocabulary=vocabulary, dim=config.model.dim)
-    return make(config.model, trust, embed=embed)
+    embed = target_embed = TokenEmbedding(vocabulary=vocabulary, dim=config.model.dim, specials=specials)
+    if target_vocabulary is not None:
+        target_embed = TokenEmbedding(vocabulary=target_vocabulary, dim=config.model.dim, specials=specials)
+    return make(config.model, trust, embed=embed, target_embed=target_embed)
 
 
-def make_task(config: DictConfig, model: SequenceModel, vocabulary: int, trust: Sequence[str]) -> Task:
-    """The task with its head for this model."""
-    return make(config.task, trust, dim=model.dim, vocabulary=vocabulary)
+def make_task(
+    config: DictConfig,
+    model: SequenceModel,
+    vocabulary: int,
+    trust: Sequence[str],
+    *,
+    vocabularies: Vocabularies | None = None,
+    label_counts: tuple[int, ...] = (),
+) -> Task:
+    """The task with its head for this model; without vocabularies, one of two labels that can only be asked what fits.
+
+    `label_counts`: how often train has each label, where that is known.
+    """
+    labels = ("0", "1") if vocabularies is None else vocabularies.labels
+    return make(
+        config.task,
+        trust,
+        dim=model.dim,
+        vocabulary=vocabulary,
+        target_vocabulary=vocabulary if vocabularies is None else vocabularies.target_tokenizer.vocabulary,
+        vocabularies=vocabularies,
+        labels=labels,
+        label_counts=label_counts or (1,) * len(labels),
+    )
 
 
-def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
-    """Fault unless model, task and the cut of time fit; asks a model on the meta device, so nothing is computed."""
-    with torch.device("meta"):
-        model = make_model(config, 2, trust)
-        task = make_task(config, model, 2, trust)
-    reason = misfit(model, task, make(config.tbptt, trust))
-    if reason is not None:
-        raise Fault(f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task, trust)) or 'none'}")
+def make_pair(
+    config: DictConfig, vocabularies: Vocabularies, trust: Sequence[str], label_counts: tuple[int, ...] = ()
+) -> tuple[SequenceModel, Task]:
+    """Model and task for these vocabularies."""
+    size = vocabularies.tokenizer.vocabulary
+    model = make_model(
+        config,
+        size,
+        trust,
+        specials=task_class(config, trust).specials,
+        target_vocabulary=None if vocabularies.shared else vocabularies.target_tokenizer.vocabulary,
+    )
+    return model, make_task(config, model, size, trust, vocabularies=vocabularies, label_counts=label_counts)
+
+
+def task_class(config: DictConfig, trust: Sequence[str]) -> type[Task]:
+    """The class of the task."""
+    return resolve(config.task._target_, trust)
 
 
 def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:
@@ -117,54 +151,58 @@ def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:
             raise Fault(f"{group}: {error}") from None
 
 
-def misfit(model: SequenceModel, task: Task, tbptt: TBPTT) -> str | None:
-    """Why these three do not go together, or None."""
-    name = type(model).__name__
-    missing = [words for flag, words in WANTED.items() if flag in task.requires & ~model.capabilities]
-    if missing:
-        return f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {name} does not promise"
-    if not tbptt.carry:
-        if model.max_length is not None and tbptt.k2 > model.max_length:
-            return f"tbptt.k2={tbptt.k2}: longer than the {model.max_length} positions of model.max_length"
-        return None
-    if Capability.STATEFUL not in model.capabilities:
-        return f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model {name} does not have"
-    if model.max_length is not None:
-        return (
-            f"tbptt.carry=true: a stream has no end, but model.positions=learned ends at {model.max_length}; "
-            "use tbptt=windows or model.positions=rotary"
-        )
-    return None
-
-
-def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
-    """The shipped models that fit the task and the cut of time, as they are configured by default."""
-    names = []
-    for path in sorted(Path(conf.__path__[0], "model").glob("*.yaml")):
-        other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))
-        other.model = OmegaConf.load(path)
-        if "_target_" not in other.model:
-            continue
-        with torch.device("meta"), contextlib.suppress(Fault):
-            if misfit(make_model(other, 2, trust), task, make(config.tbptt, trust)) is None:
-                names.append(path.stem)
-    return names
-
-
 @dataclass
 class Data:
-    """Tokeniser and tokenised splits, how they are laid out, and the source they came from."""
+    """Vocabularies and tokenised splits, how they are laid out, and the source they came from."""
 
     source: Source
-    tokenizer: Tokenizer
-    corpora: dict[Split, Corpus]
+    vocabularies: Vocabularies
+    rows: dict[Split, Rows]
     batching: Batching
     tbptt: TBPTT
     seed: int
+    reader: Task  # on the meta device: its options say what rows become
+    say: Say
 
-    def plan(self, split: Split) -> StreamPlan:
-        """The plan of a split: training's own lanes, or those of evaluation."""
-        train, documents = split == "train", self.corpora[split].documents
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of text, and of sources."""
+        return self.vocabularies.tokenizer
+
+    @property
+    def corpora(self) -> dict[Split, Corpus]:
+        """The text of each split, or its sources."""
+        return {split: next(iter(rows.columns.values())) for split, rows in self.rows.items()}
+
+    @functools.cached_property
+    def _examples(self) -> dict[Split, Examples]:
+        return {}
+
+    def examples(self, split: Split) -> Examples:
+        """The examples of a split, made once."""
+        assert isinstance(self.reader, ExampleTask)
+        if split not in self._examples:
+            made = self.reader.examples(
+                self.rows[split], self.vocabularies, max_length=self.batching.max_length, seed=self.seed
+            )
+            if made.cut:
+                self.say(f"{split}: {made.cut:,} of {len(made.lengths):,} examples are cut to data.max_length tokens")
+            self._examples[split] = made
+        return self._examples[split]
+
+    def plan(self, split: Split, batch_size: int | None = None) -> StreamPlan | ExamplePlan:
+        """The plan of a split: of training, or of evaluation with so many examples at a time."""
+        train = split == "train" and batch_size is None
+        if isinstance(self.reader, ExampleTask):
+            layout = self.batching
+            return ExamplePlan(
+                lengths=self.examples(split).lengths,
+                batch_tokens=layout.batch_tokens,
+                batch_size=layout.batch_size if train else batch_size or layout.eval_batch_size,
+                seed=self.seed,
+                shuffle=train,
+            )
+        documents = self.corpora[split].documents
         eval_lanes = min(self.batching.eval_lanes, most_lanes(documents, self.tbptt))
         return StreamPlan(
             documents=documents,
@@ -174,8 +212,12 @@ class Data:
             shuffle=train,
         )
 
-    def stream(self, split: Split) -> Stream:
+    def cutter(self, split: Split) -> Stream | Examples:
         """Cuts batches from a split."""
+        return self.examples(split) if isinstance(self.reader, ExampleTask) else self.stream(split)
+
+    def stream(self, split: Split) -> Stream:
+        """Cuts batches from the text of a split."""
         corpus = self.corpora[split]
         return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
 
@@ -189,18 +231,47 @@ class Data:
             for split, corpus in self.corpora.items()
         }
 
-    def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader:
-        """Every token of a split once."""
-        return EvalLoader(self.stream(split), self.plan(split), batch_size=batch_size or self.batching.eval_batch_size)
+    @property
+    def label_counts(self) -> tuple[int, ...]:
+        """How often train has each label; nothing where there are none."""
+        labels = self.rows["train"].labels if "train" in self.rows else None
+        return () if labels is None else tuple(int((labels == k).sum()) for k in range(len(self.vocabularies.labels)))
+
+    def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader | ExampleLoader:
+        """Every token, or example, of a split once."""
+        if isinstance(self.reader, ExampleTask):
+            batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
+            return ExampleLoader(self.examples(split), cast(ExamplePlan, self.plan(split, batch_size)))
+        plan = cast(StreamPlan, self.plan(split))
+        return EvalLoader(self.stream(split), plan, batch_size=batch_size or self.batching.eval_batch_size)
 
 
 def make_data(
-    config: DictConfig, splits: Sequence[Split], trust: Sequence[str], say: Say, tokenizer: Tokenizer | None = None
+    config: DictConfig,
+    splits: Sequence[Split],
+    trust: Sequence[str],
+    say: Say,
+    vocabularies: Vocabularies | None = None,
 ) -> Data:
     """Reads, tokenises (or takes from the cache) and lays out the splits."""
     source = make_source(config, trust)
-    tokenizer, corpora = prepare(source, make(config.tokenizer, trust), splits, tokenizer=tokenizer, say=say)
-    return Data(source, tokenizer, corpora, make_batching(config), make(config.tbptt, trust), config.seed)
+    origin = None
+    if vocabularies is None and config.init_from is not None:
+        origin = Vocabularies.load(Path(config.init_from))
+        say(f"tokenizer: that of {config.init_from}")
+    vocabularies, rows = prepare_rows(
+        source,
+        make(config.tokenizer, trust),
+        splits,
+        task_class(config, trust).fields,
+        shared=config.task.get("vocabulary", "shared") == "shared",
+        vocabularies=vocabularies,
+        origin=origin,
+        say=say,
+    )
+    with torch.device("meta"):
+        reader = make_pair(config, vocabularies, trust)[1]
+    return Data(source, vocabularies, rows, make_batching(config), make(config.tbptt, trust), config.seed, reader, say)
 
 
 @dataclass
@@ -208,7 +279,7 @@ class Session:
     """Everything that one sitting of a run trains with."""
 
     data: Data
-    plan: StreamPlan
+    plan: StreamPlan | ExamplePlan
     learner: Learner
     trainer: Trainer
     recorder: Recorder
@@ -219,12 +290,23 @@ class Session:
         """Trains from the start, or from a checkpoint to the end."""
         first = 0 if checkpoint is None else step_of(checkpoint)
         loader = TrainLoader(
-            self.data.stream("train"), self.plan, accumulate=self.trainer.accumulate_grad_batches, first_step=first
+            self.data.cutter("train"), self.plan, accumulate=self.trainer.accumulate_grad_batches, first_step=first
         )
         validation = self.data.eval_loader("validation")
         self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
         if self.recorder.validated != self.trainer.global_step:
             self.trainer.validate(self.learner, validation, verbose=False)
+
+
+def begin_from(config: DictConfig, session: Session, trust: Sequence[str], say: Say) -> None:
+    """Puts the weights of the run `config.init_from` into a session that has not begun."""
+    origin = open_run(config.init_from, trust)
+    weights = {f"model.{name}": value for name, value in origin.model.state_dict().items()}
+    weights |= {f"task.{name}": value for name, value in origin.task.state_dict().items()}
+    learner = session.learner
+    same = type(origin.task) is type(learner.task)
+    with torch.no_grad():
+        adopt(learner.model, learner.task, weights, same_task=same, say=say)
 
 
 def trainer_options(config: DictConfig) -> TrainerOptions:
@@ -242,7 +324,7 @@ def settle_precision(config: DictConfig, say: Say) -> None:
     say(f"precision {config.trainer.precision}: the {'GPU' if on_gpu else 'CPU'} has {'' if fast else 'no '}bf16 units")
 
 
-def max_steps(options: TrainerOptions, plan: StreamPlan) -> int:
+def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int:
     """Optimiser steps of the whole training: the smaller of max_steps and max_epochs."""
     limits = [options.max_steps, options.max_epochs and options.max_epochs * plan.steps]
     return min(limit for limit in limits if limit is not None)
@@ -260,10 +342,10 @@ def make_session(
     options = trainer_options(config)
     plan = data.plan("train")
     steps = max_steps(options, plan)
-    model = make_model(config, data.tokenizer.vocabulary, trust)
+    model, task = make_pair(config, data.vocabularies, trust, data.label_counts)
     learner = Learner(
         model=model,
-        task=make_task(config, model, data.tokenizer.vocabulary, trust),
+        task=task,
         carry=data.tbptt.carry,
         lanes=plan.lanes,
         facts=data.facts(),
@@ -272,10 +354,15 @@ def make_session(
         schedule=make(config.schedule, trust),
         max_steps=steps,
         run=run,
+        layer_decay=config.layer_decay,
     )
+    if config.freeze:
+        data.say(f"freeze: {freeze(model, config.freeze):,} of {count(model):,} numbers of the model stay as they are")
     recorder = Recorder(run=run, every=options.log_every, steps_per_epoch=plan.steps)
     checkpoints = Checkpoints(run=run, every=options.checkpoint_every, signals=signals)
-    extra = [make(node, trust, run=run, tokenizer=data.tokenizer) for node in config.callbacks.values() if node]
+    extra = [
+        make(node, trust, run=run, data=data, tokenizer=data.tokenizer) for node in config.callbacks.values() if node
+    ]
     callbacks = [
         recorder,
         Plateau(),
@@ -292,11 +379,24 @@ def cost(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
     """What the whole training costs."""
     options, plan = trainer_options(config), data.plan("train")
     with torch.device("meta"):  # only shapes count: the weights that train are made once, by the session
-        model = make_model(config, data.tokenizer.vocabulary, trust)
-        task = make_task(config, model, data.tokenizer.vocabulary, trust)
+        model, task = make_pair(config, data.vocabularies, trust, data.label_counts)
     steps = max_steps(options, plan)
+    if isinstance(plan, StreamPlan):
+        length, share = data.tbptt.k1, 1.0
+    else:
+        picked = plan.chunk(0, 0)
+        lengths = data.examples("train").lengths
+        length = round(float(lengths.mean()))
+        share = data.examples("train").totals(picked.examples, 0)["loss"] / int(lengths[picked.examples].sum())
     return estimate(
-        model, task, plan, length=data.tbptt.k1, carry=data.tbptt.carry, accumulate=options.accumulate, steps=steps
+        model,
+        task,
+        plan,
+        length=length,
+        targets_per_token=share,
+        carry=data.tbptt.carry,
+        accumulate=options.accumulate,
+        steps=steps,
     )
 
 
@@ -364,10 +464,15 @@ class Opened:
 
     run: Run
     config: DictConfig
-    tokenizer: Tokenizer
+    vocabularies: Vocabularies
     model: SequenceModel
     task: Task
     step: int
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of text, and of sources."""
+        return self.vocabularies.tokenizer
 
 
 def open_run(path: Path | str, trust: Sequence[str] = (), checkpoint: str = "best") -> Opened:
@@ -380,12 +485,11 @@ def open_run(path: Path | str, trust: Sequence[str] = (), checkpoint: str = "bes
         file = newest_valid(folder, lambda line: None)
     if file is None:
         raise Fault(f"run {run.path} has no checkpoint yet: `seqtrain resume {run.path}` trains it")
-    tokenizer = Tokenizer.load(run.path / TOKENIZER)
-    model = make_model(config, tokenizer.vocabulary, trust)
-    task = make_task(config, model, tokenizer.vocabulary, trust)
+    vocabularies = Vocabularies.load(run.path)
+    model, task = make_pair(config, vocabularies, trust)
     saved = load(file)
     load_weights(saved["state_dict"], model, task)
-    return Opened(run, config, tokenizer, model.eval(), task.eval(), saved["global_step"])
+    return Opened(run, config, vocabularies, model.eval(), task.eval(), saved["global_step"])
 
 
 def run_config(run: Run) -> DictConfig:

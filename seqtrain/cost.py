@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from seqtrain.data.plan import StreamPlan
+from seqtrain.data.plan import ExamplePlan, StreamPlan
 from seqtrain.data.stream import StreamBatch
 from seqtrain.interface import SequenceModel
 from seqtrain.task import Task
@@ -50,14 +50,27 @@ class Cost:
 
 
 def estimate(
-    model: SequenceModel, task: Task, plan: StreamPlan, *, length: int, carry: bool, accumulate: int, steps: int
+    model: SequenceModel,
+    task: Task,
+    plan: StreamPlan | ExamplePlan,
+    *,
+    length: int,
+    targets_per_token: float = 1.0,
+    carry: bool,
+    accumulate: int,
+    steps: int,
 ) -> Cost:
-    """The cost of `steps` optimiser steps of this plan."""
+    """The cost of `steps` optimiser steps of this plan; `length`: tokens that are read at a time, of examples the mean.
+
+    Of examples the memory of activations is not counted: it depends on what the task makes of them.
+    """
     parameters = {"embed": count(model.embed), "core": count(model) - count(model.embed), "head": count(task)}
     parameters["total"] = sum(parameters.values())
-    each = training_flops(model, task, length, carry)
+    each = training_flops(model, task, length, carry, targets_per_token)
     tokens = plan.tokens_before(steps)
-    lanes = -(-plan.lanes // accumulate)
+    memory = 4 * OPTIMIZER_COPIES * parameters["total"]
+    if isinstance(plan, StreamPlan):
+        memory += activations(model, task, -(-plan.lanes // accumulate), length, carry)
     return Cost(
         parameters=parameters,
         flops_per_token=each,
@@ -67,14 +80,14 @@ def estimate(
         epochs=steps / plan.steps,
         tokens=tokens,
         flops=each * tokens,
-        memory_bytes=4 * OPTIMIZER_COPIES * parameters["total"] + activations(model, task, lanes, length, carry),
+        memory_bytes=memory,
         padding=plan.padding,
     )
 
 
-def training_flops(model: SequenceModel, task: Task, length: int, carry: bool) -> float:
+def training_flops(model: SequenceModel, task: Task, length: int, carry: bool, targets_per_token: float = 1.0) -> float:
     """Operations of forward and backward per token."""
-    return 3 * (model.flops_per_token(length, carry) + task.head_flops())
+    return 3 * (model.flops_per_token(length, carry) + task.head_flops() * targets_per_token)
 
 
 def count(module: torch.nn.Module) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,22 +18,23 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from seqtrain.data.plan import deal
 from seqtrain.data.source import Split
-from seqtrain.data.stream import StreamBatch
 from seqtrain.faults import Fault, NonFinite
 from seqtrain.interface import SequenceModel, State, detach, reset, select
+from seqtrain.layers.front_ends import TokenEmbedding
 from seqtrain.runs import Run
-from seqtrain.task import Facts, Parts, Task
+from seqtrain.task import Facts, Parts, Task, Totals
 
 
 class Sums:
-    """Running sums and counts of named parts, in float64; on a GPU they stay there until they are read."""
+    """Running sums and counts of named parts, in float64; on a GPU, and where they are tables, they stay tensors."""
 
     def __init__(self) -> None:
         self.parts: dict[str, tuple[Tensor | float, int]] = {}
 
     def add(self, parts: Parts) -> None:
         for name, (total, count) in parts.items():
-            more = total.item() if total.device.type == "cpu" else total.detach().double()
+            plain = total.dim() == 0 and total.device.type == "cpu"
+            more = total.item() if plain else total.detach().double()
             before, counted = self.parts.get(name, (0.0, 0))
             self.parts[name] = before + more, counted + count
 
@@ -40,9 +42,12 @@ class Sums:
         """Whether all sums are numbers still, as far as that can be told without waiting for a GPU."""
         return all(math.isfinite(total) for total, _ in self.parts.values() if isinstance(total, float))
 
-    def read(self) -> dict[str, tuple[float, float]]:
-        """Sum and count of each part, as numbers."""
-        return {name: (float(total), float(count)) for name, (total, count) in self.parts.items()}
+    def read(self) -> Totals:
+        """Sum and count of each part, as numbers, or as nested lists of them."""
+        return {
+            name: (total.tolist() if isinstance(total, Tensor) else float(total), float(count))
+            for name, (total, count) in self.parts.items()
+        }
 
 
 @dataclass
@@ -96,6 +101,7 @@ class Learner(LightningModule):
         schedule: Callable[..., Any] | None = None,
         max_steps: int = 0,
         run: Run | None = None,
+        layer_decay: float = 1.0,
     ) -> None:
         super().__init__()
         self.model = model
@@ -108,37 +114,39 @@ class Learner(LightningModule):
         self.schedule = schedule
         self.max_steps = max_steps
         self.run = run
+        self.layer_decay = layer_decay
         self.split: Split = "validation"  # what evaluation reads
         self.carried = Carried()  # training's; plain attributes, because DDP would overwrite buffers
         self.eval_carried = Carried()
         self.sums = Sums()  # training's since the last record
         self.eval_sums = Sums()
-        self.metrics: dict[str, float] = {}  # of the newest evaluation
+        self.totals: Totals = {}  # of the newest evaluation
+        self.metrics: dict[str, float] = {}  # of it too
         self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
         self.restored: dict[str, Any] = {}
 
     # -- one step ------------------------------------------------------------------------------------------------
 
-    def on_train_batch_start(self, batch: StreamBatch, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Randomness is a function of (seed, rank, batch), so that a resumed run draws what it would have drawn."""
         seed = zlib.crc32(f"{self.seed} {self.global_rank} {batch_idx}".encode())
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def training_step(self, batch: StreamBatch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         parts = self._read(batch, self.carried)
         self.sums.add(parts)
         if not self.sums.finite():
             raise NonFinite(f"the loss is {self.sums.parts['loss'][0]} at step {self.global_step + 1}")
         self.progress.tokens += batch.count
-        # `total` counts all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
-        scale = self.trainer.accumulate_grad_batches * self.trainer.world_size / batch.total
-        first, *others = (parts[name][0] * scale for name in self.task.differentiated)
+        # Totals count all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
+        shares = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        first, *others = (parts[name][0] * (shares / batch.totals[name]) for name in self.task.differentiated)
         return sum(others, start=first)
 
-    def _read(self, batch: StreamBatch, carried: Carried) -> Parts:
+    def _read(self, batch: Any, carried: Carried) -> Parts:
         state = None
         if self.carry:
             state = carried.take(batch.lanes)
@@ -156,23 +164,25 @@ class Learner(LightningModule):
     def on_validation_epoch_start(self) -> None:
         self.eval_carried, self.eval_sums = Carried(), Sums()
 
-    def validation_step(self, batch: StreamBatch, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
         # In the parameters' own precision: what bf16 rounds away would depend on how many lanes are read at a time.
         with torch.autocast(self.device.type, enabled=False):
             self.eval_sums.add(self._read(batch, self.eval_carried))
 
     def on_validation_epoch_end(self) -> None:
         self.eval_carried = Carried()
-        self.metrics = self.task.measure(self.eval_sums.read(), self.facts[self.split])
-        self.log("validation/loss", self.metrics["loss"], logger=False)  # for EarlyStopping and its like
+        self.totals = self.eval_sums.read()
+        self.metrics = self.task.measure(self.totals, self.facts[self.split])
+        for name, value in self.metrics.items():
+            self.log(f"validation/{name}", value, logger=False)  # for EarlyStopping and its like
 
     # -- optimisation --------------------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> Any:
         assert self.make_optimizer is not None
-        optimizer = self.make_optimizer(parameter_groups(self.model, self.task))
+        optimizer = self.make_optimizer(parameter_groups(self.model, self.task, self.layer_decay))
         for group in optimizer.param_groups:
-            group["initial_lr"] = group["lr"]
+            group["lr"] = group["initial_lr"] = group["lr"] * group["lr_scale"]
         if not isinstance(self.schedule, partial):
             return optimizer  # one of ours: a function of the step
         scheduler = self.schedule(optimizer)  # one of torch's, that waited for its optimizer
@@ -225,18 +235,36 @@ class Learner(LightningModule):
         self.restored = {}
 
 
-def parameter_groups(model: SequenceModel, task: Task) -> list[dict[str, Any]]:
-    """Groups by role: `hidden` matrices of the model, `other` matrices, and `vectors`, which do not decay."""
-    outside = {id(parameter) for parameter in model.embed.parameters()}
-    roles: dict[str, list[Tensor]] = {"hidden": [], "other": [], "vectors": []}
+def parameter_groups(model: SequenceModel, task: Task, layer_decay: float = 1.0) -> list[dict[str, Any]]:
+    """Groups by role: `hidden` matrices of the model, `other` matrices, and `vectors`, which do not decay.
+
+    With `layer_decay` each layer has groups of its own, with `lr_scale` = layer_decay ** (layers above it), the task's
+    head on top and the embeddings below (Howard & Ruder 2018). Weights that are frozen are in none.
+    """
+    fronts = [part for part in model.modules() if isinstance(part, TokenEmbedding | torch.nn.Embedding)]
+    outside = {id(parameter) for part in (model.embed, *fronts) for parameter in part.parameters()}
+    numbered = {id(value): _layer(name) for name, value in model.named_parameters() if id(value) not in outside}
+    top = max(filter(None, numbered.values()), default=1) + 1
+    depths = {key: top - 1 if layer is None else layer for key, layer in numbered.items()}
+    found: dict[tuple[str, int], list[Tensor]] = {}
     for owner in (model, task):
         tables = {id(part.weight) for part in owner.modules() if isinstance(part, torch.nn.Embedding)}
-        for parameter in owner.parameters():
+        for parameter in filter(lambda parameter: parameter.requires_grad, owner.parameters()):
             inside = owner is model and id(parameter) not in outside | tables
             role = "vectors" if parameter.dim() < 2 else "hidden" if inside and parameter.dim() == 2 else "other"
-            roles[role].append(parameter)
-    groups = [{"params": parameters, "role": role} for role, parameters in roles.items() if parameters]
-    for group in groups:
-        if group["role"] == "vectors":
-            group["weight_decay"] = 0.0  # type: ignore[assignment]
-    return groups
+            depth = top if owner is task else depths.get(id(parameter), 0)
+            found.setdefault((role, depth if layer_decay != 1 else top), []).append(parameter)
+    if not found:
+        raise Fault("freeze: nothing is left to train; leave some part out")
+    roles = ("hidden", "other", "vectors")
+    return [
+        {"params": parameters, "role": role, "lr_scale": layer_decay ** (top - depth)}
+        | ({"weight_decay": 0.0} if role == "vectors" else {})
+        for (role, depth), parameters in sorted(found.items(), key=lambda item: (roles.index(item[0][0]), item[0][1]))
+    ]
+
+
+def _layer(name: str) -> int | None:
+    """The layer that a weight of the model belongs to, from 1; None where it belongs to none, as the last norm does."""
+    numbers = re.findall(r"(?:\.|_l)(\d+)", name)
+    return int(numbers[0]) + 1 if numbers else None

@@ -7,6 +7,8 @@ from typing import Literal
 
 from seqtrain.faults import Fault
 
+SHORTEST = 8  # tokens of an example, those included that stand for no text
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
@@ -15,11 +17,18 @@ class RunOptions:
     seed: int
     run_dir: str | None  # None: a new folder below outputs/
     dry_run: bool
+    init_from: str | None  # a run whose weights and tokenizers are the beginning
+    freeze: list[str]  # parts of the model that stay as they are
+    layer_decay: float  # factor of the learning rate from each layer to the one below it
 
     def __post_init__(self) -> None:
         lines = []
         if not 0 <= self.seed < 2**32:
             lines.append(f"seed={self.seed}: expected a whole number from 0 to {2**32 - 1}")
+        if not 0 < self.layer_decay <= 1:
+            lines.append(f"layer_decay={self.layer_decay}: expected a number above 0, up to 1")
+        if self.init_from == "":
+            lines.append("init_from=: an empty path; name the directory of a run, or null")
         if self.run_dir == "":
             lines.append("run_dir=: an empty path; name a folder, or null for a new one below outputs/")
         _refuse(lines)
@@ -54,14 +63,22 @@ class TrainerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """The part of the group `data` that no source takes: how the stream is laid out."""
+    """The part of the group `data` that no source takes: how a stream, or examples, are laid out."""
 
     lanes: int  # B of training
     eval_lanes: int  # B of evaluation: context policy
-    eval_batch_size: int | None  # lanes at a time in evaluation; None: all
+    eval_batch_size: int | None  # lanes, or examples, at a time in evaluation; None: all lanes, or batch_tokens
+    batch_tokens: int | None  # tokens of examples in a step, padding included
+    batch_size: int | None  # most examples in a step
+    max_length: int  # most tokens in an example
 
     def __post_init__(self) -> None:
-        _refuse(_not_positive("data", vars(self)))
+        lines = _not_positive("data", vars(self))
+        if self.batch_tokens is None and self.batch_size is None:
+            lines.append("data.batch_tokens=null: a step would read all examples; set it, or data.batch_size")
+        if 0 < self.max_length < SHORTEST:
+            lines.append(f"data.max_length={self.max_length}: too short for any example; expected at least {SHORTEST}")
+        _refuse(lines)
 
 
 def _not_positive(group: str, numbers: dict[str, float | None]) -> list[str]:

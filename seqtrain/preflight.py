@@ -24,6 +24,7 @@ def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
         *_lanes(values["trainer"], values["data"]),
         *_time(values["tbptt"]),
         *_place(values["run_dir"]),
+        *_origin(values["init_from"]),
         *_source(values["data"], trust),
     ]
     if faults:
@@ -84,6 +85,15 @@ def _place(run_dir: str | None) -> Iterator[str]:
         yield f"run_dir={run_dir}: {nearest} is a file; give another run_dir"
     elif not os.access(nearest, os.W_OK | os.X_OK):
         yield f"run_dir={run_dir}: {nearest} is not writable; give another run_dir"
+
+
+def _origin(init_from: str | None) -> Iterator[str]:
+    """Whether there is a run to begin from."""
+    if init_from is None or (Path(init_from) / "config.yaml").is_file():
+        return
+    looks_like_hub = not Path(init_from).exists() and init_from.count("/") < 2 and not init_from.startswith(".")
+    hub = " (weights of the Hugging Face hub cannot be loaded yet)" if looks_like_hub else ""
+    yield f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain"
 
 
 def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from seqtrain.cost import Cost
 from seqtrain.data.baselines import baselines, xz_baselines
 from seqtrain.data.source import SPLITS
 from seqtrain.runs import Run
+from seqtrain.task import ExampleTask
 
 if TYPE_CHECKING:
     from seqtrain.build import Data, Session
@@ -21,7 +22,28 @@ WORDS = {
     "bigram": "which token follows which",
     "xz": "xz -9 of this text alone",
     "xz_given_train": "xz -9 given the training text",
+    "majority": "always the most frequent label",
+    "naive_bayes": "naive Bayes on words and pairs of neighbours",
+    "left_bigram": "which token follows its left neighbour",
+    "copy": "the source as its own translation",
+    "nearest": "the translation of the most similar training source",
 }
+"""What each baseline knows."""
+
+NAMES = {
+    "bigram": "the bigram",
+    "xz": "xz",
+    "xz_given_train": "xz given the training text",
+    "majority": "the most frequent label",
+    "naive_bayes": "naive Bayes",
+    "unigram": "the unigram",
+    "left_bigram": "the bigram",
+    "copy": "copying the source",
+    "nearest": "the nearest training source",
+}
+"""Baselines that a result is held against, in words."""
+
+UNITS = {"loss": "nats", "bits_per_byte": "bits per byte", "accuracy": "accuracy", "bleu": "BLEU", "chrf": "chrF"}
 
 
 def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -> dict[str, Any]:
@@ -39,8 +61,12 @@ def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -
         "flops": cost.flops_per_token * tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": speed(run, tokens / max(seconds, 1e-9)),
-        "context": {"eval_lanes": session.data.plan("validation").lanes, "carry": session.data.tbptt.carry},
-        "unknown": {split: corpus.num_unknown for split, corpus in session.data.corpora.items()},
+        "context": context(session.data),
+        "unknown": {
+            split: sum(corpus.num_unknown for corpus in rows.columns.values())
+            for split, rows in session.data.rows.items()
+        },
+        "monitor": list(session.learner.task.monitor),
     }
 
 
@@ -60,8 +86,17 @@ def newest(run: Run, split: str) -> dict[str, float]:
     return {}
 
 
+def context(data: Data) -> dict[str, Any]:
+    """What evaluation's numbers depend on, beside weights and text."""
+    if isinstance(data.reader, ExampleTask):
+        return {"max_length": data.batching.max_length}
+    return {"eval_lanes": data.plan("validation").lanes, "carry": data.tbptt.carry}
+
+
 def measured_baselines(data: Data, split: Any, say: Callable[[str], None]) -> dict[str, dict[str, float]]:
-    """What knows nothing of sequences, and what a compressor makes of the same text."""
+    """What knows nothing of sequences, and, of a stream, what a compressor makes of the same text."""
+    if isinstance(data.reader, ExampleTask):
+        return data.reader.baselines(data.rows["train"], data.rows[split], data.vocabularies)
     found = baselines(data.corpora["train"], data.corpora[split], data.tokenizer.vocabulary)
     xz = xz_baselines(lambda: data.source.documents("train"), lambda: data.source.documents(split))
     if not xz:
@@ -84,9 +119,9 @@ def lines(run: Run) -> list[str]:
         "beside it, on the same text:",
     ]
     for name, values in summary["baselines"]["validation"].items():
-        loss = f"{values['loss']:.4f} nats a token" if "loss" in values else ""
-        out.append(f"  {name:15}{values['bits_per_byte']:8.3f} bits per byte  {loss:24} {WORDS.get(name, '')}")
-    out += verdict(best["validation"], summary["baselines"]["validation"])
+        shown = "  ".join(f"{values[key]:8.3f} {UNITS.get(key, key)}" for key in sorted(values, key=_order))
+        out.append(f"  {name:15}{shown:48} {WORDS.get(name, '')}")
+    out += verdict(best["validation"], summary["baselines"]["validation"], *summary["monitor"])
     unknown = summary["unknown"].get("validation", 0)
     if unknown:
         out.append(f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide")
@@ -100,16 +135,20 @@ def lines(run: Run) -> list[str]:
 
 def words(metrics: dict[str, float]) -> str:
     """Metrics in one line."""
-    units = {"loss": "nats a token", "bits_per_byte": "bits per byte", "accuracy": "accuracy"}
-    return ", ".join(f"{value:.4f} {units.get(name, name.replace('_', ' '))}" for name, value in metrics.items())
+    return ", ".join(f"{value:.4f} {UNITS.get(name, name.replace('_', ' '))}" for name, value in metrics.items())
 
 
-def verdict(metrics: dict[str, float], known: dict[str, dict[str, float]]) -> list[str]:
-    """How the result stands to the bigram and to xz, in words."""
-    ours = metrics.get("bits_per_byte", math.nan)
+def verdict(metrics: dict[str, float], known: dict[str, dict[str, float]], monitor: str, mode: str) -> list[str]:
+    """How the result stands to each baseline, in words: in bits per byte where they are known, else by the monitor."""
+    name, sign = ("bits_per_byte", 1) if "bits_per_byte" in metrics else (monitor, 1 if mode == "min" else -1)
     out = []
-    for name, what in (("bigram", "the bigram"), ("xz", "xz"), ("xz_given_train", "xz given the training text")):
-        if name in known:
-            gap = known[name]["bits_per_byte"] - ours
-            out.append(f"{abs(gap):.3f} bits per byte {'better' if gap > 0 else 'worse'} than {what}")
+    for baseline, values in known.items():
+        if name in values and baseline in NAMES:
+            gap = sign * (values[name] - metrics[name])
+            unit = UNITS.get(name, name.replace("_", " "))
+            out.append(f"{abs(gap):.3f} {unit} {'better' if gap > 0 else 'worse'} than {NAMES[baseline]}")
     return ["That is " + ", ".join(out) + "."] if out else []
+
+
+def _order(name: str) -> int:
+    return 0 if name == "bits_per_byte" else 1

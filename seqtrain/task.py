@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
 from seqtrain.interface import Capability, SequenceModel, State
 
+if TYPE_CHECKING:
+    from seqtrain.data.examples import ExampleBatch, Examples
+    from seqtrain.data.rows import Rows, Vocabularies
+
 Parts = dict[str, tuple[Tensor, int]]
-"""Named parts of a batch: each a sum over targets and the count of those targets."""
+"""Named parts of a batch: each a sum over targets and the count of those targets; a table of sums is a part too."""
+
+Totals = dict[str, tuple[Any, float]]
+"""Sums and counts of all parts of a split: numbers, and tables as nested lists."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +33,42 @@ class Task(nn.Module, ABC):
     """Owns what a batch means; the model knows nothing of it."""
 
     requires: Capability
+    fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
+    specials: ClassVar[int] = 3  # tokens that stand for no text: start, separator, mask
     differentiated: tuple[str, ...] = ("loss",)  # the parts whose means are summed and descended
+    monitor: ClassVar[tuple[str, Literal["min", "max"]]] = (
+        "loss",
+        "min",
+    )  # the metric that says which weights are best
 
     @abstractmethod
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[Parts, State]:
         """The parts of a batch's loss, and the state after it; in training only the differentiated parts."""
 
     @abstractmethod
-    def measure(self, totals: dict[str, tuple[float, float]], facts: Facts) -> dict[str, float]:
+    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
         """Metrics by name from the sums and counts of all parts; losses are in nats."""
 
     @abstractmethod
     def head_flops(self) -> float:
         """Floating-point operations of a forward pass of the head per target."""
+
+    def misfit(self, model: SequenceModel) -> str | None:
+        """Why the task cannot be done with this model although it promises what is required; None where it can."""
+        return None
+
+
+class ExampleTask(Task):
+    """A task whose rows are examples that are read whole, each by itself."""
+
+    @abstractmethod
+    def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> Examples:
+        """The examples that the rows of a split make, each of at most `max_length` tokens."""
+
+    @abstractmethod
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
+        """Metrics of `split` by those who know nothing of sequences, or little."""
+
+    @abstractmethod
+    def show(self, model: SequenceModel, batch: ExampleBatch, vocabularies: Vocabularies) -> list[str]:
+        """What the model makes of each example of a batch, in words."""

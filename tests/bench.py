@@ -25,7 +25,8 @@ from rich.console import Console
 from seqtrain import build, check
 from seqtrain.callbacks.signals import Signals
 from seqtrain.commands.session import config_text
-from seqtrain.data.stream import StreamBatch, TrainLoader
+from seqtrain.data.loader import TrainLoader
+from seqtrain.data.stream import StreamBatch
 from seqtrain.interface import detach
 from seqtrain.provenance import environment
 from seqtrain.runs import Run

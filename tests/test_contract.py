@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import product
 
 import pytest
@@ -12,9 +13,11 @@ from torch import Tensor
 
 from seqtrain import build
 from seqtrain.interface import Capability, SequenceModel, State, detach, reset, select
-from tests.zoo import MODELS, VARIANTS, VOCABULARY, Case, assert_near, cases, outputs, some_tokens
+from tests import zoo
+from tests.zoo import MODELS, VARIANTS, VOCABULARY, Case, assert_near, cases, outputs, starting
 
 BATCH, TIME = 3, 24
+some_tokens = partial(zoo.some_tokens, specials=3)
 
 
 def per_case(promise: Capability = Capability.NONE):
@@ -34,7 +37,27 @@ def pieces(model: SequenceModel, tokens: Tensor, cuts: list[int], state: State |
 
 def used(model: SequenceModel, batch: int = BATCH) -> State:
     """A state that some tokens left."""
-    return detach(model(some_tokens(batch, 5, seed=9))[1])
+    return detach(model(some_tokens(batch, 5, seed=9), starting(model, batch))[1])
+
+
+def beginnings(model: SequenceModel, batch: int = BATCH) -> list[State | None]:
+    """Nothing read, in both spellings; and the source, of a model that needs one."""
+    start = starting(model, batch)
+    return [None, model.initial(batch)] + ([] if start is None else [start])
+
+
+def assert_same_state(model: SequenceModel, one: State, two: State) -> None:
+    """Two states agree; those of an encoder-decoder may hold unequal amounts of padding, but go on to the same end."""
+    if Capability.UNCONDITIONAL in model.capabilities:
+        assert_near(one, two)
+        return
+    for name in one.keys() & two.keys():
+        if one[name].shape == two[name].shape:
+            assert_near(one[name], two[name])
+    for length in (1, 2):
+        tokens = some_tokens(len(next(iter(one.values()))), length)
+        (hidden, one), (expected, two) = model(tokens, one), model(tokens, two)
+        assert_near(hidden, expected)
 
 
 def test_every_model_file_is_picked_up() -> None:
@@ -46,20 +69,22 @@ def test_every_model_file_is_picked_up() -> None:
 @per_case(Capability.STATEFUL)
 def test_chunks_equal_the_whole(case: Case) -> None:
     model, tokens = case.make(), some_tokens(BATCH, TIME)
-    whole, after = model(tokens)
     generator = random.Random(0)
     every = list(range(1, TIME))
-    for cuts in ([], every, [1], [TIME - 1], *(sorted(generator.sample(every, number)) for number in (2, 3, 5, 9))):
-        for state in (None, model.initial(BATCH)):
+    ways = [[], every, [1], [TIME - 1], *(sorted(generator.sample(every, number)) for number in (2, 3, 5, 9))]
+    nothing, *others = beginnings(model)
+    for whole, states in ((nothing, [nothing, others[0]]), *((state, [state]) for state in others[1:])):
+        expected, after = model(tokens, whole)
+        for cuts, state in product(ways, states):
             hidden, final = pieces(model, tokens, cuts, state)
-            assert_near(hidden, whole)
+            assert_near(hidden, expected)
             assert_near(final, after)
 
 
 @per_case(Capability.CAUSAL)
 def test_future_tokens_change_no_past_hidden_state(case: Case) -> None:
     model, tokens = case.make(), some_tokens(BATCH, TIME)
-    for state in (None, used(model)):
+    for state in (*beginnings(model), used(model)):
         before = model(tokens, state)[0]
         for place in (1, 7, TIME - 1):
             other = tokens.clone()
@@ -89,7 +114,7 @@ def test_a_promise_of_one_direction_excludes_the_other(case: Case) -> None:
 def test_padding_changes_nothing_and_the_state_is_that_of_each_lane_read_alone(case: Case) -> None:
     model, tokens = case.make(), some_tokens(5, TIME)
     stateful = Capability.STATEFUL in model.capabilities
-    states = [None, model.initial(5), used(model, 5)] if stateful else [None]
+    states = [*beginnings(model, 5), used(model, 5)] if stateful else [None]
     uneven = [torch.tensor(lengths) for lengths in ([7, 0, TIME - 3, 1, 7], [TIME, 3, 8, 1, 5])]
     for state, lengths in product(states, uneven if stateful else uneven[1:]):
         hidden, after = model(tokens, state, lengths)
@@ -97,11 +122,11 @@ def test_padding_changes_nothing_and_the_state_is_that_of_each_lane_read_alone(c
         for lane, length in enumerate(lengths.tolist()):
             before = None if state is None else select(state, slice(lane, lane + 1))
             if length == 0:
-                assert_near(select(after, slice(lane, lane + 1)), before or model.initial(1))
+                assert_same_state(model, select(after, slice(lane, lane + 1)), before or model.initial(1))
                 continue
             alone, left = model(tokens[lane : lane + 1, :length], before)
             assert_near(hidden[lane, :length], alone[0])
-            assert_near(select(after, slice(lane, lane + 1)), left)
+            assert_same_state(model, select(after, slice(lane, lane + 1)), left)
 
 
 @per_case(Capability.STATEFUL)
@@ -110,18 +135,23 @@ def test_lanes_that_are_all_empty_leave_the_state_as_it_was(case: Case) -> None:
     state = used(model)
     hidden, after = model(some_tokens(BATCH, 4), state, torch.zeros(BATCH, dtype=torch.long))
     assert hidden.shape == (BATCH, 4, model.dim)
-    assert_near(after, state)
+    assert_same_state(model, after, state)
 
 
 @per_case(Capability.STATEFUL)
 def test_the_state_is_flat_batch_first_and_zero_at_first(case: Case) -> None:
     model = case.make()
-    for state in (model.initial(BATCH), used(model)):
+    for state in (*beginnings(model)[1:], used(model)):
         assert state
         assert all(isinstance(value, Tensor) and value.shape[0] == BATCH for value in state.values())
-    first = model.initial(BATCH)
-    assert {name: value.shape for name, value in first.items()} == {n: v.shape for n, v in used(model).items()}
-    assert not any(value.any() for value in first.values())
+    assert not any(value.any() for value in model.initial(BATCH).values())
+
+
+@per_case(Capability.STATEFUL | Capability.UNCONDITIONAL)
+def test_the_state_before_anything_was_read_has_the_shape_of_any_other(case: Case) -> None:
+    model = case.make()
+    shapes = [{name: value.shape for name, value in state.items()} for state in (model.initial(BATCH), used(model))]
+    assert shapes[0] == shapes[1]
 
 
 @per_case(Capability.STATEFUL)
@@ -135,6 +165,13 @@ def test_the_state_given_is_left_as_it_was_and_none_is_kept(case: Case) -> None:
     assert not any(torch.equal(buffer, value) for buffer in model.buffers() for value in state.values())
 
 
+def assert_fresh(model: SequenceModel, hidden: Tensor, expected: Tensor) -> None:
+    """Equal bit for bit; near, where the state of nothing has another shape than one that was reset."""
+    if Capability.UNCONDITIONAL in model.capabilities:
+        assert torch.equal(hidden, expected)
+    assert_near(hidden, expected)
+
+
 @per_case(Capability.STATEFUL)
 def test_resetting_one_lane_leaves_the_others_untouched_bit_for_bit(case: Case) -> None:
     model, tokens = case.make(), some_tokens(BATCH, 6)
@@ -143,7 +180,7 @@ def test_resetting_one_lane_leaves_the_others_untouched_bit_for_bit(case: Case) 
     kept, fresh = model(tokens, state)[0], model(tokens, model.initial(BATCH))[0]
     hidden = model(tokens, reset(state, starts))[0]
     assert torch.equal(hidden[~starts], kept[~starts])
-    assert torch.equal(hidden[starts], fresh[starts])
+    assert_fresh(model, hidden[starts], fresh[starts])
     assert not torch.equal(kept[starts], fresh[starts])
 
 
@@ -155,7 +192,7 @@ def test_a_reset_survives_a_state_that_is_no_number(case: Case) -> None:
         for name, value in used(model).items()
     }
     hidden = model(tokens, reset(broken, torch.ones(BATCH, dtype=torch.bool)))[0]
-    assert torch.equal(hidden, model(tokens, model.initial(BATCH))[0])
+    assert_fresh(model, hidden, model(tokens, model.initial(BATCH))[0])
 
 
 @per_case(Capability.STATEFUL)
@@ -168,19 +205,37 @@ def test_lanes_are_read_independently_of_each_other(case: Case) -> None:
     assert_near(later, select(after, order))
 
 
-@per_case(Capability.CONDITIONAL)
+@per_case(Capability.CONDITIONAL | Capability.UNCONDITIONAL)
 def test_a_model_goes_on_from_the_source_that_it_began_with(case: Case) -> None:
     model, tokens = case.make(), some_tokens(BATCH, 12)
     whole = model(tokens)[0]
     assert_near(model(tokens[:, 8:], model.begin(tokens[:, :8]))[0], whole[:, 8:])
-    other = model.begin((tokens[:, :8] + 1) % 8)
-    assert (model(tokens[:, 8:], other)[0][:, 0] != whole[:, 8]).any(-1).all()
+
+
+@per_case(Capability.CONDITIONAL)
+def test_another_source_leads_to_other_hidden_states(case: Case) -> None:
+    model, source, tokens = case.make(), some_tokens(BATCH, 8), some_tokens(BATCH, 4, seed=1)
+    one, two = (model(tokens, model.begin(read))[0] for read in (source, (source + 1) % (VOCABULARY + 3)))
+    assert (one != two).any(-1).all()
+
+
+@per_case(Capability.CONDITIONAL)
+def test_padding_of_the_source_changes_nothing_and_an_empty_one_is_the_beginning(case: Case) -> None:
+    model, source, tokens = case.make(), some_tokens(5, 9), some_tokens(5, 4, seed=1)
+    for lengths in ([7, 0, 9, 1, 7], [4, 3, 2, 1, 5]):
+        state = model.begin(source, torch.tensor(lengths))
+        hidden = model(tokens, state)[0]
+        for lane, length in enumerate(lengths):
+            own = slice(lane, lane + 1)
+            alone = model.begin(source[own, :length]) if length else model.initial(1)
+            assert_near(hidden[own], model(tokens[own], alone)[0])
+            assert_same_state(model, select(state, own), alone)
 
 
 @per_case()
 def test_every_parameter_takes_part(case: Case) -> None:
     model = case.make()
-    model(some_tokens(BATCH, TIME))[0].sum().backward()
+    model(some_tokens(BATCH, TIME), starting(model, BATCH))[0].sum().backward()
     assert [name for name, value in model.named_parameters() if value.grad is None] == []
 
 
@@ -199,20 +254,24 @@ def test_first_weights_are_a_function_of_the_seed_alone(case: Case) -> None:
 @per_case()
 def test_dropout_acts_in_training_only(case: Case) -> None:
     model, tokens = case.make(dropout=0.5), some_tokens(BATCH, 6)
-    assert torch.equal(model(tokens)[0], case.make()(tokens)[0])
+
+    def read(model: SequenceModel) -> Tensor:
+        return model(tokens, starting(model, BATCH))[0]
+
+    assert torch.equal(read(model), read(case.make()))
     model.train()
     torch.manual_seed(0)
-    first = model(tokens)[0]
-    assert not torch.equal(first, model(tokens)[0])
+    first = read(model)
+    assert not torch.equal(first, read(model))
     torch.manual_seed(0)
-    assert torch.equal(first, model(tokens)[0])
+    assert torch.equal(first, read(model))
 
 
 @per_case(Capability.STATEFUL)
 def test_the_state_keeps_the_precision_of_the_parameters_under_autocast(case: Case) -> None:
     model, tokens = case.make().float(), some_tokens(BATCH, 6)
-    state = model.initial(BATCH)
     with torch.autocast("cpu", torch.bfloat16):
+        state = starting(model, BATCH) or model.initial(BATCH)
         for _ in range(2):
             hidden, state = model(tokens, state)
             assert hidden.isfinite().all()

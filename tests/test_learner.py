@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from seqtrain import build
 from seqtrain.data.plan import TBPTT, StreamPlan, deal
-from seqtrain.data.stream import EvalLoader, Stream, TrainLoader
+from seqtrain.data.loader import TrainLoader
+from seqtrain.data.stream import EvalLoader, Stream
 from seqtrain.faults import Fault, NonFinite
 from seqtrain.interface import SequenceModel, State
 from seqtrain.learner import Carried, Learner, Sums

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqtrain.data.plan import TBPTT, StreamPlan
-from seqtrain.data.stream import IGNORED, Stream, StreamBatch, TrainLoader
+from seqtrain.data.loader import TrainLoader
+from seqtrain.data.stream import IGNORED, Stream, StreamBatch
 from seqtrain.interface import Capability, SequenceModel, State
 from seqtrain.learner import Learner
 from seqtrain.task import Facts

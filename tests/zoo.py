@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from seqtrain import build, conf  # pyright: ignore[reportAttributeAccessIssue]
-from seqtrain.interface import Capability, SequenceModel
+from seqtrain.interface import Capability, SequenceModel, State
 from seqtrain.tasks.next_token import NextToken
 
 MODELS = Path(conf.__path__[0], "model")
@@ -24,6 +25,25 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "rnn": [{"activation": "relu"}],
     "lstm": [{"bidirectional": True}],
     "gru": [{"bidirectional": True}],
+    "cnn": [{"causal": False}, {"kernel": 2}],
+    "bert": [
+        {"norm": "post"},
+        {"positions": "rotary", "max_length": None},
+        {"positions": "sinusoidal", "max_length": None},
+        {"positions": "none", "max_length": None},
+    ],
+    "encoder_decoder": [
+        {"norm": "post"},
+        {"positions": "learned", "max_length": TABLE},
+        {"positions": "none"},
+    ],
+    "rnn_encoder_decoder": [
+        {"cell": cell, "attention": attention, "bidirectional": bidirectional}
+        for cell, attention, bidirectional in product(
+            ("rnn", "gru", "lstm"), ("none", "additive", "dot"), (True, False)
+        )
+        if (cell, attention, bidirectional) != ("gru", "additive", True)
+    ],
     "gpt": [
         {"norm": "post", "bias": True},
         {"positions": "sinusoidal"},
@@ -91,6 +111,14 @@ def assert_near(one: Any, two: Any, tolerance: float = 1e-9) -> None:
     torch.testing.assert_close(one, two, rtol=0.0, atol=tolerance)
 
 
-def some_tokens(*shape: int, seed: int = 0) -> Tensor:
-    """Token ids of any shape, the start token among them."""
-    return torch.randint(0, VOCABULARY + 1, shape, generator=torch.Generator().manual_seed(seed))
+def some_tokens(*shape: int, seed: int = 0, specials: int = 1) -> Tensor:
+    """Token ids of any shape, the first special ones (start, separator, mask) among them."""
+    return torch.randint(0, VOCABULARY + specials, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def starting(model: SequenceModel, batch: int, *, seed: int = 5) -> State | None:
+    """Where reading begins: nothing, or, for a model that needs a source, what sources of uneven lengths left."""
+    if Capability.UNCONDITIONAL in model.capabilities:
+        return None
+    source = some_tokens(batch, 6, seed=seed, specials=3)
+    return model.begin(source, torch.arange(batch) * 2 % 6 + 1)

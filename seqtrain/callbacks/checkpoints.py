@@ -29,7 +29,7 @@ class Checkpoints(Callback):
         self.run = run
         self.every = every
         self.signals = signals
-        self.best: dict[str, Any] = {}  # step and metrics of the smallest validation loss
+        self.best: dict[str, Any] = {}  # step and metrics of the best validation, by the task's own measure
         self.stopped = False  # by early stopping, which Lightning would forget
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,7 +64,10 @@ class Checkpoints(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         step, metrics = trainer.global_step, pl_module.metrics
-        better = not self.best or metrics["loss"] < self.best["loss"]
+        name, mode = pl_module.task.monitor
+        sign = 1 if mode == "min" else -1
+        # Where many weights are as right, the surer ones.
+        better = not self.best or (sign * metrics[name], metrics["loss"]) < (sign * self.best[name], self.best["loss"])
         if better:
             self.best = {"step": step, **metrics}
         if trainer.state.fn == "fit":

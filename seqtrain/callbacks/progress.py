@@ -12,6 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from seqtrain.callbacks.record import Recorder
 from seqtrain.learner import Learner
 
+MEASURES = {
+    "bits_per_byte": "bits per byte",
+    "bleu": "BLEU",
+    "accuracy": "accuracy",
+}  # the first that is known is shown
 REFRESH = 1.0  # seconds; drawing costs milliseconds
 
 
@@ -79,8 +84,10 @@ class ProgressBar(Callback):
         if f"{split}/loss" not in newest:
             return f"{split} ..."
         words = f"{split} loss {newest[f'{split}/loss']:.4f}"
-        if f"{split}/bits_per_byte" in newest:
-            words += f" ({newest[f'{split}/bits_per_byte']:.3f} bits per byte)"
+        for name, unit in MEASURES.items():
+            if f"{split}/{name}" in newest:
+                words += f" ({newest[f'{split}/{name}']:.3f} {unit})"
+                break
         if split == "train":
             words += f" {newest['tokens_per_second']:,.0f} tokens/s"
         return words

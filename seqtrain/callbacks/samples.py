@@ -1,18 +1,28 @@
-"""Samples: what the model writes at each validation."""
+"""Samples: what the model writes, or makes of some examples, at each validation."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.callbacks.base_sink import Sink
-from seqtrain.data.tokenizer import Tokenizer
 from seqtrain.generate import continue_tokens
 from seqtrain.learner import Learner
 from seqtrain.runs import Run, write_text
+from seqtrain.task import ExampleTask
+
+if TYPE_CHECKING:
+    from seqtrain.build import Data
 
 
 class Samples(Callback):
-    """Continues `prompt` by `length` tokens; to samples/step-*.txt and to every sink that takes text."""
+    """Continues `prompt` by `length` tokens, or shows `examples` of validation, as the task has it.
+
+    To samples/step-*.txt and to every sink that takes text.
+    """
 
     def __init__(
         self,
@@ -22,32 +32,47 @@ class Samples(Callback):
         temperature: float,
         top_k: int | None,
         top_p: float | None,
+        examples: int,
         run: Run,
-        tokenizer: Tokenizer,
+        data: Data,
     ) -> None:
         self.prompt = prompt
         self.length = length
         self.temperature = temperature
         self.top_k = top_k
         self.top_p = top_p
+        self.examples = examples
         self.run = run
-        self.tokenizer = tokenizer
+        self.data = data
         self.newest = ""
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        prompt = [self.tokenizer.start, *self.tokenizer.encode(self.prompt).tolist()]
-        tokens = continue_tokens(
-            pl_module.model,
-            lambda hidden: pl_module.task.scores(pl_module.model, hidden),  # type: ignore[operator]
-            [prompt],
-            num_tokens=self.length,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-        )
-        self.newest = self.prompt + self.tokenizer.decode([int(token) for token in tokens])
+        self.newest = self._shown(pl_module) if isinstance(pl_module.task, ExampleTask) else self._written(pl_module)
         step = trainer.global_step
         write_text(self.run.samples / f"step-{step:08d}.txt", self.newest)
         for logger in trainer.loggers:
             if isinstance(logger, Sink):
                 logger.log_text("samples", self.newest, step)
+
+    def _written(self, learner: Learner) -> str:
+        tokenizer = self.data.tokenizer
+        tokens = continue_tokens(
+            learner.model,
+            lambda hidden: learner.task.scores(learner.model, hidden),  # type: ignore[operator]
+            [[tokenizer.start, *tokenizer.encode(self.prompt).tolist()]],
+            num_tokens=self.length,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+        )
+        return self.prompt + tokenizer.decode([int(token) for token in tokens])
+
+    def _shown(self, learner: Learner) -> str:
+        """The same examples each time, spread over the split."""
+        assert isinstance(learner.task, ExampleTask)
+        examples = self.data.examples("validation")
+        count = len(examples.lengths)
+        index = np.arange(min(self.examples, count)) * count // min(self.examples, count)
+        batch = examples.collate(index, 0, examples.totals(index, 0)).to(learner.device)
+        with torch.no_grad(), torch.autocast(learner.device.type, enabled=False):
+            return "\n".join(learner.task.show(learner.model, batch, self.data.vocabularies))

@@ -14,7 +14,8 @@ COMMANDS = {
     "train": "train a model: seqtrain train model=gpt trainer.max_steps=500",
     "resume": "go on with a run that was interrupted, or extend a finished one",
     "evaluate": "measure a run on its validation or test split",
-    "predict": "let a run continue text, or score it",
+    "predict": "let a run continue text, fill in words, classify, translate, or score",
+    "matrix": "show which models do which tasks",
 }
 USAGE = "\n".join(
     [

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--batch-size",
         type=bounded(int, 1, 2**31, "a whole number above 0"),
-        help="lanes at a time: changes memory and speed, no number",
+        help="lanes, or examples, at a time: changes memory and speed, no number",
     )
     options = parser.parse_args(argv)
     found = evaluate(options.run, options.split, options.checkpoint, options.batch_size, options.trust)
@@ -32,7 +32,8 @@ def main(argv: list[str]) -> int:
     else:
         from seqtrain.report import words
 
-        where = f"step {found['step']:,}, {found['tokens']:,} tokens on {found['eval_lanes']} lanes"
+        lanes = f" on {found['eval_lanes']} lanes" if found["eval_lanes"] else f", {found['examples']:,} examples"
+        where = f"step {found['step']:,}, {found['tokens']:,} tokens{lanes}"
         print(f"{options.split}: {words(found['metrics'])} ({options.checkpoint} checkpoint, {where})")
     return 0
 
@@ -49,11 +50,12 @@ def evaluate(path: str, split: Any, checkpoint: str, batch_size: int | None, tru
     if not source.has(split):
         raise Fault(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
-    data = build.make_data(config, (split,), trust, say, opened.tokenizer)
+    data = build.make_data(config, (split,), trust, say, opened.vocabularies)
     known = opened.run.summary.get("hashes", {}).get(split)
-    if known is not None and known != data.corpora[split].hash:
+    if known is not None and known != data.rows[split].hash:
         raise Fault(f"--split {split}: the text has changed since run {path} was trained on it")
     from seqtrain.learner import Learner
+    from seqtrain.task import ExampleTask
 
     learner = Learner(
         model=opened.model,
@@ -66,13 +68,15 @@ def evaluate(path: str, split: Any, checkpoint: str, batch_size: int | None, tru
     learner.split = split
     trainer = build.make_trainer(build.trainer_options(config), 1, [], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
+    whole = isinstance(opened.task, ExampleTask)
     return {
         "run": str(path),
         "split": split,
         "checkpoint": checkpoint,
         "step": opened.step,
         "metrics": learner.metrics,
-        "tokens": len(data.corpora[split].tokens),
-        "eval_lanes": data.plan(split).lanes,
-        "hash": data.corpora[split].hash,
+        "tokens": sum(len(corpus.tokens) for corpus in data.rows[split].columns.values()),
+        "eval_lanes": None if whole else data.plan(split).lanes,
+        "examples": len(data.examples(split).lengths) if whole else None,
+        "hash": data.rows[split].hash,
     }

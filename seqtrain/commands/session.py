@@ -14,7 +14,7 @@ from seqtrain import build, provenance, report
 from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.checkpoint import probe
 from seqtrain.commands.arguments import say
-from seqtrain.data.tokenizer import Tokenizer
+from seqtrain.data.rows import TOKENIZER, Vocabularies
 from seqtrain.faults import Fault, NonFinite
 from seqtrain.runs import Run
 
@@ -44,6 +44,8 @@ def sit(
             cost = build.cost(config, data, trust)
             summary |= {"parameters": cost.parameters, "padding": cost.padding, "max_steps": session.max_steps}
             run.write_summary(summary)
+            if checkpoint is None and config.init_from is not None:
+                build.begin_from(config, session, trust, say)
             session.fit(checkpoint)
             summary |= report.result(run, session, cost, say)
             run.write_summary(summary | {"status": "finished"})
@@ -102,16 +104,15 @@ def discard(run: Run) -> None:
 
 
 def _data(run: Run, config: DictConfig, trust: Sequence[str], summary: dict[str, Any]) -> build.Data:
-    """The data, with the run's own tokenizer if it has one; Fault if the text is not what the run began with."""
-    path = run.path / build.TOKENIZER
-    tokenizer = Tokenizer.load(path) if path.exists() else None
-    data = build.make_data(config, ("train", "validation"), trust, say, tokenizer)
-    hashes = {split: corpus.hash for split, corpus in data.corpora.items()} | {"tokenizer": data.tokenizer.hash}
+    """The data, with the run's own vocabularies if it has them; Fault if the text is not what the run began with."""
+    known = Vocabularies.load(run.path) if (run.path / TOKENIZER).exists() else None
+    data = build.make_data(config, ("train", "validation"), trust, say, known)
+    hashes = {split: rows.hash for split, rows in data.rows.items()} | data.vocabularies.hashes
     for name, value in summary.get("hashes", {}).items():
         if name in hashes and hashes[name] != value:
             raise Fault(f"data: the {name} text is not the one that run {run.path} began with; start a new run")
-    if tokenizer is None:
-        data.tokenizer.save(path)
+    if known is None:
+        data.vocabularies.save(run.path)
     summary |= {"hashes": hashes, "data": data.source.describe()}
     return data
 

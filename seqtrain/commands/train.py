@@ -83,9 +83,10 @@ def preflight(config: DictConfig, request: Request) -> None:
     faults = check.signature_faults(config, request.trust)
     if faults:
         raise Fault(*faults)
-    from seqtrain import build
+    from seqtrain import build, pairs
 
-    build.check_pair(config, request.trust)
+    pairs.check_pair(config, request.trust)
+    pairs.check_used(config, request.overrides, request.trust)
     build.check_optimizer(config, request.trust)
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,16 @@ class Corpus:
 
     @property
     def bytes_per_token(self) -> float:
-        return self.num_bytes / len(self.tokens)
+        return self.num_bytes / max(len(self.tokens), 1)
+
+    def __getitem__(self, document: int) -> np.ndarray:
+        """The tokens of a document, (n,) int64."""
+        return self.tokens[self.documents[document] : self.documents[document + 1]].astype(np.int64)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each document."""
+        return np.diff(self.documents)
 
 
 def prepare(
@@ -50,14 +60,12 @@ def prepare(
     `say` is told in one line what was made. Raises Fault for a split without tokens and a cache that cannot be written.
     """
     store = Store(cache)
-    hashes = {split: text_hash(source.documents(split)) for split in splits}
     if tokenizer is None:
-        train_hash = hashes.get("train") or text_hash(source.documents("train"))
-        tokenizer = _trained(store, recipe, train_hash, lambda: source.documents("train"), say)
-    corpora: dict[Split, Corpus] = {}
-    for split in splits:
-        corpora[split] = _tokenised(store, source, split, hashes[split], tokenizer, say)
-    return tokenizer, corpora
+        train = partial(source.documents, "train")
+        tokenizer = trained(store, recipe, text_hash(train()), train, say)
+    return tokenizer, {
+        split: tokenised(store, partial(source.documents, split), split, tokenizer, say) for split in splits
+    }
 
 
 def text_hash(documents: Iterable[str]) -> str:
@@ -70,9 +78,11 @@ def text_hash(documents: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _trained(
+def trained(
     store: Store, recipe: Recipe, train_hash: str, documents: Callable[[], Iterator[str]], say: Callable[[str], None]
 ) -> Tokenizer:
+    """A tokenizer that `recipe` makes of these documents, from the store if it is there."""
+
     def write(folder: Path) -> None:
         begin = time.perf_counter()
         made = recipe.train(documents())
@@ -84,15 +94,27 @@ def _trained(
     return store.entry("tokenizers", key, write, lambda folder: Tokenizer.load(folder / "tokenizer.json"))
 
 
-def _tokenised(
-    store: Store, source: Source, split: Split, hash: str, tokenizer: Tokenizer, say: Callable[[str], None]
+def tokenised(
+    store: Store,
+    documents: Callable[[], Iterator[str]],
+    name: str,
+    tokenizer: Tokenizer,
+    say: Callable[[str], None],
+    *,
+    keep_empty: bool = False,
 ) -> Corpus:
+    """The documents as tokens, from the store if they are there; `name` says in words what they are.
+
+    `keep_empty`: whether a document without tokens stays one. Raises Fault where no document holds any token.
+    """
+    hash = text_hash(documents())
+
     def write(folder: Path) -> None:
         begin = time.perf_counter()
-        meta = _write_corpus(folder, source.documents(split), tokenizer)
+        meta = _write_corpus(folder, documents(), tokenizer, keep_empty)
         if meta["num_tokens"] == 0:
-            raise Fault(f"data: the {split} split holds no text")
-        say(f"{split}: {meta['num_tokens']:,} tokens, made in {time.perf_counter() - begin:.1f} s")
+            raise Fault(f"data: the {name} split holds no text")
+        say(f"{name}: {meta['num_tokens']:,} tokens, made in {time.perf_counter() - begin:.1f} s")
 
     def read(folder: Path) -> Corpus:
         meta = read_json(folder / "meta.json")
@@ -102,10 +124,10 @@ def _tokenised(
             raise ValueError("damaged")
         return Corpus(tokens, documents, meta["num_bytes"], meta["num_words"], meta["num_unknown"], hash)
 
-    return store.entry("tokens", f"{hash} {tokenizer.hash}", write, read)
+    return store.entry("tokens", f"{hash} {tokenizer.hash}{' rows' * keep_empty}", write, read)
 
 
-def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer) -> dict[str, Any]:
+def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, keep_empty: bool) -> dict[str, Any]:
     """Streams the tokens to disk; memory holds one document and one piece of tokens."""
     dtype = np.dtype("<u2" if tokenizer.vocabulary + 1 < 65536 else "<u4")
     count = TextCount()
@@ -115,7 +137,7 @@ def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer) 
             file.write(ids.astype(dtype).tobytes())
             num_tokens += len(ids)
             num_unknown += 0 if tokenizer.unknown is None else int((ids == tokenizer.unknown).sum())
-            if ends and num_tokens > offsets[-1]:
+            if ends and (keep_empty or num_tokens > offsets[-1]):
                 offsets.append(num_tokens)
     with durable(folder / "documents.bin") as file:
         file.write(np.array(offsets, dtype=np.int64).tobytes())

@@ -22,6 +22,7 @@ from seqtrain.faults import Fault
 
 Kind = Literal["byte", "char", "word", "bpe"]
 UNKNOWN, LINE_END = "<unk>", "<eos>"
+HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
 SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
 BATCH = 1 << 22  # characters handed to the threads of `tokenizers` at a time
 # The longest stretch that ends in a word and stands before a space or a line end. No token of any tokenizer here
@@ -42,11 +43,16 @@ def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
 
 
 class Tokenizer(ABC):
-    """Text to ids 0..V-1 and back; id V (`start`) is input only and stands before the first token of a stream."""
+    """Text to ids 0..V-1 and back.
+
+    Three ids stand for no text: V (`start`), before the first token, and as a target the end; V+1 (`separator`), after
+    a text that stands for itself; V+2 (`mask`), in place of a hidden token.
+    """
 
     kind: ClassVar[Kind]
     lossless: ClassVar[bool]  # whether decode(encode(text)) is text, for any text
     unknown: int | None = None  # id of <unk>
+    before: ClassVar[str] = ""  # what a token that begins a word holds of the text before the word
 
     def __init__(self, content: dict[str, Any]) -> None:
         """`content`: the tokenizer.json of the `tokenizers` library."""
@@ -54,12 +60,45 @@ class Tokenizer(ABC):
         self.ids: dict[str, int] = content["model"]["vocab"]
         self.vocabulary = len(self.ids)  # V
         self.start = self.vocabulary
+        self.separator = self.vocabulary + 1
+        self.mask = self.vocabulary + 2
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         self.hash = hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
     def encode(self, text: str) -> np.ndarray:
         """Ids of the text, (n,) int64."""
         return np.concatenate([ids for ids, _ in self.pieces([text])])
+
+    def encode_masked(self, text: str) -> np.ndarray:
+        """Ids of a text in which `[MASK]` stands for a hidden token, (n,) int64; the space of its word goes with it."""
+        *others, last = text.split(HIDDEN)
+        hidden = np.array([self.mask])
+        parts = [part for other in others for part in (self.encode(other.removesuffix(self.before)), hidden)]
+        return np.concatenate([*parts, self.encode(last)])
+
+    def joins(self, tokens: np.ndarray) -> np.ndarray:
+        """Whether each of the tokens (n,) goes on with the word of the one before it: (n,) bool.
+
+        So it is where both are letters or digits at the place where they meet; a byte that is no character by itself
+        counts as a letter. Tokens that stand for no text, and words, are words by themselves.
+        """
+        opens, closes = self._edges
+        joined = opens[tokens]
+        joined[1:] &= closes[tokens[:-1]]
+        joined[:1] = False
+        return joined
+
+    @cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each token begins, and whether it ends, within a word: (V + 3,) bool each."""
+        table = np.zeros((2, self.mask + 1), dtype=bool)
+        for token in range(self.vocabulary):
+            table[:, token] = self._sides(token)
+        return table[0], table[1]
+
+    def _sides(self, token: int) -> tuple[bool, bool]:
+        """Whether a word may go on into the token, and out of it: never, unless a kind knows better."""
+        return False, False
 
     def encode_documents(self, documents: Iterable[str]) -> Iterator[np.ndarray]:
         """Ids of each document, (n,) int64."""
@@ -143,6 +182,9 @@ class ByteTokenizer(Tokenizer):
     def token_text(self, token: int) -> str:
         return _printable(bytes([token]))
 
+    def _sides(self, token: int) -> tuple[bool, bool]:
+        return _letters(bytes([token]))
+
 
 class CharTokenizer(Tokenizer):
     """A token is a Unicode character."""
@@ -169,6 +211,10 @@ class CharTokenizer(Tokenizer):
 
     def token_text(self, token: int) -> str:
         return _printable(self.tokens[token].encode())
+
+    def _sides(self, token: int) -> tuple[bool, bool]:
+        letter = token != self.unknown and self.tokens[token].isalnum()
+        return letter, letter
 
 
 class WordTokenizer(Tokenizer):
@@ -201,6 +247,7 @@ class BPETokenizer(Tokenizer):
     """A token is a byte, or a frequent sequence of bytes."""
 
     kind, lossless = "bpe", True
+    before = " "
 
     @cached_property
     def _backend(self) -> Any:
@@ -222,6 +269,9 @@ class BPETokenizer(Tokenizer):
     def token_text(self, token: int) -> str:
         return _printable(self._bytes[token])
 
+    def _sides(self, token: int) -> tuple[bool, bool]:
+        return _letters(self._bytes[token])
+
 
 def words(text: str) -> list[str]:
     """The words between white space, and the line ends."""
@@ -233,6 +283,13 @@ def byte_characters() -> list[str]:
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def _letters(token: bytes) -> tuple[bool, bool]:
+    """Whether the first and the last character of these bytes are letters or digits; what is cut off of one is."""
+    text = token.decode(errors="replace")
+    first, last = (char.isalnum() or char == "\ufffd" for char in (text[0], text[-1]))
+    return first, last
 
 
 def _printable(token: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Local files of text: finding them, and reading documents out of txt, jsonl, csv, tsv and parquet.
+"""Local files of text: finding them, and reading documents and rows out of txt, jsonl, csv, tsv and parquet.
 
 A txt file is one document, a row of the others is one. Text is strict UTF-8; a byte order mark is dropped, and line
 ends are kept as they are, so that the bytes counted are the bytes stored. csv has the usual quoting, tsv has none.
@@ -12,11 +12,13 @@ import glob
 import json
 import mmap
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from seqtrain.data.columns import Column, check_kind, require, value_of
+from seqtrain.data.source import Row
 from seqtrain.faults import Fault, did_you_mean
 
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
@@ -39,23 +41,48 @@ class TextFile(NamedTuple):
 
     path: Path
     format: Format
-    column: str  # of the formats that have columns
+    columns: Sequence[Column]  # at least one; a txt file has exactly one, without a name
 
     def documents(self, limit: int | None = None) -> Iterator[str]:
-        """The file's documents; with `limit`, a txt file gives about its first `limit` bytes only.
+        """The file's documents, of its first column, as `rows` reads them."""
+        field = self.columns[0].field
+        return (row[field] for row in self.rows(limit))
+
+    def rows(self, limit: int | None = None) -> Iterator[Row]:
+        """The file's rows; with `limit`, a txt file gives about its first `limit` bytes only.
 
         Raises Fault for what cannot be read, when it is reached.
         """
         empty = True
         with _faults(self.path):
-            for text in _read_txt(self, limit) if self.format == "txt" else ROW_READERS[self.format](self):
+            for row in _read_txt(self, limit) if self.format == "txt" else ROW_READERS[self.format](self):
                 empty = False
-                yield text
+                yield row
         if empty:
             raise Fault(f"{self.path}: holds no rows; give a file with text, or leave it out")
 
 
-def find(key: str, path: str, format: Format | Literal["auto"], column: str) -> list[TextFile]:
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a text file without their ends: only a line feed, or carriage return and line feed, ends one.
+
+    Raises Fault for what cannot be read, when it is reached.
+    """
+    with _faults(path), open(path, "rb") as file:
+        for number, line in enumerate(file):
+            text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+            yield text if number else text.removeprefix("\ufeff")
+
+
+def count_lines(path: Path) -> int:
+    """How many `lines` a file has."""
+    count, last = 0, b"\n"
+    with _faults(path), open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            count, last = count + block.count(b"\n"), block[-1:]
+    return count + (last != b"\n")
+
+
+def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequence[Column]) -> list[TextFile]:
     """The files behind a path, a glob or a folder, ordered by path; `key` is the option that names them.
 
     Of a folder: every file below it with a known extension (with any, where `format` is given), hidden ones left out.
@@ -75,8 +102,8 @@ def find(key: str, path: str, format: Format | Literal["auto"], column: str) -> 
         if not paths:
             raise Fault(f"{key}={path}: no file matches")
     else:
-        raise Fault(f"{key}={path}: no such file or folder{_near(where)}")
-    return [TextFile(p, _format_of(key, p, format), column) for p in sorted(paths, key=lambda p: p.as_posix())]
+        raise Fault(f"{key}={path}: no such file or folder{near(where)}")
+    return [TextFile(p, _format_of(key, p, format), columns) for p in sorted(paths, key=lambda p: p.as_posix())]
 
 
 def _wanted(path: Path, format: str) -> bool:
@@ -84,7 +111,8 @@ def _wanted(path: Path, format: str) -> bool:
     return not hidden and (format != "auto" or path.suffix.lower() in EXTENSIONS)
 
 
-def _near(path: Path) -> str:
+def near(path: Path) -> str:
+    """What a path that is not there may have meant."""
     if not path.parent.is_dir():
         return f" (there is no folder {path.parent})"
     return did_you_mean(path.name, [p.name for p in path.parent.iterdir()])
@@ -101,8 +129,11 @@ def _format_of(key: str, path: Path, format: Format | Literal["auto"]) -> Format
     return EXTENSIONS[path.suffix.lower()]
 
 
-def _read_txt(file: TextFile, limit: int | None) -> Iterator[str]:
+def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
     """Decodes out of a memory map, so that the text is held once."""
+    if len(file.columns) > 1:
+        names = " and ".join(column.option for column in file.columns)
+        raise Fault(f"{file.path}: a txt file has no columns; {names} need jsonl, csv, tsv or parquet")
     with open(file.path, "rb") as handle:
         if file.path.stat().st_size == 0:
             raise Fault(f"{file.path}: is empty; give a file with text, or leave it out")
@@ -111,10 +142,10 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[str]:
             end = len(raw) if limit is None else min(begin + limit, len(raw))
             with view[begin:end] as part:
                 text = codecs.utf_8_decode(part, "strict", end == len(raw))[0]
-    yield text
+    yield {file.columns[0].field: text}
 
 
-def _read_jsonl(file: TextFile) -> Iterator[str]:
+def _read_jsonl(file: TextFile) -> Iterator[Row]:
     with open(file.path, encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -124,15 +155,14 @@ def _read_jsonl(file: TextFile) -> Iterator[str]:
             except json.JSONDecodeError as error:
                 raise Fault(f"{file.path}:{number}: not JSON ({error.msg} at column {error.colno})") from None
             if not isinstance(row, dict):
-                raise Fault(
-                    f'{file.path}:{number}: not a JSON object; each line must be like {{"{file.column}": "..."}}'
-                )
-            if file.column not in row:
-                raise _no_column(f"{file.path}:{number}", file.column, list(row))
-            yield text_of(f"{file.path}:{number}", file.column, row[file.column])
+                like = ", ".join(f'"{column.name}": "..."' for column in file.columns)
+                raise Fault(f"{file.path}:{number}: not a JSON object; each line must be like {{{like}}}")
+            place = f"{file.path}:{number}"
+            require(place, file.columns, list(row))
+            yield {column.field: value_of(place, column, row[column.name]) for column in file.columns}
 
 
-def _read_table(file: TextFile) -> Iterator[str]:
+def _read_table(file: TextFile) -> Iterator[Row]:
     csv.field_size_limit(sys.maxsize)  # the default refuses long documents
     with open(file.path, encoding="utf-8-sig", newline="") as lines:
         if file.format == "csv":
@@ -145,64 +175,46 @@ def _read_table(file: TextFile) -> Iterator[str]:
             raise Fault(f"{file.path}:{rows.line_num}: not {file.format} ({error})") from None
 
 
-def _rows(file: TextFile, rows: Any) -> Iterator[str]:
+def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
     header = next(rows, None)
     if header is None:
         raise Fault(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
-    if file.column not in header:
-        raise _no_column(str(file.path), file.column, header)
-    index, empty = header.index(file.column), True
+    require(str(file.path), file.columns, header)
+    indices, empty = [header.index(column.name) for column in file.columns], True
     for row in rows:
         if not row:  # a blank line
             continue
         if len(row) != len(header):
             raise Fault(f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} in the header")
         empty = False
-        yield row[index]
+        place = f"{file.path}:{rows.line_num}"
+        yield {column.field: value_of(place, column, row[i]) for column, i in zip(file.columns, indices, strict=True)}
     if empty:
         raise Fault(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
 
 
-def _read_parquet(file: TextFile) -> Iterator[str]:
+def _read_parquet(file: TextFile) -> Iterator[Row]:
     import pyarrow
-    from pyarrow import parquet, types
+    from pyarrow import parquet
 
     number = 0
     try:
         with parquet.ParquetFile(file.path) as table:
             schema = table.schema_arrow
-            if file.column not in schema.names:
-                raise _no_column(str(file.path), file.column, schema.names)
-            kind = schema.field(file.column).type
-            if not (types.is_string(kind) or types.is_large_string(kind)):
-                raise Fault(f"{file.path}: column {file.column} holds {kind}, not text; set data.column to one of text")
-            for batch in table.iter_batches(batch_size=1024, columns=[file.column]):
-                for value in batch.column(0):
+            require(str(file.path), file.columns, schema.names)
+            for column in file.columns:
+                check_kind(str(file.path), column, schema.field(column.name).type)
+            for batch in table.iter_batches(batch_size=1024, columns=[column.name for column in file.columns]):
+                for values in zip(*(batch.column(column.name) for column in file.columns), strict=True):
                     number += 1
-                    yield text_of(f"{file.path}: row {number}", file.column, value.as_py())
+                    place = f"{file.path}: row {number}"
+                    pairs = zip(file.columns, values, strict=True)
+                    yield {column.field: value_of(place, column, value.as_py()) for column, value in pairs}
     except UnicodeDecodeError:
-        raise Fault(f"{file.path}: row {number}: {file.column} is not UTF-8; write the file again from text") from None
+        names = " or ".join(column.name for column in file.columns)
+        raise Fault(f"{file.path}: row {number}: {names} is not UTF-8; write the file again from text") from None
     except pyarrow.ArrowException as error:
         raise Fault(f"{file.path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None
-
-
-def text_of(place: str, column: str, value: Any) -> str:
-    if value is None:
-        raise Fault(f"{place}: {column} is null; remove the row or give it text")
-    if not isinstance(value, str):
-        raise Fault(f"{place}: {column} holds {type(value).__name__}, not text; set data.column to a column of text")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair
-            raise Fault(f"{place}: {column} is not valid Unicode at character {error.start}") from None
-    return value
-
-
-def _no_column(place: str, column: str, columns: list[str]) -> Fault:
-    listed = ", ".join(columns)
-    near = did_you_mean(column, columns)
-    return Fault(f"data.column={column}: {place} has columns {listed}{near if 'mean' in near else ''}")
 
 
 ROW_READERS = {"jsonl": _read_jsonl, "csv": _read_table, "tsv": _read_table, "parquet": _read_parquet}

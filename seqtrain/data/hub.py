@@ -13,9 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from seqtrain.data.files import text_of
-from seqtrain.data.source import Cut, Source, Split, SplitBy
-from seqtrain.faults import Fault, did_you_mean
+from seqtrain.data.columns import LABELS, Column, columns_of, missing, value_of
+from seqtrain.data.source import Cut, Row, Source, Split, SplitBy, no_text
+from seqtrain.data.text import row_cut
+from seqtrain.faults import Fault
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetBuilder
@@ -33,6 +34,9 @@ class Hub(Source):
         name: str | None = None,
         revision: str | None = None,
         column: str = "text",
+        label_column: str | None = None,
+        source_column: str | None = None,
+        target_column: str | None = None,
         train_split: str = "train",
         validation_split: str | None = "validation",
         test_split: str | None = "test",
@@ -43,21 +47,26 @@ class Hub(Source):
     ) -> None:
         """`path`: a hub name, or a local folder. `document="split"` joins the rows of a split by line ends.
 
-        Fractions are of documents or of characters, by `split_by`, and count where no split is named.
+        With `label_column` a row is text and label, with `source_column` and `target_column` it is a pair; a dotted
+        name reaches into a nested column (`translation.en`). Fractions are of documents, or rows, or of characters, by
+        `split_by`, and count where no split is named.
         """
         self.path = path
         self.name = name
         self.revision = revision
-        self.column = column
+        self._columns = columns_of(column, label_column, source_column, target_column)
+        self.fields = tuple(each.field for each in self._columns)
         self.splits: dict[Split, str | None] = {
             "train": train_split,
             "validation": validation_split,
             "test": test_split,
         }
         self.join = document == "split"
+        if self.join and self.fields != ("text",):
+            raise Fault("data.document=split: rows of several columns cannot be joined; use data.document=row")
         self.document = "a row" if document == "row" else "all rows of a split"
         self._cut = Cut(
-            by=split_by,
+            by=split_by if self.fields == ("text",) else row_cut(split_by),
             validation=0.0 if validation_split else validation_fraction,
             test=0.0 if test_split else test_fraction,
         )
@@ -74,17 +83,26 @@ class Hub(Source):
                 for split in named:
                     self._check_split(split, list(info.splits))
             if info.features:
-                self._check_column(info.features)
+                self._check_columns(info.features)
             return
         for split in named:
-            next(self._rows(split), None)
+            next(self._read(split), None)
         if self.join:
             self._cut.check(1)
 
     def documents(self, split: Split) -> Iterator[str]:
+        if "text" not in self.fields:
+            raise no_text(f"data.path={self.path} with data.source_column")
+        if self.splits[split] and split != "train":
+            return self._texts(split)
+        return self._cut.documents(lambda: self._texts("train"), split)
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        if self.fields == ("text",):
+            return super().rows(split)
         if self.splits[split] and split != "train":
             return self._read(split)
-        return self._cut.documents(lambda: self._read("train"), split)
+        return self._cut.rows(lambda: self._read("train"), split)
 
     def has(self, split: Split) -> bool:
         """Whether the split is named or cut off; whether the data set has it shows when it is read."""
@@ -94,38 +112,62 @@ class Hub(Source):
         described = {"source": "hub", "path": self.path, "name": self.name, "revision": self.revision}
         return described | {"version": None if self._saved else self._builder.hash, "splits": self.splits}
 
-    def _read(self, split: Split) -> Iterator[str]:
-        rows = self._rows(split)
+    def _texts(self, split: Split) -> Iterator[str]:
+        texts = (row["text"] for row in self._read(split))
         if not self.join:
-            return rows
+            return texts
         # A row of a line-based corpus may or may not hold its line end.
-        return iter(["".join(row.rstrip("\n") + "\n" for row in rows)])
+        return iter(["".join(text.rstrip("\n") + "\n" for text in texts)])
 
-    def _rows(self, split: Split) -> Iterator[str]:
+    def _read(self, split: Split) -> Iterator[Row]:
         self._check_split(split, list(self._data))
         data = self._data[str(self.splits[split])]
-        self._check_column(data.features)
+        self._check_columns(data.features)
+        features = _flat(data.features)
+        paths = [_path(data.features, column.name) for column in self._columns]
         number = 0
-        for batch in data.select_columns([self.column]).iter(batch_size=1024):
-            for value in cast(dict[str, list], batch)[self.column]:
+        for batch in data.select_columns(sorted({path[0] for path in paths})).iter(batch_size=1024):
+            columns = [cast(dict[str, list], batch)[path[0]] for path in paths]
+            for stored in zip(*columns, strict=True):
                 number += 1
-                yield text_of(f"data.path={self.path}: {self.splits[split]} row {number}", self.column, value)
+                values = zip(self._columns, paths, stored, strict=True)
+                yield {
+                    column.field: self._value(f"{self.splits[split]} row {number}", column, value, path, features)
+                    for column, path, value in values
+                }
         if number == 0:
             raise Fault(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
+
+    def _value(self, place: str, column: Column, value: Any, path: list[str], features: dict[str, Any]) -> str:
+        place = f"data.path={self.path}: {place}"
+        for key in path[1:]:
+            value = None if value is None else value[key]
+        names = getattr(features[column.name], "names", None) if column.is_label else None
+        if names and value is not None:
+            if value < 0:  # how the hub marks the rows whose label is kept secret
+                raise Fault(f"{place}: {column.name} is {value}, no label; name a split with labels, or null")
+            value = names[value]
+        return value_of(place, column, value)
 
     def _check_split(self, split: Split, known: list[str]) -> None:
         if self.splits[split] not in known:
             remedy = "" if split == "train" else f"; or use data.{split}_split=null, which cuts {split} off from train"
             raise Fault(f"data.{split}_split={self.splits[split]}: {self.path} has {', '.join(known)}{remedy}")
 
-    def _check_column(self, features: Any) -> None:
-        if self.column not in features:
-            near = did_you_mean(self.column, features)
-            listed = ", ".join(features)
-            raise Fault(f"data.column={self.column}: {self.path} has columns {listed}{near if 'mean' in near else ''}")
-        kind = getattr(features[self.column], "dtype", "nested values")
-        if kind not in ("string", "large_string"):
-            raise Fault(f"data.column={self.column}: holds {kind}, not text; set data.column to a column of text")
+    def _check_columns(self, features: Any) -> None:
+        known, lines = _flat(features), []
+        for column in self._columns:
+            if column.name not in known:
+                lines.append(missing(self.path, column, known))
+                continue
+            kind = getattr(known[column.name], "dtype", "nested values")
+            number = kind.startswith(("int", "uint", "bool"))
+            if kind not in ("string", "large_string") and not (column.is_label and number):
+                fitting = LABELS if column.is_label else "text"
+                remedy = f"set {column.option} to a column of {fitting}"
+                lines.append(f"{column.option}={column.name}: holds {kind}, not {fitting}; {remedy}")
+        if lines:
+            raise Fault(*lines)
 
     @cached_property
     def _folder(self) -> Path | None:
@@ -194,6 +236,16 @@ class Hub(Source):
             f"data.path={self.path}: {why} and the data set is not in the cache; "
             "give a local folder or a save_to_disk copy as data.path (or data=python_stdlib, which needs no download)"
         )
+
+
+def _flat(features: Any) -> dict[str, Any]:
+    """Features by name, with those inside a nested one by their dotted names instead."""
+    return dict(features.flatten())
+
+
+def _path(features: Any, name: str) -> list[str]:
+    """Where a column is found: a name that has a dot itself, or one within the other."""
+    return [name] if name in features else name.split(".")
 
 
 def reachable(url: str, patience: float = PATIENCE) -> bool:

@@ -30,6 +30,23 @@ class Chunk(NamedTuple):
     count: np.ndarray  # (B,) int64, 0 where the lane has nothing left
     starts: np.ndarray  # (B,) bool, whether the lane starts from nothing
 
+    @property
+    def lanes(self) -> int:
+        """B, what ranks and micro-batches share out."""
+        return len(self.begin)
+
+
+class Picked(NamedTuple):
+    """The examples of one step."""
+
+    examples: np.ndarray  # (B,) int64
+    epoch: int  # what is drawn anew in every epoch, such as masks, depends on it
+
+    @property
+    def lanes(self) -> int:
+        """B, what ranks and micro-batches share out."""
+        return len(self.examples)
+
 
 def deal(lanes: int, shares: int, share: int) -> slice:
     """The lanes of one share out of `shares` (ranks x micro-batches): contiguous, sizes differ by at most one."""
@@ -80,6 +97,72 @@ class StreamPlan:
         piece = np.minimum(piece, len(self._begin) - 1)
         fresh = self._fresh[piece] | (step == 0) | (not self.carry)
         return Chunk(self._begin[piece], np.where(live, self._count[piece], 0), fresh)
+
+
+class ExamplePlan:
+    """Groups examples of like length into steps such that each is read exactly once an epoch.
+
+    Only examples of equal lengths change places from epoch to epoch, so every epoch has the same steps, in a new order.
+    """
+
+    def __init__(
+        self, *, lengths: np.ndarray, batch_tokens: int | None, batch_size: int | None, seed: int, shuffle: bool
+    ) -> None:
+        """`lengths` (n, k): tokens of each example on each side that is padded by itself, as source and target are.
+
+        A step holds at most `batch_tokens` tokens, padding included, and `batch_size` examples, but always one.
+        """
+        self.lengths = lengths
+        self.seed = seed
+        self.shuffle = shuffle
+        self._newest: tuple[int, np.ndarray, np.ndarray] | None = None  # the order of one epoch, kept for its steps
+        ordered = lengths[self._by_length(None)]
+        self._edges = _cut(ordered, batch_tokens or 2**62, batch_size or len(lengths))
+        self.steps = len(self._edges) - 1
+        first, sizes = self._edges[:-1], np.diff(self._edges)
+        self.targets = np.add.reduceat(ordered.sum(1), first)  # tokens of each step, in order of length
+        self.num_tokens = int(lengths.sum())
+        widest = np.stack([np.maximum.reduceat(side, first) for side in ordered.T]).sum(0)
+        self.padding = 1 - self.num_tokens / int((widest * sizes).sum())
+
+    @property
+    def lanes(self) -> int:
+        """The most examples in a step."""
+        return int(np.diff(self._edges).max())
+
+    def chunk(self, epoch: int, step: int) -> Picked:
+        """The examples of this step of this epoch."""
+        if self._newest is None or self._newest[0] != epoch:
+            rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
+            order = self._by_length(rng)
+            self._newest = epoch, order, np.arange(self.steps) if rng is None else rng.permutation(self.steps)
+        _, order, steps = self._newest
+        place = steps[step]
+        return Picked(order[self._edges[place] : self._edges[place + 1]], epoch)
+
+    def tokens_before(self, step: int) -> int:
+        """Tokens of all steps before `step`, counted over epochs; within an epoch as if all steps were alike."""
+        epoch, within = divmod(step, self.steps)
+        return epoch * self.num_tokens + self.num_tokens * within // self.steps
+
+    def _by_length(self, rng: np.random.Generator | None) -> np.ndarray:
+        """The examples by length, the first side first; equals in a random order, or in their own."""
+        ties = np.arange(len(self.lengths)) if rng is None else rng.permutation(len(self.lengths))
+        return np.lexsort((ties, *self.lengths.T[::-1]))
+
+
+def _cut(ordered: np.ndarray, batch_tokens: int, batch_size: int) -> np.ndarray:
+    """Where steps begin among examples (n, k) in order of length, and the end: each takes as many as it may hold."""
+    edges, begin = [0], 0
+    widest = [0] * ordered.shape[1]
+    for place, sides in enumerate(ordered.tolist()):
+        wider = list(map(max, widest, sides))
+        count = place - begin + 1
+        if place > begin and (count > batch_size or count * sum(wider) > batch_tokens):
+            edges.append(place)
+            begin, wider = place, sides
+        widest = wider
+    return np.array([*edges, len(ordered)])
 
 
 def _pieces(documents: np.ndarray, lanes: int, tbptt: TBPTT) -> tuple[np.ndarray, ...]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -15,12 +14,17 @@ from seqtrain.faults import Fault
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 SplitBy = Literal["document", "position"]
+Row = dict[str, str]
+"""One example: a string for each of its source's fields."""
+
+Item = TypeVar("Item")
 
 
 class Source(ABC):
-    """Documents of text, in a fixed order, in up to three splits."""
+    """Documents of text, or rows of several fields, in a fixed order, in up to three splits."""
 
-    document: str  # what a document is, in words
+    document: str  # what a document, or a row, is, in words
+    fields: tuple[str, ...] = ("text",)  # of a row: text; text and label; or source and target
 
     @abstractmethod
     def check(self) -> None:
@@ -28,7 +32,14 @@ class Source(ABC):
 
     @abstractmethod
     def documents(self, split: Split) -> Iterator[str]:
-        """The documents of a split, in the same order every time; raises Fault where the split cannot be given."""
+        """The documents of a split (of rows: their text), in the same order every time.
+
+        Raises Fault where the split cannot be given, and for a source of pairs, which has none.
+        """
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        """The rows of a split, with all of `fields`, in the order of `documents`; raises Fault as it does."""
+        return ({"text": text} for text in self.documents(split))
 
     @abstractmethod
     def has(self, split: Split) -> bool:
@@ -40,65 +51,87 @@ class Source(ABC):
 
 
 class Cut:
-    """Cuts validation and test off one sequence of documents, the same way every time.
+    """Cuts validation and test off one sequence of documents, or of rows, the same way every time.
 
-    By document: a pseudo-random choice that depends on the number of documents only. By position: the documents one
-    after another, cut by characters, train first, then validation, then test; a document at an edge is cut in two.
+    By document or row: a pseudo-random choice that depends on their number only. By position: the documents one after
+    another, cut by characters, train first, then validation, then test; a document at an edge is cut in two.
     """
 
-    def __init__(self, *, by: SplitBy, validation: float, test: float) -> None:
+    def __init__(self, *, by: SplitBy | Literal["row"], validation: float, test: float) -> None:
         """Fractions lie in [0, 1) and leave something to train on; 0 gives no such split."""
         check_fractions(validation, test)
         self.by = by
         # Exact decimals: 1 - 0.05 - 0.05 in floats is below 0.9, and a character would change sides.
         self.fractions = {"validation": Fraction(str(validation)), "test": Fraction(str(test))}
-        self._lengths: array[int] | None = None
+        self._size: int | None = None  # of the whole: characters where it is cut by position, otherwise items
 
     def has(self, split: Split) -> bool:
         return split == "train" or self.fractions[split] > 0
 
     def documents(self, read: Callable[[], Iterator[str]], split: Split) -> Iterator[str]:
         """The documents of `split` among all that `read()` gives; `read` is called once more to measure them."""
-        if not self.has(split):
-            raise Fault(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
-        if not any(self.fractions.values()):
+        if self.by != "position":
+            return self.rows(read, split)
+        if not self._cuts(split):
             return read()
-        if self._lengths is None:
-            self._lengths = array("q", (len(text) for text in read()))
-        cut = self._by_document if self.by == "document" else self._by_position
-        return cut(read(), self._lengths, split)
+        if self._size is None:
+            self._size = sum(len(text) for text in read())
+        return self._by_position(read(), self._size, split)
+
+    def rows(self, read: Callable[[], Iterator[Item]], split: Split) -> Iterator[Item]:
+        """The same for items of any kind, which cannot be cut in two; not by position."""
+        if not self._cuts(split):
+            return read()
+        if self._size is None:
+            self._size = sum(1 for _ in read())
+        return self._by_number(read(), self._size, split)
 
     def check(self, count: int) -> None:
         """Raises Fault if so many documents cannot be split as asked."""
-        if self.by == "document":
+        if self.by != "position":
             self._sizes(count)
 
+    def _cuts(self, split: Split) -> bool:
+        """Whether anything is cut off at all; raises Fault for a split that is not."""
+        if not self.has(split):
+            raise Fault(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
+        return any(self.fractions.values())
+
     def _sizes(self, count: int) -> dict[str, int]:
-        """Documents in validation and test."""
+        """Items in validation and test."""
         sizes = {name: max(1, int(count * part)) if part else 0 for name, part in self.fractions.items()}
         if sum(sizes.values()) >= count:
-            parts = " and ".join(name for name, size in sizes.items() if size)
+            asked = [name for name, size in sizes.items() if size]
+            held_out, kind = " and ".join(asked), self.by + "s" * (count != 1)
+            if self.by == "row":
+                raise Fault(
+                    f"data.{asked[0]}_fraction: {count} {kind} cannot be split into train and {held_out}; give more"
+                )
             raise Fault(
-                f"data.split_by=document: {count} document{'s' * (count != 1)} cannot be split into train and {parts}; "
+                f"data.split_by=document: {count} {kind} cannot be split into train and {held_out}; "
                 "use data.split_by=position"
             )
         return sizes
 
-    def _by_document(self, documents: Iterator[str], lengths: array[int], split: Split) -> Iterator[str]:
-        sizes, order = self._sizes(len(lengths)), shuffled(len(lengths))
-        owner = np.zeros(len(lengths), dtype=np.int8)  # index into SPLITS
+    def _by_number(self, items: Iterator[Item], count: int, split: Split) -> Iterator[Item]:
+        sizes, order = self._sizes(count), shuffled(count)
+        owner = np.zeros(count, dtype=np.int8)  # index into SPLITS
         owner[order[: sum(sizes.values())]] = SPLITS.index("test")
         owner[order[: sizes["validation"]]] = SPLITS.index("validation")
-        return (text for text, part in zip(documents, owner, strict=True) if SPLITS[part] == split)
+        return (item for item, part in zip(items, owner, strict=True) if SPLITS[part] == split)
 
-    def _by_position(self, documents: Iterator[str], lengths: array[int], split: Split) -> Iterator[str]:
-        total = sum(lengths)
+    def _by_position(self, documents: Iterator[str], total: int, split: Split) -> Iterator[str]:
         held_out = self.fractions["validation"] + self.fractions["test"]
         edges = [0, int(total * (1 - held_out)), int(total * (1 - self.fractions["test"])), total]
         begin, end = edges[SPLITS.index(split) :][:2]
         if begin == end:
             raise Fault(f"data.{split}_fraction: {total} characters are too few to cut {split} off; give more text")
         return _between(documents, begin, end)
+
+
+def no_text(data: str) -> Fault:
+    """What a source of pairs answers when it is asked for documents."""
+    return Fault(f"{data}: holds pairs, not text; use task=translation, or other data")
 
 
 def check_fractions(validation: float, test: float) -> None:

@@ -25,6 +25,11 @@ class StreamBatch:
         self.count = count  # targets in this batch
         self.total = total  # targets in the whole optimiser step: all micro-batches of all ranks
 
+    @property
+    def totals(self) -> dict[str, int]:
+        """Targets of each differentiated part in the whole optimiser step."""
+        return {"loss": self.total}
+
     def to(self, device: torch.device, non_blocking: bool = False) -> StreamBatch:
         """The same batch on another device."""
         tensors = {
@@ -63,28 +68,6 @@ class Stream:
             count=int(count.sum()),
             total=int(chunk.count.sum()),
         )
-
-
-class TrainLoader:
-    """Micro-batches from optimiser step `first_step` on, epoch after epoch, without end."""
-
-    def __init__(self, stream: Stream, plan: StreamPlan, *, accumulate: int, first_step: int = 0) -> None:
-        self.stream = stream
-        self.plan = plan
-        self.accumulate = accumulate
-        self.first_step = first_step
-
-    def __iter__(self) -> Iterator[StreamBatch]:
-        step = self.first_step
-        while True:
-            chunk = self.plan.chunk(*divmod(step, self.plan.steps))
-            for micro in range(self.accumulate):
-                yield self.stream.batch(chunk, deal(self.plan.lanes, self.accumulate, micro))
-            step += 1
-
-    def __len__(self) -> int:
-        """To Lightning the whole training is one endless epoch: none of its epoch ends falls between our steps."""
-        return 2**40
 
 
 class EvalLoader:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
-from seqtrain.data.files import Format, TextFile, find
-from seqtrain.data.source import Cut, Source, Split, SplitBy
+from seqtrain.data.columns import Column
+from seqtrain.data.source import Cut, Row, Source, Split, SplitBy
+from seqtrain.data.split_files import SplitFiles
 from seqtrain.faults import Fault
-
-CHECKED = 1 << 20  # characters of each file that the preflight reads
-REPORTED = 8  # faulty files that the preflight names
 
 
 class Text(Source):
-    """Documents of local files; validation and test have files of their own, or are cut off from train's."""
+    """Documents of local files, or rows of text and label; what has no file of its own is cut off from train's."""
 
     document = "a txt file, or a row of jsonl, csv, tsv or parquet"
 
@@ -27,94 +24,54 @@ class Text(Source):
         test_path: str | None = None,
         format: Literal["auto", "txt", "jsonl", "csv", "tsv", "parquet"] = "auto",
         column: str = "text",
+        label_column: str | None = None,
         split_by: SplitBy = "document",
         validation_fraction: float = 0.1,
         test_fraction: float = 0.0,
     ) -> None:
-        """Fractions are of documents or of characters, by `split_by`, and count where no path is given."""
-        for name, value in (("path", path), ("validation_path", validation_path), ("test_path", test_path)):
-            if value == "":
-                raise Fault(f"data.{name}=: an empty path; give a file, a glob or a folder")
-        self.paths: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
-        self.format: Format | Literal["auto"] = format
-        self.column = column
+        """Fractions are of documents or of characters, by `split_by`, and count where no path is given.
+
+        Labels may be stored as text, integers or booleans. Raises Fault for labels with `split_by="position"`.
+        """
+        columns = [Column("data.column", column, "text")]
+        if label_column is not None:
+            columns.append(Column("data.label_column", label_column, "label"))
+            self.document = "a row of jsonl, csv, tsv or parquet"
+        self.fields = tuple(each.field for each in columns)
+        self._files = SplitFiles({"train": path, "validation": validation_path, "test": test_path}, format, columns)
         self._cut = Cut(
-            by=split_by,
+            by=row_cut(split_by) if label_column is not None else split_by,
             validation=0.0 if validation_path else validation_fraction,
             test=0.0 if test_path else test_fraction,
         )
 
     def check(self) -> None:
-        lines: list[str] = []
-        owner: dict[Path, Split] = {}
-        for split in self._given():
-            try:
-                files = self._files(split)
-                faults, count = _check(files)
-                lines += faults
-                lines += self._shared(split, files, owner)
-                if split == "train" and not faults and count is not None:
-                    self._cut.check(count)
-            except Fault as fault:
-                lines += fault.lines
-        if lines:
-            raise Fault(*lines)
-
-    def _shared(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[str]:
-        """Files that an earlier split owns already: a model must not be measured on what it was trained on."""
-        places = [file.path.resolve() for file in files]
-        shared = [path for path in places if path in owner][:1]
-        owner |= {path: split for path in places if path not in owner}
-        return [
-            f"{_key(split)}={self.paths[split]}: {path} is in {_key(owner[path])} too; name it once" for path in shared
-        ]
+        self._files.check(self._cut)
 
     def documents(self, split: Split) -> Iterator[str]:
-        if self.paths[split] and split != "train":
-            return self._read(split)
-        return self._cut.documents(lambda: self._read("train"), split)
+        def read(part: Split) -> Iterator[str]:
+            return (row["text"] for row in self._files.rows(part))
+
+        if split in self._files.paths and split != "train":
+            return read(split)
+        return self._cut.documents(lambda: read("train"), split)
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        if self.fields == ("text",):
+            return super().rows(split)
+        if split in self._files.paths and split != "train":
+            return self._files.rows(split)
+        return self._cut.rows(lambda: self._files.rows("train"), split)
 
     def has(self, split: Split) -> bool:
-        return bool(self.paths[split]) or self._cut.has(split)
+        return split in self._files.paths or self._cut.has(split)
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "source": "text",
-            "paths": {split: path for split, path in self.paths.items() if path},
-            "files": {split: len(self._files(split)) for split in self._given()},
-        }
-
-    def _given(self) -> list[Split]:
-        return [split for split, path in self.paths.items() if path]
-
-    def _files(self, split: Split) -> list[TextFile]:
-        return find(_key(split), self.paths[split] or "", self.format, self.column)
-
-    def _read(self, split: Split) -> Iterator[str]:
-        for file in self._files(split):
-            yield from file.documents()
+        return {"source": "text", "paths": self._files.paths, "files": self._files.counts()}
 
 
-def _key(split: Split) -> str:
-    """The option that names a split's files."""
-    return "data.path" if split == "train" else f"data.{split}_path"
-
-
-def _check(files: list[TextFile]) -> tuple[list[str], int | None]:
-    """What is wrong with the first part of each file, and the number of documents if all were seen."""
-    lines: list[str] = []
-    count, complete = 0, True
-    for file in files:
-        size = 0
-        try:
-            for text in file.documents(limit=CHECKED):
-                count += 1
-                size += len(text)
-                if size >= CHECKED:
-                    complete = complete and file.format == "txt"
-                    break
-        except Fault as fault:
-            lines += fault.lines
-        if len(lines) >= REPORTED:
-            break
-    return lines, count if complete else None
+def row_cut(split_by: SplitBy) -> Literal["row"]:
+    """How rows of several fields are cut; raises Fault for a cut by position."""
+    if split_by == "position":
+        raise Fault("data.split_by=position: rows with labels cannot be cut in two; use data.split_by=document")
+    return "row"

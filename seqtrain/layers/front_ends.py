@@ -9,17 +9,26 @@ from torch.nn import functional as F
 
 
 class TokenEmbedding(nn.Module):
-    """A learned vector per token: `vocabulary` target tokens and one start token, which is input only."""
+    """A learned vector per token: `vocabulary` tokens of text, then `specials` that stand for no text.
 
-    def __init__(self, *, vocabulary: int, dim: int) -> None:
+    The first special is `start`, which as a target means the end; the second is `separator`, the third `mask`.
+    """
+
+    def __init__(self, *, vocabulary: int, dim: int, specials: int = 1) -> None:
         super().__init__()
         self.vocabulary = vocabulary
+        self.start = vocabulary
+        self.separator = vocabulary + 1
+        self.mask = vocabulary + 2
         # So that a tied head's scores of a hidden state of unit scale start with unit variance.
-        self.weight = nn.Parameter(torch.empty(vocabulary + 1, dim).normal_(std=dim**-0.5))
+        self.weight = nn.Parameter(torch.empty(vocabulary + specials, dim).normal_(std=dim**-0.5))
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
         return F.embedding(tokens, self.weight)
 
-    def scores(self, hidden: Float[Tensor, "... E"]) -> Float[Tensor, "... V"]:
-        """Unnormalised log-probabilities of the target tokens with the embedding's own weights (tied head)."""
-        return F.linear(hidden, self.weight[: self.vocabulary])
+    def scores(self, hidden: Float[Tensor, "... E"], *, end: bool = False) -> Float[Tensor, "... V"]:
+        """Unnormalised log-probabilities of the tokens with the embedding's own weights (tied head).
+
+        `end` adds one last score: that of the end, which shares the start's vector.
+        """
+        return F.linear(hidden, self.weight[: self.vocabulary + end])

@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+Positions = Literal["rotary", "sinusoidal", "learned", "none"]
 
 BASE = 10_000.0
+
+
+def check_sizes(dim: int, num_heads: int, positions: Positions, max_length: int | None) -> None:
+    """ValueError where the sizes of a Transformer do not fit each other or its kind of positions."""
+    if dim % num_heads:
+        raise ValueError(f"dim={dim} must be a multiple of num_heads={num_heads}")
+    if positions == "rotary" and dim // num_heads % 2:
+        raise ValueError(f"dim / num_heads = {dim // num_heads} must be even for rotary positions")
+    if positions == "sinusoidal" and dim % 2:
+        raise ValueError(f"dim={dim} must be even for sinusoidal positions")
+    if (positions == "learned") != (max_length is not None):
+        raise ValueError("max_length is the table of learned positions: set it with positions=learned, and only then")
+    if max_length is not None and max_length < 1:
+        raise ValueError(f"max_length={max_length} must be above 0")
+
+
+def place(
+    x: Float[Tensor, "B T D"], positions: Positions, table: nn.Embedding | None, filled: Int[Tensor, " B"] | None = None
+) -> Float[Tensor, "B T D"]:
+    """Adds absolute positions, counted on from the `filled` tokens before, where there are any; `table` is learned."""
+    if positions in ("rotary", "none"):
+        return x
+    index = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
+    if filled is not None:
+        index = index + filled.unsqueeze(1)
+    return x + (sinusoids(index, x.shape[-1], x.dtype) if table is None else table(index))
 
 
 def angles(index: Tensor, width: int) -> Tensor:

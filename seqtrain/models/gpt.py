@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +12,7 @@ from seqtrain.interface import Capability, SequenceModel, State
 from seqtrain.layers.attention import window_mask
 from seqtrain.layers.blocks import DecoderBlock, Norm
 from seqtrain.layers.front_ends import TokenEmbedding
-from seqtrain.layers.positions import rotary_table, sinusoids
-
-Positions = Literal["rotary", "sinusoidal", "learned", "none"]
+from seqtrain.layers.positions import Positions, check_sizes, place, rotary_table
 
 
 class GPT(SequenceModel):
@@ -36,29 +33,21 @@ class GPT(SequenceModel):
         bias: bool,
     ) -> None:
         super().__init__()
-        if dim % num_heads:
-            raise ValueError(f"dim={dim} must be a multiple of num_heads={num_heads}")
-        if positions == "rotary" and dim // num_heads % 2:
-            raise ValueError(f"dim / num_heads = {dim // num_heads} must be even for rotary positions")
-        if (positions == "learned") != (max_length is not None):
-            raise ValueError(
-                "max_length is the table of learned positions: set it with positions=learned, and only then"
-            )
+        check_sizes(dim, num_heads, positions, max_length)
         if memory < 0:
             raise ValueError(f"memory={memory} must be 0 or more tokens")
-        if max_length is not None and max_length < 1:
-            raise ValueError(f"max_length={max_length} must be above 0")
         self.embed = embed
         self.dim = dim
         self.num_heads = num_heads
         self.memory = memory
-        self.positions = positions
+        self.positions: Positions = positions
         self.max_length = max_length
         self.capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
         self.table = nn.Embedding(max_length, dim) if max_length is not None else None
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
-            DecoderBlock(dim=dim, num_heads=num_heads, dropout=dropout, norm=norm, bias=bias) for _ in range(num_layers)
+            DecoderBlock(dim=dim, num_heads=num_heads, dropout=dropout, norm=norm, bias=bias, name=f"layer {layer + 1}")
+            for layer in range(num_layers)
         )
         self.norm = nn.LayerNorm(dim, bias=bias) if norm == "pre" else nn.Identity()
         self._initialise()
@@ -89,9 +78,12 @@ class GPT(SequenceModel):
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
         if state is None and length > self.memory + 1:
             state = self.initial(batch)
-        x = self.dropout(self._place(self.embed(tokens), state))
+        x = self.embed(tokens)
+        if self.positions == "sinusoidal":
+            x = x * math.sqrt(self.dim)
+        x = self.dropout(place(x, self.positions, self.table, None if state is None else state["filled"]))
         cached = 0 if state is None else self.memory
-        mask = None if state is None else window_mask(state["filled"], length, self.memory)
+        mask = None if state is None else window_mask(state["filled"], length, self.memory, self.memory)
         rotary = None
         if self.positions == "rotary":
             rotary = rotary_table(cached + length, self.dim // self.num_heads, x.device).to(x.dtype)
@@ -104,17 +96,6 @@ class GPT(SequenceModel):
             for part, value in zip(("key", "value"), both, strict=True):
                 after[f"{part}.{layer}"] = self._keep(value, lengths, cached).to(dtype)
         return self.norm(x), after
-
-    def _place(self, x: Tensor, state: State | None) -> Tensor:
-        """Adds absolute positions, counted from the last reset, where the model has them."""
-        if self.positions in ("rotary", "none"):
-            return x
-        index = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
-        if state is not None:
-            index = index + state["filled"].unsqueeze(1)
-        if self.table is not None:
-            return x + self.table(index)
-        return x * math.sqrt(self.dim) + sinusoids(index, self.dim, x.dtype)
 
     def _keep(self, keys: Tensor, lengths: Tensor | None, cached: int) -> Tensor:
         """The last `memory` of `cached` and T new keys (B, H, N, K): before the end, or before each lane's length."""

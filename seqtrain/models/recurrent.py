@@ -26,7 +26,7 @@ class Recurrent(SequenceModel):
         self.num_layers = num_layers
         self.bidirectional = bidirectional
         self.capabilities = (
-            Capability.BIDIRECTIONAL
+            Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
             if bidirectional
             else Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
         )

@@ -10,13 +10,14 @@ from torch.nn import functional as F
 
 from seqtrain.data.stream import IGNORED, StreamBatch
 from seqtrain.interface import Capability, SequenceModel, State
-from seqtrain.task import Facts, Parts, Task
+from seqtrain.task import Facts, Parts, Task, Totals
 
 
 class NextToken(Task):
     """Cross entropy of the next token; a tied head shares the embedding's weights (Press & Wolf 2017)."""
 
     requires = Capability.CAUSAL | Capability.UNCONDITIONAL
+    specials = 1
 
     def __init__(self, *, tied: bool, dim: int, vocabulary: int) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class NextToken(Task):
         right = scores.argmax(-1) == targets
         return {"loss": (losses.double().sum(), batch.count), "accuracy": (right.sum(), batch.count)}, after
 
-    def measure(self, totals: dict[str, tuple[float, float]], facts: Facts) -> dict[str, float]:
+    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
         """`loss` in nats a token, its `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""
         total, count = totals["loss"]
         loss = total / count

@@ -10,7 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from seqtrain.data.files import find
-from seqtrain.data.text import CHECKED, Text
+from seqtrain.data.columns import Column
+from seqtrain.data.split_files import CHECKED
+from seqtrain.data.text import Text
 from seqtrain.faults import Fault
 
 TEXTS = ["one", "two\nlines, 'quoted' \"twice\"", "Łódź 🦊", "nul \0 inside", "tail\n"]
@@ -57,9 +59,10 @@ def test_a_long_line_is_read_whole(tmp_path):
 def test_a_folder_gives_every_known_file_below_it_by_path(tmp_path):
     for name in ("b.txt", "a/z.txt", "a/b/c.jsonl", ".hidden/x.txt", "a/.x.txt", "image.png"):
         put(tmp_path / name, json.dumps({"text": name}))
-    names = [file.path.relative_to(tmp_path).as_posix() for file in find("data.path", str(tmp_path), "auto", "text")]
+    columns = [Column("data.column", "text", "text")]
+    names = [file.path.relative_to(tmp_path).as_posix() for file in find("data.path", str(tmp_path), "auto", columns)]
     assert names == ["a/b/c.jsonl", "a/z.txt", "b.txt"]
-    globbed = find("data.path", str(tmp_path / "**" / "*.txt"), "auto", "text")
+    globbed = find("data.path", str(tmp_path / "**" / "*.txt"), "auto", columns)
     assert [file.path.name for file in globbed] == ["z.txt", "b.txt"]
 
 

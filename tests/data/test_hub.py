@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import yaml
 
 from seqtrain.data import hub
 from seqtrain.data.hub import Hub
@@ -150,3 +152,140 @@ def test_an_address_that_answers_is_reachable_and_one_that_does_not_is_not():
     thread.join()
     server.server_close()
     assert not hub.reachable("http://127.0.0.1:9")
+
+
+def layout(folder: Path, splits: dict[str, dict[str, list]], features: dict | None = None) -> str:
+    """A folder in the hub's layout: parquet files that know their features."""
+    folder.mkdir()
+    kinds = None if features is None else datasets.Features(features)
+    for split, columns in splits.items():
+        data = datasets.Dataset.from_dict(columns, features=kinds)
+        data.to_parquet(str(folder / f"{split}-00000-of-00001.parquet"))
+    return str(folder)
+
+
+LABELLED = {"sentence": datasets.Value("string"), "label": datasets.ClassLabel(names=["negative", "positive"])}
+
+
+@pytest.mark.parametrize("saved_to_disk", [False, True])
+def test_class_labels_become_their_names(tmp_path, saved_to_disk):
+    columns = {"sentence": [f"s {i}" for i in range(10)], "label": [i % 2 for i in range(10)]}
+    path = layout(tmp_path / "layout", {"train": columns, "validation": {"sentence": [""], "label": [1]}}, LABELLED)
+    if saved_to_disk:
+        datasets.load_dataset(path).save_to_disk(str(tmp_path / "copy"))
+        path = str(tmp_path / "copy")
+    source = Hub(path=path, column="sentence", label_column="label", test_split=None, test_fraction=0.2)
+    source.check()
+    assert source.fields == ("text", "label")
+    rows = [*source.rows("train"), *source.rows("test")]
+    names = ("negative", "positive")
+    assert sorted(map(str, rows)) == [str({"text": f"s {i}", "label": names[i % 2]}) for i in range(10)]
+    assert len(list(source.rows("test"))) == 2
+    assert list(source.rows("validation")) == [{"text": "", "label": "positive"}]
+    assert list(source.documents("validation")) == [""]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"), [([3, -1], ["3", "-1"]), ([True, False], ["True", "False"]), (["a", "b"], ["a", "b"])]
+)
+def test_labels_without_names_are_text(tmp_path, labels, expected):
+    path = layout(tmp_path / "layout", {"train": {"text": ["x", "y"], "label": labels}})
+    source = Hub(path=path, label_column="label", validation_split=None, test_split=None, validation_fraction=0.0)
+    source.check()
+    assert [row["label"] for row in source.rows("train")] == expected
+
+
+def test_secret_labels_are_told_with_their_split(tmp_path):
+    splits = {"train": [0, 1], "validation": [-1], "test": [-1]}
+    columns = {split: {"sentence": ["x"] * len(labels), "label": labels} for split, labels in splits.items()}
+    path = layout(tmp_path / "layout", columns, LABELLED)
+    source = Hub(path=path, column="sentence", label_column="label")
+    with pytest.raises(Fault, match=r"validation row 1: label is -1, no label; name a split with labels") as caught:
+        source.check()
+    assert len(caught.value.lines) == 1
+    with pytest.raises(Fault, match="test row 1: label is -1"):
+        list(source.rows("test"))
+
+
+@pytest.mark.parametrize("kind", ["Translation", "struct"])
+@pytest.mark.parametrize("saved_to_disk", [False, True])
+def test_dotted_names_reach_into_a_nested_translation(tmp_path, kind, saved_to_disk):
+    text = datasets.Value("string")
+    nested = datasets.Translation(["en", "fr"]) if kind == "Translation" else {"en": text, "fr": text}
+    pairs = [{"en": f"one {i}", "fr": f"un {i}"} for i in range(10)]
+    features = {"id": datasets.Value("string"), "translation": nested}
+    path = layout(tmp_path / "layout", {"train": {"id": list("abcdefghij"), "translation": pairs}}, features)
+    if saved_to_disk:
+        datasets.load_dataset(path).save_to_disk(str(tmp_path / "copy"))
+        path = str(tmp_path / "copy")
+    columns = {"source_column": "translation.fr", "target_column": "translation.en"}
+    source = Hub(path=path, **columns, validation_split=None, test_split=None, validation_fraction=0.2)
+    source.check()
+    assert source.fields == ("source", "target")
+    rows = [*source.rows("train"), *source.rows("validation")]
+    assert sorted(row["source"] for row in rows) == [pair["fr"] for pair in pairs]
+    assert all(row["target"] == row["source"].replace("un", "one") for row in rows)
+    with pytest.raises(Fault, match="holds pairs, not text"):
+        source.documents("train")
+
+
+def test_plain_columns_are_pairs(tmp_path):
+    path = layout(tmp_path / "layout", {"train": {"en": ["a"], "de": ["b"]}, "validation": {"en": ["c"], "de": [""]}})
+    source = Hub(path=path, source_column="de", target_column="en", test_split=None)
+    source.check()
+    assert [list(source.rows(split)) for split in ("train", "validation")] == [
+        [{"source": "b", "target": "a"}],
+        [{"source": "", "target": "c"}],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"label_column": "labels"}, r"data\.label_column=labels: .* has columns text, n$"),
+        ({"source_column": "text", "target_column": "texts"}, r"data\.target_column=texts: .* did you mean text\?"),
+        ({"source_column": "text", "target_column": "n"}, r"data\.target_column=n: holds int64, not text"),
+        ({"source_column": "text"}, r"data\.source_column and data\.target_column: give both, or none"),
+        ({"source_column": "a", "target_column": "b", "label_column": "n"}, r"data\.label_column=n: pairs .* no label"),
+        ({"label_column": "n", "split_by": "position"}, r"data\.split_by=position: rows with labels"),
+        ({"label_column": "n", "document": "split"}, r"data\.document=split: rows of several columns"),
+    ],
+)
+def test_faults_of_labels_and_pairs_are_one_line(saved, options, expected):
+    with pytest.raises(Fault, match=expected) as caught:
+        Hub(path=str(saved), **options).check()
+    assert len(caught.value.lines) == 1
+
+
+def test_a_float_is_no_label_and_null_is_none(tmp_path):
+    path = layout(tmp_path / "floats", {"train": {"text": ["x"], "label": [0.5]}})
+    with pytest.raises(Fault, match=r"data\.label_column=label: holds float64, not text, integers or booleans"):
+        Hub(path=path, label_column="label", validation_split=None).check()
+    path = layout(tmp_path / "nulls", {"train": {"sentence": ["x", "y"], "label": [1, None]}}, LABELLED)
+    source = Hub(path=path, column="sentence", label_column="label", validation_split=None, test_split=None)
+    with pytest.raises(Fault, match="train row 2: label is null; remove the row or give it a label"):
+        list(source.rows("train"))
+
+
+PRESETS = {
+    "imdb": ("text,label", ["test"]),
+    "sst2": ("sentence,label", ["validation"]),
+    "ag_news": ("text,label", ["test"]),
+    "multi30k": ("en,de", ["validation", "test"]),
+    "opus_books": ("translation", []),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_reads_a_folder_like_the_hub_s(tmp_path, name):
+    conf = files("seqtrain.conf") / "data"
+    base, own = (yaml.safe_load((conf / f"{file}.yaml").read_text()) for file in ("hub", name))
+    columns, others = PRESETS[name]
+    values = {"label": list(range(2)) * 20, "translation": [{"en": str(i), "fr": str(i)} for i in range(40)]}
+    rows = {column: values.get(column, [str(i) for i in range(40)]) for column in columns.split(",")}
+    path = layout(tmp_path / "layout", {split: rows for split in ["train", *others]})
+    kept = {key: value for key, value in {**base, **own}.items() if key not in ("defaults", "_target_", "path", "name")}
+    source = Hub(path=path, **kept)
+    source.check()
+    assert all(source.has(split) and next(source.rows(split)) for split in ("train", "validation", "test"))
+    assert source.fields == (("text", "label") if "label" in columns else ("source", "target"))

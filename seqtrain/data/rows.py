@@ -1,0 +1,154 @@
+"""Rows of a source, tokenised: texts with their labels, or pairs of source and target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from seqtrain.data.cache import Store
+from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
+from seqtrain.data.source import Source, Split
+from seqtrain.data.tokenizer import Recipe, Tokenizer
+from seqtrain.faults import Fault
+
+TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json", "labels.json"
+PAIR = ("source", "target")
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """What turns text and labels into numbers and back; made from the train split only."""
+
+    tokenizer: Tokenizer
+    target_tokenizer: Tokenizer  # the same one, unless source and target have vocabularies of their own
+    labels: tuple[str, ...] = ()
+
+    @property
+    def shared(self) -> bool:
+        return self.target_tokenizer is self.tokenizer
+
+    def of(self, field: str) -> Tokenizer:
+        """The tokenizer of a field of text."""
+        return self.target_tokenizer if field == "target" else self.tokenizer
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """What identifies them."""
+        return {"tokenizer": self.tokenizer.hash} | (
+            {} if self.shared else {"target_tokenizer": self.target_tokenizer.hash}
+        )
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / TOKENIZER)
+        if not self.shared:
+            self.target_tokenizer.save(folder / TARGET_TOKENIZER)
+        if self.labels:
+            (folder / LABELS).write_text(json.dumps(self.labels, ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Vocabularies:
+        """Reads what `save` wrote; raises Fault where it is damaged."""
+        tokenizer, target, labels = Tokenizer.load(folder / TOKENIZER), folder / TARGET_TOKENIZER, folder / LABELS
+        try:
+            names = json.loads(labels.read_text("utf-8")) if labels.exists() else []
+        except ValueError as error:
+            raise Fault(f"{labels}: not a list of labels ({error})") from None
+        return cls(tokenizer, Tokenizer.load(target) if target.exists() else tokenizer, tuple(map(str, names)))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split: its fields of text, tokenised, and the labels; row i of each belongs together."""
+
+    columns: dict[str, Corpus]
+    labels: np.ndarray | None  # (n,) int64, into the vocabulary of labels
+    read: Callable[[], Iterator[dict[str, str]]]  # the rows themselves, once more from the source
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())).documents) - 1
+
+    def texts(self, field: str) -> list[str]:
+        """One field as it is written, by row."""
+        return [row[field] for row in self.read()]
+
+    @property
+    def hash(self) -> str:
+        """Hash of all text and all labels."""
+        parts = [corpus.hash for corpus in self.columns.values()]
+        if self.labels is not None:
+            parts.append(text_hash([str(label) for label in self.labels]))
+        return parts[0] if len(parts) == 1 else text_hash(parts)
+
+
+def prepare_rows(
+    source: Source,
+    recipe: Recipe,
+    splits: Sequence[Split],
+    fields: Sequence[str],
+    *,
+    shared: bool = True,
+    vocabularies: Vocabularies | None = None,
+    origin: Vocabularies | None = None,
+    cache: Path | None = None,
+    say: Callable[[str], None],
+) -> tuple[Vocabularies, dict[Split, Rows]]:
+    """Vocabularies and tokenised rows, from the cache where it has them.
+
+    Vocabularies that are given are used as they are, of `origin` the tokenizers only; a `shared` tokenizer is of all
+    fields of text. A stream of text keeps no empty document; rows of several fields stay aligned. Raises Fault for a
+    label that train does not have.
+    """
+    store = Store(cache)
+    texts = [field for field in fields if field != "label"]
+
+    def column(split: Split, wanted: Sequence[str]) -> Callable[[], Iterator[str]]:
+        return lambda: (row[field] for field in wanted for row in source.rows(split))
+
+    if vocabularies is None:
+        groups = [texts] if shared or len(texts) == 1 else [[field] for field in texts]
+        made = (
+            [origin.tokenizer, origin.target_tokenizer]
+            if origin is not None
+            else [
+                trained(store, recipe, text_hash(column("train", group)()), column("train", group), say)
+                for group in groups
+            ]
+        )
+        labels = tuple(sorted({row["label"] for row in source.rows("train")})) if "label" in fields else ()
+        if len(labels) == 1:
+            raise Fault(f"data: every row of train has the label {labels[0]}; there is nothing to tell apart")
+        vocabularies = Vocabularies(made[0], made[-1], labels)
+    rows = {}
+    for split in splits:
+        columns = {
+            field: tokenised(
+                store,
+                column(split, [field]),
+                split if len(texts) == 1 else f"{split} {field}",
+                vocabularies.of(field),
+                say,
+                keep_empty=len(fields) > 1,
+            )
+            for field in texts
+        }
+        labels = _labels(source, split, vocabularies.labels) if "label" in fields else None
+        rows[split] = Rows(columns, labels, lambda split=split: source.rows(split))
+    return vocabularies, rows
+
+
+def _labels(source: Source, split: Split, names: tuple[str, ...]) -> np.ndarray:
+    """The labels of a split by their place in `names`."""
+    place = {name: index for index, name in enumerate(names)}
+    found = []
+    for number, row in enumerate(source.rows(split), 1):
+        if row["label"] not in place:
+            raise Fault(
+                f"data: {split} row {number} has the label {row['label']}, which no row of train has "
+                f"({', '.join(names[:10])})"
+            )
+        found.append(place[row["label"]])
+    return np.array(found, dtype=np.int64)

@@ -1,0 +1,102 @@
+"""BERT-style encoder (Devlin et al. 2019): every token attends to every token, in both directions."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+from torch import Tensor, nn
+
+from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.layers.attention import padding_mask
+from seqtrain.layers.blocks import Activation, EncoderBlock, Norm
+from seqtrain.layers.front_ends import TokenEmbedding
+from seqtrain.layers.positions import Positions, check_sizes, place, rotary_table
+
+
+class BERT(SequenceModel):
+    """A Transformer encoder; it has no state, and a token's segment is the number of separators before it.
+
+    With norm=post the embedded tokens pass a layer norm first, as in the paper; with norm=pre the last block's do.
+    """
+
+    capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
+
+    def __init__(
+        self,
+        *,
+        embed: nn.Module,
+        dim: int,
+        num_layers: int,
+        num_heads: int,
+        dropout: float,
+        positions: Positions,
+        max_length: int | None,
+        num_segments: int,
+        norm: Norm,
+        bias: bool,
+        activation: Activation,
+    ) -> None:
+        super().__init__()
+        check_sizes(dim, num_heads, positions, max_length)
+        if num_segments < 1:
+            raise ValueError(f"num_segments={num_segments} must be above 0")
+        self.embed = embed
+        self.dim = dim
+        self.num_heads = num_heads
+        self.positions: Positions = positions
+        self.max_length = max_length
+        self.table = nn.Embedding(max_length, dim) if max_length is not None else None
+        self.segments = nn.Embedding(num_segments, dim)
+        self.first_norm = nn.LayerNorm(dim, bias=bias) if norm == "post" else nn.Identity()
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                dim=dim,
+                num_heads=num_heads,
+                dropout=dropout,
+                norm=norm,
+                bias=bias,
+                activation=activation,
+                name=f"layer {layer + 1}",
+            )
+            for layer in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(dim, bias=bias) if norm == "pre" else nn.Identity()
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding | TokenEmbedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def initial(self, batch: int) -> State:
+        return {}
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Hidden states; there is no state, so one that is given is not read."""
+        x = self.embed(tokens)
+        if self.positions == "sinusoidal":
+            x = x * math.sqrt(self.dim)
+        x = place(x, self.positions, self.table) + self.segments(self._segment(tokens))
+        x = self.dropout(self.first_norm(x))
+        mask = None if lengths is None else padding_mask(lengths, tokens.shape[1])
+        rotary = None
+        if self.positions == "rotary":
+            rotary = rotary_table(tokens.shape[1], self.dim // self.num_heads, x.device).to(x.dtype)
+        for block in self.blocks:
+            x = block(x, mask, rotary)
+        return self.norm(x), {}
+
+    def _segment(self, tokens: Tensor) -> Tensor:
+        """The segment of each token (B, T): how many separators stand before it, as far as there are segments."""
+        separators = tokens == cast(int, self.embed.separator)
+        return (separators.cumsum(1) - separators.long()).clamp(max=self.segments.num_embeddings - 1)
+
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        matrices = sum(weight.numel() for weight in self.blocks.parameters() if weight.dim() == 2)
+        return 2.0 * matrices + 4.0 * len(self.blocks) * self.dim * length

@@ -1,0 +1,97 @@
+"""Stack of dilated convolutions (TCN: Bai et al. 2018, arXiv 1803.01271), with pre-norm residual blocks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.interface import Capability, SequenceModel, State
+
+
+class CNN(SequenceModel):
+    """Blocks of two convolutions each; the dilation doubles from block to block, from 1 to 2^(num_layers - 1).
+
+    A hidden state sees `receptive_field` = 1 + 2 (kernel - 1) (2^num_layers - 1) tokens: causal, itself and those just
+    before it; else as many on either side, so what lies further away is not seen, BIDIRECTIONAL or not.
+    """
+
+    def __init__(
+        self, *, embed: nn.Module, dim: int, num_layers: int, kernel: int, dropout: float, causal: bool
+    ) -> None:
+        super().__init__()
+        if kernel < 2:
+            raise ValueError(f"kernel={kernel} must be above 1: a single tap sees no other token")
+        if not causal and kernel % 2 == 0:
+            raise ValueError(f"kernel={kernel} must be odd with causal=false: as many taps on either side")
+        self.embed = embed
+        self.dim = dim
+        self.causal = causal
+        self.capabilities = (
+            Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
+            if causal
+            else Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(num_layers + 1))
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(nn.Conv1d(dim, dim, kernel, dilation=2**layer) for _ in range(2))
+            for layer in range(num_layers)
+        )
+        self.reaches = [(kernel - 1) * 2**layer for layer in range(num_layers)]  # of one convolution, in tokens
+
+    @property
+    def receptive_field(self) -> int:
+        """Tokens that a hidden state can depend on, itself included."""
+        return 1 + 2 * sum(self.reaches)
+
+    def initial(self, batch: int) -> State:
+        if not self.causal:
+            return {}
+        like = next(self.blocks.parameters())
+        return {
+            f"input.{layer}.{part}": like.new_zeros(batch, reach, self.dim)
+            for layer, reach in enumerate(self.reaches)
+            for part in range(2)
+        }
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Hidden states, and the last inputs of each convolution, as many as its later outputs will need."""
+        before = self.initial(len(tokens)) if state is None else state
+        after: State = {}
+        real = None
+        if lengths is not None:
+            real = (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)).unsqueeze(-1)
+        x = self.dropout(self.embed(tokens))
+        for layer, block in enumerate(self.blocks):
+            inner = self.norms[layer](x)
+            for part, convolution in enumerate(block):  # type: ignore[arg-type]
+                inner = inner if part == 0 else self.dropout(F.gelu(inner))
+                name, reach = f"input.{layer}.{part}", self.reaches[layer]
+                inner = self._extend(inner, before.get(name), reach, real)
+                if self.causal:
+                    after[name] = last_inputs(inner, lengths, reach).to(before[name].dtype)
+                inner = convolution(inner.transpose(1, 2)).transpose(1, 2)
+            x = x + self.dropout(inner)
+        return self.norms[-1](x), after
+
+    def _extend(self, x: Tensor, before: Tensor | None, reach: int, real: Tensor | None) -> Tensor:
+        """x (B, T, D) with the `reach` inputs more that T outputs need: earlier ones, or zeros on either side."""
+        if before is not None:
+            return torch.cat([before.to(x.dtype), x], 1)
+        # What follows the end is padding for a convolution too, whatever stands there.
+        x = x if real is None else x.masked_fill(~real, 0.0)
+        return F.pad(x, (0, 0, reach // 2, reach // 2))
+
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        return 2.0 * sum(weight.numel() for weight in self.blocks.parameters() if weight.dim() > 1)
+
+
+def last_inputs(inputs: Tensor, lengths: Tensor | None, reach: int) -> Tensor:
+    """Of `reach` old and T new inputs (B, reach + T, D) the last `reach`, or those before each lane's length."""
+    if lengths is None:
+        return inputs[:, inputs.shape[1] - reach :]
+    index = lengths.unsqueeze(1) + torch.arange(reach, device=inputs.device)
+    return inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, inputs.shape[2]))

@@ -1,0 +1,142 @@
+"""The Transformer encoder-decoder (Vaswani et al. 2017), whose state is the source and a growing key-value cache."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.layers.attention import Cache, padding_mask, window_mask
+from seqtrain.layers.blocks import Activation, CrossDecoderBlock, EncoderBlock, Norm
+from seqtrain.layers.positions import check_sizes, place
+
+AbsolutePositions = Literal["sinusoidal", "learned", "none"]
+
+
+class EncoderDecoder(SequenceModel):
+    """Reads the tokens of a target, each of which attends to those before it and to the whole of the source.
+
+    Both sides are `num_layers` deep. Embedded tokens are scaled by the root of `dim`, whatever the positions.
+    """
+
+    capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
+
+    def __init__(
+        self,
+        *,
+        embed: nn.Module,
+        target_embed: nn.Module,
+        dim: int,
+        num_layers: int,
+        num_heads: int,
+        dropout: float,
+        positions: AbsolutePositions,
+        max_length: int | None,
+        norm: Norm,
+        activation: Activation,
+    ) -> None:
+        super().__init__()
+        check_sizes(dim, num_heads, positions, max_length)
+        self.embed = embed
+        self.target_embed = target_embed
+        self.dim = dim
+        self.num_heads = num_heads
+        self.positions: AbsolutePositions = positions
+        self.max_length = max_length
+        self.table = nn.Embedding(max_length, dim) if max_length is not None else None
+        self.target_table = nn.Embedding(max_length, dim) if max_length is not None else None
+        self.dropout = nn.Dropout(dropout)
+        shape = {"dim": dim, "num_heads": num_heads, "dropout": dropout, "norm": norm, "bias": True}
+        layers = [f"layer {layer + 1}" for layer in range(num_layers)]
+        self.encoder = nn.ModuleList(EncoderBlock(**shape, activation=activation, name=f"{n} source") for n in layers)
+        self.decoder = nn.ModuleList(CrossDecoderBlock(**shape, activation=activation, name=n) for n in layers)
+        self.source_norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+        for table in (self.table, self.target_table):
+            if table is not None:
+                nn.init.normal_(table.weight, std=self.dim**-0.5)
+
+    def initial(self, batch: int) -> State:
+        """As if begun from an empty source."""
+        like = next(self.decoder.parameters())
+        shape = (batch, self.num_heads, 1, self.dim // self.num_heads)
+        names = [f"source_{part}.{layer}" for layer in range(len(self.decoder)) for part in ("key", "value")]
+        state = {name: like.new_zeros(shape) for name in names}
+        return state | {"source_filled": torch.zeros(batch, dtype=torch.long, device=like.device)}
+
+    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
+        """The source, read: keys and values for each layer of the decoder (B, H, S, K), and `source_filled` (B,)."""
+        batch, width = source.shape[:2]
+        mask = None if lengths is None else padding_mask(lengths, width)
+        x = self.dropout(place(self.embed(source) * math.sqrt(self.dim), self.positions, self.table))
+        for block in self.encoder:
+            x = block(x, mask, None)
+        x = self.source_norm(x)
+        filled = torch.full((batch,), width, device=x.device) if lengths is None else lengths
+        state: State = {"source_filled": filled}
+        for layer, block in enumerate(self.decoder):
+            self._put(state, "source_", layer, block.cross.read(x, filled))  # type: ignore[union-attr,operator]
+        return state
+
+    def forward(
+        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Hidden states of target tokens, and the state with all their keys and values, right-aligned.
+
+        A state fresh from `begin` has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
+        """
+        batch, length = tokens.shape[:2]
+        state = self.initial(batch) if state is None else state
+        filled = state.get("filled")
+        x = place(self.target_embed(tokens) * math.sqrt(self.dim), self.positions, self.target_table, filled)
+        x = self.dropout(x)
+        mask = None if filled is None else window_mask(filled, length, state["key.0"].shape[2], None)
+        source_mask = padding_mask(state["source_filled"], state["source_key.0"].shape[2])
+        read = torch.full((batch,), length, device=x.device) if lengths is None else lengths
+        after = {name: value for name, value in state.items() if name.startswith("source_")}
+        after["filled"] = read if filled is None else filled + read
+        for layer, block in enumerate(self.decoder):
+            cache = None if filled is None else (state[f"key.{layer}"], state[f"value.{layer}"])
+            source = state[f"source_key.{layer}"], state[f"source_value.{layer}"]
+            x, (key, value) = block(x, cache, mask, source, source_mask)
+            if lengths is not None:
+                key, value = align(key, length, lengths), align(value, length, lengths)
+            self._put(after, "", layer, (key, value))
+        return self.norm(x), after
+
+    def _put(self, state: State, prefix: str, layer: int, both: Cache) -> None:
+        """Adds keys and values to a state, which keeps the parameters' precision under autocast."""
+        dtype = next(self.decoder.parameters()).dtype
+        for part, value in zip(("key", "value"), both, strict=True):
+            state[f"{prefix}{part}.{layer}"] = value.to(dtype)
+
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        """The mean over the tokens of a source and of a target, both `length` long."""
+        blocks = (*self.encoder.parameters(), *self.decoder.parameters())
+        matrices = sum(weight.numel() for weight in blocks if weight.dim() == 2)
+        # A source token meets the encoder's matrices and makes the decoder's cross keys; a target token the rest.
+        attention = 4.0 * len(self.decoder) * self.dim * 3 * length
+        return (2.0 * matrices + attention) / 2
+
+
+def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:
+    """Right-aligns the keys of lanes whose last `length` tokens are right-padded; zero where a lane has none.
+
+    M is as small as the longest lane allows.
+    """
+    most = int(lengths.max())
+    width = keys.shape[2] - length + most
+    index = torch.arange(width, device=keys.device) - (most - lengths).unsqueeze(1)  # (B, M)
+    kept = keys.gather(2, index.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
+    return kept.masked_fill((index < 0)[:, None, :, None], 0.0)

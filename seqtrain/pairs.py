@@ -1,0 +1,200 @@
+"""Which data, model, task and cut of time go together, and in words why others do not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
+from seqtrain.build import make, make_model, make_source, make_task, task_class
+from seqtrain.data.plan import TBPTT
+from seqtrain.faults import Fault
+from seqtrain.interface import Capability, SequenceModel
+from seqtrain.task import ExampleTask, Task
+
+WANTED = {
+    Capability.CAUSAL: "that no token sees a later one",
+    Capability.BIDIRECTIONAL: "that every token sees every other",
+    Capability.STATEFUL: "a state that goes on from chunk to chunk",
+    Capability.CONDITIONAL: "that it goes on from a source",
+    Capability.UNCONDITIONAL: "that it may start from nothing",
+}
+
+
+def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
+    """Fault unless data, model, task and cut of time fit; asks a model on the meta device, so nothing is computed."""
+    with torch.device("meta"):
+        model = make_model(config, 2, trust)
+        task = make_task(config, model, 2, trust)
+    tbptt = make(config.tbptt, trust)
+    reason = misfit(model, task, tbptt)
+    if reason is not None:
+        reason = f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task, trust)) or 'none'}"
+    lines = list(filter(None, [reason, _unread(config, task, trust), _uncut(config, task, tbptt)]))
+    if lines:
+        raise Fault(*lines)
+
+
+def _unread(config: DictConfig, task: Task, trust: Sequence[str]) -> str | None:
+    """Why the task cannot read the data, with the data that it can read, or None."""
+    source = make_source(config, trust)
+    missing = [field for field in task.fields if field not in source.fields]
+    if not missing:
+        return None
+    name = type(task).__name__
+    return (
+        f"task={name}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
+        f"has {' and '.join(source.fields)}; data that does, as shipped: "
+        f"{', '.join(_readable(task, trust)) or 'none'}"
+    )
+
+
+def _readable(task: Task, trust: Sequence[str]) -> list[str]:
+    """The shipped data whose rows have what the task reads."""
+    found = []
+    for path in sorted(Path(conf.__path__[0], "data").glob("*.yaml")):
+        with contextlib.suppress(Fault, TypeError):
+            composed = compose_data(path.stem)
+            if set(task.fields) <= set(make_source(composed, trust).fields):
+                found.append(path.stem)
+    return found
+
+
+def compose_data(name: str) -> DictConfig:
+    """The options of a shipped data set as its file gives them, with a word in place of what the user must say."""
+    folder = Path(conf.__path__[0], "data")
+    node = cast(DictConfig, OmegaConf.load(folder / f"{name}.yaml"))
+    merged = OmegaConf.create({})
+    for parent in node.pop("defaults", []):
+        merged = OmegaConf.merge(merged, compose_data(parent).data)
+    merged = OmegaConf.merge(merged, node)
+    for key in OmegaConf.missing_keys(merged):
+        merged[key] = "x"
+    return OmegaConf.create({"data": merged})
+
+
+def _uncut(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
+    """Why time cannot be cut like this for a task that reads examples whole, or None."""
+    if not isinstance(task, ExampleTask):
+        return None
+    name = type(task).__name__
+    if tbptt.carry:
+        return f"tbptt.carry=true: task={name} reads each example by itself, with no state before it; use tbptt=whole"
+    if tbptt.reset != "never":
+        return f"tbptt.reset={tbptt.reset}: task={name} reads each example by itself; use tbptt=whole"
+    if tbptt.k2 < config.data.max_length:
+        return (
+            f"tbptt.k2={tbptt.k2}: task={name} reads examples of up to data.max_length={config.data.max_length} tokens "
+            "whole, and cutting them is not supported yet; use tbptt=whole"
+        )
+    return None
+
+
+STREAMED, WHOLE = ("lanes", "eval_lanes"), ("batch_tokens", "batch_size")
+"""Options of the layout that only a stream, and only examples, have a use for."""
+
+
+def check_used(config: DictConfig, overrides: Sequence[str], trust: Sequence[str]) -> None:
+    """Fault for options on the command line that this task has no use for."""
+    whole = issubclass(task_class(config, trust), ExampleTask)
+    useless = [f"data.{key}" for key in (STREAMED if whole else WHOLE)]
+    if whole:
+        useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]
+        remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size say how many"
+    else:
+        useless.append("callbacks.samples.examples")
+        remedy = "reads a stream, not examples; data.lanes and tbptt.k2 say how much of it"
+    typed = [text.lstrip("+").partition("=")[0] for text in overrides]
+    lines = [f"{key}: task={config.task._target_.rpartition('.')[2]} {remedy}" for key in typed if key in useless]
+    if lines:
+        raise Fault(*lines)
+
+
+def misfit(model: SequenceModel, task: Task, tbptt: TBPTT) -> str | None:
+    """Why these three do not go together, or None."""
+    name = type(model).__name__
+    missing = [words for flag, words in WANTED.items() if flag in task.requires & ~model.capabilities]
+    if missing:
+        return f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {name} does not promise"
+    if reason := task.misfit(model):
+        return reason
+    if not tbptt.carry:
+        if model.max_length is not None and tbptt.k2 > model.max_length:
+            return f"tbptt.k2={tbptt.k2}: longer than the {model.max_length} positions of model.max_length"
+        return None
+    if Capability.STATEFUL not in model.capabilities:
+        return f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model {name} does not have"
+    if model.max_length is not None:
+        return (
+            f"tbptt.carry=true: a stream has no end, but model.positions=learned ends at {model.max_length}; "
+            "use tbptt=windows or model.positions=rotary"
+        )
+    return None
+
+
+def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
+    """The shipped models that fit the task and the cut of time, as they are configured by default."""
+    names = []
+    for path in sorted(Path(conf.__path__[0], "model").glob("*.yaml")):
+        other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))
+        other.model = OmegaConf.load(path)
+        if "_target_" not in other.model:
+            continue
+        with torch.device("meta"), contextlib.suppress(Fault):
+            if misfit(make_model(other, 2, trust), task, make(config.tbptt, trust)) is None:
+                names.append(path.stem)
+    return names
+
+
+class Cell(NamedTuple):
+    """One pair of model and task, and one cut of time."""
+
+    model: str
+    task: str
+    tbptt: str
+    reason: str | None  # why it is refused
+
+
+def cells() -> Iterator[Cell]:
+    """Every shipped model with every shipped task and cut of time, as their files say."""
+    for model in [words for name in shipped("model") for words in (name, *_other_ways(name))]:
+        for task in shipped("task"):
+            for tbptt in shipped("tbptt"):
+                yield Cell(model, task, tbptt, _reason(model, task, tbptt))
+
+
+def _other_ways(model: str) -> list[str]:
+    """The model with the option that turns what it promises about directions round."""
+    options = OmegaConf.load(Path(conf.__path__[0], "model", f"{model}.yaml"))
+    turned = {"bidirectional": False, "causal": True}
+    return [
+        f"{model} model.{key}={str(not default).lower()}"
+        for key, default in turned.items()
+        if options.get(key) is default
+    ]
+
+
+def shipped(group: str) -> list[str]:
+    """The options of a group that are no other name of one."""
+    folder = Path(conf.__path__[0], group)
+    return [path.stem for path in sorted(folder.glob("*.yaml")) if not path.stem.endswith(f"_{ALIASES[group]}")]
+
+
+ALIASES = {"model": "model", "data": "default", "tbptt": "tbptt", "tokenizer": "tokenizer", "task": "task"}
+"""How the files end that only say which option a task takes by itself."""
+
+
+def _reason(model: str, task: str, tbptt: str) -> str | None:
+    from seqtrain import check
+
+    config = check.compose([*f"model={model}".split(), f"task={task}", f"tbptt={tbptt}"]).config
+    try:
+        check_pair(config, ())
+    except Fault as fault:
+        return fault.lines[0].partition("; models that do")[0]
+    return None

@@ -1,0 +1,242 @@
+"""Masked language modelling: predict hidden tokens from all others (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.data.baselines import baselines
+from seqtrain.data.encoding import Tokenizer
+from seqtrain.data.masking import MaskedBatch, MaskedExamples, Masking
+from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.stream import IGNORED
+from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.task import ExampleTask, Facts, Parts, Totals
+
+ROWS = 64  # copies of a text, each with another token hidden, that are read at a time
+SHOWN = 160  # characters of an example
+
+
+class MaskedLM(ExampleTask):
+    """Cross entropy of the hidden tokens, and with `next_sentence` of whether two sentences follow one another."""
+
+    requires = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
+    baseline_words: ClassVar[dict[str, str]] = {
+        "unigram": "how often each token occurs, over all tokens",
+        "left_bigram": "the true token on the left, over all tokens",
+    }
+
+    def __init__(
+        self,
+        *,
+        rate: float,
+        mask_share: float,
+        random_share: float,
+        whole_word: bool,
+        next_sentence: bool,
+        tied: bool,
+        transform: bool,
+        pseudo_examples: int,
+        dim: int,
+        vocabulary: int,
+    ) -> None:
+        """Raises ValueError for shares that are none."""
+        super().__init__()
+        if not 0 < rate <= 1:
+            raise ValueError(f"rate={rate}: must be above 0 and at most 1")
+        if min(mask_share, random_share) < 0 or mask_share + random_share > 1 + 1e-9:
+            raise ValueError(f"mask_share={mask_share}, random_share={random_share}: from 0, and at most 1 together")
+        if pseudo_examples < 0:
+            raise ValueError(f"pseudo_examples={pseudo_examples}: must be at least 0")
+        self.masking = Masking(rate=rate, mask_share=mask_share, random_share=random_share, whole_word=whole_word)
+        self.pseudo_examples = pseudo_examples
+        self.dim = dim
+        self.vocabulary = vocabulary
+        self.mask = vocabulary + 2
+        self.transform = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim)) if transform else None
+        self.head = None if tied else nn.Linear(dim, vocabulary)
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if tied else None
+        self.follows = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 2)) if next_sentence else None
+        self.differentiated = ("loss", "next_sentence") if next_sentence else ("loss",)
+
+    def scores(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+        """Unnormalised log-probabilities of the token at each position."""
+        hidden = hidden if self.transform is None else self.transform(hidden)
+        if self.head is not None:
+            return self.head(hidden)
+        return model.embed.scores(hidden) + self.bias  # type: ignore[operator]
+
+    # -- loss and metrics ----------------------------------------------------------------------------------------
+
+    def evaluate(self, model: SequenceModel, batch: MaskedBatch, state: State | None) -> tuple[Parts, State]:
+        """`loss` in nats of the hidden tokens, and `next_sentence`; outside training in float64, with their accuracy.
+
+        Outside training also `pseudo`: -log p of each token hidden in turn, in the first examples of the split.
+        """
+        hidden = self._hidden(model, batch)
+        scores = self.scores(model, hidden.flatten(0, 1)[batch.places])
+        parts = self._parts("loss", "accuracy", scores, batch.targets.flatten()[batch.places], len(batch.places))
+        if self.follows is not None:
+            pairs = len(batch.tokens) if batch.count else 0  # a silent batch has no target
+            told = self.follows(hidden[:, 0])
+            parts |= self._parts("next_sentence", "next_sentence_accuracy", told, batch.next_labels, pairs)
+        if self.pseudo_examples and not self.training:
+            parts["pseudo"] = self._pseudo(model, batch)
+        return parts, {}
+
+    def _hidden(self, model: SequenceModel, batch: MaskedBatch) -> Float[Tensor, "B T D"]:
+        full = batch.count == batch.tokens.numel()  # no padding, told without waiting for a GPU
+        return model(batch.tokens, None, None if full else batch.lengths)[0]
+
+    def _parts(self, loss: str, accuracy: str, scores: Tensor, targets: Tensor, count: int) -> Parts:
+        if self.training:
+            return {loss: (F.cross_entropy(scores, targets, ignore_index=IGNORED, reduction="sum"), count)}
+        losses = F.cross_entropy(scores, targets, ignore_index=IGNORED, reduction="none")
+        right = scores.argmax(-1) == targets
+        return {loss: (losses.double().sum(), count), accuracy: (right.sum(), count)}
+
+    def _pseudo(self, model: SequenceModel, batch: MaskedBatch) -> tuple[Tensor, int]:
+        """Sum and count of the pseudo-log-likelihood (Salazar et al. 2020) of the split's first examples."""
+        total, count = torch.zeros((), dtype=torch.float64, device=batch.tokens.device), 0
+        asked = batch.index < self.pseudo_examples if batch.count else torch.zeros(0, dtype=torch.bool)
+        for lane in asked.nonzero().flatten().tolist():
+            row = batch.original[lane, : int(batch.lengths[lane])]
+            found = self._surprisals(model, row)
+            total, count = total + found.sum(), count + len(found)
+        return total, count
+
+    def _surprisals(self, model: SequenceModel, row: Int[Tensor, " T"]) -> Float[Tensor, " N"]:
+        """Nats of each token of a row that stands for text, in float64, where it alone is hidden."""
+        found = [row.new_zeros(0, dtype=torch.float64)]
+        for places in (row < self.vocabulary).nonzero().flatten().split(ROWS):
+            copies = torch.arange(len(places), device=row.device)
+            tokens = row.repeat(len(places), 1)
+            tokens[copies, places] = self.mask
+            scores = self.scores(model, model(tokens)[0][copies, places])
+            found.append(F.cross_entropy(scores.double(), row[places], reduction="none"))
+        return torch.cat(found)
+
+    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
+        """`loss` in nats a hidden token, its `perplexity`, `accuracy`, `pseudo_perplexity` and `next_sentence_*`."""
+        means = {name: total / count for name, (total, count) in totals.items() if count}
+        metrics = {"loss": means["loss"], "perplexity": _perplexity(means["loss"])}
+        if "pseudo" in means:
+            metrics["pseudo_perplexity"] = _perplexity(means["pseudo"])
+        if "next_sentence" in means:
+            metrics["next_sentence_loss"] = means["next_sentence"]
+        return metrics | {name: means[name] for name in ("accuracy", "next_sentence_accuracy") if name in means}
+
+    def head_flops(self) -> float:
+        return 2.0 * self.dim * (self.vocabulary + (0 if self.transform is None else self.dim))
+
+    # -- data ----------------------------------------------------------------------------------------------------
+
+    def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> MaskedExamples:
+        """Documents cut into pieces; raises Fault where `max_length` leaves no room for text."""
+        return MaskedExamples(
+            rows.columns["text"],
+            vocabularies.tokenizer,
+            self.masking,
+            max_length=max_length,
+            next_sentence=self.follows is not None,
+            seed=seed,
+        )
+
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
+        """Over all tokens of the split, hidden or not: `unigram`, and `left_bigram`, which sees the one before."""
+        text, asked = train.columns["text"], split.columns["text"]
+        losses = baselines(text, asked, self.vocabulary)
+        common = np.bincount(text.tokens, minlength=self.vocabulary).argmax()
+        return {
+            "unigram": {"loss": losses["unigram"]["loss"], "accuracy": float((asked.tokens == common).mean())},
+            "left_bigram": {"loss": losses["bigram"]["loss"]},
+        }
+
+    # -- what a trained model says -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def show(self, model: SequenceModel, batch: MaskedBatch, vocabularies: Vocabularies) -> list[str]:
+        """The beginning of each example: `[word]` was hidden and guessed, `[guess|word]` was not."""
+        hidden = self._hidden(model, batch)
+        guesses = torch.full_like(batch.targets, IGNORED).flatten()
+        guesses[batch.places] = self.scores(model, hidden.flatten(0, 1)[batch.places]).argmax(-1)
+        rows = zip(batch.original, guesses.view_as(batch.targets), batch.lengths, strict=True)
+        lines = [
+            _line(vocabularies.tokenizer, row[1 : length - 1].tolist(), guess[1 : length - 1].tolist())
+            for row, guess, length in rows
+        ]
+        if self.follows is None:
+            return lines
+        told = self.follows(hidden[:, 0]).argmax(-1).tolist()
+        words = ("next", "not next")
+        verdicts = [
+            f"{words[guess]} ({'right' if guess == label else 'wrong'})"
+            for guess, label in zip(told, batch.next_labels.tolist(), strict=True)
+        ]
+        return [f"{verdict}: {line}"[:SHOWN] for verdict, line in zip(verdicts, lines, strict=True)]
+
+    @torch.no_grad()
+    def fill(self, model: SequenceModel, texts: list[list[int]], top_k: int) -> list[list[list[tuple[int, float]]]]:
+        """For each text, for each mask in it, the `top_k` likeliest tokens with their probabilities.
+
+        Texts are ids without start and separator. Each is read by itself, so a batch gives what its texts would give.
+        """
+        answers = []
+        for text in texts:
+            row = self._row(model, text)
+            places = (row == self.mask).nonzero().flatten()
+            best = (
+                self.scores(model, model(row[None])[0][0, places])
+                .double()
+                .softmax(-1)
+                .topk(min(top_k, self.vocabulary))
+            )
+            answers.append(
+                [
+                    list(zip(tokens, values, strict=True))
+                    for tokens, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                ]
+            )
+        return answers
+
+    @torch.no_grad()
+    def score(self, model: SequenceModel, text: list[int]) -> list[float]:
+        """Nats of each token of a text (ids without start and separator), where it alone is hidden."""
+        return self._surprisals(model, self._row(model, text)).tolist()
+
+    def _row(self, model: SequenceModel, text: list[int]) -> Int[Tensor, " T"]:
+        """A text between the special tokens that examples have."""
+        device = next(model.parameters()).device
+        return torch.tensor([self.vocabulary, *text, self.vocabulary + 1], device=device)
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))
+
+
+def _line(tokenizer: Tokenizer, tokens: list[int], guesses: list[int]) -> str:
+    """Text in which the tokens that have a guess stand in brackets, in one line, cut to what can be read."""
+    parts: list[str] = []
+    run: list[int] = []
+    for token, guess in zip([*tokens, None], [*guesses, 0], strict=True):
+        if token is not None and guess == IGNORED and token < tokenizer.vocabulary:
+            run.append(token)
+            continue
+        parts += [tokenizer.decode(run)] if run else []
+        run = []
+        if token is None:
+            break
+        if token >= tokenizer.vocabulary:
+            parts.append(" [SEP] ")
+        elif guess == token:
+            parts.append(f"[{tokenizer.decode([token])}]")
+        else:
+            parts.append(f"[{tokenizer.decode([guess])}|{tokenizer.decode([token])}]")
+    text = (" " if tokenizer.kind == "word" else "").join(parts)
+    return "".join(char if char.isprintable() else " " for char in text)[:SHOWN]

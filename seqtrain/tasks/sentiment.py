@@ -1,0 +1,180 @@
+"""Sentiment: one label for a whole sequence, read from its hidden states by a pooling (Collobert & Weston 2008)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.data.examples import ExampleBatch, Examples, padded
+from seqtrain.data.naive_bayes import naive_bayes
+from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.stream import IGNORED
+from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.task import ExampleTask, Facts, Parts, Totals
+
+Pool = Literal["last", "mean", "max", "cls"]
+
+
+class LabelledExamples(Examples):
+    """`start, tokens..., separator`, and a label; of a longer text the first tokens."""
+
+    def __init__(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int) -> None:
+        assert rows.labels is not None
+        self.text = rows.columns["text"]
+        self.labels = rows.labels
+        self.edges = np.array([vocabularies.tokenizer.start]), np.array([vocabularies.tokenizer.separator])
+        self.longest = max_length - 2
+        self.lengths = np.minimum(self.text.lengths, self.longest)[:, None] + 2
+        self.cut = int((self.text.lengths > self.longest).sum())
+
+    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
+        return {"loss": len(index)}
+
+    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> ExampleBatch:
+        start, end = self.edges
+        tokens, lengths = padded([np.concatenate([start, self.text[i][: self.longest], end]) for i in index])
+        return ExampleBatch(
+            tokens=tokens,
+            lengths=lengths,
+            targets=torch.from_numpy(self.labels[index]),
+            index=torch.from_numpy(index),
+            count=int(lengths.sum()),
+            totals=totals,
+        )
+
+
+class Sentiment(ExampleTask):
+    """Cross entropy of the label; the head is linear in the pooled hidden state."""
+
+    requires = Capability.UNCONDITIONAL
+    fields = ("text", "label")
+    monitor = ("accuracy", "max")
+
+    def __init__(
+        self,
+        *,
+        pool: Pool,
+        dropout: float,
+        class_weights: Literal["none", "balanced"] | list[float],
+        dim: int,
+        labels: tuple[str, ...],
+        label_counts: tuple[int, ...],
+    ) -> None:
+        """`class_weights`: of each label's loss, in the order of the labels; balanced = as if all were as frequent.
+
+        Weights are scaled such that those of the training examples have the mean 1. `label_counts`: in train.
+        """
+        super().__init__()
+        self.pool = pool
+        self.dim = dim
+        self.labels = labels
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(dim, len(labels))
+        weights = _weights(class_weights, label_counts)
+        self.register_buffer("weights", weights, persistent=False)
+        self.weights: Tensor | None
+
+    def misfit(self, model: SequenceModel) -> str | None:
+        if self.pool == "cls" and Capability.CAUSAL in model.capabilities:
+            return (
+                f"task.pool=cls: the first position of {type(model).__name__} sees no later token; "
+                "use task.pool=last, mean or max"
+            )
+        return None
+
+    def pooled(self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]) -> Tensor:
+        """One vector of each sequence: (B, D)."""
+        # What is padded on the right changes nothing that a causal model has said before.
+        hidden, _ = model(tokens, None, None if Capability.CAUSAL in model.capabilities else lengths)
+        return pool(hidden, lengths, self.pool)
+
+    def scores(self, model: SequenceModel, tokens: Tensor, lengths: Tensor) -> Float[Tensor, "B C"]:
+        """Unnormalised log-probabilities of the labels."""
+        return self.head(self.dropout(self.pooled(model, tokens, lengths)))
+
+    def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[Parts, State]:
+        """`loss` in nats, weighted; outside training unweighted, with the table `confusion` (true, predicted)."""
+        scores = self.scores(model, batch.tokens, batch.lengths)
+        count = int((batch.targets != IGNORED).sum())
+        if self.training:
+            weight = None if self.weights is None else self.weights.to(scores.dtype)
+            loss = F.cross_entropy(scores, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
+            return {"loss": (loss, count)}, {}
+        losses = F.cross_entropy(scores, batch.targets, ignore_index=IGNORED, reduction="none")
+        known = batch.targets != IGNORED
+        size = len(self.labels)
+        pairs = batch.targets[known] * size + scores.argmax(-1)[known]
+        confusion = torch.bincount(pairs, minlength=size * size).view(size, size)
+        return {"loss": (losses.double().sum(), count), "confusion": (confusion, count)}, {}
+
+    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
+        """`loss` in nats an example, and of a table of true and predicted labels `accuracy` and `macro_f1`."""
+        total, count = totals["loss"]
+        metrics = {"loss": total / count}
+        if "confusion" in totals:
+            table = np.array(totals["confusion"][0])
+            right = table.diagonal()
+            metrics["accuracy"] = float(right.sum() / table.sum())
+            both = table.sum(0) + table.sum(1)
+            seen = both > 0  # a label that neither occurs nor is predicted has no F1
+            metrics["macro_f1"] = float((2 * right[seen] / both[seen]).mean())
+        return metrics
+
+    def head_flops(self) -> float:
+        return 2.0 * self.dim * len(self.labels)
+
+    def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> LabelledExamples:
+        return LabelledExamples(rows, vocabularies, max_length=max_length)
+
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
+        assert train.labels is not None and split.labels is not None
+        counts = np.bincount(train.labels, minlength=len(vocabularies.labels))
+        majority = float((split.labels == counts.argmax()).mean())
+        found = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(vocabularies.labels))
+        return {
+            "majority": {"accuracy": majority},
+            "naive_bayes": {"accuracy": float((found == split.labels).mean())},
+        }
+
+    def show(self, model: SequenceModel, batch: ExampleBatch, vocabularies: Vocabularies) -> list[str]:
+        """Each text with its label, and the likeliest one where that is another."""
+        chances = self.scores(model, batch.tokens, batch.lengths).double().softmax(-1)
+        lines = []
+        for tokens, length, target, chance in zip(batch.tokens, batch.lengths, batch.targets, chances, strict=True):
+            text = " ".join(vocabularies.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
+            best = int(chance.argmax())
+            verdict = "right" if best == target else f"wrong: it is {self.labels[int(target)]}"
+            lines.append(f"{self.labels[best]} {chance[best]:.0%} ({verdict}): {text[:160]}")
+        return lines
+
+
+def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
+    """One vector of each lane's real positions: the last, the first (cls), their mean or their maximum."""
+    if how == "cls":
+        return hidden[:, 0]
+    if how == "last":
+        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+    padding = (torch.arange(hidden.shape[1], device=hidden.device) >= lengths.unsqueeze(1)).unsqueeze(-1)
+    if how == "max":
+        return hidden.masked_fill(padding, -math.inf).amax(1)
+    return hidden.masked_fill(padding, 0.0).sum(1) / lengths.unsqueeze(1).to(hidden.dtype)
+
+
+def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Tensor | None:
+    """The weight of each label, or None where all weigh 1."""
+    if choice == "none":
+        return None
+    seen = torch.tensor(counts, dtype=torch.float64)
+    if isinstance(choice, str):
+        raw = seen.sum() / seen
+    else:
+        if len(choice) != len(counts) or not all(0 <= weight < math.inf for weight in choice) or not any(choice):
+            raise ValueError(f"class_weights={choice}: expected {len(counts)} numbers from 0, one for each label")
+        raw = torch.tensor(choice, dtype=torch.float64)
+    return (raw * seen.sum() / (raw * seen).sum()).float()

@@ -1,0 +1,294 @@
+"""Translation: the target's tokens one after another, given the source (Sutskever et al. 2014)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.data.examples import ExampleBatch, Examples, padded
+from seqtrain.data.nearest import nearest
+from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.stream import IGNORED
+from seqtrain.faults import Fault
+from seqtrain.generate import decode
+from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.metrics import bleu, chrf
+from seqtrain.task import ExampleTask, Facts, Parts, Totals
+
+EXTRA = 10  # tokens that a translation may have beyond its share of the source
+LANES = 64  # texts that are translated at a time
+MOST_ROWS = 1000  # that baselines are measured on
+MOST_MEMORY = 100_000  # training rows that the nearest one is looked for in
+
+
+@dataclass(kw_only=True)
+class TranslationBatch(ExampleBatch):
+    """Sources as `tokens`, ended by the separator; `targets` (B, T) are the target's tokens and the end."""
+
+    target_tokens: Tensor  # (B, T) start, and the target's tokens
+    num_targets: int
+    even: bool  # whether no source is padded
+    references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
+
+    def silent(self) -> Self:
+        return replace(super().silent(), num_targets=0)
+
+
+class TranslationExamples(Examples):
+    """`source..., separator`, and `start, target..., end`; of a longer side the first tokens."""
+
+    def __init__(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int) -> None:
+        if max_length < 4:
+            raise Fault(f"data.max_length={max_length}: must be at least 4, two tokens for each side")
+        self.rows = rows
+        self.columns = rows.columns["source"], rows.columns["target"]
+        self.separator = np.array([vocabularies.tokenizer.separator])
+        self.start = np.array([vocabularies.target_tokenizer.start])
+        self.longest = max_length // 2 - 1
+        whole = np.stack([column.lengths for column in self.columns], 1)
+        self.lengths = np.minimum(whole, self.longest) + 1
+        self.cut = int((whole > self.longest).any(1).sum())  # rows
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The targets as they are written, whole."""
+        return self.rows.texts("target")
+
+    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
+        return {"loss": int(self.lengths[index, 1].sum())}
+
+    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> TranslationBatch:
+        sources, targets = ([column[i][: self.longest] for i in index] for column in self.columns)
+        tokens, lengths = padded([np.concatenate([source, self.separator]) for source in sources])
+        target_tokens, target_lengths = padded([np.concatenate([self.start, target]) for target in targets])
+        ended, _ = padded([np.concatenate([target, self.start]) for target in targets])  # the start stands for the end
+        real = torch.arange(ended.shape[1]) < target_lengths.unsqueeze(1)
+        num_targets = int(target_lengths.sum())
+        return TranslationBatch(
+            tokens=tokens,
+            lengths=lengths,
+            targets=ended.masked_fill(~real, IGNORED),
+            index=torch.from_numpy(index),
+            count=int(lengths.sum()) + num_targets,
+            totals=totals,
+            target_tokens=target_tokens,
+            num_targets=num_targets,
+            even=bool((lengths == tokens.shape[1]).all()),
+            references=partial(self.written, index),
+        )
+
+    def written(self, index: np.ndarray) -> list[str]:
+        """The targets of some examples as they are written."""
+        return [self.texts[i] for i in index]
+
+
+class Translation(ExampleTask):
+    """Cross entropy of the target's tokens and its end, with label smoothing (Szegedy et al. 2016)."""
+
+    requires = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
+    fields = ("source", "target")
+    monitor = ("bleu", "max")
+    baseline_words: ClassVar[dict[str, str]] = {
+        "copy": "the source as its own translation",
+        "nearest": "the translation of the training source whose words are most alike",
+    }
+
+    def __init__(
+        self,
+        *,
+        vocabulary: Literal["shared", "separate"],
+        tied: bool,
+        label_smoothing: float,
+        beam: int,
+        length_penalty: float,
+        max_ratio: float,
+        dim: int,
+        target_vocabulary: int,
+        vocabularies: Vocabularies | None,
+    ) -> None:
+        """`target_vocabulary`: V of the target; evaluation needs the `vocabularies`, training does without."""
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise Fault(f"task.label_smoothing={label_smoothing}: must be at least 0 and below 1")
+        if beam < 1:
+            raise Fault(f"task.beam={beam}: must be at least 1")
+        if not 0 < max_ratio < math.inf:
+            raise Fault(f"task.max_ratio={max_ratio}: must be above 0")
+        self.vocabulary = vocabulary
+        self.label_smoothing = label_smoothing
+        self.beam = beam
+        self.length_penalty = length_penalty
+        self.max_ratio = max_ratio
+        self.dim = dim
+        self.end = target_vocabulary
+        self.vocabularies = vocabularies
+        self.head = None if tied else nn.Linear(dim, target_vocabulary + 1)
+
+    def misfit(self, model: SequenceModel) -> str | None:
+        if self.vocabulary == "separate" and reads_in_one(model):
+            name = type(model).__name__
+            return f"{name} reads source and target with one embedding; use task.vocabulary=shared"
+        return None
+
+    def scores(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V+1"]:
+        """Unnormalised log-probabilities of the next token of the target, the end's last."""
+        if self.head is not None:
+            return self.head(hidden)
+        return target_embedding(model).scores(hidden, end=True)  # type: ignore[operator]
+
+    def evaluate(self, model: SequenceModel, batch: TranslationBatch, state: State | None) -> tuple[Parts, State]:
+        """`loss` in nats, smoothed in training; outside it plain, with `accuracy` and what translations are worth."""
+        begun = model.begin(batch.tokens, None if batch.even else batch.lengths)
+        hidden, after = model(batch.target_tokens, begun)
+        scores, targets = self.scores(model, hidden).flatten(0, 1), batch.targets.flatten()
+        options = {"ignore_index": IGNORED, "label_smoothing": self.label_smoothing if self.training else 0.0}
+        if self.training:
+            return {"loss": (F.cross_entropy(scores, targets, reduction="sum", **options), batch.num_targets)}, after
+        losses = F.cross_entropy(scores, targets, reduction="none", **options)
+        parts = {"loss": (losses.double().sum(), batch.num_targets)}
+        parts["accuracy"] = (scores.argmax(-1) == targets).sum(), batch.num_targets
+        return parts | self._quality(model, batch, begun), after
+
+    def _quality(self, model: SequenceModel, batch: TranslationBatch, begun: State) -> Parts:
+        """What the translations of a batch add to `bleu`, `chrf` and `exact_match`."""
+        if batch.num_targets == 0:  # a share without examples reads a silent batch, whose row is no one's
+            return tally([], [])
+        assert self.vocabularies is not None
+        return tally(self._texts(model, begun, batch.lengths, self.vocabularies), batch.references())
+
+    def _texts(
+        self,
+        model: SequenceModel,
+        begun: State,
+        lengths: Tensor,
+        vocabularies: Vocabularies,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+    ) -> list[str]:
+        """Translations of sources of `lengths` (B,) tokens that `model.begin` has read."""
+        tokenizer = vocabularies.target_tokenizer
+        most = (lengths.double() * self.max_ratio).long() + EXTRA
+        if model.max_length is not None:
+            left = model.max_length - lengths if reads_in_one(model) else most.new_tensor(model.max_length)
+            most = torch.minimum(most, left).clamp(min=1)
+        found = decode(
+            model,
+            partial(self.scores, model),
+            begun,
+            start=tokenizer.start,
+            end=self.end,
+            max_tokens=most,
+            beam=self.beam if beam is None else beam,
+            length_penalty=self.length_penalty if length_penalty is None else length_penalty,
+        )
+        return [tokenizer.decode(target) for target in found]
+
+    @torch.no_grad()
+    def translate(
+        self,
+        model: SequenceModel,
+        sources: list[str],
+        vocabularies: Vocabularies,
+        *,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+    ) -> list[str]:
+        """The translation of each text, with the task's own beam and length penalty where none are given.
+
+        Of a source that is too long for the model's table of positions, the first half a table is read.
+        """
+        longest = None if model.max_length is None else model.max_length // 2 - 1
+        separator = vocabularies.tokenizer.separator
+        encoded = [np.append(ids[:longest], separator) for ids in vocabularies.tokenizer.encode_documents(sources)]
+        order = sorted(range(len(encoded)), key=lambda number: len(encoded[number]))
+        device = next(model.parameters()).device
+        found = [""] * len(sources)
+        for begin in range(0, len(order), LANES):
+            lanes = order[begin : begin + LANES]
+            tokens, lengths = (part.to(device) for part in padded([encoded[lane] for lane in lanes]))
+            even = len(encoded[lanes[0]]) == len(encoded[lanes[-1]])
+            begun = model.begin(tokens, None if even else lengths)
+            texts = self._texts(model, begun, lengths, vocabularies, beam, length_penalty)
+            for lane, text in zip(lanes, texts, strict=True):
+                found[lane] = text
+        return found
+
+    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
+        """`loss` in nats a token of the target, its `perplexity`, `accuracy`, and what translations are worth:
+        `bleu` and `chrf`, 0 to 100, and the share of those that are `exact_match`es of the reference."""
+        loss = totals["loss"][0] / totals["loss"][1]
+        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        if "accuracy" in totals:
+            metrics["accuracy"] = totals["accuracy"][0] / totals["accuracy"][1]
+        return metrics | worth(totals)
+
+    def head_flops(self) -> float:
+        return 2.0 * self.dim * (self.end + 1)
+
+    def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> TranslationExamples:
+        return TranslationExamples(rows, vocabularies, max_length=max_length)
+
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
+        """On the first rows of `split`, at most MOST_ROWS, with the first MOST_MEMORY rows of `train` to look in."""
+        asked = list(islice(split.read(), MOST_ROWS))
+        known = list(islice(train.read(), MOST_MEMORY))
+        sources, references = [row["source"] for row in asked], [row["target"] for row in asked]
+        alike = [known[place]["target"] for place in nearest([row["source"] for row in known], sources)]
+        answers = {"copy": sources, "nearest": alike}
+        return {
+            name: worth({part: (total.tolist(), count) for part, (total, count) in tally(texts, references).items()})
+            for name, texts in answers.items()
+        }
+
+    @torch.no_grad()
+    def show(self, model: SequenceModel, batch: TranslationBatch, vocabularies: Vocabularies) -> list[str]:
+        """Of each example three lines: its source, its reference, and the model's translation."""
+        begun = model.begin(batch.tokens, None if batch.even else batch.lengths)
+        texts = self._texts(model, begun, batch.lengths, vocabularies)
+        lines = []
+        for ids, length, reference, text in zip(batch.tokens, batch.lengths, batch.references(), texts, strict=True):
+            source = vocabularies.tokenizer.decode(ids[: length - 1].tolist())
+            parts = {"source": source, "reference": reference, "model": text}
+            lines.append("\n".join(f"{name}: {' '.join(part.split())}" for name, part in parts.items()))
+        return lines
+
+
+def reads_in_one(model: SequenceModel) -> bool:
+    """Whether the model reads the source as a prefix of the target, with the same front end."""
+    return getattr(model, "target_embed", None) is None
+
+
+def target_embedding(model: SequenceModel) -> nn.Module:
+    """The front end of the target's tokens."""
+    return getattr(model, "target_embed", model.embed)
+
+
+def tally(hypotheses: Sequence[str], references: Sequence[str]) -> Parts:
+    """What sentences add to each part: the statistics of `bleu` and `chrf`, and the number of exact matches."""
+    pairs, count = list(zip(hypotheses, references, strict=True)), len(references)
+    sums = {"bleu": torch.zeros(bleu.STATISTICS).double(), "chrf": torch.zeros(chrf.STATISTICS).double()}
+    for hypothesis, reference in pairs:
+        sums["bleu"] += bleu.statistics(hypothesis, reference)
+        sums["chrf"] += chrf.statistics(hypothesis, reference)
+    sums["exact_match"] = torch.tensor(float(sum(one == other for one, other in pairs)))
+    return {name: (total, count) for name, total in sums.items()}
+
+
+def worth(totals: Totals) -> dict[str, float]:
+    """The metrics of what `tally` counted, as far as there is any."""
+    scores: dict[str, Callable[[Any, float], float]] = {
+        "bleu": lambda table, count: bleu.score(table),
+        "chrf": lambda table, count: chrf.score(table),
+        "exact_match": lambda equal, count: equal / count,
+    }
+    return {name: score(*totals[name]) for name, score in scores.items() if name in totals and totals[name][1]}

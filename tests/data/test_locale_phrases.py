@@ -1,0 +1,125 @@
+"""Laws of phrases from the CLDR: a source has one target and one split, and its parts are known from train."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from seqtrain.data.locale_phrases import LocalePhrases
+from seqtrain.data.source import SPLITS
+from seqtrain.faults import Fault
+
+LOCALES = ("en", "de", "fr", "ja", "pt_BR", "ru", "en")
+
+
+@cache
+def default() -> dict[str, list[dict[str, str]]]:
+    source = LocalePhrases()
+    source.check()
+    return {split: list(source.rows(split)) for split in SPLITS}
+
+
+def test_sizes_are_as_asked():
+    assert [len(default()[split]) for split in SPLITS] == [10800, 600, 600]
+    assert LocalePhrases().describe()["pairs"] == {"train": 10800, "validation": 600, "test": 600}
+
+
+def test_no_source_comes_twice_so_none_is_in_two_splits_and_none_has_two_targets():
+    sources = [row["source"] for rows in default().values() for row in rows]
+    assert len(set(sources)) == len(sources)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_every_word_and_number_of_a_held_out_phrase_is_in_train(side):
+    def words(split: str) -> set[str]:
+        return {word for row in default()[split] for word in re.findall(r"[^\W\d]+|\d+", row[side])}
+
+    assert len(words("train")) > 500
+    assert words("validation") | words("test") <= words("train")
+
+
+@pytest.mark.parametrize(("source", "target"), pairwise(LOCALES))
+def test_any_two_locales_make_phrases_with_plain_spaces_and_without_identifiers(source, target):
+    made = LocalePhrases(source_locale=source, target_locale=target, size=2000)
+    made.check()
+    rows = [row for split in SPLITS for row in made.rows(split)]
+    assert len(rows) == 2000
+    for text in (text for row in rows for text in row.values()):
+        assert text
+        assert text == " ".join(text.split())
+        assert not re.search("(duration|length|mass|volume|digital)-", text)
+
+
+def test_phrases_are_those_of_the_two_languages():
+    found = {row["source"]: row["target"] for rows in default().values() for row in rows}
+    known = {
+        "in 3 days": "in 3 Tagen",
+        "3 kilometers per hour": "3 Kilometer pro Stunde",
+        "42%": "42 %",
+        "March – June 2002": "März–Juni 2002",
+        "English (Jersey)": "Englisch (Jersey)",
+    }
+    assert {source: found[source] for source in known if source in found}.items() <= known.items()
+    assert len(known.keys() & found.keys()) >= 3
+    months = {re.sub(r"\d+", "", said) for source, said in found.items() if re.fullmatch(r"March \d+, \d+", source)}
+    assert months == {". März "}
+
+
+CHILD = """
+import json
+from seqtrain.data.locale_phrases import LocalePhrases
+print(json.dumps(list(LocalePhrases(source_locale="tr", target_locale="th", size=2000).rows("test"))))
+"""
+
+
+def test_phrases_do_not_depend_on_the_process_or_on_locales_used_before():
+    default(), LocalePhrases(source_locale="sw", target_locale="ja", size=2000).describe()
+    source = LocalePhrases(source_locale="tr", target_locale="th", size=2000)
+    answer = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == list(source.rows("test"))
+
+
+def test_another_seed_gives_other_phrases():
+    assert default()["train"] != list(LocalePhrases(seed=1).rows("train"))
+
+
+def test_what_was_made_is_described_in_json_with_babel_s_version():
+    described = json.loads(json.dumps(LocalePhrases(size=2000).describe()))
+    assert (described["locales"], described["babel"][0]) == ({"source": "en", "target": "de"}, "2")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"source_locale": "pt_RB"}, r"data\.source_locale=pt_RB: no locale of Babel's; did you mean pt_BR\?"),
+        ({"source_locale": "de"}, r"data\.target_locale=de: is data\.source_locale too"),
+        ({"source_locale": "root"}, r"data\.source_locale=root: no locale"),
+    ],
+)
+def test_locales_that_cannot_be_are_refused(options, expected):
+    with pytest.raises(Fault, match=expected) as caught:
+        LocalePhrases(**options).check()
+    assert len(caught.value.lines) == 1
+
+
+def test_a_hyphen_is_as_good():
+    assert next(LocalePhrases(target_locale="pt-BR", size=2000).rows("train"))["target"]
+
+
+def test_too_few_phrases_to_hold_any_out_are_refused():
+    with pytest.raises(Fault, match=r"data\.size=40: too few phrases to hold out validation"):
+        LocalePhrases(size=40).rows("train")
+
+
+def test_pairs_are_no_text_and_a_split_of_nothing_is_none():
+    with pytest.raises(Fault, match="holds pairs, not text"):
+        LocalePhrases().documents("train")
+    source = LocalePhrases(test_fraction=0.0)
+    with pytest.raises(Fault, match=r"data\.test_fraction=0: there is no test split"):
+        source.rows("test")

@@ -1,0 +1,128 @@
+"""Laws of local translation data: line i belongs to line i, and what would shift one against the other is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seqtrain.data.parallel import Parallel
+from seqtrain.data.source import SPLITS
+from seqtrain.faults import Fault
+
+PAIRS = [
+    ("a cat", "eine Katze"),
+    ("", "leer"),
+    ("form\x0cfeed \u2028 and \x85 next", "ein\rWagen\u2029lauf"),
+    ("z", ""),
+]
+
+
+def put(path: Path, content: str) -> str:
+    path.write_bytes(content.encode())
+    return str(path)
+
+
+def pairs_of(source: Parallel, split="train") -> list[tuple[str, str]]:
+    source.check()
+    return [(row["source"], row["target"]) for row in source.rows(split)]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_only_line_feeds_end_a_line_and_blank_lines_stay(tmp_path, end, last):
+    one, other = (end.join(side) + end * last for side in zip(*PAIRS[:3], ("z", "z"), strict=True))
+    paths = {"source_path": put(tmp_path / "x.en", "\ufeff" + one), "target_path": put(tmp_path / "x.de", other)}
+    source = Parallel(**paths, validation_fraction=0.0)
+    assert pairs_of(source) == [*PAIRS[:3], ("z", "z")]
+    assert source.fields == ("source", "target")
+
+
+def test_rows_that_hold_both_sides_are_pairs(tmp_path):
+    rows = "".join(json.dumps({"id": 1, "en": en, "de": de}) + "\n" for en, de in PAIRS)
+    columns = {"source_column": "en", "target_column": "de", "validation_fraction": 0.0}
+    assert pairs_of(Parallel(path=put(tmp_path / "a.jsonl", rows), **columns)) == PAIRS
+    assert pairs_of(Parallel(path=put(tmp_path / "a.tsv", "de\ten\nx\ty\n"), **columns)) == [("y", "x")]
+
+
+def test_a_split_has_files_of_its_own_or_is_cut_off_by_row(tmp_path):
+    lines = "".join(f"{i}\n" for i in range(40))
+    paths = {f"{side}_path": put(tmp_path / side, lines) for side in ("source", "target")}
+    own = {f"test_{side}_path": put(tmp_path / f"test.{side}", "t\n") for side in ("source", "target")}
+    source = Parallel(**paths, **own, validation_fraction=0.1)
+    parts = [pairs_of(source, split) for split in SPLITS]
+    assert [len(part) for part in parts] == [36, 4, 1]
+    assert all(one == other for part in parts for one, other in part)
+    assert len({*parts[0], *parts[1]}) == 40
+    assert json.loads(json.dumps(source.describe()))["paths"]["test"] == list(own.values())
+
+
+def test_pairs_are_no_text(tmp_path):
+    with pytest.raises(Fault, match="holds pairs, not text"):
+        Parallel(path=put(tmp_path / "a.tsv", "source\ttarget\nx\ty\n")).documents("train")
+
+
+def test_sides_of_different_length_are_refused_with_both_counts(tmp_path):
+    paths = {"source_path": put(tmp_path / "x.en", "a\nb\nc"), "target_path": put(tmp_path / "x.de", "a\nb\u2028c\n")}
+    source = Parallel(**paths, validation_fraction=0.0)
+    for act in (source.check, lambda: list(source.rows("train"))):
+        with pytest.raises(Fault, match=r"data\.source_path=.* has 3 lines, data\.target_path=.* has 2") as caught:
+            act()
+        assert len(caught.value.lines) == 1
+
+
+WAYS = {
+    "neither": ({}, r"data\.path: missing; give rows .* or data\.source_path and data\.target_path"),
+    "both": ({"path": "a", "source_path": "b", "target_path": "c"}, r"data\.path and data\.source_path: .* not both"),
+    "one side": ({"source_path": "b"}, r"data\.source_path and data\.target_path: give both, or none"),
+    "one side of test": (
+        {"source_path": "b", "target_path": "c", "test_target_path": "d"},
+        r"data\.test_source_path and data\.test_target_path: give both",
+    ),
+    "mixed": (
+        {"path": "a", "test_source_path": "b", "test_target_path": "c"},
+        r"data\.path and data\.test_source_path",
+    ),
+    "no train": ({"validation_path": "a"}, r"data\.path: missing"),
+    "empty": ({"source_path": "", "target_path": "a"}, "an empty path"),
+    "empty table": ({"path": ""}, r"data\.path=: an empty path"),
+}
+
+
+@pytest.mark.parametrize("case", WAYS)
+def test_paths_are_given_in_one_way(case):
+    options, expected = WAYS[case]
+    with pytest.raises(Fault, match=expected) as caught:
+        Parallel(**options)
+    assert len(caught.value.lines) == 1
+
+
+def test_all_faults_of_the_files_are_named_at_once(tmp_path):
+    good = put(tmp_path / "good.en", "a\nb\n")
+    (tmp_path / "bad.de").write_bytes(b"caf\xe9\n\n")
+    with pytest.raises(Fault) as caught:
+        Parallel(
+            source_path=good,
+            target_path=str(tmp_path / "bad.de"),
+            validation_source_path=str(tmp_path / "god.en"),
+            validation_target_path=good,
+            test_source_path=put(tmp_path / "empty", ""),
+            test_target_path=str(tmp_path / "empty"),
+        ).check()
+    bad, near, empty = caught.value.lines
+    assert "bad.de: not UTF-8 at byte 3" in bad
+    assert near.endswith("no such file; did you mean good.en?")
+    assert "is empty" in empty
+
+
+def test_the_same_files_in_two_splits_are_refused(tmp_path):
+    one, other = put(tmp_path / "a", "a\nb\n"), put(tmp_path / "b", "a\nb\n")
+    source = Parallel(source_path=one, target_path=other, test_source_path=one, test_target_path=other)
+    with pytest.raises(Fault, match=r"data\.test_source_path=.*: is data\.source_path too"):
+        source.check()
+
+
+def test_a_text_file_holds_no_pairs(tmp_path):
+    with pytest.raises(Fault, match="a txt file has no columns"):
+        Parallel(path=put(tmp_path / "a.txt", "x")).check()
