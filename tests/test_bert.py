@@ -111,7 +111,8 @@ def test_options_that_do_not_fit_are_refused(wrong: dict[str, Any], words: str) 
 def test_first_weights_are_those_of_the_paper() -> None:
     embed = TokenEmbedding(vocabulary=500, dim=64, specials=3)
     torch.manual_seed(0)
-    model = BERT(embed=embed, **SHAPE | {"dim": 64})
+    chosen: dict[str, Any] = {**SHAPE, "dim": 64}
+    model = BERT(embed=embed, **chosen)
     for name, weight in model.named_parameters():
         if weight.dim() == 2 and weight.numel() > 1000:
             assert abs(weight.std().item() / 0.02 - 1) < 0.05, name

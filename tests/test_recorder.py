@@ -83,10 +83,14 @@ def test_no_weight_lies_on_padding_or_on_what_comes_later() -> None:
         assert torch.equal(weights > 0, torch.ones_like(weights, dtype=torch.bool).tril(keys - queries))
 
 
-def test_dropout_under_a_recorder_leaves_the_map_whole() -> None:
+def test_dropout_under_a_recorder_drops_the_same_and_leaves_the_map_whole() -> None:
     model = bert(dropout=0.5).train()
+    torch.manual_seed(0)
+    plain = read(model)
     with recording() as maps:
-        read(model)
+        torch.manual_seed(0)
+        recorded = read(model)
+    assert_near(recorded, plain)
     assert_near(maps[0].weights.sum(-1), torch.ones(BATCH, 2, TIME, dtype=torch.float64))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -27,10 +26,6 @@ class MaskedLM(ExampleTask):
     """Cross entropy of the hidden tokens, and with `next_sentence` of whether two sentences follow one another."""
 
     requires = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
-    baseline_words: ClassVar[dict[str, str]] = {
-        "unigram": "how often each token occurs, over all tokens",
-        "left_bigram": "the true token on the left, over all tokens",
-    }
 
     def __init__(
         self,
@@ -151,8 +146,8 @@ class MaskedLM(ExampleTask):
     def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
         """Over all tokens of the split, hidden or not: `unigram`, and `left_bigram`, which sees the one before."""
         text, asked = train.columns["text"], split.columns["text"]
-        losses = baselines(text, asked, self.vocabulary)
-        common = np.bincount(text.tokens, minlength=self.vocabulary).argmax()
+        losses = baselines(text, asked, vocabularies.tokenizer.vocabulary)
+        common = np.bincount(text.tokens).argmax()
         return {
             "unigram": {"loss": losses["unigram"]["loss"], "accuracy": float((asked.tokens == common).mean())},
             "left_bigram": {"loss": losses["bigram"]["loss"]},

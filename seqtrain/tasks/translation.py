@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -98,10 +98,6 @@ class Translation(ExampleTask):
     requires = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
     fields = ("source", "target")
     monitor = ("bleu", "max")
-    baseline_words: ClassVar[dict[str, str]] = {
-        "copy": "the source as its own translation",
-        "nearest": "the translation of the training source whose words are most alike",
-    }
 
     def __init__(
         self,

@@ -9,8 +9,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from seqtrain.data.files import find
 from seqtrain.data.columns import Column
+from seqtrain.data.files import find
 from seqtrain.data.split_files import CHECKED
 from seqtrain.data.text import Text
 from seqtrain.faults import Fault

@@ -283,7 +283,7 @@ def test_a_preset_reads_a_folder_like_the_hub_s(tmp_path, name):
     columns, others = PRESETS[name]
     values = {"label": list(range(2)) * 20, "translation": [{"en": str(i), "fr": str(i)} for i in range(40)]}
     rows = {column: values.get(column, [str(i) for i in range(40)]) for column in columns.split(",")}
-    path = layout(tmp_path / "layout", {split: rows for split in ["train", *others]})
+    path = layout(tmp_path / "layout", dict.fromkeys(["train", *others], rows))
     kept = {key: value for key, value in {**base, **own}.items() if key not in ("defaults", "_target_", "path", "name")}
     source = Hub(path=path, **kept)
     source.check()

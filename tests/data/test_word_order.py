@@ -38,6 +38,11 @@ def test_no_bag_is_in_two_splits():
     assert len(set.union(*bags)) == sum(map(len, bags)) == 4000
 
 
+def test_no_bag_comes_again_however_many_sentences_are_made():
+    texts = WordOrder(size=60_000, test_fraction=0.0).documents("train")
+    assert set(Counter(bag(text.split()) for text in texts).values()) == {2}
+
+
 def test_sizes_are_as_asked_and_sentences_are_6_to_20_words_in_lower_case():
     assert [len(rows(split)) for split in SPLITS] == [6400, 800, 800]
     for words, _ in rows("train"):
