@@ -1,4 +1,4 @@
-"""seqtrain from Python: train a run, open one, let it write and score text."""
+"""seqtrain from Python: train a run, open one, use it as its task has it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from seqtrain.faults import Fault
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from seqtrain.attention_maps import Seen
     from seqtrain.build import Opened
     from seqtrain.data.tokenizer import Tokenizer
+    from seqtrain.embedding import Pool
     from seqtrain.interface import SequenceModel
     from seqtrain.task import Task
+    from seqtrain.uses import Use
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,18 @@ class Trained:
     def tokenizer(self) -> Tokenizer:
         return self.opened.tokenizer
 
+    def reason(self, text: str, use: Use) -> str | None:
+        """Why this cannot be done with this text, or None: it holds nothing, no [MASK], or more than positions."""
+        from seqtrain import uses
+
+        return uses.reason(self.opened, text, use)
+
+    def cuts(self, text: str) -> bool:
+        """Whether `classify` reads only the beginning of the text."""
+        from seqtrain import uses
+
+        return len(uses.encode(self.opened, text, "classify")) > (uses.most(self.opened, "classify") or 0)
+
     def continue_texts(
         self,
         prompts: Sequence[str],
@@ -70,15 +87,17 @@ class Trained:
         top_p: float | None = None,
         seed: int = 0,
     ) -> list[str]:
-        """What the model writes after each prompt: `length` tokens; temperature 0 is greedy."""
+        """What the model writes after each prompt: `length` tokens; temperature 0 is greedy. Takes task=next_token."""
         import torch
 
+        from seqtrain import uses
         from seqtrain.generate import continue_tokens
 
+        task = uses.of_stream(self.opened, "continue_texts")
         start = self.tokenizer.start
         tokens = continue_tokens(
             self.model,
-            lambda hidden: self.task.scores(self.model, hidden),  # type: ignore[operator]
+            lambda hidden: task.scores(self.model, hidden),  # type: ignore[operator]
             [[start, *self.tokenizer.encode(prompt).tolist()] for prompt in prompts],
             num_tokens=length,
             temperature=temperature,
@@ -90,46 +109,95 @@ class Trained:
         return [self.tokenizer.decode(lane) for lane in lanes]
 
     def score(self, text: str) -> dict[str, Any]:
-        """How surprising a text is: `loss` in nats a token, `bits_per_byte`, and `tokens` with their bits each.
+        """How surprising a text is: `loss` in nats a token, and `tokens` with their bits each.
 
-        `unknown` counts the tokens that are <unk>: what those hide is not in `bits_per_byte`.
-        Read as evaluation reads a document: in the run's own chunks, with its own rule for carrying state.
+        task=next_token: also `bits_per_byte`; read as evaluation reads a document: in the run's own chunks, with its
+        own rule for carrying state. task=masked_lm: each token hidden in turn, so that `loss` is the mean
+        pseudo-log-likelihood, turned in sign; and `pseudo_perplexity`. `unknown` counts the tokens that are <unk>:
+        what those hide is in no number.
         """
-        surprisals = self._surprisals(text)
-        total = sum(surprisals)
-        ids = self.tokenizer.encode(text).tolist()
+        from seqtrain import uses
+        from seqtrain.tasks.masked_lm import MaskedLM
+
+        masked = isinstance(self.task, MaskedLM)
+        if not masked:
+            uses.of_stream(self.opened, "score")
+        uses.check(self.opened, [text], "score")
+        surprisals = uses.surprisals(self.opened, text)
+        ids, total = self.tokenizer.encode(text).tolist(), sum(surprisals)
+        loss = total / len(surprisals)
         return {
             "unknown": ids.count(self.tokenizer.unknown),
-            "loss": total / len(surprisals),
-            "bits_per_byte": total / math.log(2) / len(text.encode()),
+            "loss": loss,
+            **(
+                {"pseudo_perplexity": math.exp(min(loss, 700.0))}
+                if masked
+                else {"bits_per_byte": total / math.log(2) / len(text.encode())}
+            ),
             "tokens": [
                 {"text": self.tokenizer.token_text(token), "bits": nats / math.log(2)}
                 for token, nats in zip(ids, surprisals, strict=True)
             ],
         }
 
-    def _surprisals(self, text: str) -> list[float]:
-        """Nats of each token of the text."""
-        import numpy as np
-        import torch
+    def classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Of each text its `label` and the `probabilities` of all labels, likeliest first. Takes task=sentiment.
 
-        from seqtrain.build import make
-        from seqtrain.data.plan import StreamPlan
-        from seqtrain.data.stream import EvalLoader, Stream
+        Of a text longer than data.max_length the first tokens are read, as in training.
+        """
+        from seqtrain import uses
 
-        ids = self.tokenizer.encode(text)
-        if not len(ids):
-            raise Fault("the text to score holds no token; give one that is not empty")
-        documents = np.array([0, len(ids)])
-        tbptt = make(self.opened.config.tbptt, ())
-        plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)
-        state, found = None, []
-        with torch.no_grad():
-            for batch in EvalLoader(Stream(ids, documents, self.tokenizer.start), plan, batch_size=None):
-                hidden, state = self.model(batch.tokens, state if tbptt.carry else None)
-                chances = self.task.scores(self.model, hidden).double().log_softmax(-1)  # type: ignore[operator]
-                found += (-chances.gather(-1, batch.targets.unsqueeze(-1))).flatten().tolist()
-        return found
+        uses.of_kind(self.opened, uses.Sentiment, "classify")
+        uses.check(self.opened, texts, "classify")
+        return uses.classify(self.opened, texts)
+
+    def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[dict[str, Any]]:
+        """Of each text with [MASK]s the text with the likeliest tokens `filled` in, and for each of its `masks` the
+        `top_k` likeliest tokens, each a `token` with its `probability`. Takes task=masked_lm."""
+        from seqtrain import uses
+
+        uses.of_kind(self.opened, uses.MaskedLM, "fill")
+        uses.check(self.opened, texts, "fill")
+        return uses.fill(self.opened, texts, top_k)
+
+    def translate(
+        self, texts: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
+    ) -> list[str]:
+        """The translation of each text, searched for as the run's task says where nothing else is given.
+
+        Takes task=translation.
+        """
+        from seqtrain import uses
+
+        task = uses.of_kind(self.opened, uses.Translation, "translate")
+        uses.check(self.opened, texts, "translate")
+        vocabularies = self.opened.vocabularies
+        return task.translate(self.model, list(texts), vocabularies, beam=beam, length_penalty=length_penalty)
+
+    def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
+        """One vector of each text, (n, D), pooled from the hidden states that the run's model has of it.
+
+        mean: of the text's own positions; last: where all has been read; cls: the first one, of models that read in
+        both directions. Fault for an encoder-decoder, which has no hidden states of a text alone.
+        """
+        from seqtrain import embedding, uses
+
+        embedding.check_pool(self.model, pool)
+        uses.check(self.opened, texts, "embed")
+        before, after = uses.edges(self.opened)
+        rows = [uses.encode(self.opened, text, "embed") for text in texts]
+        return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
+
+    def attention(self, text: str, target: str | None = None) -> list[Seen]:
+        """Where each layer and head looks while the model reads a text.
+
+        Of a translation also while it writes `target`, by default its own greedy translation. Fault where the model
+        does not attend.
+        """
+        from seqtrain import uses
+
+        uses.check(self.opened, [text], "attend")
+        return uses.attend(self.opened, text, target)
 
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:

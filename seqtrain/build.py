@@ -56,7 +56,8 @@ def make(node: DictConfig, trust: Sequence[str], **given: Any) -> Any:
     options.pop("_recommend_", None)
     partial = options.pop("_partial_", False)
     target = resolve(options["_target_"], trust)
-    wanted = {name: value for name, value in given.items() if name in inspect.signature(target).parameters}
+    free = inspect.signature(target).parameters.keys() - options.keys()  # an option keeps what the config says
+    wanted = {name: value for name, value in given.items() if name in free}
     deferred = instantiate({**options, "_partial_": True}, _execution_whitelist_=whitelist(trust))
     try:
         return deferred if partial else deferred(**wanted)

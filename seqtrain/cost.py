@@ -64,7 +64,8 @@ def estimate(
 
     Of examples the memory of activations is not counted: it depends on what the task makes of them.
     """
-    parameters = {"embed": count(model.embed), "core": count(model) - count(model.embed), "head": count(task)}
+    embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
+    parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
     each = training_flops(model, task, length, carry, targets_per_token)
     tokens = plan.tokens_before(steps)

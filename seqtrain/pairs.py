@@ -28,16 +28,21 @@ WANTED = {
 
 def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
     """Fault unless data, model, task and cut of time fit; asks a model on the meta device, so nothing is computed."""
-    with torch.device("meta"):
-        model = make_model(config, 2, trust)
-        task = make_task(config, model, 2, trust)
-    tbptt = make(config.tbptt, trust)
+    model, task, tbptt = _asked(config, trust)
     reason = misfit(model, task, tbptt)
     if reason is not None:
         reason = f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task, trust)) or 'none'}"
-    lines = list(filter(None, [reason, _unread(config, task, trust), _uncut(config, task, tbptt)]))
+    lines = list(filter(None, [reason, _unread(config, task, trust), _uncut(config, task, tbptt), _uneven(config, task)]))
     if lines:
         raise Fault(*lines)
+
+
+def _asked(config: DictConfig, trust: Sequence[str]) -> tuple[SequenceModel, Task, TBPTT]:
+    """Model, task and cut of time that can only be asked what fits."""
+    with torch.device("meta"):
+        model = make_model(config, 2, trust)
+        task = make_task(config, model, 2, trust)
+    return model, task, make(config.tbptt, trust)
 
 
 def _unread(config: DictConfig, task: Task, trust: Sequence[str]) -> str | None:
@@ -57,11 +62,12 @@ def _unread(config: DictConfig, task: Task, trust: Sequence[str]) -> str | None:
 def _readable(task: Task, trust: Sequence[str]) -> list[str]:
     """The shipped data whose rows have what the task reads."""
     found = []
-    for path in sorted(Path(conf.__path__[0], "data").glob("*.yaml")):
-        with contextlib.suppress(Fault, TypeError):
-            composed = compose_data(path.stem)
-            if set(task.fields) <= set(make_source(composed, trust).fields):
-                found.append(path.stem)
+    for name in shipped("data"):
+        composed = compose_data(name)
+        if "_target_" in composed.data:  # a file that is no data by itself has none
+            with contextlib.suppress(Fault):
+                if set(task.fields) <= set(make_source(composed, trust).fields):
+                    found.append(name)
     return found
 
 
@@ -73,7 +79,7 @@ def compose_data(name: str) -> DictConfig:
     for parent in node.pop("defaults", []):
         merged = OmegaConf.merge(merged, compose_data(parent).data)
     merged = OmegaConf.merge(merged, node)
-    for key in OmegaConf.missing_keys(merged):
+    for key in {*OmegaConf.missing_keys(merged), *(["path"] if "path" in merged else [])}:
         merged[key] = "x"
     return OmegaConf.create({"data": merged})
 
@@ -95,6 +101,17 @@ def _uncut(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
     return None
 
 
+def _uneven(config: DictConfig, task: Task) -> str | None:
+    """Why the lanes of a stream cannot be shared out among micro-batches, or None; examples may be, one more or less."""
+    accumulate, lanes = config.trainer.accumulate, config.data.lanes
+    if isinstance(task, ExampleTask) or lanes % accumulate == 0:
+        return None
+    return (
+        f"trainer.accumulate={accumulate}: data.lanes={lanes} do not make {accumulate} equal micro-batches; "
+        "choose one that divides the other"
+    )
+
+
 STREAMED, WHOLE = ("lanes", "eval_lanes"), ("batch_tokens", "batch_size")
 """Options of the layout that only a stream, and only examples, have a use for."""
 
@@ -108,6 +125,8 @@ def check_used(config: DictConfig, overrides: Sequence[str], trust: Sequence[str
         remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size say how many"
     else:
         useless.append("callbacks.samples.examples")
+        if config.tbptt.k2 != config.data.max_length:
+            useless.append("data.max_length")
         remedy = "reads a stream, not examples; data.lanes and tbptt.k2 say how much of it"
     typed = [text.lstrip("+").partition("=")[0] for text in overrides]
     lines = [f"{key}: task={config.task._target_.rpartition('.')[2]} {remedy}" for key in typed if key in useless]
@@ -138,17 +157,30 @@ def misfit(model: SequenceModel, task: Task, tbptt: TBPTT) -> str | None:
 
 
 def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
-    """The shipped models that fit the task and the cut of time, as they are configured by default."""
+    """The shipped models that fit the task and the cut of time, by default or with one option turned round."""
     names = []
-    for path in sorted(Path(conf.__path__[0], "model").glob("*.yaml")):
-        other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))
-        other.model = OmegaConf.load(path)
-        if "_target_" not in other.model:
-            continue
+    for words in _models():
+        other = _with_model(config, words)
         with torch.device("meta"), contextlib.suppress(Fault):
             if misfit(make_model(other, 2, trust), task, make(config.tbptt, trust)) is None:
-                names.append(path.stem)
-    return names
+                names.append(words)
+    alone = [words for words in names if " " not in words]
+    return alone + [words for words in names if words.split()[0] not in alone]
+
+
+def _with_model(config: DictConfig, words: str) -> DictConfig:
+    """The configuration with another shipped model, and its option turned round."""
+    name, *options = words.split()
+    other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))
+    other.model = OmegaConf.load(Path(conf.__path__[0], "model", f"{name}.yaml"))
+    other.merge_with_dotlist(options)
+    return other
+
+
+def _models() -> Iterator[str]:
+    """Every shipped model, as it is and with the option turned round that decides which way it reads."""
+    for name in shipped("model"):
+        yield from (name, *_other_ways(name))
 
 
 class Cell(NamedTuple):
@@ -162,10 +194,16 @@ class Cell(NamedTuple):
 
 def cells() -> Iterator[Cell]:
     """Every shipped model with every shipped task and cut of time, as their files say."""
-    for model in [words for name in shipped("model") for words in (name, *_other_ways(name))]:
-        for task in shipped("task"):
-            for tbptt in shipped("tbptt"):
-                yield Cell(model, task, tbptt, _reason(model, task, tbptt))
+    from seqtrain import check
+
+    configs = {
+        (task, tbptt): check.compose([f"task={task}", f"tbptt={tbptt}"]).config
+        for task in shipped("task")
+        for tbptt in shipped("tbptt")
+    }
+    for model in _models():
+        for (task, tbptt), config in configs.items():
+            yield Cell(model, task, tbptt, _reason(_with_model(config, model)))
 
 
 def _other_ways(model: str) -> list[str]:
@@ -189,12 +227,7 @@ ALIASES = {"model": "model", "data": "default", "tbptt": "tbptt", "tokenizer": "
 """How the files end that only say which option a task takes by itself."""
 
 
-def _reason(model: str, task: str, tbptt: str) -> str | None:
-    from seqtrain import check
-
-    config = check.compose([*f"model={model}".split(), f"task={task}", f"tbptt={tbptt}"]).config
-    try:
-        check_pair(config, ())
-    except Fault as fault:
-        return fault.lines[0].partition("; models that do")[0]
-    return None
+def _reason(config: DictConfig) -> str | None:
+    """The first thing that `check_pair` has to say."""
+    model, task, tbptt = _asked(config, ())
+    return misfit(model, task, tbptt) or _unread(config, task, ()) or _uncut(config, task, tbptt)

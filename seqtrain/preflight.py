@@ -21,7 +21,6 @@ def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
         *_devices(values["trainer"]),
-        *_lanes(values["trainer"], values["data"]),
         *_time(values["tbptt"]),
         *_place(values["run_dir"]),
         *_origin(values["init_from"]),
@@ -50,15 +49,6 @@ def _devices(trainer: dict[str, Any]) -> Iterator[str]:
         yield "trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto"
     elif trainer["precision"] == "16-mixed" and (accelerator == "cpu" or not has_gpu()):
         yield "trainer.precision=16-mixed: needs a GPU; on the CPU use trainer.precision=bf16-mixed or 32-true"
-
-
-def _lanes(trainer: dict[str, Any], data: dict[str, Any]) -> Iterator[str]:
-    accumulate, lanes = trainer["accumulate"], data["lanes"]
-    if lanes % accumulate:
-        yield (
-            f"trainer.accumulate={accumulate}: data.lanes={lanes} do not make {accumulate} equal micro-batches; "
-            "choose one that divides the other"
-        )
 
 
 def _time(tbptt: dict[str, Any]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -43,6 +42,9 @@ NAMES = {
 }
 """Baselines that a result is held against, in words."""
 
+EXAMPLES = {"MaskedLM": "'TEXT WITH A [MASK]'"}
+"""What a task can be asked, where any text will not do."""
+
 UNITS = {"loss": "nats", "bits_per_byte": "bits per byte", "accuracy": "accuracy", "bleu": "BLEU", "chrf": "chrF"}
 
 
@@ -67,6 +69,8 @@ def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -
             for split, rows in session.data.rows.items()
         },
         "monitor": list(session.learner.task.monitor),
+        "signatures": dict(session.learner.task.signatures),
+        "task": type(session.learner.task).__name__,
     }
 
 
@@ -123,14 +127,15 @@ def lines(run: Run) -> list[str]:
         out.append(f"  {name:15}{shown:48} {WORDS.get(name, '')}")
     out += verdict(best["validation"], summary["baselines"]["validation"], *summary["monitor"])
     unknown = summary["unknown"].get("validation", 0)
-    if unknown:
+    if unknown and "bits_per_byte" in metrics:
         out.append(f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide")
     samples = sorted(run.path.glob("samples/step-*.txt"))
     if samples:
         text = samples[-1].read_text("utf-8")
         out += ["sample:", *(f"  | {line}" for line in text.splitlines())]
     test = f"seqtrain evaluate {run.path} --split test; " if "test" in summary["splits"] else ""
-    return [*out, f"go on: {test}seqtrain predict {run.path} TEXT"]
+    out += [f"{name} is {signature}" for name, signature in summary["signatures"].items()]
+    return [*out, f"go on: {test}seqtrain predict {run.path} {EXAMPLES.get(summary['task'], 'TEXT')}"]
 
 
 def words(metrics: dict[str, float]) -> str:

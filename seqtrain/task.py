@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -35,6 +37,9 @@ class Task(nn.Module, ABC):
     requires: Capability
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
     specials: ClassVar[int] = 3  # tokens that stand for no text: start, separator, mask
+    signatures: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {}
+    )  # how a metric was reckoned
     differentiated: tuple[str, ...] = ("loss",)  # the parts whose means are summed and descended
     monitor: ClassVar[tuple[str, Literal["min", "max"]]] = (
         "loss",

@@ -162,7 +162,7 @@ def test_every_fault_of_a_stage_is_told_at_once(folder: Path, seqtrain) -> None:
 
 
 def test_every_fault_of_the_preflight_is_told_at_once() -> None:
-    wrong = ["trainer.devices=2", "trainer.num_nodes=2", "trainer.accumulate=3", "tbptt.k1=8", "data.path=/nowhere"]
+    wrong = ["trainer.devices=2", "trainer.num_nodes=2", "tbptt.k1=8", "data.path=/nowhere"]
     with pytest.raises(Fault) as raised:
         preflight.check(check.compose(["data=text", *wrong]).config)
     assert [line.partition(":")[0] for line in raised.value.lines] == wrong

@@ -19,7 +19,7 @@ WAYS = {
     "top-p": {"temperature": 1.3, "top_p": 0.6},
 }
 PROMPTS = [[START], [START, 3, 1, 4, 1, 5, 2, 6, 5, 3], [START, 2, 6]]
-STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL), ids=str)
+STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
 LEARNED = [case for case in cases() if ("positions", "learned") in case.options]
 
 

@@ -13,6 +13,7 @@ import pytest
 import seqtrain
 from seqtrain import build, check, checkpoint
 from seqtrain.commands.session import config_text
+from seqtrain.data.rows import Vocabularies
 from seqtrain.data.tokenizer import Byte
 from seqtrain.runs import Run
 
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "layers": "interface",
     "models": "interface layers",
     "optim": "",
-    "task": "interface",
+    "task": "data interface",
     "tasks": "interface task metrics generate data",
     "metrics": "",
     "data": "",
@@ -39,8 +40,9 @@ MAY_IMPORT = {
     "runs": "",
     "checkpoint": "runs",
     "provenance": "",
-    "learner": "interface task data runs",
-    "callbacks": "learner runs checkpoint generate data provenance",
+    "learner": "interface layers task data runs",
+    "transfer": "interface task",
+    "callbacks": "build learner runs checkpoint generate data interface layers provenance task attention_maps",
     "options": "",
     "signatures": "",
     "targets": "signatures",
@@ -50,10 +52,16 @@ MAY_IMPORT = {
     "preflight": "options targets",
     "launch": "",
     "fork_server": "launch",
-    "build": "conf checkpoint cost data interface layers options runs targets task learner callbacks",
-    "report": "build cost data runs",
-    "commands": "api build callbacks check checkpoint cost data learner preflight provenance report runs",
-    "api": "build check commands data generate interface runs task",
+    "build": "checkpoint cost data interface layers options runs targets task transfer learner callbacks",
+    "pairs": "build check conf data interface task",
+    "report": "build cost data runs task",
+    "embedding": "data interface task",
+    "attention_page": "",
+    "attention_maps": "attention_page build data interface layers runs task tasks",
+    "uses": "attention_maps build data embedding generate interface layers task tasks",
+    "commands": "api attention_maps build callbacks check checkpoint cost data embedding learner pairs preflight "
+    "provenance report runs task uses",
+    "api": "attention_maps build check commands data embedding generate interface runs task tasks uses",
     "": "api",
 }
 """What each part may import of seqtrain, beside itself and faults, which all may; the last one is the package."""
@@ -61,15 +69,26 @@ MAY_IMPORT = {
 ONLY = {
     "pytorch_lightning": ("learner", "callbacks", "build"),
     "hydra": ("build", "check", "conf_files", "schema", "preflight", "commands"),
-    "omegaconf": ("build", "check", "conf_files", "schema", "preflight", "commands"),
+    "omegaconf": ("build", "check", "conf_files", "pairs", "schema", "preflight", "commands"),
     "wandb": ("callbacks.sinks",),
     "mlflow": ("callbacks.sinks", "callbacks.mlflow_sink"),
     "datasets": ("data.hub",),
     "tokenizers": ("data",),
-    "matplotlib": ("callbacks",),
+    "babel": ("data",),
+    "sacrebleu": ("metrics",),
+    "matplotlib": ("callbacks", "attention_maps"),
     "lightning": (),
 }
 """Who may know a package."""
+
+BATCHES = {f"seqtrain.data.{name}" for name in ("stream", "examples", "masking")}
+"""The part of data that holds tensors."""
+
+TASKS_KNOW = "baselines encoding examples masking naive_bayes nearest rows stream"
+"""What of data tasks may import: rows, what is made of them, and what is simply counted in them."""
+
+KNOW_TASKS = {"seqtrain.api", "seqtrain.uses"}
+"""What a trained run can be used for, beside being measured: each task's own words for it; a new task has none."""
 
 HEAVY = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib"}
 """What a command must not import before it knows that there is work to do."""
@@ -131,19 +150,32 @@ def test_a_package_is_known_only_to_whom_it_concerns(module: str) -> None:
         assert homes is None or any(f"{inside}.".startswith(f"{home}.") for home in homes), f"{module} imports {name}"
 
 
-def test_tasks_know_of_data_only_what_a_batch_is() -> None:
-    names = {name for module in MODULES if part(module) == "tasks" for name in imported(module) if part(name) == "data"}
-    assert names <= {"seqtrain.data.stream"}
+def test_tasks_know_of_data_what_it_is_and_not_where_it_comes_from() -> None:
+    known = {name for module in MODULES if part(module) == "tasks" for name in imported(module) if part(name) == "data"}
+    assert known <= {f"seqtrain.data.{name}" for name in TASKS_KNOW.split()}
 
 
-def test_only_the_stream_of_data_needs_torch() -> None:
+def test_only_batches_of_data_need_torch() -> None:
     knowing = {module for module in MODULES if part(module) == "data" and "torch" in imported(module)}
-    assert knowing == {"seqtrain.data.stream"}
+    assert knowing == BATCHES
+
+
+def test_callbacks_know_build_by_its_types_only() -> None:
+    for module in (module for module in MODULES if part(module) == "callbacks"):
+        assert "seqtrain.build" not in imported(module, at_once=True), module
+
+
+@pytest.mark.parametrize("group", ["models", "tasks"])
+def test_a_file_of_a_model_or_a_task_stands_alone(group: str) -> None:
+    own = {name for name in MODULES if part(name) == group} - {f"seqtrain.{group}"}
+    assert len(own) > 3
+    for module in MODULES.keys() - KNOW_TASKS:
+        assert not own & set(imported(module)) - {module}, f"{module}: only a config names {group}"
 
 
 def test_faults_are_found_before_anything_heavy_is_imported() -> None:
     commands = [module for module in MODULES if part(module) == "commands" and module != "seqtrain.commands.session"]
-    sources = [module for module in MODULES if part(module) == "data" and module != "seqtrain.data.stream"]
+    sources = [module for module in MODULES if part(module) == "data" and module not in BATCHES]
     loaded = closure(*commands, *sources, "seqtrain.check", "seqtrain.preflight", "seqtrain.runs", "seqtrain.launch")
     assert {name.split(".")[0] for name in loaded} & HEAVY == set()
 
@@ -163,10 +195,11 @@ def run(tmp_path: Path) -> Path:
     small = ("model=gru", "model.dim=8", "tokenizer=byte", "data=text", f"data.path={text}")
     config = check.compose(small).config
     tokenizer = Byte().train([])
-    model = build.make_model(config, tokenizer.vocabulary, ())
+    vocabularies = Vocabularies(tokenizer, tokenizer)
+    model, _ = build.make_pair(config, vocabularies, ())
     run = Run.create(tmp_path / "run")
     run.write_config(config_text(config))
-    tokenizer.save(run.path / build.TOKENIZER)
+    vocabularies.save(run.path)
     weights = {f"model.{name}": value for name, value in model.state_dict().items()}
     checkpoint.save({"state_dict": weights, "global_step": 1}, run.checkpoints / checkpoint.step_name(1))
     run.close()

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqtrain import build
-from seqtrain.data.plan import TBPTT, StreamPlan, deal
 from seqtrain.data.loader import TrainLoader
+from seqtrain.data.plan import TBPTT, StreamPlan, deal
 from seqtrain.data.stream import EvalLoader, Stream
 from seqtrain.faults import Fault, NonFinite
 from seqtrain.interface import SequenceModel, State

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -11,24 +13,23 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from seqtrain import build, check, conf  # pyright: ignore[reportAttributeAccessIssue]
+from seqtrain import build, check, conf, pairs  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.callbacks.signals import Signals
+from seqtrain.commands.matrix import table
 from seqtrain.commands.train import Request, preflight
 from seqtrain.faults import Fault
 from seqtrain.interface import Capability
 from seqtrain.runs import Run
+from tests.conftest import REPOSITORY, Seqtrain
+from tests.examples import DATA, files
 from tests.zoo import Case, cases
 
 K2 = 8
 CONF = Path(conf.__path__[0])
-TASKS = [path.stem for path in sorted((CONF / "task").glob("*.yaml"))]
+TASKS = ("next_token", "masked_lm", "sentiment", "translation")
+CUTS = ("carry", "windows", "whole")
 SMALL = (
-    "data=text",
-    "data.split_by=position",
-    "data.validation_fraction=0.2",
-    "data.lanes=4",
-    "data.eval_lanes=3",
-    f"tbptt.k2={K2}",
+    "data.max_length=16",
     "trainer.accelerator=cpu",
     "trainer.precision=32-true",
     "trainer.max_steps=2",
@@ -43,24 +44,24 @@ FILES = [path for group in ("optimizer", "schedule", "tokenizer") for path in so
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of a few hundred words."""
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("".join(f"line {n} of the text has the number {n * n % 97}\n" for n in range(60)))
-    return path
+    """A folder with a text of a few hundred words, labelled texts, and a text in two languages."""
+    return files(tmp_path_factory.mktemp("text"))
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_home(text: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.chdir(text)
 
 
 @cache
-def _composed(*overrides: str) -> DictConfig:
-    return check.compose([*SMALL, *overrides]).config
+def _composed(task: str, tbptt: str, *overrides: str) -> DictConfig:
+    cut = () if tbptt == "whole" else (f"tbptt.k2={K2}",)
+    return check.compose([f"task={task}", f"tbptt={tbptt}", *cut, *DATA[task], *SMALL, *overrides]).config
 
 
-def composed(text: Path, *overrides: str) -> DictConfig:
-    return copy.deepcopy(_composed(f"data.path={text}", *overrides))
+def composed(*overrides: str, task: str = "next_token", tbptt: str = "carry") -> DictConfig:
+    return copy.deepcopy(_composed(task, tbptt, "data.validation_fraction=0.2", *overrides))
 
 
 def train(config: DictConfig, folder: Path) -> build.Session:
@@ -82,46 +83,142 @@ def assert_trained(session: build.Session) -> None:
     assert session.trainer.global_step == 2
 
 
-def expected_refusal(case: Case, config: DictConfig, tbptt: str) -> str | None:
-    """What the line must say where the three do not fit."""
+def expected_refusal(case: Case, config: DictConfig) -> list[str]:
+    """What the lines must say where the three do not fit: one of the pair, and one of the cut of time."""
     model = case.make()
-    if build.make_task(config, model, 2, ()).requires & ~model.capabilities:
-        return f"which model {type(model).__name__} does not promise"
-    if tbptt == "carry" and Capability.STATEFUL not in model.capabilities:
-        return "needs a state that goes on"
-    if tbptt == "carry" and model.max_length is not None:
-        return "a stream has no end"
-    return None
+    task = build.make_task(config, model, 2, ())
+    whole = type(task).__name__ != "NextToken"
+    carry, lines = config.tbptt.carry, []
+    if task.requires & ~model.capabilities:
+        lines.append(f"which model {type(model).__name__} does not promise")
+    elif carry and Capability.STATEFUL not in model.capabilities:
+        lines.append("needs a state that goes on")
+    elif carry and model.max_length is not None:
+        lines.append("a stream has no end")
+    if whole and (carry or config.tbptt.reset != "never"):
+        lines.append("reads each example by itself")
+    elif whole and config.tbptt.k2 < config.data.max_length:
+        lines.append("cutting them is not supported yet")
+    return lines
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
-@pytest.mark.parametrize(("task", "tbptt", "reset"), product(TASKS, ("carry", "windows"), ("never", "document")))
-def test_a_model_trains_or_is_refused_in_words(
-    case: Case, task: str, tbptt: str, reset: str, text: Path, tmp_path: Path
-) -> None:
-    config = composed(text, f"task={task}", f"tbptt={tbptt}", f"tbptt.reset={reset}")
+def all_there_is() -> Iterator[tuple[Case, str, str, str]]:
+    """Every model as its file says with every task, cut of time and reset; of variants one cut where cuts are refused,
+    and of those that only translate nothing else."""
+    for case, task in product(cases(), TASKS):
+        if case.options and case.name == "rnn_encoder_decoder" and task != "translation":
+            continue
+        cuts = ("whole",) if case.options and task != "next_token" else CUTS
+        for tbptt in cuts:
+            for reset in ("never", "document") if task == "next_token" and tbptt != "whole" else ("never",):
+                yield case, task, tbptt, reset
+
+
+@pytest.mark.parametrize(("case", "task", "tbptt", "reset"), all_there_is(), ids=str)
+def test_a_model_trains_or_is_refused_in_words(case: Case, task: str, tbptt: str, reset: str, tmp_path: Path) -> None:
+    config = composed(f"tbptt.reset={reset}", task=task, tbptt=tbptt)
     config.model = case.config().model
-    refusal = expected_refusal(case, config, tbptt)
-    if refusal is None:
+    refusal = expected_refusal(case, config)
+    if not refusal:
         assert_trained(train(config, tmp_path))
         return
     with pytest.raises(Fault) as caught:
         train(config, tmp_path)
-    (line,) = caught.value.lines
-    assert refusal in line
-    assert "models that do, as shipped: " in line
+    assert len(caught.value.lines) == len(refusal)
+    assert all(words in line for words, line in zip(refusal, caught.value.lines, strict=True)), caught.value.lines
+    for words, line in zip(refusal, caught.value.lines, strict=True):
+        assert ("models that do, as shipped: " in line) != ("example" in words or "cutting" in words)
+
+
+@pytest.mark.parametrize("task", TASKS[1:])
+def test_examples_are_read_alone_whatever_documents_do(task: str) -> None:
+    with pytest.raises(Fault, match=r"tbptt\.reset=document: .* reads each example by itself; use tbptt=whole"):
+        preflight(composed("tbptt.reset=document", task=task, tbptt="whole"), Request())
+
+
+# -- the matrix that is shown ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[pairs.Cell]:
+    return list(pairs.cells())
+
+
+@cache
+def _defaults(task: str, tbptt: str) -> DictConfig:
+    return check.compose([f"task={task}", f"tbptt={tbptt}"]).config
+
+
+def as_case(words: str) -> Case:
+    """The small fellow of a model as the matrix names it."""
+    name, *overrides = words.split()
+    turned = [override.removeprefix("model.").split("=") for override in overrides]
+    return Case(name, tuple((key, value == "true") for key, value in turned))
+
+
+def test_the_matrix_says_of_every_cell_what_training_says(cells: list[pairs.Cell]) -> None:
+    shipped = {(case.name, task, tbptt) for case, task, tbptt in product(cases(), TASKS, CUTS)}
+    assert {(cell.model, cell.task, cell.tbptt) for cell in cells if " " not in cell.model} == shipped
+    turned = {cell.model.split()[0] for cell in cells if " " in cell.model}
+    assert turned == {"rnn", "gru", "lstm", "cnn"} | ({"rnn_encoder_decoder"} & turned)
+    for cell in cells:
+        refusal = expected_refusal(as_case(cell.model), _defaults(cell.task, cell.tbptt))
+        assert (cell.reason is None) == (not refusal), cell
+        assert cell.reason is None or refusal[0] in cell.reason, cell
+
+
+def test_the_command_prints_the_matrix(cells: list[pairs.Cell], seqtrain: Seqtrain, tmp_path: Path) -> None:
+    answer = seqtrain("matrix", "--json", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    assert [pairs.Cell(**json.loads(line)) for line in answer.out.splitlines()] == cells
+    assert seqtrain("matrix", cwd=tmp_path).out.splitlines() == table(cells)
+
+
+def test_the_table_names_the_cuts_that_train_or_the_number_of_a_reason(cells: list[pairs.Cell]) -> None:
+    head, _, *lines = table(cells)
+    rows, reasons = lines[: lines.index("")], lines[lines.index("") + 1 :]
+    columns = [word.strip() for word in head.strip("|").split("|")]
+    said = {
+        (row[0], task): words
+        for row in ([word.strip() for word in line.strip("|").split("|")] for line in rows)
+        for task, words in zip(columns[1:], row[1:], strict=True)
+    }
+    for (model, task), words in said.items():
+        here = [cell for cell in cells if (cell.model, cell.task) == (model, task)]
+        trains = [cell.tbptt for cell in here if cell.reason is None]
+        if trains:
+            assert words.split(", ") == trains
+        else:
+            number = words.removeprefix("no (").removesuffix(")")
+            (reason,) = [line.partition(". ")[2] for line in reasons if line.startswith(f"{number}. ")]
+            assert all((cell.reason or "").startswith(reason) for cell in here)
+
+
+def test_the_readme_holds_the_matrix_as_it_is(cells: list[pairs.Cell]) -> None:
+    _, begin, rest = (REPOSITORY / "README.md").read_text("utf-8").partition("<!-- matrix -->\n")
+    held, end, _ = rest.partition("<!-- /matrix -->")
+    assert begin, "README.md: put the output of `seqtrain matrix` between <!-- matrix --> and <!-- /matrix -->"
+    assert end
+    assert held.strip().splitlines() == table(cells)
+
+
+# -- other options -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_every_option_of_a_group_trains(file: Path, text: Path, tmp_path: Path) -> None:
-    config = composed(text, "task=next_token", "tbptt=carry", "tbptt.reset=never")
+def test_every_option_of_a_group_trains(file: Path, tmp_path: Path) -> None:
+    chosen = OmegaConf.load(file)
+    if "_target_" not in chosen:
+        pytest.skip("names another option")
+    config = composed()
     config.model = Case("gpt", ()).config().model
-    config[file.parent.name] = OmegaConf.load(file)
+    config[file.parent.name] = chosen
     assert_trained(train(config, tmp_path))
 
 
-def test_a_window_longer_than_the_learned_positions_is_refused(text: Path, tmp_path: Path) -> None:
-    config = composed(text, "model=gpt", "model.positions=learned", f"model.max_length={K2 - 1}", "tbptt=windows")
+def test_a_window_longer_than_the_learned_positions_is_refused(tmp_path: Path) -> None:
+    options = ("model=gpt", "model.positions=learned", f"model.max_length={K2 - 1}")
+    config = composed(*options, tbptt="windows")
     with pytest.raises(Fault, match=f"k2={K2}: longer than the {K2 - 1} positions"):
         train(config, tmp_path)
 
@@ -136,14 +233,14 @@ def test_a_window_longer_than_the_learned_positions_is_refused(text: Path, tmp_p
         (("model=lstm", "model.bidirectional=true", "model.dim=9"), "dim=9 must be even"),
     ],
 )
-def test_sizes_that_do_not_fit_each_other_are_refused(options: tuple[str, ...], words: str, text: Path) -> None:
+def test_sizes_that_do_not_fit_each_other_are_refused(options: tuple[str, ...], words: str) -> None:
     with pytest.raises(Fault, match=rf"model: .*{words}"):
-        preflight(composed(text, *options), Request())
+        preflight(composed(*options), Request())
 
 
 @pytest.mark.parametrize("kind", ["byte", "char", "word", "bpe"])
-def test_bytes_and_words_per_token_are_those_of_the_split(kind: str, text: Path) -> None:
-    config = composed(text)
+def test_bytes_and_words_per_token_are_those_of_the_split(kind: str) -> None:
+    config = composed()
     config.tokenizer = OmegaConf.load(CONF / "tokenizer" / f"{kind}.yaml")
     data = build.make_data(config, ("train", "validation"), (), lambda line: None)
     for split in ("train", "validation"):
@@ -155,6 +252,6 @@ def test_bytes_and_words_per_token_are_those_of_the_split(kind: str, text: Path)
 
 
 @pytest.mark.parametrize("reset", ["never", "document"])
-def test_evaluation_takes_fewer_lanes_where_the_text_has_no_more(reset: str, text: Path, tmp_path: Path) -> None:
+def test_evaluation_takes_fewer_lanes_where_the_text_has_no_more(reset: str, tmp_path: Path) -> None:
     options = ("data.eval_lanes=100000", "model.dim=8", f"tbptt.reset={reset}")
-    assert_trained(train(composed(text, *options), tmp_path))
+    assert_trained(train(composed(*options), tmp_path))

@@ -97,13 +97,16 @@ def test_every_parameter_is_in_exactly_one_group_of_its_role(case: Case, tied: b
     model = case.make()
     task = next_token(model, tied=tied)
     groups = {group["role"]: group for group in parameter_groups(model, task)}
+    hidden = groups.get("hidden", {"params": []})  # a bag of words has none
     listed = [id(parameter) for group in groups.values() for parameter in group["params"]]
     assert sorted(listed) == sorted(id(parameter) for parameter in (*model.parameters(), *task.parameters()))
-    assert all(parameter.dim() == 2 for role in ("hidden", "other") for parameter in groups[role]["params"])
+    assert all(parameter.dim() == 2 for parameter in hidden["params"])
     outside = {id(weight) for weight in (*model.embed.parameters(), *task.parameters()) if weight.dim() == 2}
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
-    assert {id(weight) for weight in groups["other"]["params"]} == outside | tables
-    assert "weight_decay" not in groups["hidden"]
+    kernels = {id(weight) for weight in model.parameters() if weight.dim() > 2}
+    assert {id(weight) for weight in groups["other"]["params"]} == outside | tables | kernels
+    assert "weight_decay" not in hidden
+    assert {group["lr_scale"] for group in groups.values()} == {1.0}
     if "vectors" in groups:
         assert all(parameter.dim() < 2 for parameter in groups["vectors"]["params"])
         assert groups["vectors"]["weight_decay"] == 0.0

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from seqtrain.data.loader import TrainLoader
 from seqtrain.data.plan import TBPTT, StreamPlan
-from seqtrain.data.stream import IGNORED, EvalLoader, Stream, StreamBatch, TrainLoader
+from seqtrain.data.stream import IGNORED, EvalLoader, Stream, StreamBatch
 
 Reset = Literal["never", "document"]
 

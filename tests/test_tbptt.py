@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqtrain.data.plan import TBPTT, StreamPlan
 from seqtrain.data.loader import TrainLoader
+from seqtrain.data.plan import TBPTT, StreamPlan
 from seqtrain.data.stream import IGNORED, Stream, StreamBatch
 from seqtrain.interface import Capability, SequenceModel, State
 from seqtrain.learner import Learner
@@ -21,7 +21,7 @@ from seqtrain.task import Facts
 from tests.zoo import START, VOCABULARY, Case, assert_near, cases, next_token, outputs
 
 LANES, TIME = 3, 17
-STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL), ids=str)
+STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
 
 
 class Setting:

@@ -28,9 +28,9 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "cnn": [{"causal": False}, {"kernel": 2}],
     "bert": [
         {"norm": "post"},
-        {"positions": "rotary", "max_length": None},
-        {"positions": "sinusoidal", "max_length": None},
-        {"positions": "none", "max_length": None},
+        {"positions": "learned", "max_length": TABLE},
+        {"positions": "sinusoidal"},
+        {"positions": "none"},
     ],
     "encoder_decoder": [
         {"norm": "post"},

@@ -17,6 +17,7 @@ MEASURES = {
     "bleu": "BLEU",
     "accuracy": "accuracy",
 }  # the first that is known is shown
+QUIET = 5.0  # seconds between lines about epochs, where no bar is drawn
 REFRESH = 1.0  # seconds; drawing costs milliseconds
 
 
@@ -58,6 +59,9 @@ class ProgressBar(Callback):
                 self.bar.refresh()
         elif trainer.global_step % self.steps_per_epoch == 0 and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
             epoch = trainer.global_step // self.steps_per_epoch
+            if now - self._shown < QUIET:
+                return  # short epochs would bury everything else
+            self._shown = now
             self._print(f"epoch {epoch} done at step {trainer.global_step}: {self._words('train')}")
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]

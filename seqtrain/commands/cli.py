@@ -15,6 +15,8 @@ COMMANDS = {
     "resume": "go on with a run that was interrupted, or extend a finished one",
     "evaluate": "measure a run on its validation or test split",
     "predict": "let a run continue text, fill in words, classify, translate, or score",
+    "embed": "turn texts into vectors with a run",
+    "search": "find the texts that are nearest to another, by a run's vectors",
     "matrix": "show which models do which tasks",
 }
 USAGE = "\n".join(

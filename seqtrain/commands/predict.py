@@ -1,30 +1,59 @@
-"""`seqtrain predict`: lets a run continue text, or says how surprising a text is to it."""
+"""`seqtrain predict`: what a run makes of texts: it continues, fills in, classifies, translates or scores them."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from seqtrain.commands.answers import Answers, answers, flag, given
 from seqtrain.commands.arguments import Parser, bounded
+from seqtrain.commands.lines import Line, batches, from_arguments, from_file, open_lines
 from seqtrain.faults import Fault
 
 if TYPE_CHECKING:
     from seqtrain.api import Trained
 
-BATCH = 32  # texts continued side by side
+BATCH = 32  # texts answered side by side
 
 
 def main(argv: list[str]) -> int:
     """The command."""
+    options = _parser().parse_intermixed_args(argv)
+    if options.attention is not None:
+        return _attend(options)
+    path: Path | None = options.input
+    arriving = None if path is None else from_file(open_lines(path), path)
+
+    from seqtrain.api import load
+
+    answering = answers(load(options.run, trust=options.trust, checkpoint=options.checkpoint), options)
+    texts = options.texts
+    if not texts and arriving is None:
+        if answering.use != "continue":
+            raise Fault("predict: needs a text; give TEXT or --input FILE")
+        texts = [""]  # from nothing
+    bad = 0
+    with _output(options.output) as out:
+        for batch in batches(itertools.chain([list(from_arguments(texts))], arriving or ()), BATCH):
+            bad += _answer(answering, batch, out, options.json)
+    answering.closing()
+    return 2 if bad else 0
+
+
+def _parser() -> Parser:
     parser = Parser(
         "predict",
-        "Continue text by sampling, or with --score measure it. Texts come from the arguments and from the lines of\n"
-        "--input; without any, generation starts from nothing.",
+        "What a run makes of texts, by its task. Texts come from the arguments and from the lines of --input.\n"
+        "  next_token    continues them by sampling; without any, starts from nothing; with --score measures them\n"
+        "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"
+        "  sentiment     says their labels\n"
+        "  translation   translates them",
         "seqtrain predict outputs/2026-11-21_02-04-00_next_token_lstm 'def main(' --length 100 --temperature 0.7",
     )
     parser.add_argument("run", metavar="RUN")
@@ -32,44 +61,56 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--input", type=Path, metavar="FILE", help="a text a line; - is standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where the answers go; standard output by default")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
-    count = bounded(int, 1, 2**31, "a whole number above 0")
-    parser.add_argument("--length", type=count, default=200, metavar="N", help="tokens to add")
-    parser.add_argument("--temperature", type=bounded(float, 1e-6, 1e6, "a number above 0"), default=0.8)
-    parser.add_argument("--top-k", type=count, metavar="K", help="draw from the K likeliest tokens only")
     parser.add_argument(
-        "--top-p", type=bounded(float, 1e-9, 1, "in (0, 1]"), metavar="P", help="draw from the likeliest that make up P"
+        "--attention",
+        type=Path,
+        metavar="FILE",
+        help="draw where the model looks in the one TEXT: FILE.png, or FILE.html to explore",
     )
-    parser.add_argument("--greedy", action="store_true", help="always the likeliest token")
-    parser.add_argument("--seed", type=bounded(int, 0, 2**32, "a whole number from 0"), default=0)
-    parser.add_argument("--score", action="store_true", help="loss, bits per byte and surprisal of each token")
-    options = parser.parse_intermixed_args(argv)
-    texts = list(_texts(options.texts, options.input))
-    if options.score and not any(texts):
-        raise Fault("predict --score: needs a text that is not empty; give TEXT or --input FILE")
+    count = bounded(int, 1, 2**31, "a whole number above 0")
+    parser.add_argument("--length", type=count, metavar="N", help="next_token: tokens to add; 200 by default")
+    temperature = bounded(float, 1e-6, 1e6, "a number above 0")
+    parser.add_argument("--temperature", type=temperature, metavar="T", help="next_token: 0.8 by default")
+    parser.add_argument(
+        "--top-k",
+        type=count,
+        metavar="K",
+        help="next_token: draw from the K likeliest tokens only; masked_lm: show K tokens for each mask, 5 by default",
+    )
+    share = bounded(float, 1e-9, 1, "in (0, 1]")
+    parser.add_argument("--top-p", type=share, metavar="P", help="next_token: draw from the likeliest that make up P")
+    parser.add_argument("--greedy", action="store_true", help="next_token: always the likeliest token")
+    parser.add_argument("--seed", type=bounded(int, 0, 2**32, "a whole number from 0"), help="next_token: 0 by default")
+    parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
+    parser.add_argument("--beam", type=count, metavar="N", help="translation: hypotheses kept; the run's by default")
+    penalty = bounded(float, 0, 100, "a number from 0 to 100")
+    parser.add_argument(
+        "--length-penalty", type=penalty, metavar="P", help="translation: hypotheses are judged by log p / length^P"
+    )
+    return parser
 
-    from seqtrain.api import load
 
-    trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
-    with _output(options.output) as file:
-        for answer in _scores(trained, texts) if options.score else _continuations(trained, texts, options):
-            print(json.dumps(answer, ensure_ascii=False) if options.json else _lines(answer), file=file, flush=True)
-    return 0
+def _answer(answering: Answers, batch: list[Line], out: TextIO, as_json: bool) -> int:
+    """Answers some texts in their order; gives how many of them could not be answered."""
+    reasons = [line.reason or answering.reason(line.text) for line in batch]
+    good = [line.text for line, reason in zip(batch, reasons, strict=True) if reason is None]
+    found = iter(answering.answer(good) if good else [])
+    for line, reason in zip(batch, reasons, strict=True):
+        place = {"line": line.place["line"]} if "line" in line.place else {}
+        if reason is not None:
+            line.report(reason)
+            shown = _json({**line.place, "error": reason}) if as_json else None
+        else:
+            answer = next(found)
+            shown = _json({**place, **answer}) if as_json else answering.words(answer)
+        if shown is not None:
+            print(shown, file=out)
+    out.flush()
+    return len(batch) - len(good)
 
 
-def _texts(arguments: list[str], path: Path | None) -> Iterator[str]:
-    """The texts of the arguments, then the lines of the file."""
-    yield from arguments
-    if path is None:
-        return
-    if str(path) == "-":
-        yield from (line.rstrip("\n") for line in sys.stdin)
-        return
-    try:
-        yield from path.read_text("utf-8").splitlines()
-    except OSError as error:
-        raise Fault(f"--input {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise Fault(f"--input {path}: byte {error.start} is not UTF-8; convert the file") from None
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 @contextlib.contextmanager
@@ -85,35 +126,36 @@ def _output(path: Path | None) -> Iterator[TextIO]:
         yield file
 
 
-def _continuations(trained: Trained, texts: list[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    texts = texts or [""]
-    for begin in range(0, len(texts), BATCH):
-        batch = texts[begin : begin + BATCH]
-        answers = trained.continue_texts(
-            batch,
-            length=options.length,
-            temperature=0.0 if options.greedy else options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
-            seed=options.seed + begin,
-        )
-        yield from ({"prompt": prompt, "text": text} for prompt, text in zip(batch, answers, strict=True))
+def _attend(options: argparse.Namespace) -> int:
+    """`--attention`: a picture, or a page, of one text."""
+    path: Path = options.attention
+    if path.suffix.lower() not in (".png", ".html"):
+        raise Fault(f"--attention {path}: expected a name that ends in .png (a picture) or .html (a page to explore)")
+    if len(options.texts) != 1 or options.input is not None:
+        raise Fault("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
+    if useless := ", ".join(map(flag, given(options))):
+        raise Fault(f"{useless}: --attention draws where the model looks and answers nothing; leave one of them out")
+
+    from seqtrain.api import load
+
+    trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
+    (line,) = from_arguments(options.texts)
+    if reason := line.reason or trained.reason(line.text, "attend"):
+        raise Fault(f"{line.where}: {reason}")
+    return _draw(trained, line.text, path, options.json)
 
 
-def _scores(trained: Trained, texts: list[str]) -> Iterator[dict[str, Any]]:
-    for number, text in enumerate(texts, 1):
-        if text:
-            yield trained.score(text)
-        else:
-            print(f"text {number} is empty and has no score", file=sys.stderr)
+def _draw(trained: Trained, text: str, path: Path, as_json: bool) -> int:
+    from seqtrain import attention_maps
 
-
-def _lines(answer: dict[str, Any]) -> str:
-    """An answer for a person."""
-    if "prompt" in answer:
-        return answer["prompt"] + answer["text"]
-    count = len(answer["tokens"])
-    head = f"{answer['loss']:.4f} nats a token, {answer['bits_per_byte']:.4f} bits per byte, {count} tokens"
-    if answer["unknown"]:
-        head += f"; {answer['unknown']} are <unk>, whose spelling bits per byte do not count"
-    return "\n".join([head, *(f"{token['bits']:8.3f} bits  {token['text']}" for token in answer["tokens"])])
+    maps = trained.attention(text)
+    try:
+        left_out = attention_maps.save(maps, path, f"{trained.directory.name}: {text}")
+    except OSError as error:
+        raise Fault(f"--attention {path}: {error.strerror}") from None
+    names = [seen.name for seen in maps]
+    if as_json:
+        print(_json({"text": text, "attention": str(path), "maps": names, "left_out": left_out}))
+    else:
+        print(f"{path}: {', '.join(names)}" + (f" (not shown: {left_out})" if left_out else ""))
+    return 0

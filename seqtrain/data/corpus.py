@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from seqtrain.data.cache import Store, durable, read_json
-from seqtrain.data.source import Source, Split
 from seqtrain.data.tokenizer import Recipe, Tokenizer, segments
 from seqtrain.faults import Fault
 
@@ -43,29 +41,6 @@ class Corpus:
     def lengths(self) -> np.ndarray:
         """Tokens of each document."""
         return np.diff(self.documents)
-
-
-def prepare(
-    source: Source,
-    recipe: Recipe,
-    splits: Sequence[Split],
-    *,
-    tokenizer: Tokenizer | None = None,
-    cache: Path | None = None,
-    say: Callable[[str], None],
-) -> tuple[Tokenizer, dict[Split, Corpus]]:
-    """The tokenizer and the tokenised splits, from the cache where it has them.
-
-    A `tokenizer` that is given is used as it is; otherwise one is trained by `recipe` on the train split only.
-    `say` is told in one line what was made. Raises Fault for a split without tokens and a cache that cannot be written.
-    """
-    store = Store(cache)
-    if tokenizer is None:
-        train = partial(source.documents, "train")
-        tokenizer = trained(store, recipe, text_hash(train()), train, say)
-    return tokenizer, {
-        split: tokenised(store, partial(source.documents, split), split, tokenizer, say) for split in splits
-    }
 
 
 def text_hash(documents: Iterable[str]) -> str:

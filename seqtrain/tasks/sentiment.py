@@ -133,7 +133,8 @@ class Sentiment(ExampleTask):
         return LabelledExamples(rows, vocabularies, max_length=max_length)
 
     def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
-        assert train.labels is not None and split.labels is not None
+        assert train.labels is not None
+        assert split.labels is not None
         counts = np.bincount(train.labels, minlength=len(vocabularies.labels))
         majority = float((split.labels == counts.argmax()).mean())
         found = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(vocabularies.labels))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -98,6 +99,7 @@ class Translation(ExampleTask):
     requires = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
     fields = ("source", "target")
     monitor = ("bleu", "max")
+    signatures = MappingProxyType({"bleu": bleu.signature()})
 
     def __init__(
         self,

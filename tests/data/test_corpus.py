@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from seqtrain.data.cache import Store, cached_json
-from seqtrain.data.corpus import Corpus, prepare, text_hash
+from seqtrain.data.corpus import Corpus, text_hash
+from seqtrain.data.rows import Vocabularies, prepare_rows
 from seqtrain.data.source import Source, Split
 from seqtrain.data.text import Text
-from seqtrain.data.tokenizer import BPE, Byte, Char, Recipe, Word
+from seqtrain.data.tokenizer import BPE, Byte, Char, Recipe, Tokenizer, Word
 from seqtrain.faults import Fault
 
 
@@ -43,6 +44,21 @@ SOURCE = Fixed(train=["to be or\n", "", "not to be\n\n", "Łódź"], validation=
 
 def silent(line: str) -> None:
     pass
+
+
+def prepare(
+    source: Source,
+    recipe: Recipe,
+    splits: Sequence[Split],
+    *,
+    tokenizer: Tokenizer | None = None,
+    cache: Path,
+    say: Callable[[str], None],
+) -> tuple[Tokenizer, dict[Split, Corpus]]:
+    """Tokenizer and tokenised text of rows that hold nothing else."""
+    given = None if tokenizer is None else Vocabularies(tokenizer, tokenizer)
+    vocabularies, rows = prepare_rows(source, recipe, splits, ("text",), vocabularies=given, cache=cache, say=say)
+    return vocabularies.tokenizer, {split: made.columns["text"] for split, made in rows.items()}
 
 
 def made(cache: Path, recipe: Recipe, source: Source = SOURCE) -> tuple[Corpus, Corpus, list[str]]:

@@ -1,0 +1,90 @@
+"""Texts from arguments, files and pipes, as they arrive, each with its place, so that a bad one can be named."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from seqtrain.faults import Fault
+
+CHUNK = 1 << 16  # bytes asked for at a time; a pipe gives what it holds
+
+
+@dataclass(frozen=True)
+class Line:
+    """One text, or why it cannot be read."""
+
+    place: dict[str, int]  # {"line": 17} of a file, {"argument": 1} of the command line
+    where: str  # the same in words: FILE:17, TEXT 1
+    text: str
+    reason: str | None = None
+
+    def report(self, reason: str) -> None:
+        """Says on standard error why there is no answer to this text."""
+        print(f"error: {self.where}: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+
+
+def from_arguments(texts: Iterable[str]) -> Iterator[Line]:
+    """The texts of a command line, in which bytes that are not UTF-8 have become lone surrogates."""
+    for number, text in enumerate(texts, 1):
+        reason = None if _encodes(text) else "not UTF-8"
+        yield Line({"argument": number}, f"TEXT {number}", text, reason)
+
+
+def open_lines(path: Path) -> BinaryIO:
+    """The file, or standard input for `-`; Fault where it cannot be opened."""
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise Fault(f"{path}: {error.strerror}; give a file of texts, one a line") from None
+
+
+def from_file(file: BinaryIO, path: Path) -> Iterator[list[Line]]:
+    """The lines of a file, as many at a time as have arrived; a line ends at LF and nowhere else."""
+    name = "standard input" if str(path) == "-" else str(path)
+    number = 0
+    for lines in _arriving(file):
+        yield [_line(line, name, number + index) for index, line in enumerate(lines, 1)]
+        number += len(lines)
+
+
+def batches(arriving: Iterable[list[Line]], size: int) -> Iterator[list[Line]]:
+    """At most `size` lines at a time, and never a wait for more than there are."""
+    for lines in arriving:
+        for begin in range(0, len(lines), size):
+            yield lines[begin : begin + size]
+
+
+def _arriving(file: BinaryIO) -> Iterator[list[bytes]]:
+    parts: list[bytes] = []  # of the line that has not ended yet
+    while chunk := os.read(file.fileno(), CHUNK):  # Python's own buffer would wait until it is full
+        if b"\n" not in chunk:
+            parts.append(chunk)
+            continue
+        *lines, rest = b"".join([*parts, chunk]).split(b"\n")
+        parts = [rest] if rest else []
+        yield lines
+    if parts:
+        yield [b"".join(parts)]
+
+
+def _line(line: bytes, name: str, number: int) -> Line:
+    place, where = {"line": number}, f"{name}:{number}"
+    try:
+        return Line(place, where, line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except UnicodeDecodeError as error:
+        return Line(place, where, "", f"byte {error.start} of the line is not UTF-8")
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,48 @@
+"""Tiny data for every task, and the options of a tiny run on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DATA = {
+    "next_token": ("data=text", "data.path=text.txt", "data.split_by=position", "data.lanes=4", "data.eval_lanes=3"),
+    "masked_lm": ("data=text", "data.path=text.txt", "data.split_by=position", "data.batch_tokens=64"),
+    "sentiment": ("data=labelled", "data.path=labelled.tsv", "data.batch_tokens=64"),
+    "translation": (
+        *("data=parallel", "data.source_path=source.txt", "data.target_path=target.txt", "data.batch_tokens=64"),
+        "task.max_ratio=0.1",
+    ),
+}
+"""Of each task, to be read in the folder that `files` gives."""
+
+MODELS = {
+    "masked_lm": ("model=bert", "model.num_layers=1", "model.num_heads=2"),
+    "sentiment": ("model=gru",),
+    "translation": ("model=encoder_decoder", "model.num_layers=1", "model.num_heads=2"),
+}
+SMALL = (
+    "data.max_length=16",
+    "data.validation_fraction=0.2",
+    "model.dim=8",
+    "trainer.accelerator=cpu",
+    "trainer.threads=1",
+    "trainer.log_every=1",
+    "logger=none",
+    "callbacks=none",
+)
+
+
+def files(folder: Path) -> Path:
+    """Writes a text of a few hundred words, labelled texts of all lengths, and lines in two languages; gives folder."""
+    lines = [f"line {n} of the text has the number {n * n % 97}" for n in range(60)]
+    (folder / "text.txt").write_text("".join(f"{line}\n" for line in lines))
+    labelled = [f"{line[: n % 40 + 5]}\t{'no' if n % 3 else 'yes'}\n" for n, line in enumerate(lines)]
+    (folder / "labelled.tsv").write_text("text\tlabel\n" + "".join(labelled))
+    (folder / "source.txt").write_text("".join(f"{n} and {n * n % 97}\n" for n in range(40)))
+    (folder / "target.txt").write_text("".join(f"{n * n % 97} y {n}{' z' * (n % 4)}\n" for n in range(40)))
+    return folder
+
+
+def options(task: str) -> tuple[str, ...]:
+    """The command line of a tiny run of a task that reads examples."""
+    return (f"task={task}", *DATA[task], *MODELS[task], *SMALL)
