@@ -117,7 +117,7 @@ def make_task(
         target_vocabulary=vocabulary if vocabularies is None else vocabularies.target_tokenizer.vocabulary,
         vocabularies=vocabularies,
         labels=labels,
-        label_counts=label_counts or (1,) * len(labels),
+        label_counts=label_counts,
     )
 
 

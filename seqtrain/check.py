@@ -21,6 +21,16 @@ DECIDES_OTHERS = {"task", *GLOBAL}
 """Groups whose option chooses those of other groups: without it nothing else can be judged."""
 
 
+CHOSEN_BY_TASK = {
+    "data": "default",
+    "model": "model",
+    "tokenizer": "tokenizer",
+    "tbptt": "tbptt",
+    "optimizer": "optimizer",
+}
+"""Groups whose option is <task>_<ending> where none is named."""
+
+
 @dataclass(frozen=True)
 class Composed:
     """A configuration that holds no fault of stage 1, its interpolations unresolved, and how it came about."""
@@ -152,6 +162,8 @@ class _CommandLine:
     def _drop_unusable(self, files: ConfFiles) -> None:
         """Finds out by trial which overrides Hydra cannot use."""
         if problem := _problem(files, self.fixed):
+            if unnamed := self._unnamed(files):
+                raise Fault(*self.faults, unnamed)
             reasons = [f"{text}: {reason}" for text in self.fixed if (reason := _problem(files, [text]))]
             raise Fault(*self.faults, *(reasons or [problem]))
         for key, text in list(self.values.items()):
@@ -160,6 +172,20 @@ class _CommandLine:
                 del self.values[key]
         if problem := _problem(files, [*self.fixed, *self.values.values()]):
             raise Fault(*self.faults, problem)
+
+    def _unnamed(self, files: ConfFiles) -> str | None:
+        """What a task of the user's own leaves open, since no file says what it takes by itself; None where none is."""
+        chosen = {text.partition("=")[0]: text.partition("=")[2] for text in self.fixed}
+        task = chosen.get("task")
+        if task is None:
+            return None
+        open_groups = [
+            group
+            for group, ending in CHOSEN_BY_TASK.items()
+            if group not in chosen and f"{task}_{ending}" not in files.options(group)
+        ]
+        words = " ".join(f"{group}=..." for group in open_groups)
+        return f"task={task}: takes no {', '.join(open_groups)} by itself; add {words}" if open_groups else None
 
     def added(self, files: ConfFiles) -> set[str]:
         """Keys of the command line that stand in no file."""

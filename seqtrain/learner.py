@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -143,8 +143,8 @@ class Learner(LightningModule):
         self.progress.tokens += batch.count
         # Totals count all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
         shares = self.trainer.accumulate_grad_batches * self.trainer.world_size
-        first, *others = (parts[name][0] * (shares / batch.totals[name]) for name in self.task.differentiated)
-        return sum(others, start=first)
+        means = [parts[name][0] * (shares / batch.totals[name]) for name in self.task.differentiated]
+        return reduce(torch.add, means)
 
     def _read(self, batch: Any, carried: Carried) -> Parts:
         state = None
@@ -243,9 +243,10 @@ def parameter_groups(model: SequenceModel, task: Task, layer_decay: float = 1.0)
     """
     fronts = [part for part in model.modules() if isinstance(part, TokenEmbedding | torch.nn.Embedding)]
     outside = {id(parameter) for part in (model.embed, *fronts) for parameter in part.parameters()}
-    numbered = {id(value): _layer(name) for name, value in model.named_parameters() if id(value) not in outside}
-    top = max(filter(None, numbered.values()), default=1) + 1
-    depths = {key: top - 1 if layer is None else layer for key, layer in numbered.items()}
+    numbered = [(value, _layer(name)) for name, value in model.named_parameters() if id(value) not in outside]
+    # Layers are counted by their matrices: a last norm may have a number of its own.
+    top = max((layer for value, layer in numbered if layer and value.dim() > 1), default=1) + 1
+    depths = {id(value): min(layer or top, top - 1) for value, layer in numbered}
     found: dict[tuple[str, int], list[Tensor]] = {}
     for owner in (model, task):
         tables = {id(part.weight) for part in owner.modules() if isinstance(part, torch.nn.Embedding)}

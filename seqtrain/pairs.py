@@ -32,7 +32,9 @@ def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
     reason = misfit(model, task, tbptt)
     if reason is not None:
         reason = f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task, trust)) or 'none'}"
-    lines = list(filter(None, [reason, _unread(config, task, trust), _uncut(config, task, tbptt), _uneven(config, task)]))
+    lines = list(
+        filter(None, [reason, _unread(config, task, trust), _uncut(config, task, tbptt), _uneven(config, task)])
+    )
     if lines:
         raise Fault(*lines)
 
@@ -75,10 +77,8 @@ def compose_data(name: str) -> DictConfig:
     """The options of a shipped data set as its file gives them, with a word in place of what the user must say."""
     folder = Path(conf.__path__[0], "data")
     node = cast(DictConfig, OmegaConf.load(folder / f"{name}.yaml"))
-    merged = OmegaConf.create({})
-    for parent in node.pop("defaults", []):
-        merged = OmegaConf.merge(merged, compose_data(parent).data)
-    merged = OmegaConf.merge(merged, node)
+    parents = [compose_data(parent).data for parent in node.pop("defaults", [])]
+    merged = cast(DictConfig, OmegaConf.merge({}, *parents, node))
     for key in {*OmegaConf.missing_keys(merged), *(["path"] if "path" in merged else [])}:
         merged[key] = "x"
     return OmegaConf.create({"data": merged})
@@ -102,7 +102,7 @@ def _uncut(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
 
 
 def _uneven(config: DictConfig, task: Task) -> str | None:
-    """Why the lanes of a stream cannot be shared out among micro-batches, or None; examples may be, one more or less."""
+    """Why the lanes of a stream cannot be shared out among micro-batches, or None; of examples any number can."""
     accumulate, lanes = config.trainer.accumulate, config.data.lanes
     if isinstance(task, ExampleTask) or lanes % accumulate == 0:
         return None
@@ -208,7 +208,7 @@ def cells() -> Iterator[Cell]:
 
 def _other_ways(model: str) -> list[str]:
     """The model with the option that turns what it promises about directions round."""
-    options = OmegaConf.load(Path(conf.__path__[0], "model", f"{model}.yaml"))
+    options = cast(DictConfig, OmegaConf.load(Path(conf.__path__[0], "model", f"{model}.yaml")))
     turned = {"bidirectional": False, "causal": True}
     return [
         f"{model} model.{key}={str(not default).lower()}"

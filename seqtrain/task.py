@@ -37,9 +37,7 @@ class Task(nn.Module, ABC):
     requires: Capability
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
     specials: ClassVar[int] = 3  # tokens that stand for no text: start, separator, mask
-    signatures: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {}
-    )  # how a metric was reckoned
+    signatures: ClassVar[Mapping[str, str]] = MappingProxyType({})  # how a metric was reckoned
     differentiated: tuple[str, ...] = ("loss",)  # the parts whose means are summed and descended
     monitor: ClassVar[tuple[str, Literal["min", "max"]]] = (
         "loss",

@@ -63,9 +63,7 @@ def freeze(model: SequenceModel, names: Sequence[str]) -> int:
             if wanted == "all" or name == wanted or name.startswith(f"{wanted}.")
         ]
         if not found:
-            raise Fault(
-                f"freeze={wanted}: the model has no such part{did_you_mean(wanted, known)} (it has {', '.join(known)})"
-            )
+            raise Fault(f"freeze={wanted}: the model has no such part{did_you_mean(wanted, known)}")
         for value in found:
             count += value.numel() if value.requires_grad else 0
             value.requires_grad_(False)

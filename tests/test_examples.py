@@ -22,7 +22,13 @@ from tests.zoo import assert_near
 
 SETTINGS = {
     "sentiment": ("sentiment", "task.class_weights=balanced", "task.dropout=0"),
-    "sentiment of padded lanes": ("sentiment", "model=gru", "model.bidirectional=true", "task.pool=max", "task.dropout=0"),
+    "sentiment of padded lanes": (
+        "sentiment",
+        "model=gru",
+        "model.bidirectional=true",
+        "task.pool=max",
+        "task.dropout=0",
+    ),
     "masked_lm": ("masked_lm",),
     "masked_lm with pairs": ("masked_lm", "task.next_sentence=true", "task.transform=false"),
     "translation": ("translation", "task.max_ratio=1"),
@@ -47,7 +53,9 @@ def session(name: str, folder: Path, *more: str) -> build.Session:
     """Everything of a run in float64 without dropout; steps of at most six examples."""
     task, *own = SETTINGS[name]
     exact = ("trainer.precision=64-true", "model.dropout=0", f"trainer.max_steps={STEPS}", "data.batch_size=6")
-    chosen = [word for word in options(task) if not (word.startswith("model") and any("model=" in each for each in own))]
+    chosen = [
+        word for word in options(task) if not (word.startswith("model") and any("model=" in each for each in own))
+    ]
     given = [*chosen, *exact, "model.dim=8", "trainer.validate_every=1000", "optimizer.lr=0.01", *own, *more]
     config = check.compose(given).config
     preflight(config, Request())

@@ -87,6 +87,34 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("max_length",),
     ),
     "model that cannot be built": (("train", *TEXT, "model=gpt", "model.num_heads=3"), ("num_heads=3", "128")),
+    "lanes of examples": (
+        ("train", "task=sentiment", "data.lanes=8"),
+        ("data.lanes", "Sentiment", "data.batch_tokens"),
+    ),
+    "lanes of evaluated examples": (("train", "task=masked_lm", "data.eval_lanes=8"), ("data.eval_lanes", "MaskedLM")),
+    "batches of a stream": (("train", *TEXT, "data.batch_tokens=64"), ("data.batch_tokens", "NextToken", "data.lanes")),
+    "examples of a stream": (
+        ("train", *TEXT, "callbacks.samples.examples=3"),
+        ("callbacks.samples.examples", "stream"),
+    ),
+    "prompt of examples": (("train", "task=sentiment", "callbacks.samples.prompt=a"), ("callbacks.samples.prompt",)),
+    "text without labels": (
+        ("train", *TEXT, "task=sentiment", "data.max_length=16"),
+        ("Text", "text and label", "labelled"),
+    ),
+    "examples cut in time": (("train", "task=sentiment", "tbptt=carry"), ("tbptt.carry=true", "use tbptt=whole")),
+    "two vocabularies in one model": (
+        ("train", "task=translation", "model=gpt", "task.vocabulary=separate"),
+        ("GPT reads source and target with one embedding", "use task.vocabulary=shared"),
+    ),
+    "first position of a causal model": (
+        ("train", "task=sentiment", "model=gru", "task.pool=cls"),
+        ("task.pool=cls", "GRU", "use task.pool=last, mean or max"),
+    ),
+    "weights for other labels": (
+        ("train", "task=sentiment", "task.class_weights=[1,2,3]", "data.size=100", "logger=none"),
+        ("class_weights=[1, 2, 3]", "expected 2 numbers"),
+    ),
     "resume of no run": (("resume", "outputs/none"), ("outputs/none", "does not exist")),
     "evaluate of no run": (("evaluate", "outputs/none"), ("outputs/none", "does not exist")),
     "predict of no run": (("predict", "outputs/none", "a"), ("outputs/none", "does not exist")),

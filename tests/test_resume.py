@@ -14,6 +14,8 @@ from seqtrain.checkpoint import step_name
 from seqtrain.launch import Child
 from seqtrain.runs import Run
 from tests.conftest import Seqtrain
+from tests.examples import files
+from tests.examples import options as example_options
 from tests.tiny import GPT, OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
 STEPS, OFTEN, STOPPED = 60, 8, 32
@@ -112,17 +114,17 @@ def killed_at(seqtrain: Seqtrain, args: tuple[str, ...], folder: Path, moments: 
     return hits
 
 
-def check(seqtrain: Seqtrain, folder: Path, options: tuple[str, ...], moments: list[Moment], seed: int) -> list[str]:
+def check(
+    seqtrain: Seqtrain,
+    folder: Path,
+    options: tuple[str, ...],
+    moments: list[Moment],
+    seed: int,
+    base: tuple[str, ...] = (*OPTIONS, "data.validation_fraction=0.3"),
+) -> list[str]:
     """The law for one run; gives where the kills hit."""
-    corpus(folder)
-    args = (
-        "train",
-        *OPTIONS,
-        f"trainer.max_steps={STEPS}",
-        "trainer.checkpoint_every=4",
-        "data.validation_fraction=0.3",
-        *options,
-    )
+    files(corpus(folder))
+    args = ("train", *base, f"trainer.max_steps={STEPS}", "trainer.checkpoint_every=4", *options)
     twin = seqtrain.start(*args, "run_dir=twin", cwd=folder)
     hits = killed_at(seqtrain, args, folder, moments, seed)
     assert twin.wait(PATIENCE) == 0, twin.stderr
@@ -151,6 +153,33 @@ def test_a_killed_and_resumed_run_ends_with_the_bits_of_its_uninterrupted_twin(
     hits = check(seqtrain, tmp_path, SHORT[name], KILLS[name], seed=sum(map(ord, name)))
     for moment, hit in zip(KILLS[name], hits, strict=True):
         assert hit.startswith(moment.__name__) or moment not in (writing, validating), hits
+
+
+EXAMPLES = {
+    "sentiment": ("model=gru", "task.dropout=0.2", "task.class_weights=balanced", *AT_THE_END, "trainer.accumulate=4"),
+    "translation": ("model.dropout=0.1", *IN_THE_MIDDLE, "trainer.accumulate=2"),
+    "masked_lm": ("model.dropout=0.1", "task.next_sentence=true", *IN_THE_MIDDLE),
+}
+
+
+def check_examples(task: str, seqtrain: Seqtrain, folder: Path, moments: list[Moment]) -> list[str]:
+    extra = ("data.batch_size=5", *EXAMPLES[task])
+    return check(seqtrain, folder, extra, moments, seed=sum(map(ord, task)), base=example_options(task))
+
+
+@pytest.mark.parametrize("task", ["sentiment", "translation"])
+def test_a_run_on_examples_resumes_to_the_bit(task: str, seqtrain: Seqtrain, tmp_path: Path) -> None:
+    (hit,) = check_examples(task, seqtrain, tmp_path, [training])
+    assert "step" in hit
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", EXAMPLES)
+def test_a_run_on_examples_resumes_to_the_bit_wherever_it_was_killed(
+    task: str, seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    hits = check_examples(task, seqtrain, tmp_path, [training, writing, training, finishing])
+    assert any("writing" in hit for hit in hits), hits
 
 
 @pytest.mark.long

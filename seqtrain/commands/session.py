@@ -98,9 +98,12 @@ def _resolved(node: Any) -> Any:
 
 
 def discard(run: Run) -> None:
-    """Removes the directory of a run that was refused before its first step."""
+    """Removes the directory of a run that was refused before its first step, and outputs/ if it held nothing else."""
     run.close()
     shutil.rmtree(run.path)
+    if run.path.parent == Path("outputs"):
+        with contextlib.suppress(OSError):
+            run.path.parent.rmdir()
 
 
 def _data(run: Run, config: DictConfig, trust: Sequence[str], summary: dict[str, Any]) -> build.Data:

@@ -68,10 +68,11 @@ class Sentiment(ExampleTask):
     ) -> None:
         """`class_weights`: of each label's loss, in the order of the labels; balanced = as if all were as frequent.
 
-        Weights are scaled such that those of the training examples have the mean 1. `label_counts`: in train.
+        Weights are scaled such that those of the training examples have the mean 1. `label_counts`: in train; where
+        they are not known, as before data is read and after training, there are no weights.
         """
         super().__init__()
-        self.pool = pool
+        self.pool: Pool = pool
         self.dim = dim
         self.labels = labels
         self.dropout = nn.Dropout(dropout)
@@ -169,7 +170,7 @@ def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) 
 
 def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Tensor | None:
     """The weight of each label, or None where all weigh 1."""
-    if choice == "none":
+    if choice == "none" or not counts:
         return None
     seen = torch.tensor(counts, dtype=torch.float64)
     if isinstance(choice, str):

@@ -1,0 +1,187 @@
+"""Laws of prepared rows: what stands in one row stays together, and only train says what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, Rows, Vocabularies, prepare_rows
+from seqtrain.data.source import Row, Source, Split
+from seqtrain.data.tokenizer import BPE, Char, Recipe, Tokenizer, Word
+from seqtrain.faults import Fault
+
+LABELLED = {
+    "train": [("fine film", "good"), ("", "bad"), ("dull", "bad"), ("", "so so"), ("as fine", "good")],
+    "validation": [("", "so so"), ("dull film", "bad")],
+    "test": [("new", "good")],
+}
+PAIRS = {
+    "train": [("a cat", "eine Katze"), ("", "leer"), ("gone", ""), ("", ""), ("a dog", "ein Hund")],
+    "validation": [("", ""), ("a z", "ein Q")],
+}
+
+
+class Given(Source):
+    """Rows from a table."""
+
+    document = "a row"
+
+    def __init__(self, fields: tuple[str, ...], table: dict[str, list[tuple[str, str]]]) -> None:
+        self.fields = fields
+        self.table = table
+
+    def check(self) -> None: ...
+
+    def documents(self, split: Split) -> Iterator[str]:
+        return (row[0] for row in self.table[split])
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        return (dict(zip(self.fields, row, strict=True)) for row in self.table[split])
+
+    def has(self, split: Split) -> bool:
+        return split in self.table
+
+    def describe(self) -> dict:
+        return {}
+
+
+SENTIMENT, TRANSLATION = Given(("text", "label"), LABELLED), Given(("source", "target"), PAIRS)
+
+
+def prepared(
+    source: Source, cache: Path, recipe: Recipe | None = None, splits=("train", "validation"), **given
+) -> tuple[Vocabularies, dict[Split, Rows], list[str]]:
+    lines: list[str] = []
+    made, rows = prepare_rows(source, recipe or Char(), splits, source.fields, cache=cache, say=lines.append, **given)
+    return made, rows, lines
+
+
+def texts(rows: Rows, field: str, tokenizer: Tokenizer) -> list[str]:
+    column = rows.columns[field]
+    return [tokenizer.decode(column[row].tolist()) for row in range(len(rows))]
+
+
+def test_a_row_keeps_its_place_though_a_field_is_empty(tmp_path: Path) -> None:
+    made, rows, _ = prepared(SENTIMENT, tmp_path)
+    for split in ("train", "validation"):
+        assert texts(rows[split], "text", made.tokenizer) == [text for text, _ in LABELLED[split]]
+        found = [made.labels[label] for label in rows[split].labels]  # type: ignore[union-attr]
+        assert found == [label for _, label in LABELLED[split]]
+        assert rows[split].texts("text") == [text for text, _ in LABELLED[split]]
+    made, rows, _ = prepared(TRANSLATION, tmp_path)
+    assert len(rows["train"]) == len(PAIRS["train"])
+    for side, field in enumerate(("source", "target")):
+        assert texts(rows["train"], field, made.of(field)) == [pair[side] for pair in PAIRS["train"]]
+        assert rows["train"].columns[field].lengths.tolist() == [len(pair[side]) for pair in PAIRS["train"]]
+
+
+def test_a_stream_of_text_alone_keeps_no_empty_document(tmp_path: Path) -> None:
+    made, rows = prepare_rows(SENTIMENT, Char(), ["train"], ("text",), cache=tmp_path, say=lambda line: None)
+    assert texts(rows["train"], "text", made.tokenizer) == [text for text, _ in LABELLED["train"] if text]
+    assert rows["train"].labels is None
+
+
+def test_labels_are_those_of_train_in_order_of_their_names(tmp_path: Path) -> None:
+    made, rows, _ = prepared(SENTIMENT, tmp_path, splits=("train", "validation", "test"))
+    assert made.labels == ("bad", "good", "so so")
+    assert np.array_equal(rows["train"].labels, [1, 0, 0, 2, 1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_label_that_train_does_not_have_is_named_with_its_row(split: Split, tmp_path: Path) -> None:
+    source = Given(("text", "label"), LABELLED | {split: [("x", "bad"), ("y", "awful")]})
+    with pytest.raises(Fault, match=rf"{split} row 2 has the label awful, .* \(bad, good, so so\)") as caught:
+        prepared(source, tmp_path, splits=("train", split))
+    assert len(caught.value.lines) == 1
+
+
+def test_one_label_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match="every row of train has the label good; there is nothing to tell apart"):
+        prepared(Given(("text", "label"), {"train": [("a", "good"), ("b", "good")]}), tmp_path, splits=("train",))
+
+
+def test_a_shared_tokenizer_is_of_both_sides_and_separate_ones_each_of_its_own(tmp_path: Path) -> None:
+    shared, _, _ = prepared(TRANSLATION, tmp_path)
+    assert shared.shared
+    assert shared.of("source") is shared.of("target") is shared.tokenizer
+    letters = {letter for pair in PAIRS["train"] for letter in "".join(pair)}
+    assert set(shared.tokenizer.tokens) >= letters
+    own, rows, _ = prepared(TRANSLATION, tmp_path, shared=False)
+    assert not own.shared
+    sides = [set("".join(side)) for side in zip(*PAIRS["train"], strict=True)]
+    for field, letters, other in zip(("source", "target"), sides, sides[::-1], strict=True):
+        tokens = set(own.of(field).tokens)
+        assert tokens >= letters
+        assert not tokens & (other - letters)
+    assert rows["validation"].columns["source"].num_unknown == 1
+    assert rows["validation"].columns["target"].num_unknown == 1
+    assert own.hashes.keys() == {"tokenizer", "target_tokenizer"}
+
+
+@pytest.mark.parametrize(
+    ("source", "shared"), [(SENTIMENT, True), (TRANSLATION, True), (TRANSLATION, False)], ids=["labels", "one", "two"]
+)
+def test_vocabularies_are_read_as_they_were_saved(source: Source, shared: bool, tmp_path: Path) -> None:
+    made, rows, _ = prepared(source, tmp_path / "cache", BPE(size=270), shared=shared)
+    made.save(tmp_path)
+    read = Vocabularies.load(tmp_path)
+    assert (read.labels, read.hashes, read.shared) == (made.labels, made.hashes, made.shared)
+    assert (tmp_path / TARGET_TOKENIZER).exists() != shared
+    assert (tmp_path / LABELS).exists() == (source is SENTIMENT)
+    again, same, _ = prepared(source, tmp_path / "other", BPE(size=999), vocabularies=read, shared=shared)
+    assert again is read
+    assert [part.hash for part in same.values()] == [part.hash for part in rows.values()]
+    for field, column in same["train"].columns.items():
+        assert np.array_equal(column.tokens, rows["train"].columns[field].tokens)
+
+
+def test_damaged_labels_are_named(tmp_path: Path) -> None:
+    made, _, _ = prepared(SENTIMENT, tmp_path / "cache")
+    made.save(tmp_path)
+    (tmp_path / LABELS).write_text("[")
+    with pytest.raises(Fault, match=r"labels\.json: not a list of labels"):
+        Vocabularies.load(tmp_path)
+
+
+def test_of_an_origin_the_tokenizers_are_taken_and_the_labels_are_not(tmp_path: Path) -> None:
+    origin = Vocabularies(Char().train(["abc"]), Char().train(["abc"]), ("left", "right"))
+    made, _, lines = prepared(SENTIMENT, tmp_path, Word(), origin=origin)
+    assert made.tokenizer is origin.tokenizer
+    assert made.labels == ("bad", "good", "so so")
+    assert not any(line.startswith("tokenizer") for line in lines)
+
+
+def test_the_second_time_everything_comes_from_the_cache_and_is_the_same(tmp_path: Path) -> None:
+    for source in (SENTIMENT, TRANSLATION):
+        first, second = (prepared(source, tmp_path, BPE(size=270)) for _ in range(2))
+        assert first[2]
+        assert second[2] == []
+        assert first[0].hashes == second[0].hashes
+        for split, rows in first[1].items():
+            assert rows.hash == second[1][split].hash
+            for field, column in rows.columns.items():
+                assert np.array_equal(column.tokens, second[1][split].columns[field].tokens)
+                assert np.array_equal(column.documents, second[1][split].columns[field].documents)
+
+
+def test_rows_with_and_without_empty_ones_are_different_entries_of_the_cache(tmp_path: Path) -> None:
+    prepare_rows(SENTIMENT, Char(), ["train"], ("text",), cache=tmp_path, say=lambda line: None)
+    _, rows, _ = prepared(SENTIMENT, tmp_path)
+    assert len(rows["train"]) == len(LABELLED["train"])
+
+
+def test_the_hash_of_rows_tells_another_label_and_another_field(tmp_path: Path) -> None:
+    def hashes(fields: tuple[str, str], train: list[tuple[str, str]]) -> str:
+        return prepared(Given(fields, {"train": train}), tmp_path, splits=("train",))[1]["train"].hash
+
+    rows = [("ab", "x"), ("a", "y")]
+    found = [
+        hashes(("text", "label"), rows),
+        hashes(("text", "label"), [("ab", "y"), ("a", "x")]),
+        hashes(("source", "target"), rows),
+        hashes(("source", "target"), [("ab", "x"), ("a", "z")]),
+    ]
+    assert len(set(found)) == 4
