@@ -20,7 +20,11 @@ WAYS = {
 }
 PROMPTS = [[START], [START, 3, 1, 4, 1, 5, 2, 6, 5, 3], [START, 2, 6]]
 STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
-LEARNED = [case for case in cases() if ("positions", "learned") in case.options]
+LEARNED = [
+    case
+    for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL)
+    if ("positions", "learned") in case.options
+]
 
 
 def scores_of(model: SequenceModel):
