@@ -7,8 +7,11 @@ BIN := .venv/bin
 train: .venv/run
 	$(BIN)/seqtrain train
 
+# Two workers; one thread each, for threads that wait for each other spin.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+
 test: .venv/test
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 test-long: .venv/test
 	$(BIN)/python -m pytest -q -m long
@@ -17,7 +20,7 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 format: .venv/dev
 	$(BIN)/ruff format .

@@ -73,7 +73,7 @@ class BERT(SequenceModel):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             if isinstance(module, nn.Embedding | TokenEmbedding):
-                nn.init.normal_(module.weight, std=self.dim**-0.5)
+                nn.init.normal_(module.weight, std=0.02)
         for name, weight in self.named_parameters():
             if name.endswith("out.weight"):  # each block adds to the residual stream twice
                 weight.data.div_(math.sqrt(2 * len(self.blocks)))
