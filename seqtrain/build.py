@@ -247,6 +247,22 @@ class Data:
         return EvalLoader(self.stream(split), plan, batch_size=batch_size or self.batching.eval_batch_size)
 
 
+MOST_UNKNOWN = 0.5  # share of tokens that a tokenizer from elsewhere may not know
+
+
+def _check_known(init_from: str, rows: dict[Split, Rows], say: Say) -> None:
+    """Says how much of the text the tokenizer of `init_from` does not know; Fault where that is most of it."""
+    columns = [corpus for part in rows.values() for corpus in part.columns.values()]
+    unknown = sum(corpus.num_unknown for corpus in columns) / sum(len(corpus.tokens) for corpus in columns)
+    if unknown > MOST_UNKNOWN:
+        raise Fault(
+            f"init_from={init_from}: its tokenizer does not know {unknown:.0%} of this text; "
+            "begin with a run on text like it, or one with tokenizer=bpe"
+        )
+    if unknown:
+        say(f"{unknown:.1%} of the tokens are <unk> to the tokenizer of {init_from}")
+
+
 def make_data(
     config: DictConfig,
     splits: Sequence[Split],
@@ -270,6 +286,8 @@ def make_data(
         origin=origin,
         say=say,
     )
+    if origin is not None:
+        _check_known(config.init_from, rows, say)
     with torch.device("meta"):
         reader = make_pair(config, vocabularies, trust)[1]
     return Data(source, vocabularies, rows, make_batching(config), make(config.tbptt, trust), config.seed, reader, say)

@@ -168,6 +168,13 @@ def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
     return alone + [words for words in names if words.split()[0] not in alone]
 
 
+def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Fault for a tokenizer on the command line of a run that takes that of `init_from`."""
+    typed = [text for text in overrides if text.lstrip("+").partition("=")[0].partition(".")[0] == "tokenizer"]
+    if config.init_from is not None and typed:
+        raise Fault(*(f"{text}: the tokenizer is that of init_from={config.init_from}; leave it out" for text in typed))
+
+
 def _with_model(config: DictConfig, words: str) -> DictConfig:
     """The configuration with another shipped model, and its option turned round."""
     name, *options = words.split()

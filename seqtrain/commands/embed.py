@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.commands.arguments import Parser, say
-from seqtrain.commands.lines import Line, from_file, open_lines
+from seqtrain.commands.lines import Line, check_apart, from_file, open_lines
 from seqtrain.faults import Fault
 from seqtrain.runs import atomic
 
@@ -37,6 +37,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--pool", default="mean", choices=POOLS, help=POOL_HELP)
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_args(argv)
+    check_apart(options.input, options.output)
+    if options.output.suffix != ".parquet":
+        raise Fault(f"--output {options.output}: vectors are written as parquet; name a file that ends in .parquet")
     file = open_lines(options.input)
     if not options.output.absolute().parent.is_dir():
         raise Fault(f"--output {options.output}: there is no such folder")

@@ -45,8 +45,16 @@ def open_lines(path: Path) -> BinaryIO:
         raise Fault(f"{path}: {error.strerror}; give a file of texts, one a line") from None
 
 
+def check_apart(read: Path | None, written: Path | None) -> None:
+    """Fault where an output would overwrite the input before it is read."""
+    if read is None or written is None or str(read) == "-":
+        return
+    if read.exists() and written.exists() and written.samefile(read):
+        raise Fault(f"--output {written}: is the input itself; name another file")
+
+
 def from_file(file: BinaryIO, path: Path) -> Iterator[list[Line]]:
-    """The lines of a file, as many at a time as have arrived; a line ends at LF and nowhere else."""
+    """The lines of a file, as many at a time as have arrived; a line ends at LF or CR LF and nowhere else."""
     name = "standard input" if str(path) == "-" else str(path)
     number = 0
     for lines in _arriving(file):
@@ -76,6 +84,7 @@ def _arriving(file: BinaryIO) -> Iterator[list[bytes]]:
 
 def _line(line: bytes, name: str, number: int) -> Line:
     place, where = {"line": number}, f"{name}:{number}"
+    line = line.removesuffix(b"\r")  # as the files of training are read
     try:
         return Line(place, where, line.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError as error:

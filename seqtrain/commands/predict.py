@@ -6,6 +6,8 @@ import argparse
 import contextlib
 import itertools
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from seqtrain.commands.answers import Answers, answers, flag, given
 from seqtrain.commands.arguments import Parser, bounded
-from seqtrain.commands.lines import Line, batches, from_arguments, from_file, open_lines
+from seqtrain.commands.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
 from seqtrain.faults import Fault
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ def main(argv: list[str]) -> int:
     if options.attention is not None:
         return _attend(options)
     path: Path | None = options.input
+    if path is None and not options.texts and not sys.stdin.isatty() and stat.S_ISFIFO(os.fstat(0).st_mode):
+        path = Path("-")  # texts are being piped in
+    check_apart(path, options.output)
     arriving = None if path is None else from_file(open_lines(path), path)
 
     from seqtrain.api import load
@@ -82,7 +87,12 @@ def _parser() -> Parser:
     parser.add_argument("--greedy", action="store_true", help="next_token: always the likeliest token")
     parser.add_argument("--seed", type=bounded(int, 0, 2**32, "a whole number from 0"), help="next_token: 0 by default")
     parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
-    parser.add_argument("--beam", type=count, metavar="N", help="translation: hypotheses kept; the run's by default")
+    parser.add_argument(
+        "--beam",
+        type=bounded(int, 1, 100, "a whole number from 1 to 100"),
+        metavar="N",
+        help="translation: hypotheses kept; the run's by default",
+    )
     penalty = bounded(float, 0, 100, "a number from 0 to 100")
     parser.add_argument(
         "--length-penalty", type=penalty, metavar="P", help="translation: hypotheses are judged by log p / length^P"

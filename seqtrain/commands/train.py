@@ -87,6 +87,7 @@ def preflight(config: DictConfig, request: Request) -> None:
 
     pairs.check_pair(config, request.trust)
     pairs.check_used(config, request.overrides, request.trust)
+    pairs.check_tokenizer(config, request.overrides)
     build.check_optimizer(config, request.trust)
 
 
