@@ -287,7 +287,7 @@ def make_data(
         say=say,
     )
     if origin is not None:
-        _check_known(config.init_from, rows, say)
+        _check_known(str(config.init_from), rows, say)
     with torch.device("meta"):
         reader = make_pair(config, vocabularies, trust)[1]
     return Data(source, vocabularies, rows, make_batching(config), make(config.tbptt, trust), config.seed, reader, say)

@@ -21,9 +21,7 @@ WAYS = {
 PROMPTS = [[START], [START, 3, 1, 4, 1, 5, 2, 6, 5, 3], [START, 2, 6]]
 STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
 LEARNED = [
-    case
-    for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL)
-    if ("positions", "learned") in case.options
+    case for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL) if ("positions", "learned") in case.options
 ]
 
 

@@ -271,3 +271,24 @@ def test_a_run_of_another_task_says_which_it_is(name: str, use: str, wanted: str
     run = trained[name]
     with pytest.raises(Fault, match=f"takes a run of task={wanted}, and run {run.directory} is of task={name}"):
         getattr(run, use)("a" if use == "score" else ["a"])
+
+
+def test_an_output_that_is_the_input_is_refused_and_left_whole(runs: dict[str, Path], tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("never dull , always lively\n")
+    for command in ("predict", "embed"):
+        written = texts if command == "predict" else tmp_path / "texts.parquet"
+        if command == "embed":
+            written.symlink_to(texts)
+        with pytest.raises(Fault, match="is the input itself"):
+            cli._run(command, [str(runs["sentiment"]), "--input", str(texts), "--output", str(written)])
+    assert texts.read_text() == "never dull , always lively\n"
+
+
+def test_a_line_that_ends_in_cr_lf_is_answered_like_one_that_ends_in_lf(ask: Any, tmp_path: Path) -> None:
+    path = tmp_path / "texts.txt"
+    answers = []
+    for ending in (b"\n", b"\r\n"):
+        path.write_bytes(b"not dull but lively" + ending)
+        answers.append(ask("sentiment", "--input", str(path), "--json"))
+    assert answers[0] == answers[1]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from seqtrain import build
 from seqtrain.checkpoint import load
+from seqtrain.data.corpus import Corpus
+from seqtrain.data.rows import Rows
 from seqtrain.faults import Fault
 from seqtrain.interface import SequenceModel
 from seqtrain.learner import parameter_groups
@@ -249,3 +254,22 @@ def test_a_beginning_that_cannot_be_is_refused_in_one_line_and_leaves_nothing(
     (line,) = [line for line in answer.err.splitlines() if line.startswith("error: ")]
     assert [word for word in words if word not in line] == [], line
     assert set(folder.rglob("*")) == before
+
+
+def test_a_model_of_which_the_origin_has_less_than_half_is_refused() -> None:
+    model = Case("gpt", (("num_layers", 6),)).make()
+    task = sentiment(model)
+    given = {name: value for name, value in weights_of(model, task).items() if ".blocks.0." in name}
+    with pytest.raises(Fault, match=r"has only \d+ of this model's \d+ weights"):
+        adopt(model, task, given, same_task=False, say=lambda line: None)
+
+
+def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
+    corpus = Corpus(np.zeros(10, dtype=np.uint16), np.array([0, 10]), 20, 10, 6, "")
+    rows = Rows({"text": corpus}, None, lambda: iter([]))
+    with pytest.raises(Fault, match="does not know 60% of this text"):
+        build._check_known("outputs/other", {"train": rows}, lambda line: None)
+    said: list[str] = []
+    few = Rows({"text": replace(corpus, num_unknown=1)}, None, lambda: iter([]))
+    build._check_known("outputs/other", {"train": few}, said.append)
+    assert said == ["10.0% of the tokens are <unk> to the tokenizer of outputs/other"]

@@ -6,8 +6,6 @@ import argparse
 import contextlib
 import itertools
 import json
-import os
-import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +28,6 @@ def main(argv: list[str]) -> int:
     if options.attention is not None:
         return _attend(options)
     path: Path | None = options.input
-    if path is None and not options.texts and not sys.stdin.isatty() and stat.S_ISFIFO(os.fstat(0).st_mode):
-        path = Path("-")  # texts are being piped in
     check_apart(path, options.output)
     arriving = None if path is None else from_file(open_lines(path), path)
 
@@ -41,7 +37,7 @@ def main(argv: list[str]) -> int:
     texts = options.texts
     if not texts and arriving is None:
         if answering.use != "continue":
-            raise Fault("predict: needs a text; give TEXT or --input FILE")
+            raise Fault("predict: needs a text; give TEXT or --input FILE (- is standard input)")
         texts = [""]  # from nothing
     bad = 0
     with _output(options.output) as out:
