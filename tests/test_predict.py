@@ -249,7 +249,8 @@ def test_without_a_text_only_a_continuation_is_given(ask: Any) -> None:
     assert ask("next_token", "--length", "3")[0] == 0
     for name, extra in (("sentiment", ()), ("next_token", ("--score",))):
         rc, out, err = ask(name, *extra)
-        assert (rc, out, err) == (2, [], "error: predict: needs a text; give TEXT or --input FILE\n")
+        needed = "error: predict: needs a text; give TEXT or --input FILE (- is standard input)\n"
+        assert (rc, out, err) == (2, [], needed)
 
 
 def test_a_file_that_is_not_there_is_named(ask: Any) -> None:
