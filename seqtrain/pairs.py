@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
+from seqtrain import check, conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 from seqtrain.build import make, make_model, make_source, make_task, task_class
 from seqtrain.data.plan import TBPTT
 from seqtrain.faults import Fault
@@ -128,8 +128,8 @@ def check_used(config: DictConfig, overrides: Sequence[str], trust: Sequence[str
         if config.tbptt.k2 != config.data.max_length:
             useless.append("data.max_length")
         remedy = "reads a stream, not examples; data.lanes and tbptt.k2 say how much of it"
-    typed = [text.lstrip("+").partition("=")[0] for text in overrides]
-    lines = [f"{key}: task={config.task._target_.rpartition('.')[2]} {remedy}" for key in typed if key in useless]
+    name = config.task._target_.rpartition(".")[2]
+    lines = [f"{key}: task={name} {remedy}" for key in map(_key, overrides) if key in useless]
     if lines:
         raise Fault(*lines)
 
@@ -170,9 +170,14 @@ def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
 
 def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """Fault for a tokenizer on the command line of a run that takes that of `init_from`."""
-    typed = [text for text in overrides if text.lstrip("+").partition("=")[0].partition(".")[0] == "tokenizer"]
+    typed = [text for text in overrides if _key(text).partition(".")[0] == "tokenizer"]
     if config.init_from is not None and typed:
         raise Fault(*(f"{text}: the tokenizer is that of init_from={config.init_from}; leave it out" for text in typed))
+
+
+def _key(override: str) -> str:
+    """What an override sets, or chooses."""
+    return override.lstrip("+").partition("=")[0]
 
 
 def _with_model(config: DictConfig, words: str) -> DictConfig:
@@ -201,8 +206,6 @@ class Cell(NamedTuple):
 
 def cells() -> Iterator[Cell]:
     """Every shipped model with every shipped task and cut of time, as their files say."""
-    from seqtrain import check
-
     configs = {
         (task, tbptt): check.compose([f"task={task}", f"tbptt={tbptt}"]).config
         for task in shipped("task")
@@ -226,12 +229,9 @@ def _other_ways(model: str) -> list[str]:
 
 def shipped(group: str) -> list[str]:
     """The options of a group that are no other name of one."""
-    folder = Path(conf.__path__[0], group)
-    return [path.stem for path in sorted(folder.glob("*.yaml")) if not path.stem.endswith(f"_{ALIASES[group]}")]
-
-
-ALIASES = {"model": "model", "data": "default", "tbptt": "tbptt", "tokenizer": "tokenizer", "task": "task"}
-"""How the files end that only say which option a task takes by itself."""
+    names = sorted(path.stem for path in Path(conf.__path__[0], group).glob("*.yaml"))
+    ending = check.CHOSEN_BY_TASK.get(group)
+    return [name for name in names if ending is None or not name.endswith(f"_{ending}")]
 
 
 def _reason(config: DictConfig) -> str | None:

@@ -43,10 +43,10 @@ def adopt(
             )
     if faults:
         raise Fault(*faults)
-    if not any(name.startswith("model.") and "embed." not in name for name in loaded):
-        raise Fault("init_from: that run's model has no weight of this model's; use the same model")
     ours = [name for name in own if name.startswith("model.") and "embed." not in name]
     known = sum(name in loaded for name in ours)
+    if not known:
+        raise Fault("init_from: that run's model has no weight of this model's; use the same model")
     if 2 * known < len(ours):
         raise Fault(f"init_from: that run has only {known} of this model's {len(ours)} weights; use the same model")
     left = [name for name in weights if name not in own or name in new]

@@ -36,9 +36,11 @@ class Answers(ABC):
 
     def __init__(self, trained: Trained, options: argparse.Namespace) -> None:
         """Fault for options that make no sense here."""
+        from seqtrain.uses import task_name
+
         self.trained = trained
         self.options = options
-        task = f"task={type(trained.task).__module__.rpartition('.')[2]}{' --score' if self.use == 'score' else ''}"
+        task = f"task={task_name(trained.task)}{' --score' if self.use == 'score' else ''}"
         known = ", ".join(map(flag, self.takes)) or "none of these options"
         useless = [name for name in given(options) if name not in self.takes]
         if useless:

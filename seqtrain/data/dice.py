@@ -1,12 +1,24 @@
-"""Pseudo-random choices, the same in every version of Python: SplitMix64 (Steele, Lea, Flood 2014)."""
+"""Pseudo-random numbers, the same in every version of Python and numpy: SplitMix64 (Steele, Lea, Flood 2014)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
+
 MASK = 2**64 - 1
+STEP, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 Item = TypeVar("Item")
+
+
+def mixed(key: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """The number, uint64, that a generator seeded with `key` gives as its `step`-th, from 0; both broadcast."""
+    with np.errstate(over="ignore"):
+        x = key + (step.astype(np.uint64) + np.uint64(1)) * np.uint64(STEP)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(FIRST)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(SECOND)
+    return x ^ (x >> np.uint64(31))
 
 
 class Dice:
@@ -17,10 +29,10 @@ class Dice:
 
     def below(self, count: int) -> int:
         """A number from 0 to `count` - 1."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & MASK
+        self._state = (self._state + STEP) & MASK
         x = self._state
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
+        x = (x ^ (x >> 30)) * FIRST & MASK
+        x = (x ^ (x >> 27)) * SECOND & MASK
         return (x ^ (x >> 31)) * count >> 64
 
     def choice(self, items: Sequence[Item]) -> Item:

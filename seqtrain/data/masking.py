@@ -11,6 +11,7 @@ from torch import Tensor
 
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.dice import MASK as BITS
+from seqtrain.data.dice import mixed
 from seqtrain.data.encoding import Tokenizer
 from seqtrain.data.examples import ExampleBatch, Examples
 from seqtrain.data.stream import IGNORED
@@ -219,13 +220,5 @@ def chances(seed: int, epoch: int, examples: np.ndarray, what: int, count: int) 
     """Numbers in [0, 1), (B, count): a function of (seed, epoch, example, what) by SplitMix64, whatever the batch."""
     key = np.array([seed & BITS], dtype=np.uint64)
     for part in (np.array([epoch]), np.array([what]), examples):
-        key = _mixed(key, part)
-    return (_mixed(key[:, None], np.arange(count)) >> np.uint64(11)) * 2.0**-53
-
-
-def _mixed(key: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """The number that a generator seeded with `key` gives as its `step`-th."""
-    x = key + (step.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+        key = mixed(key, part)
+    return (mixed(key[:, None], np.arange(count)) >> np.uint64(11)) * 2.0**-53

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
+from seqtrain.data.dice import mixed
 from seqtrain.faults import Fault
 
 Split = Literal["train", "validation", "test"]
@@ -146,13 +147,9 @@ def check_fractions(validation: float, test: float) -> None:
 def shuffled(count: int) -> np.ndarray:
     """A pseudo-random order (count,) of 0..count-1 that depends on nothing else, not even on numpy's version.
 
-    Sorts by the SplitMix64 hash of each index (Steele, Lea, Flood 2014).
+    Sorts by the number that each index gets from SplitMix64.
     """
-    with np.errstate(over="ignore"):
-        x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.argsort(x ^ (x >> np.uint64(31)), kind="stable")
+    return np.argsort(mixed(np.zeros(1, dtype=np.uint64), np.arange(count)), kind="stable")
 
 
 def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:

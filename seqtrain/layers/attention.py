@@ -65,8 +65,8 @@ def heads(packed: Float[Tensor, "B T nD"], parts: int, num_heads: int) -> Float[
     return packed.unflatten(-1, (parts, num_heads, -1)).permute(2, 0, 3, 1, 4)
 
 
-class CausalSelfAttention(nn.Module):
-    """Attention of each token to itself and the tokens before it."""
+class SelfAttention(nn.Module):
+    """What attention within one sequence learns: queries, keys and values by one map, and `out`."""
 
     def __init__(self, *, dim: int, num_heads: int, dropout: float, bias: bool, name: str) -> None:
         super().__init__()
@@ -75,6 +75,10 @@ class CausalSelfAttention(nn.Module):
         self.name = name
         self.query_key_value = nn.Linear(dim, 3 * dim, bias=bias)
         self.out = nn.Linear(dim, dim, bias=bias)
+
+
+class CausalSelfAttention(SelfAttention):
+    """Attention of each token to itself and the tokens before it."""
 
     def forward(
         self,
@@ -100,16 +104,8 @@ class CausalSelfAttention(nn.Module):
         return self.out(mixed), (key, value)
 
 
-class BidirectionalSelfAttention(nn.Module):
+class BidirectionalSelfAttention(SelfAttention):
     """Attention of each token to every token."""
-
-    def __init__(self, *, dim: int, num_heads: int, dropout: float, bias: bool, name: str) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.name = name
-        self.query_key_value = nn.Linear(dim, 3 * dim, bias=bias)
-        self.out = nn.Linear(dim, dim, bias=bias)
 
     def forward(
         self,
