@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test test-long check format bench clean
+.PHONY: train test test-long test-slurm slurm check format bench clean
 
 train: .venv/run
 	$(BIN)/seqtrain train
@@ -14,7 +14,20 @@ test: .venv/test
 	$(PYTEST)
 
 test-long: .venv/test
-	$(BIN)/python -m pytest -q -m long
+	$(PYTEST) -m long
+
+# A SLURM of two nodes on loopback; anybody may run it, only installing it takes root.
+test-slurm: .venv/test
+	@PATH=$$PATH:/usr/sbin; for program in munged slurmctld slurmd srun; do \
+		command -v $$program > /dev/null || exec $(MAKE) --no-print-directory slurm; \
+	done
+	$(BIN)/python -m pytest -q -m slurm tests/slurm
+
+slurm:
+	@test `id -u` = 0 && command -v apt-get > /dev/null || { \
+		echo "error: SLURM is not installed; as root: apt-get install slurm-wlm munge"; exit 1; }
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends slurm-wlm munge
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

@@ -71,11 +71,12 @@ class Trained:
 
         return uses.reason(self.opened, text, use)
 
-    def cuts(self, text: str) -> bool:
-        """Whether `classify` reads only the beginning of the text."""
+    def cuts(self, text: str, use: Use = "classify") -> bool:
+        """Whether only the beginning of the text is read."""
         from seqtrain import uses
 
-        return len(uses.encode(self.opened, text, "classify")) > (uses.most(self.opened, "classify") or 0)
+        longest = uses.most(self.opened, use)
+        return longest is not None and len(uses.encode(self.opened, text, use)) > longest
 
     def continue_texts(
         self,
@@ -165,14 +166,21 @@ class Trained:
     ) -> list[str]:
         """The translation of each text, searched for as the run's task says where nothing else is given.
 
-        Takes task=translation.
+        Takes task=translation. Of a text longer than the sources of training, the beginning is translated.
         """
         from seqtrain import uses
 
         task = uses.of_kind(self.opened, uses.Translation, "translate")
         uses.check(self.opened, texts, "translate")
         vocabularies = self.opened.vocabularies
-        return task.translate(self.model, list(texts), vocabularies, beam=beam, length_penalty=length_penalty)
+        return task.translate(
+            self.model,
+            list(texts),
+            vocabularies,
+            beam=beam,
+            length_penalty=length_penalty,
+            longest=uses.most(self.opened, "translate"),
+        )
 
     def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
         """One vector of each text, (n, D), pooled from the hidden states that the run's model has of it.
@@ -202,10 +210,8 @@ class Trained:
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:
     """Opens a run directory; nothing in it can execute. Fault when there is none or it has no checkpoint."""
-    from seqtrain import build, check
-    from seqtrain.runs import Run
+    from seqtrain import build
 
-    check.check_config(build.run_config(Run.open(run)), {}, trust=trust)
     return Trained(build.open_run(run, trust, checkpoint))
 
 

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from seqtrain.conf_files import UNUSABLE, ConfFiles
 from seqtrain.faults import Fault, did_you_mean
-from seqtrain.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, Unresolved, at, first_lines, show, targets
-from seqtrain.targets import resolve
+from seqtrain.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, Unresolved, at, first_lines, show
+from seqtrain.targets import resolve, targets
 
 DECIDES_OTHERS = {"task", *GLOBAL}
 """Groups whose option chooses those of other groups: without it nothing else can be judged."""
@@ -78,7 +78,7 @@ def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[str]
     lines: list[str] = []
     for path, node in targets(OmegaConf.to_container(config, resolve=True)):
         try:
-            parameters = inspect.signature(resolve(node["_target_"], trust)).parameters
+            parameters = inspect.signature(resolve(node["_target_"], trust, path=path)).parameters
         except Fault as fault:
             lines += [f"{path}._target_={line}" for line in fault.lines]
             continue
@@ -90,6 +90,19 @@ def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[str]
                 f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}" for key in unknown
             ]
     return lines
+
+
+def repeated(overrides: Sequence[str]) -> list[str]:
+    """A line for each key that is given several times with different values: the last one counts, as in Hydra."""
+    given: dict[str, list[str]] = {}
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        given.setdefault(key, []).append(value)
+    return [
+        f"{key} is given {len(values)} times: {values[-1]} counts, {', '.join(dict.fromkeys(values[:-1]))} does not"
+        for key, values in given.items()
+        if len(set(values)) > 1
+    ]
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from seqtrain.data.plan import ExamplePlan, StreamPlan
 from seqtrain.data.stream import StreamBatch
-from seqtrain.interface import SequenceModel
+from seqtrain.interface import SequenceModel, read_history
 from seqtrain.task import Task
 
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
@@ -55,23 +56,27 @@ def estimate(
     plan: StreamPlan | ExamplePlan,
     *,
     length: int,
+    history: Sequence[int] = (),
     targets_per_token: float = 1.0,
+    reached: float = 1.0,
     carry: bool,
     accumulate: int,
     steps: int,
 ) -> Cost:
     """The cost of `steps` optimiser steps of this plan; `length`: tokens that are read at a time, of examples the mean.
 
+    `history`: tokens of each reading before, for the gradient to reach them; the first windows of an epoch have less.
+    `reached`: share of the tokens of examples that gradients reach; of the others only the forward pass is counted.
     Of examples the memory of activations is not counted: it depends on what the task makes of them.
     """
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
-    each = training_flops(model, task, length, carry, targets_per_token)
+    each = training_flops(model, task, length, carry, targets_per_token, history, reached)
     tokens = plan.tokens_before(steps)
     memory = 4 * OPTIMIZER_COPIES * parameters["total"]
     if isinstance(plan, StreamPlan):
-        memory += activations(model, task, -(-plan.lanes // accumulate), length, carry)
+        memory += activations(model, task, -(-plan.lanes // accumulate), length, carry, history)
     return Cost(
         parameters=parameters,
         flops_per_token=each,
@@ -86,9 +91,22 @@ def estimate(
     )
 
 
-def training_flops(model: SequenceModel, task: Task, length: int, carry: bool, targets_per_token: float = 1.0) -> float:
-    """Operations of forward and backward per token."""
-    return 3 * (model.flops_per_token(length, carry) + task.head_flops() * targets_per_token)
+def training_flops(
+    model: SequenceModel,
+    task: Task,
+    length: int,
+    carry: bool,
+    targets_per_token: float = 1.0,
+    history: Sequence[int] = (),
+    reached: float = 1.0,
+) -> float:
+    """Operations per token of forward, and of backward for the share `reached` of the tokens.
+
+    Where a history is read, per token of the newest `length`.
+    """
+    readings = [*history, length]
+    passes = [model.flops_per_token(size, carry or bool(number)) * size for number, size in enumerate(readings)]
+    return (1 + 2 * reached) * sum(passes) / length + 3 * task.head_flops() * targets_per_token
 
 
 def count(module: torch.nn.Module) -> int:
@@ -96,7 +114,9 @@ def count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def activations(model: SequenceModel, task: Task, lanes: int, length: int, carry: bool) -> int:
+def activations(
+    model: SequenceModel, task: Task, lanes: int, length: int, carry: bool, history: Sequence[int] = ()
+) -> int:
     """Bytes that a training step keeps for the backward pass: counted on the meta device, where nothing is computed."""
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
     own = [parameter.untyped_storage() for parameter in (*model.parameters(), *task.parameters())]
@@ -110,8 +130,9 @@ def activations(model: SequenceModel, task: Task, lanes: int, length: int, carry
     tokens = torch.zeros(lanes, length, dtype=torch.long, device="meta")
     size = lanes * length
     batch = StreamBatch(tokens=tokens, targets=tokens, starts=None, lanes=slice(0, lanes), count=size, total=size)
+    past = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in history]
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        task.evaluate(model, batch, model.initial(lanes) if carry else None)
+        task.evaluate(model, batch, read_history(model, past, model.initial(lanes) if carry else None)[-1])
     for storage in own:
         kept.pop(id(storage), None)
     return sum(storage.nbytes() for storage in kept.values())

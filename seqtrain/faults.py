@@ -10,12 +10,26 @@ class Fault(Exception):
     """One or more things that the user can mend; each line names what, where and the remedy."""
 
     def __init__(self, *lines: str) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = lines
+        self.lines = tuple(map(printable, lines))
+        super().__init__("\n".join(self.lines))
 
 
-class NonFinite(RuntimeError):
-    """The loss or the gradient is no longer a number: the run has failed in itself."""
+def printable(text: str) -> str:
+    """The text on one line, its control characters spelled out: a name of a stranger's must not steer a terminal."""
+    line = " ".join(text.split())
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+
+
+class Failed(RuntimeError):
+    """A run that failed in itself: ends a command with one clear line and exit code 1."""
+
+
+class NonFinite(Failed):
+    """The loss or the gradient is no longer a number."""
+
+
+class OutOfMemory(Failed):
+    """A batch, or the model, did not fit."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

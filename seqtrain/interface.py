@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -87,6 +88,17 @@ def select(state: State, lanes: Tensor | slice) -> State:
     return {name: value[lanes] for name, value in state.items()}
 
 
+def read_history(
+    model: SequenceModel, history: Sequence[tuple[Tensor, Tensor | None]], state: State | None
+) -> list[State | None]:
+    """The state before a history, and after each part of it; a part: tokens (B, T), and the lanes to reset after it."""
+    states = [state]
+    for tokens, forgotten in history:
+        after = model(tokens, states[-1])[1]
+        states.append(after if forgotten is None else reset(after, forgotten))
+    return states
+
+
 def read_by_length(
     read: Callable[[Tensor, State], tuple[Tensor, State]], tokens: Tensor, state: State, lengths: Tensor
 ) -> tuple[Tensor, State]:
@@ -114,3 +126,40 @@ def read_by_length(
         blank = pieces[0] if pieces else read(tokens[:1, :1], select(ended[0][1], slice(0, 1)))[0]
         pieces.append(blank.new_zeros(batch, width - begin, blank.shape[-1]))
     return torch.cat(pieces, 1), final
+
+
+class Piece(NamedTuple):
+    """Hidden states that one reading gave of some lanes of a batch."""
+
+    lanes: Int[Tensor, " b"]
+    hidden: Float[Tensor, "b T D"]
+    lengths: Int[Tensor, " b"]  # real positions of each; hidden states at padding are arbitrary
+
+
+def read_in_pieces(
+    model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"], reach: int
+) -> Iterator[Piece]:
+    """Reads right-padded lanes so that gradients reach exactly the last min(reach, n) tokens of each lane of n.
+
+    What stands before them is read without gradient: a head of (n - reach) mod reach tokens, then `reach` at a time.
+    So every last piece ends where its lane does, and memory is that of `reach` tokens. The model must be STATEFUL.
+    """
+    lanes, time = (torch.arange(size, device=tokens.device) for size in (len(tokens), reach))
+    prefix = (lengths - reach).clamp(min=0)
+    heads, rounds = prefix % reach, prefix // reach
+    state = model.initial(len(tokens))
+    if width := int(heads.max()):
+        with torch.no_grad():  # left before the yield: what the caller computes has gradients
+            hidden, state = model(tokens[:, :width], state, heads)
+        yield Piece(lanes, hidden, heads)
+    for number in range(int(rounds.max())):
+        live = lanes[rounds > number]
+        begin = heads[live] + number * reach
+        with torch.no_grad():
+            hidden, after = model(tokens[live.unsqueeze(1), begin.unsqueeze(1) + time], select(state, live))
+        state = {name: value.index_copy(0, live, after[name]) for name, value in state.items()}
+        yield Piece(live, hidden, torch.full_like(live, reach))
+    rest = lengths - prefix
+    place = prefix.unsqueeze(1) + time[: int(rest.max())]  # beyond a lane's end it reads padding, which says nothing
+    newest = tokens[lanes.unsqueeze(1), place.clamp(max=tokens.shape[1] - 1)]
+    yield Piece(lanes, model(newest, state)[0], rest)

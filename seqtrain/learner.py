@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pytorch_lightning import LightningModule
@@ -19,10 +19,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from seqtrain.data.plan import deal
 from seqtrain.data.source import Split
 from seqtrain.faults import Fault, NonFinite
-from seqtrain.interface import SequenceModel, State, detach, reset, select
+from seqtrain.interface import SequenceModel, State, detach, read_history, reset, select
 from seqtrain.layers.front_ends import TokenEmbedding
+from seqtrain.processes import gathered
 from seqtrain.runs import Run
+from seqtrain.strategies import gather, shard, whole
 from seqtrain.task import Facts, Parts, Task, Totals
+
+MOST_SKIPPED = 100  # updates in a row that may be left out
 
 
 class Sums:
@@ -54,8 +58,12 @@ class Sums:
 class Progress:
     """What moves at every step; apart from the module, whose attributes are slow to set."""
 
-    tokens: int = 0  # targets trained on
-    gradient_norm: Tensor | None = None  # of the newest step, before clipping
+    tokens: int = 0  # trained on by all processes, at the newest `share`
+    own: int = 0  # trained on by this process
+    mark: int = 0  # checksum of all that was read, step by step, the same on every process
+    gradient_norm: Tensor | None = None  # of the newest update, before clipping
+    skipped: int = 0  # updates left out, because loss or gradient was no number
+    skipped_in_a_row: int = 0  # of them the newest
 
 
 class Carried:
@@ -71,10 +79,15 @@ class Carried:
     def put(self, lanes: slice, state: State) -> None:
         self.slices[lanes.start, lanes.stop] = detach(state)
 
-    def whole(self) -> State:
-        """The state of all lanes in order, whatever slices they were read in."""
-        parts = [self.slices[key] for key in sorted(self.slices)]
-        return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]} if parts else {}
+    def on_cpu(self) -> dict[tuple[int, int], State]:
+        """The slices, to be told to other processes."""
+        return {key: {name: value.cpu() for name, value in state.items()} for key, state in self.slices.items()}
+
+    def forget_broken(self) -> None:
+        """Puts the lanes whose state is no number back at nothing read; the others keep theirs."""
+        for lanes, state in self.slices.items():
+            sound = [value.isfinite().unsqueeze(-1).flatten(1).all(1) for value in state.values()]
+            self.slices[lanes] = reset(state, ~torch.stack(sound).all(0))
 
     def spread(self, state: State, slices: list[slice], device: torch.device) -> None:
         """Takes a whole state apart into the slices of this layout."""
@@ -102,6 +115,7 @@ class Learner(LightningModule):
         max_steps: int = 0,
         run: Run | None = None,
         layer_decay: float = 1.0,
+        on_nonfinite: Literal["stop", "skip"] = "stop",
     ) -> None:
         super().__init__()
         self.model = model
@@ -115,16 +129,23 @@ class Learner(LightningModule):
         self.max_steps = max_steps
         self.run = run
         self.layer_decay = layer_decay
+        self.on_nonfinite = on_nonfinite
         self.split: Split = "validation"  # what evaluation reads
         self.carried = Carried()  # training's; plain attributes, because DDP would overwrite buffers
         self.eval_carried = Carried()
         self.sums = Sums()  # training's since the last record
+        self.sums_before = self.sums.parts  # this step
         self.eval_sums = Sums()
         self.totals: Totals = {}  # of the newest evaluation
         self.metrics: dict[str, float] = {}  # of it too
         self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
         self.restored: dict[str, Any] = {}
+
+    def configure_model(self) -> None:
+        """Shares the weights out, where the strategy does; Lightning may ask more than once."""
+        if self.device_mesh is not None and not hasattr(self, "unshard"):
+            shard(self, self.device_mesh)
 
     # -- one step ------------------------------------------------------------------------------------------------
 
@@ -137,14 +158,28 @@ class Learner(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         parts = self._read(batch, self.carried)
+        if batch_idx % self.trainer.accumulate_grad_batches == 0:
+            self.sums_before = dict(self.sums.parts)
+            self.progress.mark = chained(batch.mark, self.progress.mark)
         self.sums.add(parts)
-        if not self.sums.finite():
+        alone = self.trainer.world_size == 1 and self.on_nonfinite == "stop"
+        if alone and not self.sums.finite():
             raise NonFinite(f"the loss is {self.sums.parts['loss'][0]} at step {self.global_step + 1}")
-        self.progress.tokens += batch.count
+        self.progress.own += batch.count
         # Totals count all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
         shares = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = [parts[name][0] * (shares / batch.totals[name]) for name in self.task.differentiated]
-        return reduce(torch.add, means)
+        loss = reduce(torch.add, means)
+        return loss if alone else _spreading(loss, parts)
+
+    def share(self) -> Totals:
+        """Sums and counts since the last record, over all processes; every process calls it at the same steps."""
+        return self._over_all(self.sums)
+
+    def _over_all(self, sums: Sums) -> Totals:
+        everyone = gathered((on_cpu(sums.parts), self.progress.own))
+        self.progress.tokens = sum(own for _, own in everyone)
+        return merged([parts for parts, _ in everyone]).read()
 
     def _read(self, batch: Any, carried: Carried) -> Parts:
         state = None
@@ -154,14 +189,16 @@ class Learner(LightningModule):
                 state = self.model.initial(len(batch.tokens))
             elif batch.starts is not None:
                 state = reset(state, batch.starts)
-        parts, state = self.task.evaluate(self.model, batch, state)
-        if self.carry:
-            carried.put(batch.lanes, state)
+        states = read_history(self.model, batch.history, state)
+        parts, after = self.task.evaluate(self.model, batch, states[-1])
+        if self.carry:  # the state where the next batch begins to read
+            carried.put(batch.lanes, [*states, after][batch.passed])
         return parts
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self) -> None:
+        gather(self)  # from here on each process reads as much as it has, without the others
         self.eval_carried, self.eval_sums = Carried(), Sums()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -169,9 +206,12 @@ class Learner(LightningModule):
         with torch.autocast(self.device.type, enabled=False):
             self.eval_sums.add(self._read(batch, self.eval_carried))
 
+    def on_train_end(self) -> None:
+        gather(self)  # for whoever looks at the model when training is done
+
     def on_validation_epoch_end(self) -> None:
         self.eval_carried = Carried()
-        self.totals = self.eval_sums.read()
+        self.totals = self._over_all(self.eval_sums)
         self.metrics = self.task.measure(self.totals, self.facts[self.split])
         for name, value in self.metrics.items():
             self.log(f"validation/{name}", value, logger=False)  # for EarlyStopping and its like
@@ -201,38 +241,113 @@ class Learner(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Clips to the norm `gradient_clip_val` and keeps the norm; a norm that is no number stops the run."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or float("inf"))
-        self.progress.gradient_norm = norm
-        if norm.device.type == "cpu" and not math.isfinite(norm.item()):
+        """Clips to the norm `gradient_clip_val` and keeps the norm; one that is no number stops the run, or is skipped.
+
+        After the reduction the norm is the same on all processes, and so is what follows from it. On a GPU only
+        skipping waits for it; otherwise the loss of the next record, or the weights of the next checkpoint, tell.
+        """
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or float("inf")))
+        told = self.on_nonfinite == "skip" or norm.device.type == "cpu"
+        if not told or math.isfinite(norm.item()):
+            self.progress.gradient_norm, self.progress.skipped_in_a_row = norm, 0
+        elif self.on_nonfinite == "skip":
+            self._skip(norm.item())
+        else:
             raise NonFinite(f"the gradient's norm is {norm.item()} at step {self.global_step + 1}")
+
+    def _skip(self, norm: float) -> None:
+        """Leaves this update out: without a gradient no weight, moment or decay moves; nor does the record see it."""
+        self.zero_grad(set_to_none=True)
+        self.sums.parts = self.sums_before
+        self.carried.forget_broken()
+        self.progress.skipped += 1
+        self.progress.skipped_in_a_row += 1
+        if self.progress.skipped_in_a_row == MOST_SKIPPED:
+            step = self.global_step + 1
+            raise NonFinite(
+                f"the gradient's norm is {norm} at step {step}, the {MOST_SKIPPED}th in a row to be skipped"
+            )
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        everyone = gathered((self.carried.on_cpu(), on_cpu(self.sums.parts), self.progress.own))
+        slices, sums, own = zip(*everyone, strict=True)
         checkpoint["seqtrain"] = {
-            "carried": self.carried.whole(),
-            "sums": self.sums.parts,
-            "tokens": self.progress.tokens,
+            "carried": joined(slices),
+            "sums": list(sums),  # of each process: added up in another order they would have other bits
+            "tokens": sum(own),
+            "mark": self.progress.mark,
+            "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
+            "run": None if self.run is None else self.run.identity,
             "plateau": None if self.plateau is None else self.plateau.state_dict(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.restored = checkpoint["seqtrain"]
+        if self.trainer.strategy.restore_checkpoint_after_setup:  # after on_fit_start too
+            self._restore()
 
     def on_fit_start(self) -> None:
-        """Puts back what a checkpoint held, now that device and optimizer are there; also where no step is left."""
-        if not self.restored:
-            return
-        carried, self.sums.parts, self.progress.tokens = (self.restored[key] for key in ("carried", "sums", "tokens"))
+        if self.restored:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Puts back what a checkpoint held, once device and optimizer are there; also where no step is left."""
+        carried, sums, tokens, self.progress.mark = (
+            self.restored[key] for key in ("carried", "sums", "tokens", "mark")
+        )
+        rank, world = self.global_rank, self.trainer.world_size
+        if len(sums) != world:  # other processes than before: the first one takes what all had
+            sums = [merged(sums).parts, *({} for _ in range(world - 1))]
+        self.sums.parts = sums[rank]
+        self.progress.own = tokens if rank == 0 else 0
+        self.progress.tokens = tokens
+        self.progress.skipped, self.progress.skipped_in_a_row = self.restored["skipped"]
         found = {len(value) for value in carried.values()}
         if found and found != {self.lanes}:
             raise Fault(f"data.lanes={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")
-        shares = self.trainer.accumulate_grad_batches
-        self.carried.spread(carried, [deal(self.lanes, shares, share) for share in range(shares)], self.device)
+        micro = self.trainer.accumulate_grad_batches
+        slices = [deal(self.lanes, world * micro, rank * micro + share) for share in range(micro)]
+        self.carried.spread(carried, slices, self.device)
         if self.plateau is not None:
             self.plateau.load_state_dict(self.restored["plateau"])
         self.restored = {}
+
+
+def joined(slices: Sequence[dict[tuple[int, int], State]]) -> State:
+    """The state of all lanes in order, whatever slices of them each process has read."""
+    every = {key: state for one in slices for key, state in one.items()}
+    parts = [every[key] for key in sorted(every)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]} if parts else {}
+
+
+def on_cpu(parts: dict[str, tuple[Tensor | float, int]]) -> dict[str, tuple[Tensor | float, int]]:
+    """Sums and counts, to be told to other processes."""
+    return {
+        name: (total.cpu() if isinstance(total, Tensor) else total, count) for name, (total, count) in parts.items()
+    }
+
+
+def merged(everyone: Sequence[dict[str, tuple[Tensor | float, int]]]) -> Sums:
+    """The sums and counts of all processes, by rank."""
+    sums = Sums()
+    for parts in everyone:
+        for name, (total, count) in parts.items():
+            before, counted = sums.parts.get(name, (0.0, 0))
+            sums.parts[name] = before + total, counted + count
+    return sums
+
+
+def chained(mark: int, before: int) -> int:
+    """A checksum of what a step reads, chained to that of the steps before it."""
+    return zlib.crc32(mark.to_bytes(4, "little"), before)
+
+
+def _spreading(loss: Tensor, parts: Parts) -> Tensor:
+    """The loss, whose gradient is no number anywhere if one of the parts is not, so that every process sees it."""
+    sound = torch.stack([total.isfinite().all() for total, _ in parts.values()]).all()
+    return loss * torch.where(sound, 1.0, float("nan"))
 
 
 def parameter_groups(model: SequenceModel, task: Task, layer_decay: float = 1.0) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from seqtrain.faults import Fault
 
+MOST_THREADS = 1024  # that a process could use
 SHORTEST = 8  # tokens of an example, those included that stand for no text
 
 
@@ -39,8 +40,10 @@ class TrainerOptions:
     """The group `trainer`."""
 
     accelerator: Literal["auto", "cpu", "gpu"]
-    devices: int
+    devices: int | Literal["all"]  # processes on each node: one a GPU, or, on the CPU, as many as are wanted
     num_nodes: int
+    strategy: Literal["auto", "ddp", "fsdp"]  # auto: ddp where there are several processes
+    check_ranks_every: int  # steps between checks that all processes hold the same weights and gradients
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
     threads: int | None  # None: as many as cores
     max_steps: int | None  # optimiser steps; None: max_epochs decides
@@ -49,11 +52,16 @@ class TrainerOptions:
     clip: float | None  # largest norm of the gradient
     validate_every: int  # steps
     checkpoint_every: int  # steps
+    keep_last: int  # newest checkpoints that stay
+    keep_best: int  # checkpoints that stay because they are the best by the task's own measure
+    on_nonfinite: Literal["stop", "skip"]  # a loss or gradient that is no number
     log_every: int  # steps
 
     def __post_init__(self) -> None:
         numbers = {name: value for name, value in vars(self).items() if not isinstance(value, str)}
         lines = _not_positive("trainer", numbers)
+        if self.threads is not None and self.threads > MOST_THREADS:
+            lines.append(f"trainer.threads={self.threads}: expected at most {MOST_THREADS}, or null for one a core")
         if self.max_steps is None and self.max_epochs is None:
             lines.append(
                 "trainer.max_steps=null: training would never end; set trainer.max_steps or trainer.max_epochs"
@@ -71,9 +79,12 @@ class Batching:
     batch_tokens: int | None  # tokens of examples in a step, padding included
     batch_size: int | None  # most examples in a step
     max_length: int  # most tokens in an example
+    workers: int  # processes that cut training batches ahead of time; 0: the training process does
 
     def __post_init__(self) -> None:
-        lines = _not_positive("data", vars(self))
+        lines = _not_positive("data", {name: value for name, value in vars(self).items() if name != "workers"})
+        if self.workers < 0:
+            lines.append(f"data.workers={self.workers}: expected a whole number from 0")
         if self.batch_tokens is None and self.batch_size is None:
             lines.append("data.batch_tokens=null: a step would read all examples; set it, or data.batch_size")
         if 0 < self.max_length < SHORTEST:

@@ -11,9 +11,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain import check, conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
-from seqtrain.build import make, make_model, make_source, make_task, task_class
+from seqtrain.build import check_model, make, make_model, make_source, make_task, task_class
 from seqtrain.data.plan import TBPTT
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, did_you_mean
 from seqtrain.interface import Capability, SequenceModel
 from seqtrain.task import ExampleTask, Task
 
@@ -29,7 +29,7 @@ WANTED = {
 def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
     """Fault unless data, model, task and cut of time fit; asks a model on the meta device, so nothing is computed."""
     model, task, tbptt = _asked(config, trust)
-    reason = misfit(model, task, tbptt)
+    reason = misfit(model, task, tbptt, config.data.max_length)
     if reason is not None:
         reason = f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task, trust)) or 'none'}"
     lines = list(
@@ -37,6 +37,7 @@ def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
     )
     if lines:
         raise Fault(*lines)
+    check_model(config, model)
 
 
 def _asked(config: DictConfig, trust: Sequence[str]) -> tuple[SequenceModel, Task, TBPTT]:
@@ -85,7 +86,7 @@ def compose_data(name: str) -> DictConfig:
 
 
 def _uncut(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
-    """Why time cannot be cut like this for a task that reads examples whole, or None."""
+    """Why time cannot be cut like this for a task that reads examples, or None."""
     if not isinstance(task, ExampleTask):
         return None
     name = type(task).__name__
@@ -93,22 +94,31 @@ def _uncut(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
         return f"tbptt.carry=true: task={name} reads each example by itself, with no state before it; use tbptt=whole"
     if tbptt.reset != "never":
         return f"tbptt.reset={tbptt.reset}: task={name} reads each example by itself; use tbptt=whole"
-    if tbptt.k2 < config.data.max_length:
+    if tbptt.k1 != tbptt.k2:
+        return f"tbptt.k1={tbptt.k1}: task={name} has one update for each batch of examples; leave tbptt.k1 out"
+    if task.uncut is not None and tbptt.k2 < config.data.max_length:
         return (
-            f"tbptt.k2={tbptt.k2}: task={name} reads examples of up to data.max_length={config.data.max_length} tokens "
-            "whole, and cutting them is not supported yet; use tbptt=whole"
+            f"tbptt.k2={tbptt.k2}: task={name} cannot cut examples of up to data.max_length={config.data.max_length} "
+            f"tokens, because {task.uncut}; leave tbptt.k2 out and use tbptt=whole"
         )
     return None
 
 
 def _uneven(config: DictConfig, task: Task) -> str | None:
-    """Why the lanes of a stream cannot be shared out among micro-batches, or None; of examples any number can."""
-    accumulate, lanes = config.trainer.accumulate, config.data.lanes
-    if isinstance(task, ExampleTask) or lanes % accumulate == 0:
+    """Why the lanes of a stream cannot be shared out evenly, or None; of examples any number can."""
+    trainer, lanes = config.trainer, config.data.lanes
+    devices = torch.cuda.device_count() if trainer.devices == "all" else trainer.devices
+    world = max(devices, 1) * trainer.num_nodes
+    if isinstance(task, ExampleTask) or lanes % (trainer.accumulate * world) == 0:
         return None
+    if world == 1:
+        return (
+            f"trainer.accumulate={trainer.accumulate}: data.lanes={lanes} do not make {trainer.accumulate} equal "
+            "micro-batches; choose one that divides the other"
+        )
     return (
-        f"trainer.accumulate={accumulate}: data.lanes={lanes} do not make {accumulate} equal micro-batches; "
-        "choose one that divides the other"
+        f"trainer.devices={trainer.devices}: data.lanes={lanes} cannot be shared out evenly to {world} processes with "
+        f"trainer.accumulate={trainer.accumulate} micro-batches each; choose a multiple of {world * trainer.accumulate}"
     )
 
 
@@ -134,17 +144,22 @@ def check_used(config: DictConfig, overrides: Sequence[str], trust: Sequence[str
         raise Fault(*lines)
 
 
-def misfit(model: SequenceModel, task: Task, tbptt: TBPTT) -> str | None:
-    """Why these three do not go together, or None."""
+def misfit(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
+    """Why these three do not go together, or None; `max_length`: of an example."""
     name = type(model).__name__
     missing = [words for flag, words in WANTED.items() if flag in task.requires & ~model.capabilities]
     if missing:
         return f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {name} does not promise"
     if reason := task.misfit(model):
         return reason
+    if isinstance(task, ExampleTask) and task.uncut is None and not tbptt.carry and tbptt.k2 < max_length:
+        return _not_in_pieces(model, tbptt.k2, max_length)
     if not tbptt.carry:
         if model.max_length is not None and tbptt.k2 > model.max_length:
-            return f"tbptt.k2={tbptt.k2}: longer than the {model.max_length} positions of model.max_length"
+            read = f"data.max_length={max_length}" if isinstance(task, ExampleTask) else f"tbptt.k2={tbptt.k2}"
+            return f"{read}: longer than the {model.max_length} positions of model.max_length"
+        if tbptt.k1 < tbptt.k2 and Capability.STATEFUL not in model.capabilities:
+            return f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model {name} has no state"
         return None
     if Capability.STATEFUL not in model.capabilities:
         return f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model {name} does not have"
@@ -156,20 +171,51 @@ def misfit(model: SequenceModel, task: Task, tbptt: TBPTT) -> str | None:
     return None
 
 
+def _not_in_pieces(model: SequenceModel, k2: int, max_length: int) -> str | None:
+    """Why a model cannot read the examples `k2` tokens at a time, or None."""
+    if Capability.STATEFUL not in model.capabilities:
+        return (
+            f"tbptt.k2={k2}: an example of up to data.max_length={max_length} tokens is read in pieces, which needs "
+            f"a state that goes on from piece to piece, and model {type(model).__name__} has none; "
+            "leave tbptt.k2 out and use tbptt=whole"
+        )
+    if model.max_length is not None and max_length > model.max_length:
+        return f"data.max_length={max_length}: longer than the {model.max_length} positions of model.max_length"
+    return None
+
+
 def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
     """The shipped models that fit the task and the cut of time, by default or with one option turned round."""
     names = []
     for words in _models():
         other = _with_model(config, words)
         with torch.device("meta"), contextlib.suppress(Fault):
-            if misfit(make_model(other, 2, trust), task, make(config.tbptt, trust)) is None:
+            if misfit(make_model(other, 2, trust), task, make(config.tbptt, trust), config.data.max_length) is None:
                 names.append(words)
     alone = [words for words in names if " " not in words]
     return alone + [words for words in names if words.split()[0] not in alone]
 
 
-def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
-    """Fault for a tokenizer on the command line of a run that takes that of `init_from`."""
+def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
+    """Fault for early stopping by what no validation measures: Lightning would tell at the first one, or never."""
+    node = config.callbacks.get("early_stopping")
+    measured = [f"validation/{name}" for name in task_class(config, trust).metrics]
+    if node is None or node._target_ != "pytorch_lightning.callbacks.EarlyStopping":
+        return
+    lines = []
+    if measured and node.monitor not in measured:
+        lines.append(f"monitor={node.monitor}: is not measured{did_you_mean(node.monitor, measured)}")
+    if node.mode not in ("min", "max"):
+        lines.append(f"mode={node.mode}: expected min or max")
+    if node.patience < 0:
+        lines.append(f"patience={node.patience}: expected a whole number from 0")
+    if lines:
+        raise Fault(*(f"callbacks.early_stopping.{line}" for line in lines))
+
+
+def check_tokenizer(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> None:
+    """Fault for a tokenizer that cannot be made, or that a run with `init_from` would not take."""
+    make(config.tokenizer, trust)
     typed = [text for text in overrides if _key(text).partition(".")[0] == "tokenizer"]
     if config.init_from is not None and typed:
         raise Fault(*(f"{text}: the tokenizer is that of init_from={config.init_from}; leave it out" for text in typed))
@@ -237,4 +283,5 @@ def shipped(group: str) -> list[str]:
 def _reason(config: DictConfig) -> str | None:
     """The first thing that `check_pair` has to say."""
     model, task, tbptt = _asked(config, ())
-    return misfit(model, task, tbptt) or _unread(config, task, ()) or _uncut(config, task, tbptt)
+    reason = misfit(model, task, tbptt, config.data.max_length)
+    return reason or _unread(config, task, ()) or _uncut(config, task, tbptt)

@@ -11,8 +11,11 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
+from seqtrain.data.plan import TBPTT
 from seqtrain.faults import Fault
 from seqtrain.options import Batching
+from seqtrain.processes import check_world, place
+from seqtrain.safety import check_entries
 from seqtrain.targets import resolve
 
 
@@ -20,8 +23,8 @@ def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
     """Raises Fault with a line for each thing that stands in the way of a run of this (checked) configuration."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
-        *_devices(values["trainer"]),
-        *_time(values["tbptt"]),
+        *_devices(values["trainer"], values["optimizer"]),
+        *_time(values["tbptt"], values["schedule"]),
         *_place(values["run_dir"]),
         *_origin(values["init_from"]),
         *_source(values["data"], trust),
@@ -40,25 +43,36 @@ def has_gpu() -> bool:
     return os.name == "nt" or any(map(os.path.exists, drivers)) or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def _devices(trainer: dict[str, Any]) -> Iterator[str]:
-    for key, several in (("devices", "several devices"), ("num_nodes", "several nodes")):
-        if trainer[key] != 1:
-            yield f"trainer.{key}={trainer[key]}: training on {several} is not supported yet; use trainer.{key}=1"
-    accelerator = trainer["accelerator"]
-    if accelerator == "gpu" and not has_gpu():
+def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[str]:
+    accelerator, devices, gpu = trainer["accelerator"], trainer["devices"], has_gpu()
+    if accelerator == "gpu" and not gpu:
         yield "trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto"
-    elif trainer["precision"] == "16-mixed" and (accelerator == "cpu" or not has_gpu()):
+    elif trainer["precision"] == "16-mixed" and (accelerator == "cpu" or not gpu):
         yield "trainer.precision=16-mixed: needs a GPU; on the CPU use trainer.precision=bf16-mixed or 32-true"
+    if devices == "all" and (accelerator == "cpu" or not gpu):
+        yield "trainer.devices=all: means GPUs, and none is used; say how many processes, as trainer.devices=2 does"
+    if trainer["strategy"] == "fsdp":
+        if devices == 1 and trainer["num_nodes"] == 1:
+            yield "trainer.strategy=fsdp: one process has nothing to share out; use trainer.devices=2 or more"
+        if optimizer["_target_"].endswith(".Muon"):
+            yield "trainer.strategy=fsdp: optimizer=muon needs whole matrices; use optimizer=adamw, or trainer=ddp"
+    try:
+        check_world(devices, trainer["num_nodes"])
+    except Fault as fault:
+        yield from fault.lines
 
 
-def _time(tbptt: dict[str, Any]) -> Iterator[str]:
-    k1, k2 = tbptt["k1"], tbptt["k2"]
-    short = [
-        f"tbptt.{name}={tbptt[name]}: expected a number of tokens above 0" for name in ("k2", "k1") if tbptt[name] < 1
-    ]
-    yield from short
-    if k1 != k2 and not short:
-        yield f"tbptt.k1={k1}: only tbptt.k1=tbptt.k2 is supported yet; leave k1 out, or set it to {k2}"
+def _time(tbptt: dict[str, Any], schedule: dict[str, Any]) -> Iterator[str]:
+    try:
+        TBPTT(**{key: value for key, value in tbptt.items() if not key.startswith("_")})
+    except Fault as fault:
+        yield from fault.lines
+    if tbptt["jitter"] != "none" and schedule.get("_partial_"):
+        name = schedule["_target_"].rpartition(".")[2]
+        yield (
+            f"tbptt.jitter={tbptt['jitter']}: scales the learning rate of each step, which {name} sets by itself; "
+            "use a schedule that is a function of the step, such as schedule=constant"
+        )
 
 
 def _place(run_dir: str | None) -> Iterator[str]:
@@ -79,7 +93,13 @@ def _place(run_dir: str | None) -> Iterator[str]:
 
 def _origin(init_from: str | None) -> Iterator[str]:
     """Whether there is a run to begin from."""
-    if init_from is None or (Path(init_from) / "config.yaml").is_file():
+    if init_from is None:
+        return
+    if any((Path(init_from) / name).is_file() for name in ("config.yaml", "config.json")):
+        try:
+            check_entries(Path(init_from))
+        except Fault as fault:
+            yield from fault.lines
         return
     looks_like_hub = not Path(init_from).exists() and init_from.count("/") < 2 and not init_from.startswith(".")
     hub = " (weights of the Hugging Face hub cannot be loaded yet)" if looks_like_hub else ""
@@ -90,8 +110,11 @@ def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[str]:
     """What the source itself finds, with the code that will read it."""
     own = {field.name for field in fields(Batching)}
     try:
-        make = resolve(data["_target_"], trust)
-        make(**{key: value for key, value in data.items() if key not in own and not key.startswith("_")}).check()
+        make = resolve(data["_target_"], trust, path="data")
+        source = make(**{key: value for key, value in data.items() if key not in own and not key.startswith("_")})
+        if not source.has("validation"):
+            yield "data.validation_fraction=0: there is nothing to validate on; set it above 0, or name such data"
+        source.check()
     except Fault as fault:
         yield from fault.lines
     except ValueError as error:

@@ -60,6 +60,7 @@ def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -
         "splits": [split for split in SPLITS if session.data.source.has(split)],
         "steps": session.trainer.global_step,
         "tokens": tokens,
+        "skipped": session.learner.progress.skipped,
         "flops": cost.flops_per_token * tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": speed(run, tokens / max(seconds, 1e-9)),
@@ -94,7 +95,10 @@ def context(data: Data) -> dict[str, Any]:
     """What evaluation's numbers depend on, beside weights and text."""
     if isinstance(data.reader, ExampleTask):
         return {"max_length": data.batching.max_length}
-    return {"eval_lanes": data.plan("validation").lanes, "carry": data.tbptt.carry}
+    found = {"eval_lanes": data.plan("validation").lanes, "carry": data.tbptt.carry}
+    if data.tbptt.carry and data.tbptt.reset == "never":
+        return found  # a state goes on over all cuts
+    return found | {name: getattr(data.tbptt.evaluation, name) for name in ("k1", "k2", "reset")}
 
 
 def measured_baselines(data: Data, split: Any, say: Callable[[str], None]) -> dict[str, dict[str, float]]:

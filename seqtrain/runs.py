@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
+import hashlib
 import json
 import math
 import os
@@ -17,9 +19,13 @@ from typing import IO, Any, Literal
 import yaml
 
 from seqtrain.faults import Fault, did_you_mean
+from seqtrain.safety import check_entries, read_export, read_summary, read_yaml
 
 CONFIG, METRICS, SUMMARY, LOCK = "config.yaml", "metrics.jsonl", "summary.json", ".lock"
 RESUMED = "resumed_from"
+EXPORT = "config.json"  # of a folder that `seqtrain export` wrote
+RUNNING = ("trainer", "logger", "callbacks", "run_dir", "dry_run")  # of a config: how it runs, not what
+LONGEST = 1 << 20  # bytes of a line of metrics.jsonl
 NOT_FINITE = ("nan", "inf", "-inf")  # what stands for these numbers in metrics.jsonl and summary.json
 
 
@@ -29,8 +35,11 @@ class Run:
     Made by `Run.create` or `Run.open`. Only one process at a time writes it: see `claim`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, writes: bool = True, claimed: bool = False) -> None:
+        """`writes`: false for all but one of several processes that train it; `claimed`: by the one that started us."""
         self.path = path
+        self.writes = writes
+        self.claimed = claimed
         self._metrics: IO[bytes] | None = None
         self._lock: IO[bytes] | None = None
 
@@ -55,14 +64,20 @@ class Run:
             number += 1
 
     @classmethod
-    def open(cls, path: Path | str) -> Run:
-        """The run at `path`; Fault when there is none."""
+    def open(cls, path: Path | str, *, export: Literal["refuse", "take"] = "refuse") -> Run:
+        """The run at `path`, or what was exported of one, where that is enough.
+
+        Fault when there is none, or when something in it leads outside or is no plain file.
+        """
         path = Path(path)
         if not path.exists():
             others = [config.parent.name for config in path.parent.glob(f"*/{CONFIG}")]
             raise Fault(f"run {path} does not exist{did_you_mean(path.name, others)}")
-        if not (path / CONFIG).is_file():
+        if export == "refuse" and cls(path).exported:
+            raise Fault(f"{path} is an export: weights to use (predict, embed, search, init_from); give the run itself")
+        if not (path / CONFIG).is_file() and not cls(path).exported:
             raise Fault(f"{path} is no run directory: it has no {CONFIG}")
+        check_entries(path)
         return cls(path)
 
     def claim(self) -> None:
@@ -70,7 +85,7 @@ class Run:
 
         Taken by `append` and `resumed` too; call it first where the answer should come early.
         """
-        if self._lock is not None:
+        if self._lock is not None or self.claimed or not self.writes:
             return
         lock = open(self.path / LOCK, "ab")  # noqa: SIM115 - held until the process ends
         try:
@@ -83,18 +98,26 @@ class Run:
         self._lock = lock
 
     @property
+    def exported(self) -> bool:
+        """Whether this is what was exported of a run."""
+        return not (self.path / CONFIG).exists() and (self.path / EXPORT).is_file()
+
+    @property
     def config(self) -> dict[str, Any]:
         """The resolved config of the run; Fault when it cannot be read."""
-        try:
-            config = yaml.safe_load((self.path / CONFIG).read_text("utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise Fault(f"{self.path / CONFIG} cannot be read: {_one_line(error)}") from None
-        if not isinstance(config, dict):
-            raise Fault(f"{self.path / CONFIG} cannot be read: it holds no mapping")
-        return config
+        return read_export(self.path / EXPORT)["config"] if self.exported else read_yaml(self.path / CONFIG)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """A hash of what the run is: its config without what a resume may change."""
+        kept = {name: value for name, value in self.config.items() if name not in RUNNING}
+        kept["data"] = {name: value for name, value in kept["data"].items() if name != "workers"}
+        return hashlib.blake2b(yaml.safe_dump(kept).encode(), digest_size=8).hexdigest()
 
     def write_config(self, config: str | dict[str, Any]) -> None:
         """Writes the config: YAML text, or plain values."""
+        if not self.writes:
+            return
         text = config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         write_text(self.path / CONFIG, text)
 
@@ -103,10 +126,12 @@ class Run:
 
         OSError when the disk is full; what was written before stays.
         """
+        if not self.writes:
+            return
         if self._metrics is None:
             self.claim()
             self._metrics = open(self.path / METRICS, "ab", buffering=0)  # noqa: SIM115 - kept open between records
-        line = _json(record).encode() + b"\n"
+        line = plain_json(record).encode() + b"\n"
         if self._metrics.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / METRICS))
 
@@ -117,6 +142,8 @@ class Run:
 
     def resumed(self, step: int) -> None:
         """Marks that the run goes on from `step`: what was recorded beyond it is overwritten from here on."""
+        if not self.writes:
+            return
         self.claim()
         path = self.path / METRICS
         if path.exists() and path.stat().st_size and not _ends_line(path):
@@ -126,26 +153,37 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records that stand: without torn lines, and without what a later resume overwrote."""
-        path, records = self.path / METRICS, []
-        for line in path.read_bytes().split(b"\n") if path.exists() else []:
-            record = _record(line)
-            if record is None:
-                continue
+        records: list[dict[str, Any]] = []
+        for record in self.records():
             if RESUMED in record:
                 records = [kept for kept in records if kept.get("step", 0) <= record[RESUMED]]
             else:
                 records.append(record)
         return records
 
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Every whole line of metrics.jsonl, what a later resume overwrote and the marks of resumes among them."""
+        path = self.path / METRICS
+        if not path.exists():
+            return
+        with open(path, "rb") as file:
+            for line in iter(lambda: file.readline(LONGEST), b""):
+                if (record := _record(line)) is not None:
+                    yield record
+
     @property
     def summary(self) -> dict[str, Any]:
-        """What `write_summary` wrote; empty when there is none yet."""
+        """What `write_summary` wrote; empty when there is none yet; Fault when it is damaged."""
+        if self.exported:
+            return _numbers(read_export(self.path / EXPORT)["summary"])
         path = self.path / SUMMARY
-        return _record(path.read_bytes()) or {} if path.exists() else {}
+        return _numbers(read_summary(path)) if path.exists() else {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Writes summary.json, whole or not at all."""
-        write_text(self.path / SUMMARY, _json(summary, indent=2) + "\n")
+        if not self.writes:
+            return
+        write_text(self.path / SUMMARY, plain_json(summary, indent=2) + "\n")
 
     @property
     def checkpoints(self) -> Path:
@@ -241,9 +279,10 @@ def _record(line: bytes) -> dict[str, Any] | None:
     """The JSON object in `line`; None when it is torn or empty."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return _numbers(record) if isinstance(record, dict) else None
+    sound = isinstance(record, dict) and all(isinstance(record.get(key, 0), int) for key in ("step", RESUMED))
+    return _numbers(record) if sound else None
 
 
 def _numbers(value: Any) -> Any:
@@ -253,7 +292,8 @@ def _numbers(value: Any) -> Any:
     return float(value) if isinstance(value, str) and value in NOT_FINITE else value
 
 
-def _json(value: Any, indent: int | None = None) -> str:
+def plain_json(value: Any, indent: int | None = None) -> str:
+    """JSON text of plain values and of numbers of NumPy and torch; nan and infinities as text."""
     return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
@@ -268,7 +308,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(below) for below in value]
     return str(value) if isinstance(value, Path | datetime) else _plain(value.item())
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

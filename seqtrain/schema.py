@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -10,12 +11,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
 from seqtrain.conf_files import ConfFiles
 from seqtrain.faults import Fault, did_you_mean
 from seqtrain.options import Batching, RunOptions, TrainerOptions
+from seqtrain.safety import ENVIRONMENT
 from seqtrain.signatures import Option, fits, signature, words
-from seqtrain.targets import refusal
+from seqtrain.targets import refusal, targets
 
 GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
 """Groups that are one target."""
@@ -46,15 +49,6 @@ def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from leaves(value, f"{path}.{key}" if path else str(key))
 
 
-def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Path and node of everything that has a `_target_`."""
-    if isinstance(node, dict) and "_target_" in node:
-        yield path, node
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, value in children:
-        yield from targets(value, f"{path}.{key}" if path else str(key))
-
-
 def at(node: Any, path: str) -> Any:
     """What stands at a path of plain containers; Unresolved where there is nothing."""
     for key in path.split("."):
@@ -78,6 +72,21 @@ def first_lines(error: BaseException) -> str:
     message = str(error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error)
     message = re.split(r"\n\s*(?:full_key:|object_type=|Config search path:|See https?:)", message)[0]
     return " ".join(message.split())
+
+
+def reads_environment(config: DictConfig, path: str) -> bool:
+    """Whether a value is worked out from an environment variable, however that is written."""
+    read: list[tuple[Any, ...]] = []
+    OmegaConf.register_resolver(ENVIRONMENT, lambda *names: str(read.append(names)), replace=True)
+    try:
+        value = OmegaConf.select(config, path)
+        if OmegaConf.is_config(value):
+            OmegaConf.to_container(value, resolve=True)
+    except OmegaConfBaseException:
+        pass  # told where the value is judged
+    finally:
+        OmegaConf.register_resolver(ENVIRONMENT, oc.env, replace=True)
+    return bool(read)
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,22 @@ class Schema:
             f"{name}: missing; every run needs it" for name in known if name not in self.raw and name not in skip
         )
         yield from self._out_of_range("")
+        yield from self._environment()
+
+    def _environment(self) -> Iterator[str]:
+        """Values that read the environment though nobody typed them: loggers would carry secrets away."""
+        if ENVIRONMENT in self.trust:
+            return
+        others = self.config.copy()
+        for key in self.given:
+            with contextlib.suppress(OmegaConfBaseException):
+                OmegaConf.update(others, key, None)
+        for path, value in leaves(OmegaConf.to_container(others, resolve=False), ""):
+            if "${" in str(value) and reads_environment(others, path):
+                yield (
+                    f"{path}={show(value)}: reads the environment{self._where(path)}; "
+                    f"if you trust the file, add --trust {ENVIRONMENT}"
+                )
 
     def _group(self, name: str, node: dict[str, Any]) -> Iterator[str]:
         own = _own(name)
@@ -165,21 +190,36 @@ class Schema:
             return
         found = signature(target)
         options = {**(found.options if found else {}), **own}
+        yield from (
+            f"{path}.{key}: missing; give it a value"
+            for key, option in options.items()
+            if option.required and key not in own and key not in node and self._handed_over(path, node, key) is False
+        )
         yield from self._keys(path, node, options, is_open=found is None or found.open)
 
     def _keys(self, path: str, node: dict[str, Any], options: dict[str, Option], *, is_open: bool) -> Iterator[str]:
         for key, value in ((str(key), value) for key, value in node.items()):  # a YAML key may be a number
             here, option = f"{path}.{key}", options.get(key)
-            if RESERVED.match(key) and here not in self.added:
+            if RESERVED.match(key) and here not in self.added and not (key == "_partial_" and _is_made(path)):
                 continue
             if option is None and not is_open:
                 names = [name for name, known in options.items() if name in node or not known.required]
                 yield from self._unknown(here, value, names)
-            elif option and option.required and here in self.added:
+            elif option and option.required and (here in self.added or self._handed_over(path, node, key)):
                 # What has no default and stands in no file is what build hands over: a model's front end, a size.
                 yield f"{here}={show(value)}: seqtrain sets this itself; leave it out"
             else:
                 yield from self._value(here, value, option.kind if option else Any)
+
+    def _handed_over(self, path: str, node: dict[str, Any], key: str) -> bool | None:
+        """Whether the files that name the same target all leave the key out; None where there are no such files."""
+        group = path.partition(".")[0]
+        if group in OWN and key in OWN[group].__annotations__:  # stands in a file of its own
+            return False
+        contents = [self.files.content(group, option) for option in self.files.options(group)]
+        shipped = [other for content in contents for _, other in targets(content)]
+        alike = [other for other in shipped if other["_target_"] == node["_target_"]]
+        return all(key not in other for other in alike) if alike else None
 
     def _value(self, path: str, raw: Any, kind: Any) -> Iterator[str]:
         if raw == "???":
@@ -256,6 +296,12 @@ class Schema:
             return self._resolve(path)
         except OmegaConfBaseException:
             return Unresolved
+
+
+def _is_made(path: str) -> bool:
+    """Whether a node is an object at once: the target of a group or an entry, but for what waits for the weights."""
+    group, _, entry = path.partition(".")
+    return group not in ("optimizer", "schedule") and (not entry or (group in ENTRIES and "." not in entry))
 
 
 def _own(group: str) -> dict[str, Option]:

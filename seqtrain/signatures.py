@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
@@ -63,7 +64,7 @@ def defined_in(target: str) -> tuple[str, bool] | None:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value of a YAML file is of this kind; a whole number is a float, a bool or nan is no number."""
+    """Whether a value of a YAML file is of this kind; a whole number is a float; a bool, nan or infinity no number."""
     if kind is Any or kind is Unknown:
         return kind is Any
     origin, inner = get_origin(kind), get_args(kind)
@@ -75,7 +76,7 @@ def fits(value: Any, kind: Any) -> bool:
         return isinstance(value, list) and all(fits(item, inner[0]) for item in value)
     if origin is tuple:
         return isinstance(value, list) and len(value) == len(inner) and all(map(fits, value, inner))
-    if kind in (int, float) and (isinstance(value, bool) or value != value):
+    if kind in (int, float) and (isinstance(value, bool) or value != value or value in (math.inf, -math.inf)):
         return False
     return isinstance(value, (int, float) if kind is float else kind)
 

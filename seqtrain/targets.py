@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqtrain.faults import Fault
@@ -27,14 +27,36 @@ FUNCTIONS = ("seqtrain.callbacks.sinks",)
 NAMES = ("pytorch_lightning.callbacks.EarlyStopping",)
 """Single targets of other packages; never a whole third-party package, most of them hold a way to a shell."""
 
+KINDS = {
+    "task": "seqtrain.task.Task",
+    "data": "seqtrain.data.source.Source",
+    "model": "seqtrain.interface.SequenceModel",
+    "tokenizer": "seqtrain.data.tokenizer.Recipe",
+    "tbptt": "seqtrain.data.plan.TBPTT",
+    "optimizer": "torch.optim.optimizer.Optimizer",
+    "callbacks": "pytorch_lightning.callbacks.callback.Callback",
+}
+"""What the target of a group must be: its class, or what that inherits from."""
+
+
+def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Path and node of everything that has a `_target_`."""
+    if isinstance(node, dict) and "_target_" in node:
+        yield path, node
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in children:
+        yield from targets(value, f"{path}.{key}" if path else str(key))
+
 
 def allowed(target: str, trust: Sequence[str] = ()) -> bool:
     """Whether a configuration may name this target; decided from names and sources, so nothing is imported."""
     return refusal(target, trust) is None
 
 
-def refusal(target: str, trust: Sequence[str] = ()) -> str | None:
+def refusal(target: Any, trust: Sequence[str] = ()) -> str | None:
     """Why a target may not be named, with the remedy; None where it may."""
+    if not isinstance(target, str):
+        return "expected the dotted name of a class"
     if target in NAMES or _inside(target, trust):
         return None
     if not _inside(target, CLASSES):
@@ -51,8 +73,11 @@ def refusal(target: str, trust: Sequence[str] = ()) -> str | None:
     return None
 
 
-def resolve(target: str, trust: Sequence[str] = ()) -> Any:
-    """The class or function of this name, imported only if it may be named, and checked again once it is there."""
+def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
+    """The class or function of this name, imported only if it may be named, and checked again once it is there.
+
+    `path`: where the configuration names it; a group takes only what is of its kind.
+    """
     reason = refusal(target, trust)
     if reason:
         raise Fault(f"{target}: {reason}")
@@ -64,6 +89,10 @@ def resolve(target: str, trust: Sequence[str] = ()) -> Any:
     at_home = inspect.isroutine(found) or inspect.isclass(found)
     if not at_home or not (target in NAMES or _inside(found.__module__, (*CLASSES, *trust))):
         raise Fault(f"{target}: not a class that its package defines; name it where it is defined")
+    group, _, entry = path.partition(".")
+    kind = KINDS.get(group) if entry.count(".") + bool(entry) == (group == "callbacks") else None
+    if kind and kind not in (f"{base.__module__}.{base.__qualname__}" for base in getattr(found, "__mro__", ())):
+        raise Fault(f"{target}: is no {kind.rpartition('.')[2]}, so it cannot be the {group}")
     return found
 
 

@@ -38,6 +38,7 @@ class Task(nn.Module, ABC):
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
     specials: ClassVar[int] = 3  # tokens that stand for no text: start, separator, mask
     signatures: ClassVar[Mapping[str, str]] = MappingProxyType({})  # how a metric was reckoned
+    metrics: ClassVar[tuple[str, ...]] = ()  # all that `measure` may give; early stopping is held against it
     differentiated: tuple[str, ...] = ("loss",)  # the parts whose means are summed and descended
     monitor: ClassVar[tuple[str, Literal["min", "max"]]] = (
         "loss",
@@ -62,7 +63,9 @@ class Task(nn.Module, ABC):
 
 
 class ExampleTask(Task):
-    """A task whose rows are examples that are read whole, each by itself."""
+    """A task whose rows are examples that are read each by itself."""
+
+    uncut: ClassVar[str | None] = "each example is read whole"  # why tbptt.k2 cuts none; None where it does
 
     @abstractmethod
     def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> Examples:

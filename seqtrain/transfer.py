@@ -19,7 +19,7 @@ def adopt(
     """Copies what fits of `weights` (of a checkpoint's state_dict) into model and task, and says what was done.
 
     Of an embedding with more special tokens than the origin's the known rows are copied. A head is copied only where
-    the task is the same. Raises Fault, all at once, for weights of the model that have another shape.
+    the task is the same. Raises Fault, in one line, for weights of the model that have another shape.
     """
     own = {f"model.{name}": value for name, value in model.state_dict().items()}
     own |= {f"task.{name}": value for name, value in task.state_dict().items()}
@@ -38,11 +38,9 @@ def adopt(
         elif name.startswith("task."):
             new.append(name)
         else:
-            faults.append(
-                f"init_from: {name} is {_shape(given)} there and {_shape(value)} here; set the same model options"
-            )
+            faults.append(f"{name} is {_shape(given)} there and {_shape(value)} here")
     if faults:
-        raise Fault(*faults)
+        raise Fault(_misfit(model, weights, faults))
     ours = [name for name in own if name.startswith("model.") and "embed." not in name]
     known = sum(name in loaded for name in ours)
     if not known:
@@ -51,6 +49,18 @@ def adopt(
         raise Fault(f"init_from: that run has only {known} of this model's {len(ours)} weights; use the same model")
     left = [name for name in weights if name not in own or name in new]
     say(f"init_from: loaded {_named(loaded)}; new: {_named(new)}; left behind: {_named(left)}")
+
+
+def _misfit(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
+    """One line for weights of other shapes: of another width, which each of them has, or the first of them."""
+    embedding = weights.get("model.embed.weight")
+    if embedding is not None and embedding.shape[-1] != model.dim:
+        return (
+            f"init_from: model.dim={model.dim} here, and that run's model has {embedding.shape[-1]}; "
+            f"set model.dim={embedding.shape[-1]}"
+        )
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"init_from: {faults[0]}{more}; set the same model options"
 
 
 def freeze(model: SequenceModel, names: Sequence[str]) -> int:

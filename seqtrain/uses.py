@@ -16,6 +16,7 @@ from seqtrain.data.examples import padded
 from seqtrain.data.plan import StreamPlan
 from seqtrain.data.stream import EvalLoader, Stream
 from seqtrain.faults import Fault
+from seqtrain.interface import read_history
 from seqtrain.task import ExampleTask, Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
@@ -25,6 +26,8 @@ from seqtrain.tasks.translation import Translation, reads_in_one
 T = TypeVar("T")
 Use = Literal["continue", "score", "classify", "fill", "translate", "embed", "attend"]
 """What can be asked of a text."""
+
+AT_ONCE = 8192  # tokens of a text that masked LM reads where the model has no table of positions: memory has an end
 
 
 def task_name(task: Task | type) -> str:
@@ -67,15 +70,22 @@ def row(opened: Opened, text: str, use: Use) -> np.ndarray:
 
 
 def most(opened: Opened, use: Use) -> int | None:
-    """Tokens of a text that are read: what is classified is cut to data.max_length, as in training."""
-    return opened.config.data.max_length - sum(map(len, edges(opened))) if use == "classify" else None
+    """Tokens of a text that are read: what is classified or translated is cut by data.max_length, as in training."""
+    longest = opened.config.data.max_length
+    if use == "translate":
+        return longest // 2 - 1
+    return longest - sum(map(len, edges(opened))) if use == "classify" else None
 
 
 def room(opened: Opened, use: Use) -> int | None:
     """Tokens of a text for which the model has positions; None where any text fits, or is cut to what does."""
-    positions = opened.model.max_length
     in_chunks = use in ("continue", "score") and not isinstance(opened.task, ExampleTask)
-    if positions is None or in_chunks or use == "classify":
+    if in_chunks or most(opened, use) is not None:
+        return None
+    positions = opened.model.max_length
+    if positions is None and isinstance(opened.task, MaskedLM):
+        positions = max(AT_ONCE, opened.config.data.max_length)
+    if positions is None:
         return None
     if isinstance(opened.task, Translation):
         return positions // 2 - 1
@@ -92,7 +102,8 @@ def reason(opened: Opened, text: str, use: Use) -> str | None:
     if use == "fill" and opened.tokenizer.mask not in ids:
         return f"has no {HIDDEN} to fill in"
     if limit is not None and len(ids) > limit:
-        return f"has {len(ids):,} tokens, and the model has positions for {limit:,}"
+        held = "the model has positions for" if opened.model.max_length else "a text is read at once, so it may have"
+        return f"has {len(ids):,} tokens, and {held} {limit:,}"
     return None
 
 
@@ -114,12 +125,13 @@ def surprisals(opened: Opened, text: str) -> list[float]:
     if isinstance(opened.task, MaskedLM):
         return opened.task.score(opened.model, ids.tolist())
     documents = np.array([0, len(ids)])
-    tbptt = make(opened.config.tbptt, ())
+    tbptt = make(opened.config.tbptt, ()).evaluation
     plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)
     state, found = None, []
     with torch.no_grad():
         for batch in EvalLoader(Stream(ids, documents, opened.tokenizer.start), plan, batch_size=None):
-            hidden, state = opened.model(batch.tokens, state if tbptt.carry else None)
+            before = read_history(opened.model, batch.history, state if tbptt.carry else None)[-1]
+            hidden, state = opened.model(batch.tokens, before)
             chances = opened.task.scores(opened.model, hidden).double().log_softmax(-1)  # type: ignore[operator]
             found += (-chances.gather(-1, batch.targets.unsqueeze(-1))).flatten().tolist()
     return found

@@ -32,7 +32,12 @@ def _silent(line: str) -> None:
 def _state(seed: int = 0) -> dict:
     torch.manual_seed(seed)
     moments = {0: {"step": torch.tensor(3.0), "exp_avg": torch.randn(5)}}
-    return {"weights": torch.randn(64, 64), "optimizer": {"state": moments, "lr": [1e-3]}, "step": seed, "note": None}
+    return {
+        "weights": torch.randn(64, 64),
+        "optimizer": {"state": moments, "lr": [1e-3]},
+        "step": seed,
+        "global_step": seed,
+    }
 
 
 def _equal(one: dict, two: dict) -> bool:
@@ -107,6 +112,20 @@ def test_resume_takes_the_newest_sound_checkpoint_and_says_what_it_skipped(tmp_p
     assert [step_name(step) in line for step, line in zip((400, 300), said, strict=True)] == [True, True]
 
 
+def test_a_sound_file_that_is_not_of_this_step_or_this_run_is_skipped_too(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        save({"global_step": step, "seqtrain": {"run": "ours"}}, tmp_path / step_name(step))
+    wrong = {2: {"weights": 1}, 3: [], 4: {"global_step": 3, "seqtrain": {"run": "ours"}}}
+    for step, content in wrong.items():
+        save(content, tmp_path / step_name(step))
+    save({"global_step": 5, "seqtrain": {"run": "theirs"}}, tmp_path / step_name(5))
+    said: list[str] = []
+    assert newest_valid(tmp_path, said.append, run="ours") == tmp_path / step_name(1)
+    reasons = [line.partition(": ")[2] for line in said]
+    assert reasons == ["another run wrote it", *["what it holds is not a checkpoint of this step"] * 3]
+    assert newest_valid(tmp_path, _silent) == tmp_path / step_name(5)
+
+
 def test_there_is_no_newest_checkpoint_where_none_is_sound(tmp_path: Path) -> None:
     assert newest_valid(tmp_path, _silent) is None
     assert newest_valid(tmp_path / "missing", _silent) is None
@@ -116,7 +135,7 @@ def test_there_is_no_newest_checkpoint_where_none_is_sound(tmp_path: Path) -> No
 
 def test_steps_are_compared_as_numbers(tmp_path: Path) -> None:
     for step in (99_999_999, 100_000_000):
-        save({}, tmp_path / step_name(step))
+        save({"global_step": step}, tmp_path / step_name(step))
     assert newest_valid(tmp_path, _silent) == tmp_path / step_name(100_000_000)
 
 

@@ -21,7 +21,7 @@ CONF = Path(str(files("seqtrain.conf")))
 FILES = {path.relative_to(CONF).with_suffix("").as_posix(): path for path in sorted(CONF.glob("*/*.yaml"))}
 GIVEN = {
     "model": {"embed", "target_embed"},
-    "task": {"dim", "vocabulary", "target_vocabulary", "vocabularies", "labels", "label_counts"},
+    "task": {"dim", "reach", "vocabulary", "target_vocabulary", "vocabularies", "labels", "label_counts"},
     "optimizer": {"params"},
     "logger": {"directory", "config"},
     "callbacks": {"run", "data", "tokenizer"},

@@ -29,6 +29,7 @@ SETTINGS = {
         "task.pool=max",
         "task.dropout=0",
     ),
+    "sentiment cut in time": ("sentiment", "tbptt.k2=5", "task.pool=mean", "task.dropout=0"),
     "masked_lm": ("masked_lm",),
     "masked_lm with pairs": ("masked_lm", "task.next_sentence=true", "task.transform=false"),
     "translation": ("translation", "task.max_ratio=1"),

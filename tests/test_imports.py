@@ -37,37 +37,44 @@ MAY_IMPORT = {
     "data": "",
     "generate": "interface",
     "cost": "interface task data",
-    "runs": "",
+    "safety": "",
+    "runs": "safety",
     "checkpoint": "runs",
+    "export": "data runs safety",
     "provenance": "",
-    "learner": "interface layers task data runs",
+    "processes": "",
+    "strategies": "processes",
+    "twins": "checkpoint launch runs",
+    "learner": "interface layers processes strategies task data runs",
     "transfer": "interface task",
-    "callbacks": "build learner runs checkpoint generate data interface layers provenance task attention_maps",
+    "callbacks": "build learner runs checkpoint generate data interface layers processes provenance task "
+    "attention_maps",
     "options": "",
     "signatures": "",
     "targets": "signatures",
     "conf_files": "",
-    "schema": "conf_files options signatures targets",
+    "schema": "conf_files options safety signatures targets",
     "check": "conf_files schema targets",
-    "preflight": "options targets",
+    "preflight": "data options processes safety targets",
     "launch": "",
     "fork_server": "launch",
-    "build": "checkpoint cost data interface layers options runs targets task transfer learner callbacks",
+    "build": "check checkpoint cost data export interface layers options processes runs safety strategies targets task "
+    "transfer learner callbacks",
     "pairs": "build check conf data interface task",
     "report": "build cost data runs task",
     "embedding": "data interface task",
     "attention_page": "",
     "attention_maps": "attention_page build data interface layers runs task tasks",
     "uses": "attention_maps build data embedding generate interface layers task tasks",
-    "commands": "api attention_maps build callbacks check checkpoint cost data embedding learner pairs preflight "
-    "provenance report runs task uses",
+    "commands": "api attention_maps build callbacks check checkpoint cost data embedding export launch learner pairs "
+    "preflight processes provenance report runs targets task twins uses",
     "api": "attention_maps build check commands data embedding generate interface runs task tasks uses",
     "": "api",
 }
 """What each part may import of seqtrain, beside itself and faults, which all may; the last one is the package."""
 
 ONLY = {
-    "pytorch_lightning": ("learner", "callbacks", "build"),
+    "pytorch_lightning": ("learner", "strategies", "callbacks", "build"),
     "hydra": ("build", "check", "conf_files", "schema", "preflight", "commands"),
     "omegaconf": ("build", "check", "conf_files", "pairs", "schema", "preflight", "commands"),
     "wandb": ("callbacks.sinks",),
@@ -81,7 +88,7 @@ ONLY = {
 }
 """Who may know a package."""
 
-BATCHES = {f"seqtrain.data.{name}" for name in ("stream", "examples", "masking")}
+BATCHES = {f"seqtrain.data.{name}" for name in ("stream", "examples", "loader", "masking")}
 """The part of data that holds tensors."""
 
 TASKS_KNOW = "baselines encoding examples masking naive_bayes nearest rows stream"

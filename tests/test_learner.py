@@ -31,6 +31,8 @@ TRAINER: dict[str, Any] = {
     "accelerator": "cpu",
     "devices": 1,
     "num_nodes": 1,
+    "strategy": "auto",
+    "check_ranks_every": 100,
     "precision": "64-true",
     "threads": None,
     "max_steps": 10,
@@ -39,6 +41,9 @@ TRAINER: dict[str, Any] = {
     "clip": 0.5,
     "validate_every": 1000,
     "checkpoint_every": 1000,
+    "keep_last": 2,
+    "keep_best": 1,
+    "on_nonfinite": "stop",
     "log_every": 1000,
 }
 ADAMW = partial(torch.optim.AdamW, lr=0.01, betas=(0.9, 0.99), weight_decay=0.1)
@@ -270,7 +275,7 @@ def test_carried_state_is_cut_from_the_graph() -> None:
 def test_a_checkpoint_of_other_lanes_is_refused(tmp_path: Path) -> None:
     learner = make_learner(Case("lstm", ()).make(), Text().plan(8))
     learner.trainer = make_trainer(tmp_path)
-    saved = {"carried": some_state(4), "sums": {}, "tokens": 0, "plateau": None}
+    saved = {"carried": some_state(4), "sums": {}, "tokens": 0, "skipped": (0, 0), "plateau": None}
     learner.on_load_checkpoint({"seqtrain": saved})
     with pytest.raises(Fault, match=r"data\.lanes=8: the checkpoint carries 4 lanes; use as many"):
         learner.on_fit_start()

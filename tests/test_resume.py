@@ -136,7 +136,7 @@ SHORT = {
     "rnn": (*MODELS["rnn that carries"], *PLATEAU, *IN_THE_MIDDLE, "trainer.accumulate=4"),
     "lstm": (*MODELS["lstm with dropout"], *STOPPING, *IN_THE_MIDDLE),
     "gpt": (*MODELS["gpt with memory"], *MUON, *AT_THE_END, "trainer.accumulate=4"),
-    "windows": (*MODELS["gpt in windows"], *IN_THE_MIDDLE, "trainer.log_every=3"),
+    "windows": (*MODELS["gpt in windows"], *IN_THE_MIDDLE, "trainer.log_every=3", "trainer.precision=64-true"),
 }
 KILLS: dict[str, list[Moment]] = {
     "rnn": [training, validating],

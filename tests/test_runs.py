@@ -9,12 +9,14 @@ import resource
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 
+from seqtrain import runs
 from seqtrain.faults import Fault
 from seqtrain.provenance import environment, mask_command, mask_secrets
 from seqtrain.runs import METRICS, Run, atomic, default_name, list_runs
@@ -262,3 +264,21 @@ def test_the_environment_is_plain_json_that_names_versions_and_machine() -> None
     assert {"python", "torch", "pytorch-lightning"} <= found["versions"].keys()
     assert found["cores"] >= 1
     assert found["cpu"]
+
+
+def test_a_clock_that_goes_backwards_gives_no_run_the_folder_of_another(tmp_path: Path, monkeypatch) -> None:
+    class Back(datetime):
+        hours = iter([5, 4, 4, 5])
+
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return datetime(2026, 11, 21, next(cls.hours))
+
+    monkeypatch.setattr(runs, "datetime", Back)
+    made = [Run.create(tmp_path / default_name("next_token", "lstm"), taken="number") for _ in range(4)]
+    assert len({run.path for run in made}) == 4
+    assert [run.path for run in list_runs(tmp_path)] == []  # for want of a config
+    for run in made:
+        run.write_config({})
+        run.close()
+    assert {run.path for run in list_runs(tmp_path)} == {run.path for run in made}

@@ -34,7 +34,7 @@ LENGTHS = [5, 1, 7, 3]
 def make(*, labels: tuple[str, ...] = LABELS, counts: tuple[int, ...] = COUNTS, **options) -> Sentiment:
     torch.manual_seed(0)
     given = {"pool": "last", "dropout": 0.0, "class_weights": "none"} | options
-    return Sentiment(**given, dim=8, labels=labels, label_counts=counts).double()
+    return Sentiment(**given, dim=8, reach=100, labels=labels, label_counts=counts).double()
 
 
 def batch(tokens: Tensor, lengths: list[int], targets: list[int]) -> ExampleBatch:
@@ -140,10 +140,15 @@ def test_balanced_labels_weigh_as_much_altogether() -> None:
     assert totals == pytest.approx([totals[0]] * 3)
 
 
-@pytest.mark.parametrize("weights", [[1, 2], [1, 2, -1], [0, 0, 0], [1, 1, math.inf], [1, 1, math.nan]], ids=str)
+@pytest.mark.parametrize("weights", [[1, 2], [1, 2, -1], [1, 1, math.inf], [1, 1, math.nan]], ids=str)
 def test_weights_that_make_no_sense_are_refused(weights: list[float]) -> None:
     with pytest.raises(ValueError, match="expected 3 numbers from 0, one for each label"):
         make(class_weights=weights)
+
+
+def test_weights_that_leave_no_label_are_refused() -> None:
+    with pytest.raises(ValueError, match="no label would count; give at least one a weight above 0"):
+        make(class_weights=[0, 0, 0])
 
 
 @pytest.mark.parametrize("weights", ["balanced", [1, 2, 3, 4, 5]], ids=str)

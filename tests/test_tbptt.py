@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, pairwise
-from types import SimpleNamespace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,41 +16,10 @@ from seqtrain.data.plan import TBPTT, StreamPlan
 from seqtrain.data.stream import IGNORED, Stream, StreamBatch
 from seqtrain.interface import Capability, SequenceModel, State
 from seqtrain.learner import Learner
-from seqtrain.task import Facts
+from tests.streams import LANES, TIME, Setting
 from tests.zoo import START, VOCABULARY, Case, assert_near, cases, next_token, outputs
 
-LANES, TIME = 3, 17
 STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
-
-
-class Setting:
-    """A learner, without Lightning's loops, over a random stream of LANES lanes."""
-
-    def __init__(self, case: Case, k: int, *, carry: bool = True, accumulate: int = 1, time: int = TIME) -> None:
-        self.tokens = np.random.default_rng(0).integers(0, VOCABULARY, LANES * time)
-        documents = np.array([0, len(self.tokens)])
-        tbptt = TBPTT(k1=k, k2=k, carry=carry, reset="never")
-        plan = StreamPlan(documents=documents, lanes=LANES, tbptt=tbptt, seed=0, shuffle=False)
-        self.batches = iter(TrainLoader(Stream(self.tokens, documents, START), plan, accumulate=accumulate))
-        self.model = case.make()
-        self.learner = Learner(
-            model=self.model,
-            task=next_token(self.model, tied=False),
-            carry=carry,
-            lanes=LANES,
-            facts={"train": Facts(bytes_per_token=1.0, words_per_token=None)},
-            seed=0,
-        ).double()
-        self.trainer = SimpleNamespace(accumulate_grad_batches=accumulate, world_size=1)  # the learner refers weakly
-        self.learner.trainer = self.trainer  # type: ignore[assignment]
-        self.accumulate = accumulate
-
-    def step(self) -> list[Tensor]:
-        """The gradient of one optimiser step, as Lightning adds it up."""
-        self.learner.zero_grad()
-        for number, batch in enumerate(islice(self.batches, self.accumulate)):
-            (self.learner.training_step(batch, number) / self.accumulate).backward()
-        return [weight.grad.clone() for weight in self.learner.parameters() if weight.grad is not None]
 
 
 def truncated(setting: Setting, k: int | None) -> Iterator[list[Tensor]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import queue
+import re
 import socket
 import sys
 import threading
@@ -17,16 +19,18 @@ from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 PATIENCE = 2.0  # seconds that a host has to answer
+LONGEST = 60.0  # seconds that one call of a sink may take
 
 
 class Sink(Logger):
-    """A Lightning logger that also takes texts and images; after its first failure it is left out, in one line."""
+    """A Lightning logger that also takes texts and images; once it fails or hangs it is left out, in one line."""
 
     def __init__(self, label: str, directory: Path) -> None:
         super().__init__()
         self._label = label
         self._directory = directory
         self._broken = False
+        self._worker = Worker()
 
     @property
     def name(self) -> str:
@@ -69,9 +73,8 @@ class Sink(Logger):
     def _send(self, action: Callable[[], None]) -> None:
         if self._broken:
             return
-        try:
-            action()
-        except Exception as error:  # whatever a third party raises, it must not stop the training
+        error = self._worker.run(action)  # whatever a third party does, it must not stop the training
+        if error is not None:
             self._broken = True
             say(f"{self._label} failed and is left out from here on: {' '.join(str(error).split())}")
 
@@ -86,6 +89,61 @@ class Sink(Logger):
 
     @abstractmethod
     def _end(self, success: bool) -> None: ...
+
+
+class Worker:
+    """A thread that runs one action after the other and is left behind where one of them never ends."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Callable[[], None], queue.SimpleQueue[BaseException | None]]]
+        self._asked = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def run(self, action: Callable[[], None]) -> BaseException | None:
+        """Waits for the action; gives what it raised, or TimeoutError after LONGEST seconds."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True)  # so that it does not delay leaving
+            self._thread.start()
+        answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._asked.put((action, answer))
+        try:
+            return answer.get(timeout=LONGEST)
+        except queue.Empty:
+            return TimeoutError(f"no answer for {LONGEST:g} s")
+
+    def _work(self) -> None:
+        while True:
+            action, answer = self._asked.get()
+            try:
+                action()
+                answer.put(None)
+            except BaseException as error:
+                answer.put(error)
+
+
+class Guarded(Sink):
+    """A logger of Lightning's or of the user's own, which may fail like any sink; it gets the numbers."""
+
+    def __init__(self, logger: Logger, directory: Path) -> None:
+        super().__init__(type(logger).__name__, directory)
+        self._logger = logger
+
+    def _metrics(self, metrics: dict[str, float], step: int) -> None:
+        self._logger.log_metrics(metrics, step)
+
+    def _text(self, name: str, text: str, step: int) -> None:
+        """Nothing: not every logger takes text."""
+
+    def _image(self, name: str, path: Path, step: int) -> None:
+        """Nothing."""
+
+    def _end(self, success: bool) -> None:
+        self._logger.finalize("success" if success else "failed")
+
+
+def guarded(logger: Logger, directory: Path) -> Sink:
+    """The logger itself if it is a sink, or as one."""
+    return logger if isinstance(logger, Sink) else Guarded(logger, directory)
 
 
 def answers(url: str) -> bool:
@@ -109,10 +167,13 @@ def answers(url: str) -> bool:
 
 
 def remembered(path: Path, make: Callable[[], str]) -> str:
-    """The identity that an earlier sitting of this run left in `path`, or a new one."""
+    """The identity that an earlier sitting of this run left in `path`, or a new one; ValueError for no such thing."""
     if not path.exists():
         path.write_text(make())
-    return path.read_text().strip()
+    identity = path.read_text().strip()
+    if not re.fullmatch(r"[\w-]{1,64}", identity, re.ASCII):  # it becomes part of paths and addresses
+        raise ValueError(f"{path} holds no identity; delete it to begin a new record")
+    return identity
 
 
 def say(line: str) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from pytorch_lightning import Callback, Trainer
 
-from seqtrain.faults import NonFinite
-from seqtrain.learner import Learner
+from seqtrain.data.loader import Plan, fingerprint
+from seqtrain.faults import Failed, NonFinite
+from seqtrain.learner import Learner, chained
 from seqtrain.runs import Run
 
 
@@ -20,10 +21,11 @@ def step_done(trainer: Trainer, batch_idx: int) -> bool:
 class Recorder(Callback):
     """Writes training metrics every `every` steps and every evaluation; keeps the clock of training."""
 
-    def __init__(self, *, run: Run, every: int, steps_per_epoch: int) -> None:
+    def __init__(self, *, run: Run, every: int, plan: Plan) -> None:
         self.run = run
         self.every = every
-        self.steps_per_epoch = steps_per_epoch
+        self.plan = plan
+        self.seen: dict[int, str] = {}  # the checksum of what was read, by step, in earlier sittings of this run
         self.newest: dict[str, float] = {}  # what the progress bar shows
         self.validated = -1  # the step of the newest evaluation
         self.seconds = 0.0  # spent in earlier sittings of this run
@@ -43,18 +45,37 @@ class Recorder(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self._began = time.monotonic()
         self._window = (pl_module.progress.tokens, self.elapsed())
+        self.seen = {record["step"]: record["read"] for record in self.run.records() if "read" in record}
+        mark = 0
+        for step in range(trainer.global_step):
+            mark = chained(fingerprint(self.plan.chunk(*divmod(step, self.plan.steps))), mark)
+        self._check_read(trainer.global_step, mark, pl_module.progress.mark)
+
+    def _check_read(self, step: int, *marks: int) -> None:
+        """Failed unless all say the same of what was read up to this step, and what was recorded of it."""
+        found = {f"{mark:08x}" for mark in marks} | {self.seen.get(step, f"{marks[0]:08x}")}
+        if len(found) > 1:
+            raise Failed(
+                f"run {self.run.path}: step {step} does not go on with the batches that this run began with; the data, "
+                "its layout or numpy's random numbers have changed: start a new run"
+            )
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if not step_done(trainer, batch_idx) or trainer.global_step % self.every:
             return
-        metrics = pl_module.task.measure(pl_module.sums.read(), pl_module.facts["train"])
-        if not abs(metrics["loss"]) < float("inf"):
+        totals = pl_module.share()
+        metrics = pl_module.task.measure(totals, pl_module.facts["train"]) if totals else {}  # else all were skipped
+        if not abs(metrics.get("loss", 0.0)) < float("inf"):
             raise NonFinite(f"the loss is {metrics['loss']} at step {trainer.global_step}")
         pl_module.sums.parts = {}
-        record = {f"train/{name}": value for name, value in metrics.items()}
+        self._check_read(trainer.global_step, pl_module.progress.mark)
+        record: dict[str, Any] = {f"train/{name}": value for name, value in metrics.items()}
+        record["read"] = f"{pl_module.progress.mark:08x}"
         record["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        if pl_module.on_nonfinite == "skip":
+            record["skipped"] = pl_module.progress.skipped
         if pl_module.progress.gradient_norm is not None:
             record["gradient_norm"] = float(pl_module.progress.gradient_norm)
         tokens, seconds = self._window
@@ -73,11 +94,11 @@ class Recorder(Callback):
     def _recorded(self, step: int, name: str) -> bool:
         return any(record["step"] == step and name in record for record in self.run.metrics())
 
-    def _write(self, trainer: Trainer, learner: Learner, values: dict[str, float]) -> None:
+    def _write(self, trainer: Trainer, learner: Learner, values: dict[str, Any]) -> None:
         step = trainer.global_step
         record = {
             "step": step,
-            "epoch": round(step / self.steps_per_epoch, 4),
+            "epoch": round(step / self.plan.steps, 4),
             "tokens": learner.progress.tokens,
             "seconds": round(self.elapsed(), 3),
             **values,
@@ -85,4 +106,4 @@ class Recorder(Callback):
         self.newest.update(record)
         self.run.append(record)
         for logger in trainer.loggers:
-            logger.log_metrics(record, step)
+            logger.log_metrics({name: value for name, value in record.items() if name != "read"}, step)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from types import FrameType, TracebackType
 
+from seqtrain.processes import CAUGHT, most
+
 
 class Interrupted(BaseException):
     """The run was asked to leave by a signal; it can be resumed."""
@@ -15,11 +17,15 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """Catches SIGTERM, SIGINT and SIGUSR1 for as long as it is entered; a second one leaves at once."""
+    """Catches SIGTERM, SIGINT and SIGUSR1 for as long as it is entered.
 
-    CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    A second one leaves at once, where this process is `alone`; one of several gets each signal from more than one side.
+    """
 
-    def __init__(self) -> None:
+    CAUGHT = CAUGHT
+
+    def __init__(self, *, alone: bool = True) -> None:
+        self.alone = alone
         self.received: int | None = None
         self._deferred = False
         self._former: dict[int, object] = {}
@@ -43,6 +49,10 @@ class Signals:
         self._deferred = False
         self.leave()
 
+    def agree(self) -> None:
+        """Makes a signal that one process noted that of all; every process calls it at the same steps."""
+        self.received = most(self.received or 0) or None
+
     def leave(self) -> None:
         """Raises Interrupted if a signal was noted."""
         if self.received is not None:
@@ -50,5 +60,5 @@ class Signals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         again, self.received = self.received is not None, number
-        if again or not self._deferred:
+        if (again and self.alone) or not self._deferred:
             raise Interrupted(number)

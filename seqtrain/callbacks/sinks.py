@@ -9,6 +9,7 @@ import netrc
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -140,6 +141,7 @@ class _TensorBoard(Sink):
         super().__init__("TensorBoard", directory)
         self._config = config
         self._writer: Any = None
+        self._opened = False  # in this sitting
 
     def _open(self, step: int) -> Any:
         if self._writer is None:
@@ -147,7 +149,9 @@ class _TensorBoard(Sink):
             from torch.utils.tensorboard import SummaryWriter
 
             folder = self._directory / "tensorboard"
-            purge = step if folder.exists() else None  # a resume: hides what it overwrites
+            purge = step if folder.exists() and not self._opened else None  # a resume: hides what it overwrites
+            self._opened = True
+            _put_first(sorted(folder.glob("events.out.tfevents.*")))
             self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=10)
             self._writer.add_text("config", _preformatted(yaml.safe_dump(self._config, sort_keys=False)), step)
         return self._writer
@@ -170,6 +174,15 @@ class _TensorBoard(Sink):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def _put_first(files: list[Path]) -> None:
+    """Lets event files sort before one that begins now: they are read by name, and the clock may have gone back."""
+    if not files or int(files[-1].name.split(".")[3]) < int(time.time()):
+        return
+    for number, path in enumerate(files):
+        words = path.name.split(".")
+        path.rename(path.with_name(".".join([*words[:3], f"{number:010d}", *words[4:]])))
 
 
 def _wandb_mode(mode: Literal["auto", "online", "offline"]) -> Mode:

@@ -33,6 +33,7 @@ class Answers(ABC):
 
     use: ClassVar[Use]
     takes: ClassVar[tuple[str, ...]]  # of the options in NOT_DONE
+    cut = 0  # texts of which only the beginning was read
 
     def __init__(self, trained: Trained, options: argparse.Namespace) -> None:
         """Fault for options that make no sense here."""
@@ -60,7 +61,9 @@ class Answers(ABC):
 
     def closing(self) -> None:
         """Tells on standard error, once, what there is to tell of all answers."""
-        return None
+        if self.cut:
+            longest = self.trained.config["data"]["max_length"]
+            say(f"{self.cut:,} texts are longer than data.max_length={longest} tokens: their beginning alone was read")
 
 
 class Continuations(Answers):
@@ -132,20 +135,14 @@ class Classes(Answers):
     use = "classify"
     takes = ()
     shown = 3  # labels, in words
-    cut = 0  # texts of which only the beginning was read
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
-        self.cut += sum(self.trained.cuts(text) for text in texts)
+        self.cut += sum(self.trained.cuts(text, self.use) for text in texts)
         return [{"text": text, **found} for text, found in zip(texts, self.trained.classify(texts), strict=True)]
 
     def words(self, answer: dict[str, Any]) -> str:
         likeliest = list(answer["probabilities"].items())[: self.shown]
         return f"{'  '.join(f'{label} {chance:.1%}' for label, chance in likeliest)}: {answer['text']}"
-
-    def closing(self) -> None:
-        if self.cut:
-            longest = self.trained.config["data"]["max_length"]
-            say(f"{self.cut:,} texts are longer than data.max_length={longest} tokens: their beginning alone was read")
 
 
 class Translations(Answers):
@@ -155,6 +152,7 @@ class Translations(Answers):
     takes = ("beam", "length_penalty")
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
+        self.cut += sum(self.trained.cuts(text, self.use) for text in texts)
         found = self.trained.translate(texts, beam=self.options.beam, length_penalty=self.options.length_penalty)
         return [{"source": source, "translation": text} for source, text in zip(texts, found, strict=True)]
 

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from seqtrain.faults import Fault, NonFinite
+from seqtrain.faults import Failed, Fault, printable
+from seqtrain.processes import place
 
 if TYPE_CHECKING:
     from seqtrain.runs import Run
@@ -35,8 +36,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def say(line: str) -> None:
-    """Tells a person what happens; results go to standard output, this to standard error."""
-    print(line, file=sys.stderr, flush=True)
+    """Tells a person what happens, once for all processes of a run; results go to standard output, this to error."""
+    if place().first:
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def bounded(kind: Callable[[str], float], low: float, high: float, words: str) -> Callable[[str], float]:
@@ -54,13 +56,23 @@ def bounded(kind: Callable[[str], float], low: float, high: float, words: str) -
     return parse
 
 
+def finish_failed(work: Callable[[], int]) -> int:
+    """The exit code that the work gives; one line and 1 where it failed in itself."""
+    try:
+        return work()
+    except Failed as error:
+        say(f"error: {error}")
+        return 1
+
+
 def finish(work: Callable[[], Run], as_json: bool) -> int:
     """Runs the work and tells how it ended, in words or as JSON; gives the exit code. Lets Interrupted pass."""
-    try:
-        run = work()
-    except NonFinite as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    found: list[Run] = []
+    if failed := finish_failed(lambda: found.append(work()) or 0):
+        return failed
+    run = found[0]
+    if not place().first:
+        return 0
     if as_json:
         print(json.dumps(run.summary))
     else:

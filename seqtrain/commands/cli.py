@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -9,6 +10,7 @@ import traceback
 
 from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.faults import Fault, did_you_mean
+from seqtrain.processes import place
 
 COMMANDS = {
     "train": "train a model: seqtrain train model=gpt trainer.max_steps=500",
@@ -17,7 +19,9 @@ COMMANDS = {
     "predict": "let a run continue text, fill in words, classify, translate, or score",
     "embed": "turn texts into vectors with a run",
     "search": "find the texts that are nearest to another, by a run's vectors",
+    "export": "write a run's weights as safetensors, with what is needed to use them",
     "matrix": "show which models do which tasks",
+    "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
 USAGE = "\n".join(
     [
@@ -25,7 +29,7 @@ USAGE = "\n".join(
         "",
         "Recurrent networks and Transformers side by side, from one command line.",
         "",
-        *(f"  {name:10}{words}" for name, words in COMMANDS.items()),
+        *(f"  {name:15}{words}" for name, words in COMMANDS.items()),
         "",
         "`seqtrain COMMAND --help` says more. Example: seqtrain train model=lstm model.dim=256",
     ]
@@ -46,12 +50,17 @@ def main(argv: list[str] | None = None) -> int:
     except Fault as fault:
         if os.environ.get("SEQTRAIN_DEBUG"):
             traceback.print_exc()
-        for line in fault.lines:
+        for line in fault.lines if place().first else ():
             print(f"error: {' '.join(line.split())}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has gone, which is no fault of anybody's
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # which any look at any path may raise
+            raise
+        print(f"error: {error.filename}: the path is too long for this system; give a shorter one", file=sys.stderr)
+        return 2
 
 
 def _run(command: str, rest: list[str]) -> int:
@@ -62,7 +71,7 @@ def _run(command: str, rest: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise Fault(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
-    return importlib.import_module(f"seqtrain.commands.{command}").main(rest)
+    return importlib.import_module(f"seqtrain.commands.{command.replace('-', '_')}").main(rest)
 
 
 if __name__ == "__main__":

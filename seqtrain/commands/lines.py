@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from seqtrain.data.unreadable import foreign
 from seqtrain.faults import Fault
 
 CHUNK = 1 << 16  # bytes asked for at a time; a pipe gives what it holds
@@ -39,10 +40,16 @@ def open_lines(path: Path) -> BinaryIO:
     """The file, or standard input for `-`; Fault where it cannot be opened."""
     if str(path) == "-":
         return sys.stdin.buffer
+    remedy = "give a file of texts, one a line"
     try:
-        return path.open("rb")
+        file = path.open("rb")
+        if path.is_file():  # of what is no pipe one can see what it is
+            kind = "is empty" if path.stat().st_size == 0 else foreign(path)
+            if kind is not None:
+                raise Fault(f"{path}: {kind}{'' if 'give' in kind or 'with' in kind else f'; {remedy}'}")
+        return file
     except OSError as error:
-        raise Fault(f"{path}: {error.strerror}; give a file of texts, one a line") from None
+        raise Fault(f"{path}: {error.strerror}; {remedy}") from None
 
 
 def check_apart(read: Path | None, written: Path | None) -> None:

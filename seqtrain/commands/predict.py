@@ -39,10 +39,13 @@ def main(argv: list[str]) -> int:
         if answering.use != "continue":
             raise Fault("predict: needs a text; give TEXT or --input FILE (- is standard input)")
         texts = [""]  # from nothing
-    bad = 0
+    bad = asked = 0
     with _output(options.output) as out:
         for batch in batches(itertools.chain([list(from_arguments(texts))], arriving or ()), BATCH):
             bad += _answer(answering, batch, out, options.json)
+            asked += len(batch)
+    if not asked:  # a pipe tells only at its end; an empty file was refused before
+        raise Fault("standard input: is empty; give texts, one a line")
     answering.closing()
     return 2 if bad else 0
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqtrain import processes
 from seqtrain.commands.arguments import Parser, finish, say
 from seqtrain.faults import Fault, did_you_mean
 
@@ -12,7 +14,10 @@ if TYPE_CHECKING:
 
     from seqtrain.runs import Run
 
-SAFE = ("trainer.max_steps", "trainer.max_epochs", "trainer.checkpoint_every", "trainer.log_every", "trainer.threads")
+SAFE = (
+    *("trainer.max_steps", "trainer.max_epochs", "trainer.checkpoint_every", "trainer.log_every", "trainer.threads"),
+    *("trainer.devices", "trainer.num_nodes", "trainer.strategy", "data.workers", "trainer.keep_last"),
+)
 SAFE_GROUPS = ("logger.",)
 
 
@@ -43,23 +48,35 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
     from seqtrain.commands.train import Request, preflight
     from seqtrain.runs import Run
 
-    run = Run.open(path)
-    run.claim()
-    config = build.run_config(run)
-    changed = _apply(config, overrides)
-    config.run_dir = None  # of a new run only
-    check.check_config(config, {}, trust=trust)
-    preflight(config, Request(trust=trust))
-    checkpoint = newest_valid(run.checkpoints, say)
-    step = 0 if checkpoint is None else step_of(checkpoint)
-    _refuse_pointless(run, config, changed, step)
-    for line in changed:
-        say(line)
-    say(f"run {run.path}: resumed from step {step}")
-    run.write_summary(run.summary | {"status": "running"})  # first: a run that is finished is not gone on with
-    run.write_config(session.config_text(config))
-    run.resumed(step)
-    session.sit(run, config, trust, command=command, checkpoint=checkpoint)
+    with processes.joined() as here:
+        run = Run.open(path)
+        run.writes = here.first
+        config = build.checked_config(run, trust)
+
+        def ready() -> tuple[list[str], Path | None]:
+            run.claim()
+            changed = _apply(config, overrides)
+            config.run_dir = None  # of a new run only
+            check.check_config(config, {}, trust=trust)
+            preflight(config, Request(trust=trust))
+            checkpoint = newest_valid(run.checkpoints, say, run=run.identity)
+            _refuse_pointless(run, config, changed, 0 if checkpoint is None else step_of(checkpoint))
+            return changed, checkpoint
+
+        changed, checkpoint = processes.together(ready)
+        step = 0 if checkpoint is None else step_of(checkpoint)
+        for line in changed:
+            say(line)
+        say(f"run {run.path}: resumed from step {step}")
+
+        def begin() -> None:
+            with session.writing(run, f"`seqtrain resume {run.path}`"):
+                run.write_summary(run.summary | {"status": "running"})  # first: what is finished is not gone on with
+                run.write_config(session.config_text(config))
+                run.resumed(step)
+
+        processes.together(begin)
+        session.sit(run, config, trust, command=command, checkpoint=checkpoint)
     return run
 
 
@@ -72,7 +89,7 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
         raise Fault(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
     if summary.get("status") != "finished":
         return
-    if summary["steps"] < summary["max_steps"]:
+    if summary.get("steps", 0) < summary.get("max_steps", 0):
         raise Fault(f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing")
     if not any(line.startswith("trainer.max_") for line in changed):
         raise Fault(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
@@ -107,4 +124,7 @@ class Unset:
 def _value(text: str) -> Any:
     import yaml
 
-    return yaml.safe_load(text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise Fault(f"{text}: no value that can be read; give a number, or text in quotes") from None

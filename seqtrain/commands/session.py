@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 import signal
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain import build, provenance, report
+from seqtrain import build, processes, provenance, report
+from seqtrain.callbacks.guards import is_out_of_memory, out_of_memory_words
 from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.checkpoint import probe
 from seqtrain.commands.arguments import say
 from seqtrain.data.rows import TOKENIZER, Vocabularies
-from seqtrain.faults import Fault, NonFinite
+from seqtrain.faults import Failed, Fault, NonFinite, OutOfMemory
 from seqtrain.runs import Run
 
 if TYPE_CHECKING:
@@ -25,7 +28,73 @@ if TYPE_CHECKING:
 def sit(
     run: Run, config: DictConfig, trust: Sequence[str], *, command: Sequence[str], checkpoint: Path | None = None
 ) -> None:
-    """Trains from `checkpoint`, or from the start, to the end; whatever happens, summary.json says how it ended."""
+    """Trains from `checkpoint`, or from the start, to the end; whatever happens, summary.json says how it ended.
+
+    In this process, which may be one of several that meet, or in as many as `config.trainer.devices` asks for.
+    """
+    if processes.place().world == 1 and config.trainer.devices > 1:
+        _in_group(run, config, trust, command, checkpoint)
+    else:
+        train(run, config, trust, command=command, checkpoint=checkpoint)
+
+
+def _in_group(
+    run: Run, config: DictConfig, trust: Sequence[str], command: Sequence[str], checkpoint: Path | None
+) -> None:
+    """Starts the processes from the run's own directory, and raises what one of them would have raised alone."""
+    run.claim()
+    outcome = processes.start(
+        config.trainer.devices,
+        member,
+        *(run.path, tuple(trust), tuple(command), checkpoint),
+        gpu=build.on_gpu(config),
+    )
+    reason = "; ".join(outcome.lines) or "a process ended without a word"
+    if outcome.code > 128 and run.summary.get("status") != "interrupted":  # the one that writes it could not any more
+        run.write_summary(run.summary | {"status": "interrupted"})
+        _say_interrupted(run, outcome.code - 128)
+    elif outcome.code == 1:
+        run.write_summary(run.summary | {"status": "failed", "reason": reason})
+    run.close()
+    if outcome.code > 128:
+        raise Interrupted(outcome.code - 128)
+    if outcome.code == 2:
+        raise Fault(*outcome.lines)
+    if outcome.code:
+        raise Failed(f"{reason}; `seqtrain resume {run.path}` goes on from the last checkpoint")
+
+
+def member(
+    tell: Callable[[str], None], path: Path, trust: tuple[str, ...], command: tuple[str, ...], checkpoint: Path | None
+) -> int:
+    """One process of a group, from the run's directory alone; tells what went wrong, gives its exit code."""
+    try:
+        with processes.joined() as here:
+            run = Run(path, writes=here.first, claimed=True)
+            train(run, build.run_config(run), trust, command=command, checkpoint=checkpoint)
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
+    except Fault as fault:
+        for line in fault.lines:
+            tell(line)
+        return 2
+    except processes.PeerLost:
+        processes.pause_for_the_first()
+        return 1
+    except Failed as error:
+        tell(str(error))
+        return 1
+    except Exception as error:  # a bug of ours
+        traceback.print_exc()
+        tell(f"process {processes.place().rank}: {type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+def train(
+    run: Run, config: DictConfig, trust: Sequence[str], *, command: Sequence[str], checkpoint: Path | None = None
+) -> None:
+    """Trains in this process, alone or together with those that it has met."""
     from rich.console import Console
 
     summary = run.summary | {
@@ -34,43 +103,95 @@ def sit(
         "trust": list(trust),
     }
     summary.pop("reason", None)  # of an earlier sitting
-    with Signals() as signals:
+    alone = processes.place().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
+    with Signals(alone=alone) as signals:
         try:
-            summary |= provenance.environment()
+            summary |= provenance.environment() | {"world_size": processes.place().world}
             run.write_summary(summary)
             data = _data(run, config, trust, summary)
-            probe(run.checkpoints)
-            session = build.make_session(config, data, run, signals, trust, Console(stderr=True))
+            if run.writes:
+                probe(run.checkpoints)
+            session = build.make_session(config, data, run, signals, trust, Console(stderr=True, quiet=not run.writes))
             cost = build.cost(config, data, trust)
             summary |= {"parameters": cost.parameters, "padding": cost.padding, "max_steps": session.max_steps}
             run.write_summary(summary)
             if checkpoint is None and config.init_from is not None:
                 build.begin_from(config, session, trust, say)
             session.fit(checkpoint)
-            summary |= report.result(run, session, cost, say)
+            if run.writes:
+                summary |= report.result(run, session, cost, say)
             run.write_summary(summary | {"status": "finished"})
+            processes.gathered(None)  # whoever started them may end those that are left when the first one leaves
         except Interrupted as interrupted:
-            run.write_summary(summary | {"status": "interrupted"})
-            name = signal.Signals(interrupted.number).name
-            say(f"interrupted by {name}: `seqtrain resume {run.path}` goes on from the last checkpoint")
+            _conclude(run, summary | {"status": "interrupted"})
+            _say_interrupted(run, interrupted.number)
             raise
-        except NonFinite as error:
-            run.write_summary(summary | {"status": "failed", "reason": str(error)})
-            raise NonFinite(f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.clip") from None
         except Fault as fault:
-            run.write_summary(summary | {"status": "refused", "reason": str(fault)})
-            raise
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                run.write_summary(summary | {"status": "failed", "reason": str(error)})
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise Fault(f"run {run.path}: the disk is full; make room, then `seqtrain resume {run.path}`") from None
+            _conclude(run, summary | {"status": "refused", "reason": str(fault)})
             raise
         except Exception as error:
-            run.write_summary(summary | {"status": "failed", "reason": f"{type(error).__name__}: {error}"})
-            raise
+            reason, told = _verdict(run, error)
+            _conclude(run, summary | {"status": "failed", "reason": reason})
+            if told is None:  # a bug of ours
+                raise
+            raise told from error
         finally:
             run.close()
+
+
+def _conclude(run: Run, summary: dict[str, Any]) -> None:
+    """Writes how the sitting ended, unless that is just what cannot be written any more."""
+    with contextlib.suppress(OSError):
+        run.write_summary(summary)
+
+
+def _verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
+    """The reason for the summary, and what to raise in one line; None for what nobody foresaw."""
+    if isinstance(error, NonFinite):
+        return str(error), NonFinite(f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.clip")
+    if is_out_of_memory(error):
+        reason = out_of_memory_words(error)
+        return reason, OutOfMemory(f"{reason}; {_last_good(run)}")
+    if processes.is_loss(error):
+        reason = "another process of the run has gone"
+        return reason, processes.PeerLost(reason)
+    if isinstance(error, Failed):
+        return str(error), error
+    if "DataLoader worker" in str(error):
+        killed = " was killed by SIGKILL (out of memory?)" if "Killed" in str(error) else " died"
+        reason = f"a data worker{killed}; data.workers=0 does without"
+        return reason, Failed(f"{reason}: `seqtrain resume {run.path} data.workers=0`; {_last_good(run)}")
+    remedy = _remedy(run, error) if isinstance(error, OSError) else None
+    again = f"then `seqtrain resume {run.path}`"
+    reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return reason, None if remedy is None else Fault(f"run {run.path}: {remedy}, {again}")
+
+
+@contextlib.contextmanager
+def writing(run: Run, then: str) -> Iterator[None]:
+    """Turns what keeps the run's files from being written into a Fault that says what to do, and what `then`."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _remedy(run, error)
+        if remedy is None:
+            raise
+        raise Fault(f"run {run.path}: {remedy}, then {then}") from error
+
+
+def _remedy(run: Run, error: OSError) -> str | None:
+    """What keeps the run's files from being written, and what to do; None where it is about something else."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; make room"
+    if error.errno == errno.EFBIG:
+        return "no file may become so large here; raise the limit (ulimit -f)"
+    if error.filename is not None and run.path.absolute() in Path(str(error.filename)).absolute().parents:
+        return f"{error.filename} cannot be written ({error.strerror}); mend that"
+    return None
+
+
+def _say_interrupted(run: Run, number: int) -> None:
+    say(f"interrupted by {signal.Signals(number).name}: `seqtrain resume {run.path}` goes on from the last checkpoint")
 
 
 def config_text(config: DictConfig) -> str:

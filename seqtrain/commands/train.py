@@ -7,16 +7,17 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from seqtrain import processes
 from seqtrain.commands.arguments import Parser, finish, say
 from seqtrain.faults import Fault
+from seqtrain.runs import Run, default_name
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from seqtrain.cost import Cost
-    from seqtrain.runs import Run
 
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--multirun", "-m", "--hydra-help", "--shell-completion", "-sc")
 
@@ -87,7 +88,8 @@ def preflight(config: DictConfig, request: Request) -> None:
 
     pairs.check_pair(config, request.trust)
     pairs.check_used(config, request.overrides, request.trust)
-    pairs.check_tokenizer(config, request.overrides)
+    pairs.check_tokenizer(config, request.overrides, request.trust)
+    pairs.check_stopping(config, request.trust)
     build.check_optimizer(config, request.trust)
 
 
@@ -101,26 +103,45 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
 
 
 def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
-    """A new run of a checked config, from its first step to its end."""
-    preflight(config, request)
-    from seqtrain import build
-    from seqtrain.commands import session
-    from seqtrain.runs import Run, default_name
+    """A new run of a checked config, from its first step to its end; called by each of the processes that meet."""
+    with processes.joined() as here:
+        processes.together(lambda: preflight(config, request))
+        from seqtrain import build, check
+        from seqtrain.commands import session
 
-    if config.run_dir is None:
-        run = Run.create(Path("outputs") / default_name(choices["task"], choices["model"]), taken="number")
-    else:
-        run = Run.create(config.run_dir)
-    say(f"run {run.path}")
-    build.settle_precision(config, say)
-    run.write_config(session.config_text(config))
-    try:
-        session.sit(run, config, request.trust, command=request.command)
-    except Fault:
-        if run.summary.get("status") == "refused" and not any(run.checkpoints.iterdir()):
-            session.discard(run)  # before it began: nothing to keep
-        raise
+        run = processes.together(lambda: _made(config, choices) if here.first else None)
+        path = processes.told(None if run is None else run.path)
+        run = run or Run(cast(Path, path), writes=False)
+        say(f"run {run.path}")
+        for line in check.repeated(request.overrides):
+            say(line)
+        build.settle(config, say)
+
+        def begin() -> None:
+            with session.writing(run, "start again"):
+                run.write_config(session.config_text(config))
+
+        try:
+            processes.together(begin)
+            session.sit(run, config, request.trust, command=request.command)
+        except Fault:
+            if run.writes and run.summary.get("status", "refused") == "refused" and not any(run.checkpoints.iterdir()):
+                session.discard(run)  # before it began: nothing to keep
+            raise
     return run
+
+
+def _made(config: DictConfig, choices: dict[str, str]) -> Run:
+    if config.run_dir is not None:
+        return Run.create(config.run_dir)
+    return Run.create(Path("outputs") / default_name(choices["task"], choices["model"]), taken="number")
+
+
+def _refuse_environment(about: Any, request: Request) -> None:
+    """Fault for environment variables that a file of configs sets: PATH and the like decide what programs run."""
+    typed = any(word.lstrip("+").startswith("hydra.job.env_set") for word in request.overrides)
+    if about.job.env_set and not typed:
+        raise Fault(f"hydra.job.env_set={about.job.env_set}: set in a file; if you want it, add it to the command line")
 
 
 def _with_hydra(request: Request, as_json: bool) -> int:
@@ -131,7 +152,7 @@ def _with_hydra(request: Request, as_json: bool) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from seqtrain import check
+    from seqtrain import check, targets
 
     codes = [0]
 
@@ -144,6 +165,7 @@ def _with_hydra(request: Request, as_json: bool) -> int:
         say(f"job {about.job.num}: {' '.join(overrides)}")  # type: ignore[arg-type]
 
         try:
+            _refuse_environment(about, request)
             check.check_config(config, choices, overrides, request.config_dirs, request.trust)  # type: ignore[arg-type]
             if config.dry_run:
                 _print_cost(dry_run(config, request), as_json)
@@ -158,9 +180,14 @@ def _with_hydra(request: Request, as_json: bool) -> int:
     directories = [word for path in request.config_dirs for word in ("--config-dir", str(path))]
     former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
     try:
-        hydra.main(config_path="pkg://seqtrain.conf", config_name="train")(job)()
+        whitelist = ["hydra.*", "hydra_plugins.*", *targets.whitelist(request.trust)]
+        hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=whitelist)(job)()
     except (HydraException, OmegaConfBaseException) as error:
         raise Fault(str(error)) from error
+    except ValueError as error:
+        if "execution whitelist" in str(error):  # so Hydra tells that a log's handler may not run
+            raise Fault(str(error)) from error
+        raise
     finally:
         sys.argv = former
     return max(codes)

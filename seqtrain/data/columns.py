@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from seqtrain.faults import Fault, did_you_mean
@@ -23,15 +24,23 @@ class Column(NamedTuple):
 
 
 def columns_of(text: str, label: str | None, source: str | None, target: str | None) -> list[Column]:
-    """What is read of a row; raises Fault for options that do not go together."""
+    """What is read of a row; raises Fault for options that do not go together, and for one column read twice."""
     if source is None and target is None:
         labels = [] if label is None else [Column("data.label_column", label, "label")]
-        return [Column("data.column", text, "text"), *labels]
+        return distinct([Column("data.column", text, "text"), *labels])
     if source is None or target is None:
         raise Fault("data.source_column and data.target_column: give both, or none")
     if label is not None:
         raise Fault(f"data.label_column={label}: pairs of data.source_column and data.target_column have no label")
-    return [Column("data.source_column", source, "source"), Column("data.target_column", target, "target")]
+    return distinct([Column("data.source_column", source, "source"), Column("data.target_column", target, "target")])
+
+
+def distinct(columns: list[Column]) -> list[Column]:
+    """The columns; raises Fault where two are one: there would be nothing to learn but to copy."""
+    for one, other in pairwise(columns):
+        if one.name == other.name:
+            raise Fault(f"{other.option}={other.name}: is {one.option} too; name two columns")
+    return columns
 
 
 def value_of(place: str, column: Column, value: Any) -> str:
@@ -66,8 +75,13 @@ def check_kind(place: str, column: Column, kind: Any) -> None:
 
 
 def require(place: str, columns: Sequence[Column], known: Sequence[str]) -> None:
-    """Raises Fault for the columns that a table lacks, all at once."""
+    """Raises Fault for the columns that a table lacks, or has more than once, all at once."""
     faults = [missing(place, column, known) for column in columns if column.name not in known]
+    faults += [
+        f"{column.option}={column.name}: {place} has {known.count(column.name)} columns of this name; keep one"
+        for column in columns
+        if known.count(column.name) > 1
+    ]
     if faults:
         raise Fault(*faults)
 

@@ -17,6 +17,8 @@ from seqtrain.data.cache import Store, durable, read_json
 from seqtrain.data.tokenizer import Recipe, Tokenizer, segments
 from seqtrain.faults import Fault
 
+DTYPES = ("<u2", "<u4")  # of tokens on disk: of small and of large vocabularies
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -88,11 +90,13 @@ def tokenised(
         begin = time.perf_counter()
         meta = _write_corpus(folder, documents(), tokenizer, keep_empty)
         if meta["num_tokens"] == 0:
-            raise Fault(f"data: the {name} split holds no text")
+            raise Fault(f"data: the {name} split holds no text; give it some, or leave it out")
         say(f"{name}: {meta['num_tokens']:,} tokens, made in {time.perf_counter() - begin:.1f} s")
 
     def read(folder: Path) -> Corpus:
         meta = read_json(folder / "meta.json")
+        if meta["dtype"] not in DTYPES:  # memory that is read as objects would be jumped to
+            raise ValueError("damaged")
         tokens = np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r")
         documents = np.frombuffer((folder / "documents.bin").read_bytes(), dtype=np.int64)
         if len(tokens) != meta["num_tokens"] or len(documents) != meta["num_documents"] + 1:
@@ -104,7 +108,7 @@ def tokenised(
 
 def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, keep_empty: bool) -> dict[str, Any]:
     """Streams the tokens to disk; memory holds one document and one piece of tokens."""
-    dtype = np.dtype("<u2" if tokenizer.vocabulary + 1 < 65536 else "<u4")
+    dtype = np.dtype(DTYPES[tokenizer.vocabulary + 1 >= 65536])
     count = TextCount()
     offsets, num_tokens, num_unknown = [0], 0, 0
     with durable(folder / "tokens.bin") as file:

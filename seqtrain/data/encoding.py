@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from seqtrain.data.vocabulary import LINE_END, UNKNOWN, byte_characters, check_vocabulary, merges
 from seqtrain.faults import Fault
 
 Kind = Literal["byte", "char", "word", "bpe"]
-UNKNOWN, LINE_END = "<unk>", "<eos>"
 HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
 SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
 BATCH = 1 << 22  # characters handed to the threads of `tokenizers` at a time
@@ -160,11 +160,14 @@ class Tokenizer(ABC):
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             model, before = content["model"]["type"], content["pre_tokenizer"]
             if model == "BPE":
-                return BPETokenizer(content) if before["use_regex"] else ByteTokenizer(content)
-            return WordTokenizer(content) if content["normalizer"] else CharTokenizer(content)
+                kind = BPETokenizer if before["use_regex"] else ByteTokenizer
+            else:
+                kind = WordTokenizer if content["normalizer"] else CharTokenizer
+            check_vocabulary(content, kind.kind)
+            return kind(content)
         except FileNotFoundError:
             raise Fault(f"{path}: no such tokenizer file") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise Fault(f"{path}: not a tokenizer that seqtrain saved ({error!r})") from None
 
 
@@ -252,8 +255,12 @@ class BPETokenizer(Tokenizer):
     @cached_property
     def _backend(self) -> Any:
         from tokenizers import Tokenizer as Backend
+        from tokenizers import models, pre_tokenizers
 
-        return Backend.from_str(json.dumps(self.content))
+        # From its tables alone: other parts of a file, such as expressions, may be a stranger's.
+        backend = Backend(models.BPE(self.ids, merges(self.content)))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        return backend
 
     @cached_property
     def _bytes(self) -> list[bytes]:
@@ -276,13 +283,6 @@ class BPETokenizer(Tokenizer):
 def words(text: str) -> list[str]:
     """The words between white space, and the line ends."""
     return text.replace("\n", f" {LINE_END} ").split()
-
-
-def byte_characters() -> list[str]:
-    """The character that stands for each byte in byte-level vocabularies: itself where it prints, else from U+0100."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def _letters(token: bytes) -> tuple[bool, bool]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqtrain.data.plan import ExamplePlan, Picked
+from seqtrain.data.plan import ExamplePlan, Picked, deal
 from seqtrain.data.stream import IGNORED
 
 
@@ -19,12 +19,14 @@ from seqtrain.data.stream import IGNORED
 class ExampleBatch:
     """Some examples, right-padded; a task adds tensors of its own, batch-first."""
 
+    history: ClassVar[tuple[()]] = ()  # nothing is read before an example
     tokens: Tensor  # (B, T)
     lengths: Tensor  # (B,) real tokens of each
     targets: Tensor  # (B,), or (B, T); IGNORED where there is none
     index: Tensor  # (B,) which examples of the split these are
     count: int  # tokens read, padding apart
     totals: dict[str, int]  # targets of each differentiated part in the whole optimiser step
+    mark: int = 0  # checksum of the plan of the whole step
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Self:
         """The same batch on another device."""
@@ -42,6 +44,7 @@ class Examples(ABC):
 
     lengths: np.ndarray  # (n, k) int64, tokens of each example on each side that is padded by itself
     cut: int = 0  # examples that were longer than they may be
+    remark: str | None = None  # what else is said of them before training
 
     @abstractmethod
     def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
@@ -61,16 +64,20 @@ class Examples(ABC):
 
 
 class ExampleLoader:
-    """Every example of a split exactly once, in the order of the plan."""
+    """Every example of a split exactly once, in the order of the plan, or this process's share of each step."""
 
-    def __init__(self, examples: Examples, plan: ExamplePlan) -> None:
+    def __init__(self, examples: Examples, plan: ExamplePlan, *, share: tuple[int, int] = (1, 0)) -> None:
+        """`share`: the number of processes, and which of them this is."""
         self.examples = examples
         self.plan = plan
+        self.share = share
 
     def __iter__(self) -> Iterator[ExampleBatch]:
         for step in range(self.plan.steps):
             picked = self.plan.chunk(0, step)
-            yield self.examples.batch(picked, slice(0, picked.lanes))
+            mine = deal(picked.lanes, *self.share)
+            if mine.start < mine.stop:
+                yield self.examples.batch(picked, mine)
 
     def __len__(self) -> int:
         return self.plan.steps

@@ -13,13 +13,13 @@ import json
 import mmap
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.columns import Column, check_kind, require, value_of
 from seqtrain.data.source import Row
-from seqtrain.faults import Fault, did_you_mean
+from seqtrain.data.unreadable import absent, foreign, readable
+from seqtrain.faults import Fault
 
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 EXTENSIONS: dict[str, Format] = {
@@ -54,7 +54,9 @@ class TextFile(NamedTuple):
         Raises Fault for what cannot be read, when it is reached.
         """
         empty = True
-        with _faults(self.path):
+        if self.format != "parquet" and (kind := foreign(self.path)):
+            raise Fault(f"{self.path}: {kind}")
+        with readable(self.path):
             for row in _read_txt(self, limit) if self.format == "txt" else ROW_READERS[self.format](self):
                 empty = False
                 yield row
@@ -67,7 +69,9 @@ def lines(path: Path) -> Iterator[str]:
 
     Raises Fault for what cannot be read, when it is reached.
     """
-    with _faults(path), open(path, "rb") as file:
+    if kind := foreign(path):
+        raise Fault(f"{path}: {kind}")
+    with readable(path), open(path, "rb") as file:
         for number, line in enumerate(file):
             text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
             yield text if number else text.removeprefix("\ufeff")
@@ -76,7 +80,7 @@ def lines(path: Path) -> Iterator[str]:
 def count_lines(path: Path) -> int:
     """How many `lines` a file has."""
     count, last = 0, b"\n"
-    with _faults(path), open(path, "rb") as file:
+    with readable(path), open(path, "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
             count, last = count + block.count(b"\n"), block[-1:]
     return count + (last != b"\n")
@@ -100,22 +104,15 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
     elif glob.has_magic(path):
         paths = [Path(p) for p in glob.glob(str(where), recursive=True) if Path(p).is_file()]
         if not paths:
-            raise Fault(f"{key}={path}: no file matches")
+            raise Fault(f"{key}={path}: no file matches; put the pattern in quotes, and look at the folder")
     else:
-        raise Fault(f"{key}={path}: no such file or folder{near(where)}")
+        raise Fault(f"{key}={path}: {absent(where, 'file or folder')}")
     return [TextFile(p, _format_of(key, p, format), columns) for p in sorted(paths, key=lambda p: p.as_posix())]
 
 
 def _wanted(path: Path, format: str) -> bool:
     hidden = any(part.startswith(".") for part in path.parts)
     return not hidden and (format != "auto" or path.suffix.lower() in EXTENSIONS)
-
-
-def near(path: Path) -> str:
-    """What a path that is not there may have meant."""
-    if not path.parent.is_dir():
-        return f" (there is no folder {path.parent})"
-    return did_you_mean(path.name, [p.name for p in path.parent.iterdir()])
 
 
 def _format_of(key: str, path: Path, format: Format | Literal["auto"]) -> Format:
@@ -135,7 +132,7 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
         names = " and ".join(column.option for column in file.columns)
         raise Fault(f"{file.path}: a txt file has no columns; {names} need jsonl, csv, tsv or parquet")
     with open(file.path, "rb") as handle:
-        if file.path.stat().st_size == 0:
+        if handle.read(len(codecs.BOM_UTF8) + 1) in (b"", codecs.BOM_UTF8):
             raise Fault(f"{file.path}: is empty; give a file with text, or leave it out")
         with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as raw, memoryview(raw) as view:
             begin = len(codecs.BOM_UTF8) if raw[:3] == codecs.BOM_UTF8 else 0
@@ -154,6 +151,8 @@ def _read_jsonl(file: TextFile) -> Iterator[Row]:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
                 raise Fault(f"{file.path}:{number}: not JSON ({error.msg} at column {error.colno})") from None
+            except (ValueError, RecursionError):
+                raise Fault(f"{file.path}:{number}: JSON nested too deeply, or a number of too many digits") from None
             if not isinstance(row, dict):
                 like = ", ".join(f'"{column.name}": "..."' for column in file.columns)
                 raise Fault(f"{file.path}:{number}: not a JSON object; each line must be like {{{like}}}")
@@ -179,6 +178,7 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
     header = next(rows, None)
     if header is None:
         raise Fault(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
+    _check_delimiter(file, header)
     require(str(file.path), file.columns, header)
     indices, empty = [header.index(column.name) for column in file.columns], True
     for row in rows:
@@ -191,6 +191,17 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
         yield {column.field: value_of(place, column, row[i]) for column, i in zip(file.columns, indices, strict=True)}
     if empty:
         raise Fault(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
+
+
+def _check_delimiter(file: TextFile, header: list[str]) -> None:
+    """Raises Fault where the header is one field that holds all wanted names between other delimiters."""
+    for delimiter, name in ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ("|", "a vertical bar")):
+        parts = [part.strip() for part in header[0].split(delimiter)] if len(header) == 1 else []
+        if len(parts) > 1 and any(column.name in parts for column in file.columns):
+            raise Fault(
+                f"{file.path}: the header is one field of {file.format}, {header[0]!r}, with {name} between its names; "
+                "set data.format to csv (commas) or tsv (tabs), or write the file again"
+            )
 
 
 def _read_parquet(file: TextFile) -> Iterator[Row]:
@@ -218,35 +229,3 @@ def _read_parquet(file: TextFile) -> Iterator[Row]:
 
 
 ROW_READERS = {"jsonl": _read_jsonl, "csv": _read_table, "tsv": _read_table, "parquet": _read_parquet}
-
-
-@contextmanager
-def _faults(path: Path) -> Iterator[None]:
-    """Says in one line which file cannot be read, and why."""
-    try:
-        yield
-    except UnicodeDecodeError:
-        raise Fault(_where_not_utf8(path)) from None
-    except OSError as error:
-        raise Fault(f"{path}: {error.strerror or error}") from None
-
-
-def _where_not_utf8(path: Path) -> str:
-    """Reads the file again: the readers know the offset within their buffers only."""
-    decoder, offset = codecs.getincrementaldecoder("utf-8")("strict"), 0
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            pending = len(decoder.getstate()[0])
-            try:
-                decoder.decode(block)
-            except UnicodeDecodeError as error:
-                offset += error.start - pending
-                break
-            offset += len(block)
-        else:
-            offset -= len(decoder.getstate()[0])
-        file.seek(offset)
-        value = file.read(1)
-    return (
-        f"{path}: not UTF-8 at byte {offset} (0x{value.hex()}); convert it, for example with `iconv -f latin1 -t utf-8`"
-    )

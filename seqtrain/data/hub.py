@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from seqtrain.data.columns import LABELS, Column, columns_of, missing, value_of
+from seqtrain.data.hub_files import check_own, stored_files
 from seqtrain.data.source import Cut, Row, Source, Split, SplitBy, no_text
 from seqtrain.data.text import row_cut
 from seqtrain.faults import Fault
@@ -51,6 +52,8 @@ class Hub(Source):
         name reaches into a nested column (`translation.en`). Fractions are of documents, or rows, or of characters, by
         `split_by`, and count where no split is named.
         """
+        if path == "":
+            raise Fault("data.path=: an empty path; give a data set of the hub, or a local folder")
         self.path = path
         self.name = name
         self.revision = revision
@@ -200,11 +203,14 @@ class Hub(Source):
 
         try:
             if self._saved:
+                check_own(self.path, self._folder, stored_files(cast(Path, self._folder)))
                 data = load_from_disk(str(self._folder))
             else:
                 self._builder.download_and_prepare()
                 data = self._builder.as_dataset()
-        except (OSError, ValueError, exceptions.DatasetsError) as error:
+        except StopIteration:  # of `datasets`, where a file is empty
+            raise Fault(f"data.path={self.path}: holds a file without rows; give it rows, or remove it") from None
+        except (OSError, ValueError, KeyError, TypeError, exceptions.DatasetsError) as error:
             raise Fault(f"data.path={self.path}: {_one_line(error)}") from error
         splits = {"train": data} if isinstance(data, Dataset) else data
         return {str(name): split for name, split in splits.items()}
@@ -223,9 +229,14 @@ class Hub(Source):
             builder = load_dataset_builder(path, self.name, revision=self.revision if remote else None)
         except ConnectionError:
             raise Fault(self._out_of_reach()) from None
-        except (OSError, ValueError, exceptions.DatasetsError) as error:
+        except (OSError, ValueError, RuntimeError, exceptions.DatasetsError) as error:  # RuntimeError: it has a script
             name = f" data.name={self.name}" if self.name else ""
             raise Fault(f"data.path={self.path}{name}: {_one_line(error)}") from error
+        check_own(
+            self.path,
+            self._folder,
+            (file for files in (builder.config.data_files or {}).values() for file in files),
+        )
         if remote and not self._online and self.revision not in (None, builder.hash):
             raise Fault(f"data.revision={self.revision}: the hub is out of reach, and the cache holds {builder.hash}")
         return builder

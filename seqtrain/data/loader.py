@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+
 from seqtrain.data.plan import deal
+
+ENDLESS = 2**40
 
 
 class Piece(Protocol):
@@ -28,28 +34,62 @@ class Plan(Protocol):
 
 
 class Cutter(Protocol):
-    """Makes the share of a piece that belongs to some of its lanes, or examples."""
+    """Makes the share of a piece that belongs to some of its lanes, or examples; a batch has a `mark`, see below."""
 
     def batch(self, piece: Any, share: slice, /) -> Any: ...
 
 
 class TrainLoader:
-    """Micro-batches from optimiser step `first_step` on, epoch after epoch, without end."""
+    """This process's micro-batches from optimiser step `first_step` on, epoch after epoch, without end."""
 
-    def __init__(self, cutter: Cutter, plan: Plan, *, accumulate: int, first_step: int = 0) -> None:
-        self.cutter = cutter
-        self.plan = plan
-        self.accumulate = accumulate
-        self.first_step = first_step
+    def __init__(
+        self,
+        cutter: Cutter,
+        plan: Plan,
+        *,
+        accumulate: int,
+        first_step: int = 0,
+        share: tuple[int, int] = (1, 0),
+        workers: int = 0,
+    ) -> None:
+        """`share`: the number of processes that train, and which of them this is; `workers`: that cut ahead of time."""
+        self.batches = MicroBatches(cutter, plan, accumulate, share)
+        self.first = first_step * accumulate
+        self.workers = workers
 
     def __iter__(self) -> Iterator[Any]:
-        step = self.first_step
-        while True:
-            piece = self.plan.chunk(*divmod(step, self.plan.steps))
-            for micro in range(self.accumulate):
-                yield self.cutter.batch(piece, deal(piece.lanes, self.accumulate, micro))
-            step += 1
+        numbers = range(self.first, ENDLESS)
+        if not self.workers:
+            return map(self.batches.__getitem__, numbers)
+        return iter(DataLoader(self.batches, batch_size=None, sampler=numbers, num_workers=self.workers))
 
     def __len__(self) -> int:
         """To Lightning the whole training is one endless epoch: none of its epoch ends falls between our steps."""
-        return 2**40
+        return ENDLESS
+
+
+class MicroBatches(Dataset):
+    """Micro-batch n of this process, a function of n alone."""
+
+    def __init__(self, cutter: Cutter, plan: Plan, accumulate: int, share: tuple[int, int]) -> None:
+        self.cutter = cutter
+        self.plan = plan
+        self.accumulate = accumulate
+        self.world, self.rank = share
+
+    def __getitem__(self, number: int) -> Any:
+        step, micro = divmod(number, self.accumulate)
+        piece = self.plan.chunk(*divmod(step, self.plan.steps))
+        share = deal(piece.lanes, self.world * self.accumulate, self.rank * self.accumulate + micro)
+        batch = self.cutter.batch(piece, share)
+        batch.mark = fingerprint(piece)
+        return batch
+
+
+def fingerprint(piece: Any) -> int:
+    """A checksum of what one step reads: the same for every share of it."""
+    found = 0
+    for part in piece:
+        if isinstance(part, np.ndarray | int):
+            found = zlib.crc32(np.ascontiguousarray(part).tobytes(), found)
+    return found

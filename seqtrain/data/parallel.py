@@ -7,10 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from seqtrain.data.columns import Column
-from seqtrain.data.files import count_lines, lines, near
+from seqtrain.data.columns import Column, distinct
+from seqtrain.data.files import count_lines, lines
 from seqtrain.data.source import SPLITS, Cut, Row, Source, Split, no_text
 from seqtrain.data.split_files import SplitFiles, key_of
+from seqtrain.data.unreadable import absent, foreign
 from seqtrain.faults import Fault
 
 Sides = tuple[str | None, str | None]  # the paths of source and target
@@ -54,10 +55,12 @@ class Parallel(Source):
             "test": (test_source_path, test_target_path),
         }
         _check_ways(tables, sides)
-        columns = [
-            Column("data.source_column", source_column, "source"),
-            Column("data.target_column", target_column, "target"),
-        ]
+        columns = distinct(
+            [
+                Column("data.source_column", source_column, "source"),
+                Column("data.target_column", target_column, "target"),
+            ]
+        )
         self._tables = SplitFiles(tables, format, columns)
         self._sides: dict[Split, tuple[str, str]] = {split: (a, b) for split, (a, b) in sides.items() if a and b}
         self._cut = Cut(
@@ -115,14 +118,21 @@ class Parallel(Source):
 
     def _count(self, split: Split) -> int:
         """The pairs of a split; raises Fault unless both sides have as many lines."""
-        count, other = map(count_lines, self._files(split))
+        files = self._files(split)
+        faults = [f"{file}: {kind}" for file in files if (kind := foreign(file))]
+        if faults:
+            raise Fault(*faults)
+        count, other = map(count_lines, files)
         source, target = self._sides[split]
+        keys = key_of(split, "source_"), key_of(split, "target_")
         if count != other:
-            keys = key_of(split, "source_"), key_of(split, "target_")
+            alone = f"{source if count > other else target}:{min(count, other) + 1}"
             raise Fault(
-                f"{keys[0]}={source} has {count} line{'s' * (count != 1)}, {keys[1]}={target} has {other}; "
-                "line by line one must be the translation of the other"
+                f"{keys[0]}={source} has {count} line{'s' * (count != 1)}, {keys[1]}={target} has {other}, so {alone} "
+                "has no fellow; line by line one must be the translation of the other"
             )
+        if files[0].samefile(files[1]):
+            raise Fault(f"{keys[1]}={target}: is {keys[0]} too, so there is nothing to translate; name two files")
         if count == 0:
             raise Fault(f"{source}: is empty; give a file with a sentence a line, or leave it out")
         return count
@@ -164,5 +174,5 @@ def _line_file(key: str, path: str) -> Path:
     if where.is_dir():
         raise Fault(f"{key}={path}: is a folder; give a file with a sentence a line")
     if not where.is_file():
-        raise Fault(f"{key}={path}: no such file{near(where)}")
+        raise Fault(f"{key}={path}: {absent(where, 'file')}")
     return where

@@ -5,7 +5,8 @@ The world size enters only `deal`: ranks and micro-batches are slices of lanes, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,9 +19,45 @@ class TBPTT:
     """How time is cut: truncated back-propagation through time (Williams & Peng 1990)."""
 
     k2: int  # tokens that the gradient reaches back
-    k1: int  # tokens between updates
+    k1: int  # tokens between updates, each scored by the one that follows it
     carry: bool  # whether the state goes on from chunk to chunk
     reset: Literal["never", "document"]  # whether a document begins at a chunk start with a fresh state
+    jitter: Literal["none", "awd"] = "none"  # whether chunk lengths are drawn (AWD-LSTM: Merity et al. 2017)
+
+    def __post_init__(self) -> None:
+        lines = list(self._faults())
+        if lines:
+            raise Fault(*lines)
+
+    def _faults(self) -> Iterator[str]:
+        k1, k2, above = self.k1, self.k2, "expected a number of tokens above 0"
+        if k2 < 1:
+            yield f"tbptt.k2={k2}: {above}"
+        elif k1 < 1:
+            yield f"tbptt.k1={k1}: {above}"
+        elif k1 > k2:
+            yield f"tbptt.k1={k1}: the gradient must reach all tokens of an update; use at most tbptt.k2={k2}"
+        elif k2 % k1:
+            near = min((k for k in range(1, k2 + 1) if k2 % k == 0), key=lambda k: abs(k - k1))
+            yield f"tbptt.k1={k1}: tbptt.k2={k2} is no multiple of it; use one that divides {k2}, such as {near}"
+        if self.jitter != "none":
+            asked = {"k1": (k1, k2), "reset": (self.reset, "never"), "carry": (self.carry, True)}
+            for key, (value, needed) in asked.items():
+                if value != needed:
+                    words = f"needs tbptt.{key}={str(needed).lower()}, not {str(value).lower()}"
+                    yield f"tbptt.jitter={self.jitter}: {words}; or use tbptt.jitter=none"
+
+    @property
+    def evaluation(self) -> TBPTT:
+        """The cut by which evaluation reads: where state is carried, each token once, since its cuts change nothing."""
+        return replace(self, k1=self.k2 if self.carry else self.k1, jitter="none")
+
+    @property
+    def history(self) -> tuple[int, ...]:
+        """Tokens of each reading that comes before the newest `k1` of a window that is full."""
+        older = self.k2 - self.k1
+        first = min(self.k1, older) if self.carry else older  # where state is carried it is kept after the first k1
+        return tuple(filter(None, (first, older - first)))
 
 
 class Chunk(NamedTuple):
@@ -29,6 +66,8 @@ class Chunk(NamedTuple):
     begin: np.ndarray  # (B,) int64
     count: np.ndarray  # (B,) int64, 0 where the lane has nothing left
     starts: np.ndarray  # (B,) bool, whether the lane starts from nothing
+    history: tuple[Chunk, ...] = ()  # what is read just before, for the gradient to reach it; oldest first
+    passed: int = 1  # how many readings (those of the history, then its own) the next step no longer reads: 0 or 1
 
     @property
     def lanes(self) -> int:
@@ -69,34 +108,58 @@ class StreamPlan:
         self.seed = seed
         self.shuffle = shuffle and not tbptt.carry
         self.carry = tbptt.carry
-        self._begin, self._count, self._fresh, edges = _pieces(documents, lanes, tbptt)
-        self._first, self._last = edges[:-1], edges[1:]
-        self.steps = int((self._last - self._first).max())
-        lane = np.repeat(np.arange(lanes), self._last - self._first)
-        step = np.arange(len(self._count)) - self._first[lane]
-        self.targets = np.bincount(step, self._count, self.steps).astype(np.int64)  # of each step, in reading order
-        width = np.zeros(self.steps, dtype=np.int64)
-        np.maximum.at(width, step, self._count)
-        self.padding = 1 - self.num_tokens / int(width.sum() * lanes)
+        self.tbptt = tbptt
+        self._stretches = _stretches(documents, lanes, tbptt)
+        longest = int(np.diff(self._stretches).max())
+        drawn = tbptt.jitter != "none"
+        self._lengths = awd_lengths(longest, tbptt.k2, seed) if drawn else np.full(-(-longest // tbptt.k1), tbptt.k1)
+        self._newest: tuple[int, Pieces] | None = None  # of one epoch, kept for its steps
+        pieces = self._pieces(0)
+        self.steps = len(pieces.targets)
+        self.targets = pieces.targets  # of each step, in reading order; jitter: of the first epoch
+        self.padding = 1 - self.num_tokens / int(pieces.widths.sum() * lanes)
 
     def chunk(self, epoch: int, step: int) -> Chunk:
         """What each lane reads in this step of this epoch."""
-        return self._row(self._order(epoch)[step] if self.shuffle else step)
+        pieces, depth = self._pieces(epoch), self.tbptt.k2 // self.tbptt.k1
+        newest = int(self._order(epoch)[step]) if self.shuffle else step
+        oldest = max(newest + 1 - depth, 0)
+        index = pieces.edges[:-1, None] + np.arange(oldest, newest + 1)  # (B, chunks of the window)
+        live = index < pieces.edges[1:, None]
+        index = np.minimum(index, len(pieces.begin) - 1)
+        begin, count, fresh = pieces.begin[index], np.where(live, pieces.count[index], 0), pieces.fresh[index]
+        fresh[:, 0] |= oldest == 0 or not self.carry
+        passed = int(index.shape[1] == depth)  # a window that still grows begins where it did
+        # One reading goes on to where a lane starts anew, or the next window begins; the newest chunk is one by itself.
+        anew = np.flatnonzero((fresh & live).any(0))
+        edges = sorted({0, min(passed, newest - oldest) if self.carry else 0, *anew.tolist(), newest - oldest})
+        count = np.add.reduceat(count, edges, axis=1)
+        *history, last = (Chunk(begin[:, edge], count[:, n], fresh[:, edge]) for n, edge in enumerate(edges))
+        return last._replace(history=tuple(history), passed=passed)
 
     def tokens_before(self, step: int) -> int:
         """Targets of all steps before `step`, counted over epochs, in an unshuffled epoch's order."""
         epoch, within = divmod(step, self.steps)
-        return epoch * self.num_tokens + int(self.targets[:within].sum())
+        return epoch * self.num_tokens + int(self._pieces(epoch).targets[:within].sum())
+
+    def pace(self, step: int) -> float:
+        """The length of the chunk of this step, counted over epochs, in units of k2."""
+        epoch, within = divmod(step, self.steps)
+        return float(self._pieces(epoch).lengths[within] / self.tbptt.k2)
+
+    def _pieces(self, epoch: int) -> Pieces:
+        """The chunks of an epoch; with jitter their lengths are those of the others, in another order."""
+        epoch = 0 if self.tbptt.jitter == "none" else epoch
+        if self._newest is None or self._newest[0] != epoch:
+            lengths = self._lengths if self.tbptt.jitter == "none" else self._permuted(epoch, self._lengths)
+            self._newest = epoch, _pieces(self._stretches, lengths, self.lanes, self.tbptt)
+        return self._newest[1]
 
     def _order(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng((self.seed, epoch)).permutation(self.steps)
+        return self._permuted(epoch, np.arange(self.steps))
 
-    def _row(self, step: int) -> Chunk:
-        piece = self._first + step
-        live = piece < self._last
-        piece = np.minimum(piece, len(self._begin) - 1)
-        fresh = self._fresh[piece] | (step == 0) | (not self.carry)
-        return Chunk(self._begin[piece], np.where(live, self._count[piece], 0), fresh)
+    def _permuted(self, epoch: int, values: np.ndarray) -> np.ndarray:
+        return np.random.default_rng((self.seed, epoch)).permutation(values)
 
 
 class ExamplePlan:
@@ -165,25 +228,61 @@ def _cut(ordered: np.ndarray, batch_tokens: int, batch_size: int) -> np.ndarray:
     return np.array([*edges, len(ordered)])
 
 
-def _pieces(documents: np.ndarray, lanes: int, tbptt: TBPTT) -> tuple[np.ndarray, ...]:
-    """Begin, count and freshness of every chunk of the corpus in order, and the edges between lanes, in chunks."""
+class Pieces(NamedTuple):
+    """The chunks of an epoch, those of a lane side by side, and what they make step by step."""
+
+    lengths: np.ndarray  # of each chunk of the longest stretch, the end of a lane or a document apart
+    begin: np.ndarray  # (n,)
+    count: np.ndarray  # (n,)
+    fresh: np.ndarray  # (n,) bool, whether it begins a lane or, where asked, a document
+    edges: np.ndarray  # (B + 1,) where the chunks of each lane begin, and the end
+    targets: np.ndarray  # (steps,)
+    widths: np.ndarray  # (steps,) of the longest chunk
+
+
+def awd_lengths(total: int, base: int, seed: int) -> np.ndarray:
+    """Random lengths that add up to `total`: `base`, or with probability .05 half of it, and normal noise of 5 tokens.
+
+    AWD-LSTM (Merity et al. 2017); none is shorter than 5 tokens, or than `base`, but for the last one.
+    """
+    least = min(5, base)
+    size = -(-total // least)  # enough if all are short
+    rng = np.random.default_rng(seed)
+    bases = np.where(rng.random(size) < 0.95, base, base / 2)
+    drawn = np.maximum(rng.normal(bases, 5).astype(np.int64), least)
+    ends = drawn.cumsum()
+    last = int(np.searchsorted(ends, total))
+    return np.append(drawn[:last], total - (ends[last] - drawn[last]))
+
+
+def _stretches(documents: np.ndarray, lanes: int, tbptt: TBPTT) -> np.ndarray:
+    """Where reading may begin anew, with the end: documents, or lanes of the whole corpus."""
     if tbptt.reset == "document":
-        stretches = documents
-    else:
-        num_tokens = int(documents[-1])
-        if num_tokens < lanes:
-            raise Fault(f"data.lanes={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text")
-        stretches = num_tokens * np.arange(lanes + 1) // lanes
-    pieces = -(-np.diff(stretches) // tbptt.k1)  # chunks of each stretch, the last one short
+        chunks = most_lanes(documents, tbptt)
+        if chunks < lanes:
+            raise Fault(f"data.lanes={lanes}: the documents make only {chunks} chunks; use fewer lanes or a smaller k1")
+        return documents
+    num_tokens = int(documents[-1])
+    if num_tokens < lanes:
+        raise Fault(f"data.lanes={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text")
+    return num_tokens * np.arange(lanes + 1) // lanes
+
+
+def _pieces(stretches: np.ndarray, lengths: np.ndarray, lanes: int, tbptt: TBPTT) -> Pieces:
+    """Each stretch cut into chunks of these lengths, the last one short; documents are dealt to lanes by the chunk."""
+    time = np.concatenate([[0], np.cumsum(lengths)])
+    sizes = np.diff(stretches)
+    pieces = np.searchsorted(time, sizes)  # chunks of each stretch
     edges = np.concatenate([[0], np.cumsum(pieces)])
     stretch = np.repeat(np.arange(len(pieces)), pieces)
     within = np.arange(edges[-1]) - edges[stretch]
-    begin = stretches[stretch] + within * tbptt.k1
-    count = np.minimum(tbptt.k1, stretches[stretch + 1] - begin)
+    begin = stretches[stretch] + time[within]
+    count = np.minimum(time[within + 1], sizes[stretch]) - time[within]
     if tbptt.reset == "document":
-        if edges[-1] < lanes:
-            raise Fault(
-                f"data.lanes={lanes}: the documents make only {edges[-1]} chunks; use fewer lanes or a smaller k1"
-            )
         edges = edges[-1] * np.arange(lanes + 1) // lanes
-    return begin, count, within == 0, edges
+    chunks = np.diff(edges)
+    step = np.arange(edges[-1]) - np.repeat(edges[:-1], chunks)
+    targets = np.bincount(step, count).astype(np.int64)
+    widths = np.zeros_like(targets)
+    np.maximum.at(widths, step, count)
+    return Pieces(lengths, begin, count, within == 0, edges, targets, widths)

@@ -38,9 +38,20 @@ class Vocabularies:
     @property
     def hashes(self) -> dict[str, str]:
         """What identifies them."""
-        return {"tokenizer": self.tokenizer.hash} | (
-            {} if self.shared else {"target_tokenizer": self.target_tokenizer.hash}
-        )
+        hashes = {"tokenizer": self.tokenizer.hash}
+        if not self.shared:
+            hashes["target_tokenizer"] = self.target_tokenizer.hash
+        if self.labels:
+            hashes["labels"] = text_hash(self.labels)
+        return hashes
+
+    def check(self, folder: Path, hashes: dict[str, str]) -> None:
+        """Raises Fault where those of the run in `folder` are not what its summary's `hashes` say it began with."""
+        for name, value in self.hashes.items():
+            if hashes.get(name, value) != value:
+                raise Fault(
+                    f"{folder / name}.json: is not the one that this run was trained with; put the run's own file back"
+                )
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / TOKENIZER)
@@ -55,9 +66,11 @@ class Vocabularies:
         tokenizer, target, labels = Tokenizer.load(folder / TOKENIZER), folder / TARGET_TOKENIZER, folder / LABELS
         try:
             names = json.loads(labels.read_text("utf-8")) if labels.exists() else []
-        except ValueError as error:
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError("each must be text")
+        except (OSError, ValueError, RecursionError) as error:
             raise Fault(f"{labels}: not a list of labels ({error})") from None
-        return cls(tokenizer, Tokenizer.load(target) if target.exists() else tokenizer, tuple(map(str, names)))
+        return cls(tokenizer, Tokenizer.load(target) if target.exists() else tokenizer, tuple(names))
 
 
 @dataclass(frozen=True)
@@ -109,6 +122,7 @@ def prepare_rows(
         return lambda: (row[field] for field in wanted for row in source.rows(split))
 
     if vocabularies is None:
+        labels = _names(source) if "label" in fields else ()  # first: a fault of theirs should not wait for a tokenizer
         groups = [texts] if shared or len(texts) == 1 else [[field] for field in texts]
         made = (
             [origin.tokenizer, origin.target_tokenizer]
@@ -118,9 +132,6 @@ def prepare_rows(
                 for group in groups
             ]
         )
-        labels = tuple(sorted({row["label"] for row in source.rows("train")})) if "label" in fields else ()
-        if len(labels) == 1:
-            raise Fault(f"data: every row of train has the label {labels[0]}; there is nothing to tell apart")
         vocabularies = Vocabularies(made[0], made[-1], labels)
     rows = {}
     for split in splits:
@@ -140,6 +151,18 @@ def prepare_rows(
     return vocabularies, rows
 
 
+def _names(source: Source) -> tuple[str, ...]:
+    """The labels of train in order; raises Fault where there is nothing to tell apart, or two look alike."""
+    names = sorted({row["label"] for row in source.rows("train")})
+    if len(names) == 1:
+        raise Fault(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
+    alike: dict[str, str] = {}
+    for name in names:
+        if (other := alike.setdefault(name.strip(), name)) is not name:
+            raise Fault(f"data: the labels {other!r} and {name!r} differ by white space alone; write them the same way")
+    return tuple(names)
+
+
 def _labels(source: Source, split: Split, names: tuple[str, ...]) -> np.ndarray:
     """The labels of a split by their place in `names`."""
     place = {name: index for index, name in enumerate(names)}
@@ -148,7 +171,7 @@ def _labels(source: Source, split: Split, names: tuple[str, ...]) -> np.ndarray:
         if row["label"] not in place:
             raise Fault(
                 f"data: {split} row {number} has the label {row['label']}, which no row of train has "
-                f"({', '.join(names[:10])})"
+                f"({', '.join(names[:10])}{', ...' * (len(names) > 10)}); correct it, or give train such a row"
             )
         found.append(place[row["label"]])
     return np.array(found, dtype=np.int64)

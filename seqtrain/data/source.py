@@ -126,7 +126,11 @@ class Cut:
         edges = [0, int(total * (1 - held_out)), int(total * (1 - self.fractions["test"])), total]
         begin, end = edges[SPLITS.index(split) :][:2]
         if begin == end:
-            raise Fault(f"data.{split}_fraction: {total} characters are too few to cut {split} off; give more text")
+            asked = [name for name, part in self.fractions.items() if part]
+            held_out, kind = " and ".join(asked), "character" + "s" * (total != 1)
+            raise Fault(
+                f"data.{asked[0]}_fraction: {total} {kind} cannot be split into train and {held_out}; give more"
+            )
         return _between(documents, begin, end)
 
 

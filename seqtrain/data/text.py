@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from seqtrain.data.columns import Column
+from seqtrain.data.columns import columns_of
 from seqtrain.data.source import Cut, Row, Source, Split, SplitBy
 from seqtrain.data.split_files import SplitFiles
 from seqtrain.faults import Fault
@@ -33,9 +33,8 @@ class Text(Source):
 
         Labels may be stored as text, integers or booleans. Raises Fault for labels with `split_by="position"`.
         """
-        columns = [Column("data.column", column, "text")]
+        columns = columns_of(column, label_column, None, None)
         if label_column is not None:
-            columns.append(Column("data.label_column", label_column, "label"))
             self.document = "a row of jsonl, csv, tsv or parquet"
         self.fields = tuple(each.field for each in columns)
         self._files = SplitFiles({"train": path, "validation": validation_path, "test": test_path}, format, columns)

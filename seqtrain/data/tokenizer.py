@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from seqtrain.data.encoding import (
-    LINE_END,
-    UNKNOWN,
     BPETokenizer,
     ByteTokenizer,
     CharTokenizer,
     Tokenizer,
     WordTokenizer,
-    byte_characters,
     segments,
     words,
 )
+from seqtrain.data.vocabulary import LINE_END, UNKNOWN, byte_characters
 from seqtrain.faults import Fault
+
+LARGEST = 1 << 20  # tokens that BPE may have
 
 
 class Recipe(ABC):
@@ -80,6 +80,8 @@ class Word(Recipe):
                 counts.update(words(part))
         del counts[UNKNOWN], counts[LINE_END]
         common = sorted((-count, word) for word, count in counts.items() if count >= self.min_count)
+        if counts and not common:
+            raise Fault(f"tokenizer.min_count={self.min_count}: no word occurs that often; all would be {UNKNOWN}")
         backend = _word_level([UNKNOWN, LINE_END, *(word for _, word in common[: self.max_size])])
         backend.normalizer = normalizers.Replace("\n", f" {LINE_END} ")
         space = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has it
@@ -94,6 +96,8 @@ class BPE(Recipe):
         """`size`: tokens in the vocabulary, the 256 bytes included."""
         if size < 256:
             raise Fault(f"tokenizer.size={size}: must be at least 256, one token per byte")
+        if size > LARGEST:
+            raise Fault(f"tokenizer.size={size}: no text needs so many tokens; expected at most {LARGEST:,}")
         self.size = size
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
@@ -124,4 +128,4 @@ def _some(documents: Iterable[str]) -> Iterator[str]:
         empty = empty and not text
         yield text
     if empty:
-        raise Fault("data: the training text is empty, so no tokenizer can be made from it")
+        raise Fault("data: the training text is empty, so no tokenizer can be made from it; give files with text")

@@ -44,6 +44,7 @@ class Cosine(Schedule):
 
     def __init__(self, *, warmup: int, final: float) -> None:
         super().__init__(warmup=warmup)
+        _check_share("final", final)
         self.final = final
 
     def after(self, step: int, max_steps: int) -> float:
@@ -56,6 +57,8 @@ class WarmupStableDecay(Schedule):
 
     def __init__(self, *, warmup: int, decay: float, final: float) -> None:
         super().__init__(warmup=warmup)
+        _check_share("decay", decay)
+        _check_share("final", final)
         self.decay = decay
         self.final = final
 
@@ -63,3 +66,8 @@ class WarmupStableDecay(Schedule):
         length = max(self.decay * max_steps, 1.0)
         share = min(max((step + 1 - (max_steps - length)) / length, 0.0), 1.0)
         return 1 - (1 - self.final) * share
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name}={value} must lie between 0 and 1")

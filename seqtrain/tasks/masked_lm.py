@@ -26,6 +26,10 @@ class MaskedLM(ExampleTask):
     """Cross entropy of the hidden tokens, and with `next_sentence` of whether two sentences follow one another."""
 
     requires = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
+    metrics = (
+        *("loss", "perplexity", "accuracy", "pseudo_perplexity", "next_sentence_loss", "next_sentence_accuracy"),
+    )
+    uncut = "a hidden token is told from both sides"
 
     def __init__(
         self,
@@ -59,6 +63,12 @@ class MaskedLM(ExampleTask):
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if tied else None
         self.follows = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 2)) if next_sentence else None
         self.differentiated = ("loss", "next_sentence") if next_sentence else ("loss",)
+
+    def misfit(self, model: SequenceModel) -> str | None:
+        segments = getattr(model, "segments", None)
+        if self.follows is not None and segments is not None and segments.num_embeddings < 2:
+            return "task.next_sentence=true: two sentences need two segments; use model.num_segments=2"
+        return None
 
     def scores(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the token at each position."""

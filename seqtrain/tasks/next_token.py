@@ -18,6 +18,7 @@ class NextToken(Task):
 
     requires = Capability.CAUSAL | Capability.UNCONDITIONAL
     specials = 1
+    metrics = ("loss", "perplexity", "bits_per_byte", "word_perplexity", "accuracy")
 
     def __init__(self, *, tied: bool, dim: int, vocabulary: int) -> None:
         super().__init__()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,7 +16,7 @@ from seqtrain.data.examples import ExampleBatch, Examples, padded
 from seqtrain.data.naive_bayes import naive_bayes
 from seqtrain.data.rows import Rows, Vocabularies
 from seqtrain.data.stream import IGNORED
-from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.interface import Capability, Piece, SequenceModel, State, read_in_pieces
 from seqtrain.task import ExampleTask, Facts, Parts, Totals
 
 Pool = Literal["last", "mean", "max", "cls"]
@@ -53,7 +54,9 @@ class Sentiment(ExampleTask):
     """Cross entropy of the label; the head is linear in the pooled hidden state."""
 
     requires = Capability.UNCONDITIONAL
+    uncut = None
     fields = ("text", "label")
+    metrics = ("loss", "accuracy", "macro_f1")
     monitor = ("accuracy", "max")
 
     def __init__(
@@ -63,6 +66,7 @@ class Sentiment(ExampleTask):
         dropout: float,
         class_weights: Literal["none", "balanced"] | list[float],
         dim: int,
+        reach: int,
         labels: tuple[str, ...],
         label_counts: tuple[int, ...],
     ) -> None:
@@ -70,10 +74,12 @@ class Sentiment(ExampleTask):
 
         Weights are scaled such that those of the training examples have the mean 1. `label_counts`: in train; where
         they are not known, as before data is read and after training, there are no weights.
+        `reach`: tokens at the end of an example that gradients reach; longer ones are read so many at a time.
         """
         super().__init__()
         self.pool: Pool = pool
         self.dim = dim
+        self.reach = reach
         self.labels = labels
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(dim, len(labels))
@@ -90,7 +96,9 @@ class Sentiment(ExampleTask):
         return None
 
     def pooled(self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]) -> Tensor:
-        """One vector of each sequence: (B, D)."""
+        """One vector of each sequence: (B, D); of what lies beyond `reach`, mean and max are constants."""
+        if tokens.shape[1] > self.reach:
+            return pool_pieces(read_in_pieces(model, tokens, lengths, self.reach), lengths, self.pool)
         # What is padded on the right changes nothing that a causal model has said before.
         hidden, _ = model(tokens, None, None if Capability.CAUSAL in model.capabilities else lengths)
         return pool(hidden, lengths, self.pool)
@@ -131,7 +139,14 @@ class Sentiment(ExampleTask):
         return 2.0 * self.dim * len(self.labels)
 
     def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> LabelledExamples:
-        return LabelledExamples(rows, vocabularies, max_length=max_length)
+        made = LabelledExamples(rows, vocabularies, max_length=max_length)
+        if longer := int((made.lengths > self.reach).sum()):
+            enters = f"; task.pool={self.pool} holds what is before as a constant" if self.pool != "last" else ""
+            made.remark = (
+                f"{longer:,} of {len(made.lengths):,} examples are longer than tbptt.k2={self.reach} tokens: "
+                f"gradients reach the last {self.reach}, read from the state that the others left{enters}"
+            )
+        return made
 
     def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
         assert train.labels is not None
@@ -162,10 +177,37 @@ def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) 
         return hidden[:, 0]
     if how == "last":
         return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
-    padding = (torch.arange(hidden.shape[1], device=hidden.device) >= lengths.unsqueeze(1)).unsqueeze(-1)
     if how == "max":
-        return hidden.masked_fill(padding, -math.inf).amax(1)
-    return hidden.masked_fill(padding, 0.0).sum(1) / lengths.unsqueeze(1).to(hidden.dtype)
+        return hidden.masked_fill(_padding(hidden, lengths), -math.inf).amax(1)
+    return hidden.masked_fill(_padding(hidden, lengths), 0.0).sum(1) / lengths.unsqueeze(1).to(hidden.dtype)
+
+
+def pool_pieces(pieces: Iterable[Piece], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
+    """The same of lanes that are read piece by piece, keeping one vector of each; not cls, which no such model has.
+
+    Sums are in float32 at least: a long text has more positions than bf16 can count.
+    """
+    found: Tensor | None = None
+    for lanes, hidden, counts in pieces:
+        if found is None:
+            wide = torch.promote_types(hidden.dtype, torch.float32)
+            nothing = -math.inf if how == "max" else 0.0
+            found = hidden.new_full((len(lengths), hidden.shape[-1]), nothing, dtype=wide)
+        found = found.index_copy(0, lanes, _joined(found[lanes], hidden, counts, how))
+    assert found is not None
+    return found / lengths.unsqueeze(1) if how == "mean" else found
+
+
+def _joined(before: Float[Tensor, "b D"], hidden: Float[Tensor, "b T D"], lengths: Tensor, how: Pool) -> Tensor:
+    """The last, the maximum or the sum of what was pooled before and the real positions of one more piece."""
+    if how == "mean":
+        return before + hidden.masked_fill(_padding(hidden, lengths), 0.0).sum(1, dtype=before.dtype)
+    newest = pool(hidden, lengths, how).to(before.dtype)
+    return torch.maximum(before, newest) if how == "max" else newest
+
+
+def _padding(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Bool[Tensor, "B T 1"]:
+    return (torch.arange(hidden.shape[1], device=hidden.device) >= lengths.unsqueeze(1)).unsqueeze(-1)
 
 
 def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Tensor | None:
@@ -176,7 +218,9 @@ def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Tensor | Non
     if isinstance(choice, str):
         raw = seen.sum() / seen
     else:
-        if len(choice) != len(counts) or not all(0 <= weight < math.inf for weight in choice) or not any(choice):
+        if len(choice) != len(counts) or not all(0 <= weight < math.inf for weight in choice):
             raise ValueError(f"class_weights={choice}: expected {len(counts)} numbers from 0, one for each label")
+        if not any(choice):
+            raise ValueError(f"class_weights={choice}: no label would count; give at least one a weight above 0")
         raw = torch.tensor(choice, dtype=torch.float64)
     return (raw * seen.sum() / (raw * seen).sum()).float()

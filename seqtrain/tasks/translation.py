@@ -97,7 +97,9 @@ class Translation(ExampleTask):
     """Cross entropy of the target's tokens and its end, with label smoothing (Szegedy et al. 2016)."""
 
     requires = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
+    uncut = "every word of a translation is written from the whole source"
     fields = ("source", "target")
+    metrics = ("loss", "perplexity", "accuracy", "bleu", "chrf", "exact_match")
     monitor = ("bleu", "max")
     signatures = MappingProxyType({"bleu": bleu.signature()})
 
@@ -200,12 +202,14 @@ class Translation(ExampleTask):
         *,
         beam: int | None = None,
         length_penalty: float | None = None,
+        longest: int | None = None,
     ) -> list[str]:
         """The translation of each text, with the task's own beam and length penalty where none are given.
 
-        Of a source that is too long for the model's table of positions, the first half a table is read.
+        Of a source the first `longest` tokens are read; where the model has a table of positions, half a table at most.
         """
-        longest = None if model.max_length is None else model.max_length // 2 - 1
+        if model.max_length is not None:
+            longest = min(longest or model.max_length, model.max_length // 2 - 1)
         separator = vocabularies.tokenizer.separator
         encoded = [np.append(ids[:longest], separator) for ids in vocabularies.tokenizer.encode_documents(sources)]
         order = sorted(range(len(encoded)), key=lambda number: len(encoded[number]))

@@ -1,0 +1,300 @@
+"""The processes of one run: which of them this is, how they meet, what they tell each other, how we start them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, TypeVar, cast
+
+from seqtrain.faults import Failed, Fault
+
+Told = TypeVar("Told")
+PR_SET_PDEATHSIG = 1
+ENDING = 20  # seconds that processes have to end after another has failed, before they are killed
+CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands among those of a run."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0  # on its node
+    local_world: int = 1
+    node: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes and speaks."""
+        return self.rank == 0
+
+
+class PeerLost(Failed):
+    """Another process of the run has gone, so that this one cannot go on either."""
+
+
+def place(env: Mapping[str, str] = os.environ) -> Place:
+    """The place that torchrun, `srun` or `start` gave this process; the only one where nobody did."""
+    if "RANK" in env and "WORLD_SIZE" in env:
+        rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
+        local_world = int(env.get("LOCAL_WORLD_SIZE", world))
+        return Place(rank, world, int(env.get("LOCAL_RANK", rank)), local_world, int(env.get("GROUP_RANK", 0)))
+    # In the batch script itself, outside `srun`, there is one process, whatever SLURM_NTASKS says.
+    if "SLURM_STEP_ID" in env and "SLURM_PROCID" in env and int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+        world, nodes = int(env["SLURM_STEP_NUM_TASKS"]), int(env.get("SLURM_STEP_NUM_NODES", 1))
+        rank, node = int(env["SLURM_PROCID"]), int(env.get("SLURM_NODEID", 0))
+        return Place(rank, world, int(env["SLURM_LOCALID"]), world // nodes, node)
+    return Place()
+
+
+def check_world(devices: int | str, num_nodes: int) -> None:
+    """Fault unless the processes that were started for this run are as many as its options ask for.
+
+    `devices`: on each node; `all` is as many as were started.
+    """
+    here = place()
+    devices = here.local_world if devices == "all" else int(devices)
+    if here.world == 1 and num_nodes > 1:
+        raise Fault(
+            f"trainer.num_nodes={num_nodes}: processes of several nodes are started by torchrun or SLURM: "
+            "`srun seqtrain train ...`, or `torchrun --nnodes ... -m seqtrain.commands.cli train ...`"
+        )
+    if here.world > 1 and here.world != devices * num_nodes:
+        raise Fault(
+            f"trainer.devices={devices}, trainer.num_nodes={num_nodes}: {here.world} processes were started; "
+            f"use trainer.devices={here.local_world} and trainer.num_nodes={here.world // here.local_world}"
+        )
+
+
+@contextmanager
+def joined(minutes: float = 30) -> Iterator[Place]:
+    """Meets the other processes of the run, if there are any; `minutes` to wait for them in each exchange."""
+    here = place()
+    if here.world == 1:
+        yield here
+        return
+    import torch
+    import torch.distributed as dist
+
+    meet = os.environ.get("SEQTRAIN_MEET")  # of `start`: a file needs no free port
+    if meet is None:
+        _rendezvous(os.environ)
+    with losing_peers():
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            init_method="env://" if meet is None else f"file://{meet}",
+            rank=here.rank,
+            world_size=here.world,
+            timeout=timedelta(minutes=minutes),
+        )
+    try:
+        yield here
+        gathered(None)  # the first has a report to write, and SLURM kills those that go on long after another has left
+    finally:
+        dist.destroy_process_group()
+
+
+def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
+    """Sets where processes that `srun` started meet: the first node, a port that follows from the job."""
+    if "MASTER_ADDR" not in env:
+        one = env.get("SLURM_STEP_NUM_NODES", "1") == "1"  # then no name has to be known
+        env["MASTER_ADDR"] = "127.0.0.1" if one else first_host(env["SLURM_STEP_NODELIST"])
+    if "MASTER_PORT" not in env:
+        job, step = int(env["SLURM_JOB_ID"]), int(env.get("SLURM_STEP_ID", 0))
+        env["MASTER_PORT"] = str(15_000 + (job * 7 + step) % 17_000)  # below what the system gives to anybody
+
+
+def first_host(nodes: str) -> str:
+    """The first host of SLURM's list of nodes: `a[3-5,7],b` gives a3."""
+    name, bracket, rest = nodes.partition("[")
+    if "," in name or not bracket:
+        return nodes.partition(",")[0]
+    return name + rest.partition("]")[0].partition(",")[0].partition("-")[0]
+
+
+@contextmanager
+def losing_peers() -> Iterator[None]:
+    """Turns what torch says of a connection that broke into PeerLost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_loss(error):
+            raise
+        raise PeerLost("another process of the run has gone") from error
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether this error is about the connection to another process."""
+    import torch.distributed as dist
+
+    return isinstance(error, PeerLost | dist.DistError) or "gloo" in str(error) or "Connection closed" in str(error)
+
+
+def gathered(value: Told) -> list[Told]:
+    """What each process gives, by rank, on every process; tensors must be on the CPU."""
+    here = place()
+    if here.world == 1 or not _met():
+        return [value]
+    import torch.distributed as dist
+
+    found: list[Any] = [None] * here.world
+    with losing_peers():
+        dist.all_gather_object(found, value)
+    return found
+
+
+def together(work: Callable[[], Told]) -> Told:
+    """What `work` gives; a Fault of any process is raised by all, so that none waits for one that has left."""
+    result, lines = None, ()
+    try:
+        result = work()
+    except Fault as fault:
+        lines = fault.lines
+    faults = dict.fromkeys(line for found in gathered(lines) for line in found)
+    if faults:
+        raise Fault(*faults)
+    return cast(Told, result)
+
+
+def told(value: Told) -> Told:
+    """What the first process gives, on every process."""
+    return gathered(value)[0]
+
+
+def most(number: int) -> int:
+    """The largest of the numbers that the processes give: cheap, for every step."""
+    if not _met():
+        return number
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.tensor(number)
+    with losing_peers():
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return int(tensor)
+
+
+def _met() -> bool:
+    distributed = sys.modules.get("torch.distributed")  # importing it takes a second that one process need not spend
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a group of processes ended."""
+
+    code: int  # 0 done, 2 the user can mend it, 128 + signal, 1 failed
+    lines: tuple[str, ...] = ()  # what it has to say, each once
+
+
+def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcome:
+    """Runs `work(tell, *args)`, an importable function that gives an exit code, in `count` processes of this machine.
+
+    They end with this process. Where one fails or is killed, the others are ended too; a signal to this process reaches
+    all of them, and they are waited for. CPU processes are forked, so this one must not have used torch's threads.
+    """
+    context: Any = multiprocessing.get_context("spawn" if gpu else "fork")
+    with tempfile.TemporaryDirectory(prefix="seqtrain-") as folder:
+        given = (os.getpid(), folder, work, args)
+        members = [context.Process(target=_member, args=(rank, count, *given)) for rank in range(count)]
+        with _forwarding() as living:
+            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # one that comes now waits until all can have it
+            for rank, member in enumerate(members):
+                member.start()
+                living[cast(int, member.pid)] = rank
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+            first = _watch(members, living)
+        lines = [line for path in sorted(Path(folder).glob("rank-*.json")) for line in json.loads(path.read_text())]
+    return _outcome(first, members[first].exitcode or 0, lines)
+
+
+@contextmanager
+def _forwarding() -> Iterator[dict[int, int]]:
+    """Passes the signals that end a run on to the processes in the map that it gives, pid to rank."""
+    living: dict[int, int] = {}
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        _send(living, number)
+
+    former = {number: signal.signal(number, forward) for number in CAUGHT}
+    try:
+        yield living
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _send(living: dict[int, int], number: int) -> None:
+    for pid in list(living):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _watch(members: list[Any], living: dict[int, int]) -> int:
+    """Waits until all have ended; gives the rank of the first that failed, or 0. After a failure the others must go."""
+    failed: int | None = None
+    limit = float("inf")
+    while living:
+        wait([members[rank].sentinel for rank in living.values()], timeout=0.5)
+        # Of several that are found at once the one that was killed is the cause.
+        ended = sorted((members[rank].exitcode, rank) for rank in living.values() if members[rank].exitcode is not None)
+        for pid in [pid for pid, rank in living.items() if members[rank].exitcode is not None]:
+            del living[pid]
+        for code, rank in ended:
+            if code and failed is None:
+                failed, limit = rank, time.monotonic() + ENDING
+                _send(living, signal.SIGTERM)
+        if time.monotonic() > limit:
+            _send(living, signal.SIGKILL)
+    return failed or 0
+
+
+def _outcome(rank: int, code: int, lines: list[str]) -> Outcome:
+    """What it means that the process `rank` ended first, or last, with this exit code."""
+    if -code in CAUGHT:  # before it could handle it
+        return Outcome(128 - code)
+    if code < 0:
+        memory = " (the machine may have run out of memory)" if -code == signal.SIGKILL else ""
+        lines = [*lines, f"process {rank} was killed by {signal.Signals(-code).name}{memory}"]
+    return Outcome(1 if code < 0 else code, tuple(dict.fromkeys(lines)))
+
+
+def _member(
+    rank: int, count: int, parent: int, folder: str, work: Callable[..., int], args: tuple[Any, ...]
+) -> NoReturn:
+    """One process of the group: dies with its parent, leaves what it has to say in a file."""
+    for number in CAUGHT:
+        signal.signal(number, signal.SIG_DFL)  # a forked process has its parent's
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": 0}
+    os.environ.update({name: str(value) for name, value in names.items()}, SEQTRAIN_MEET=f"{folder}/meet")
+    lines: list[str] = []
+    code = work(lines.append, *args)
+    if lines:
+        (Path(folder) / f"rank-{rank}.json").write_text(json.dumps(lines))
+    sys.exit(code)
+
+
+def pause_for_the_first() -> None:
+    """Lets the process that died be found before those that only noticed it."""
+    time.sleep(2)

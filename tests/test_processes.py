@@ -1,0 +1,235 @@
+"""Laws of several processes: they meet, leave together when asked to, and none outlives another's death."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqtrain import processes
+from seqtrain.callbacks.same_ranks import checksum
+from seqtrain.checkpoint import newest_valid
+from seqtrain.faults import Fault
+from seqtrain.launch import Child
+from seqtrain.processes import Place, check_world, first_host, place
+from seqtrain.runs import Run
+from tests.conftest import Seqtrain
+from tests.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
+
+STEPS = 400
+TRAIN = (
+    *("train", *OPTIONS, "data.lanes=8", "model=gru", "trainer.accelerator=cpu", "trainer.devices=2"),
+    *(f"trainer.max_steps={STEPS}", "trainer.validate_every=1000", "trainer.checkpoint_every=50"),
+)
+LEAVING = 10.0  # seconds
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
+SRUN = {
+    **{"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2"},
+    **{"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"},
+}
+BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [({}, Place()), (TORCHRUN, Place(3, 4, 1, 2, 1)), (SRUN, Place(3, 4, 1, 2, 1)), (BATCH_SCRIPT, Place())],
+    ids=["alone", "torchrun", "srun", "batch script"],
+)
+def test_a_process_knows_its_place(env: dict[str, str], expected: Place) -> None:
+    assert place(env) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "host"),
+    [("one", "one"), ("one,two", "one"), ("a[3-5,7],b", "a3"), ("node-[01-04]", "node-01"), ("x1,y[2-3]", "x1")],
+)
+def test_processes_meet_at_the_first_host(nodes: str, host: str) -> None:
+    assert first_host(nodes) == host
+
+
+def test_a_world_that_is_not_what_was_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SRUN.items():
+        monkeypatch.setenv(name, value)
+    check_world(2, 2)
+    check_world("all", 2)
+    with pytest.raises(
+        Fault, match=r"trainer.devices=4.*4 processes were started; use trainer.devices=2 and .*nodes=2"
+    ):
+        check_world(4, 2)
+
+
+def test_alone_everything_is_told_at_once() -> None:
+    assert processes.gathered(3) == [3]
+    assert processes.told("a") == "a"
+    assert processes.most(7) == 7
+    with processes.joined() as here:
+        assert here == Place()
+
+
+def test_a_checksum_sees_every_bit_and_the_order() -> None:
+    one, two = torch.randn(5, 3), torch.randn(4)
+    other = one.clone()
+    other[2, 1] = torch.nextafter(other[2, 1], torch.tensor(9.0))
+    found = {checksum([one, two]), checksum([two, one]), checksum([other, two]), checksum([one]), checksum([two])}
+    assert len(found) == 5
+    assert checksum([one.clone(), two.clone()]) == checksum([one, two])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return corpus(tmp_path_factory.mktemp("processes"))
+
+
+@pytest.fixture(scope="module")
+def twin(seqtrain: Seqtrain, folder: Path) -> Path:
+    answer = seqtrain(*TRAIN, "run_dir=twin", cwd=folder)
+    assert answer.rc == 0, answer.err
+    return folder / "twin"
+
+
+@pytest.fixture
+def running(seqtrain: Seqtrain, folder: Path, tmp_path: Path) -> Iterator[tuple[Child, Path]]:
+    """A training in two processes that has begun, and its run."""
+    run = tmp_path / "run"
+    child = seqtrain.start(*TRAIN, f"run_dir={run}", cwd=folder)
+    wait_until((run / "config.yaml").exists, child, "the run")
+    wait_until(lambda: newest_step(run) >= 2, child, "step 2")
+    yield child, run
+    child.kill_group()
+    child.close()
+
+
+def members(child: Child) -> list[int]:
+    """The processes of the group, in the order in which they were started."""
+    return [int(pid) for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()]
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and "Z" not in _state(pid)]
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+ALL = list(itertools.product((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), ("main", "group", "child")))
+QUICK = [(signal.SIGTERM, "group"), (signal.SIGINT, "main"), (signal.SIGUSR1, "child")]
+
+
+@pytest.mark.parametrize(
+    ("number", "to"), [case if case in QUICK else pytest.param(*case, marks=pytest.mark.long) for case in ALL]
+)
+def test_a_signal_to_any_of_two_processes_ends_both_with_a_checkpoint(
+    number: signal.Signals, to: str, running: tuple[Child, Path], twin: Path, seqtrain: Seqtrain, folder: Path
+) -> None:
+    child, run = running
+    pids = members(child)
+    assert len(pids) == 2
+    began = time.monotonic()
+    if to == "main":
+        child.kill(number)
+    elif to == "group":
+        child.kill_group(number)
+    else:
+        os.kill(pids[1], number)
+    assert child.wait(PATIENCE) == 128 + number, child.stderr
+    assert time.monotonic() - began < LEAVING
+    assert alive(pids) == []
+    assert Run(run).summary["status"] == "interrupted"
+    told = [line for line in child.stderr.splitlines() if "interrupted" in line or "rror" in line]
+    assert told == [f"interrupted by {number.name}: `seqtrain resume {run}` goes on from the last checkpoint"]
+    checkpoint = newest_valid(run / "checkpoints", pytest.fail)
+    assert checkpoint is not None
+    assert newest_step(run) == int(checkpoint.stem.removeprefix("step-")), "no step was lost"
+    answer = seqtrain("resume", str(run), cwd=folder)
+    assert answer.rc == 0, answer.err
+    assert_twins(twin, run)
+
+
+@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.long)])
+def test_a_process_that_dies_ends_the_others_and_the_run_can_be_resumed(
+    rank: int, running: tuple[Child, Path], twin: Path, seqtrain: Seqtrain, folder: Path
+) -> None:
+    child, run = running
+    pids = members(child)
+    began = time.monotonic()
+    os.kill(pids[rank], signal.SIGKILL)
+    assert child.wait(PATIENCE) == 1
+    assert time.monotonic() - began < 30
+    assert alive(pids) == []
+    errors = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, child.stderr
+    assert f"process {rank} was killed by SIGKILL" in errors[0]
+    assert f"`seqtrain resume {run}`" in errors[0]
+    assert Run(run).summary["status"] == "failed"
+    answer = seqtrain("resume", str(run), cwd=folder)
+    assert answer.rc == 0, answer.err
+    assert_twins(twin, run)
+
+
+def test_processes_die_with_the_one_that_started_them(running: tuple[Child, Path]) -> None:
+    child, _ = running
+    pids = members(child)
+    child.kill()
+    assert child.wait(PATIENCE) == -9
+    limit = time.monotonic() + 5
+    while alive(pids) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert alive(pids) == []
+
+
+def test_weights_that_come_apart_are_found(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    corpus(tmp_path)
+    package = tmp_path / "faulty"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "apart.py").write_text(
+        "import os, torch\nfrom pytorch_lightning import Callback\n\n\nclass Apart(Callback):\n"
+        "    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):\n"
+        "        if trainer.global_step == 7 and os.environ['RANK'] == '1':\n"
+        "            weight = next(pl_module.parameters())\n"
+        "            with torch.no_grad():\n                weight[0, 0] += 1e-7\n"
+    )
+    callbacks = tmp_path / "configs" / "callbacks"
+    callbacks.mkdir(parents=True)
+    (callbacks / "apart.yaml").write_text("apart:\n  _target_: faulty.apart.Apart\n")
+    given = ("--config-dir", "configs", "--trust", "faulty", "callbacks=apart", "trainer.check_ranks_every=5")
+    answer = seqtrain(*TRAIN, *given, "run_dir=run", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
+    assert (answer.rc, len(errors)) == (1, 1), answer.err
+    assert "step 11: the weights of process 1 are not those of process 0" in errors[0]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_worker_that_dies_ends_the_run_in_one_line(
+    devices: int, seqtrain: Seqtrain, folder: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    child = seqtrain.start(
+        *TRAIN, f"trainer.devices={devices}", "data.workers=1", "trainer.max_steps=100000", f"run_dir={run}", cwd=folder
+    )
+    wait_until((run / "config.yaml").exists, child, "the run")
+    wait_until(lambda: newest_step(run) >= 2, child, "step 2")
+    below = [pid for member in [child.pid, *members(child)] for pid in _children(member)]
+    cutters = [pid for pid in below if pid not in members(child)] if devices > 1 else below
+    os.kill(cutters[-1], signal.SIGKILL)
+    assert child.wait(PATIENCE) == 1
+    errors = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, child.stderr
+    assert "a data worker was killed by SIGKILL" in errors[0]
+    assert "data.workers=0" in errors[0]
+    assert Run(run).summary["status"] == "failed"
+    child.close()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(below) for below in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
