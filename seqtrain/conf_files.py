@@ -18,8 +18,10 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
 from seqtrain.faults import Fault
+from seqtrain.safety import ENVIRONMENT
 
 UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 """What Hydra raises for an override or a file that it cannot use."""
@@ -73,3 +75,18 @@ class ConfFiles:
             return self._loader.repository.load_config(f"{group}/{option}")
         except UNUSABLE:  # told when it is composed
             return None
+
+
+def reads_environment(config: DictConfig, path: str) -> bool:
+    """Whether a value is worked out from an environment variable, however that is written."""
+    read: list[tuple[Any, ...]] = []
+    OmegaConf.register_resolver(ENVIRONMENT, lambda *names: str(read.append(names)), replace=True)
+    try:
+        value = OmegaConf.select(config, path)
+        if OmegaConf.is_config(value):
+            OmegaConf.to_container(value, resolve=True)
+    except OmegaConfBaseException:
+        pass  # told where the value is judged
+    finally:
+        OmegaConf.register_resolver(ENVIRONMENT, oc.env, replace=True)
+    return bool(read)

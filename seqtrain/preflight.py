@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from seqtrain.data.plan import TBPTT
 from seqtrain.faults import Fault
 from seqtrain.options import Batching
-from seqtrain.processes import check_world, place
+from seqtrain.processes import check_world
 from seqtrain.safety import check_entries
 from seqtrain.targets import resolve
 

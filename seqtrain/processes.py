@@ -105,7 +105,6 @@ def joined(minutes: float = 30) -> Iterator[Place]:
         )
     try:
         yield here
-        gathered(None)  # the first has a report to write, and SLURM kills those that go on long after another has left
     finally:
         dist.destroy_process_group()
 

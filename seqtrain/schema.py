@@ -11,9 +11,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from omegaconf.resolvers import oc
 
-from seqtrain.conf_files import ConfFiles
+from seqtrain.conf_files import ConfFiles, reads_environment
 from seqtrain.faults import Fault, did_you_mean
 from seqtrain.options import Batching, RunOptions, TrainerOptions
 from seqtrain.safety import ENVIRONMENT
@@ -72,21 +71,6 @@ def first_lines(error: BaseException) -> str:
     message = str(error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error)
     message = re.split(r"\n\s*(?:full_key:|object_type=|Config search path:|See https?:)", message)[0]
     return " ".join(message.split())
-
-
-def reads_environment(config: DictConfig, path: str) -> bool:
-    """Whether a value is worked out from an environment variable, however that is written."""
-    read: list[tuple[Any, ...]] = []
-    OmegaConf.register_resolver(ENVIRONMENT, lambda *names: str(read.append(names)), replace=True)
-    try:
-        value = OmegaConf.select(config, path)
-        if OmegaConf.is_config(value):
-            OmegaConf.to_container(value, resolve=True)
-    except OmegaConfBaseException:
-        pass  # told where the value is judged
-    finally:
-        OmegaConf.register_resolver(ENVIRONMENT, oc.env, replace=True)
-    return bool(read)
 
 
 @dataclass(frozen=True)

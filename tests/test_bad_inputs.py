@@ -119,6 +119,7 @@ OF_RUNS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("predict", "translation", "--input", "empty.in"): ("empty.in: is empty; give",),
     ("predict", "next_token", "--input", "utf16.in"): ("utf16.in: is UTF-16; convert it",),
     ("predict", "masked_lm", "--input", "binary.in"): ("binary.in: is binary; give",),
+    ("predict", "sentiment", "--input", "-"): ("standard input: is empty; give",),
     ("predict", "masked_lm", "some words"): ("TEXT 1: has no [MASK] to fill in",),
     ("predict", "sentiment", ""): ("TEXT 1: holds no text",),
     ("predict", "sentiment", "--input", "nothing"): ("nothing: Is a directory; give",),

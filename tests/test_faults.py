@@ -61,7 +61,11 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("train", "--config-dir", "configs", "experiment=faulty"),
         ("model.dmi=64", "did you mean dim?", "experiment/faulty.yaml"),
     ),
-    "several devices": (("train", "trainer.devices=2"), ("trainer.devices=2", "trainer.devices=1")),
+    "lanes that cannot be shared out": (
+        ("train", *TEXT, "trainer.devices=3"),
+        ("trainer.devices=3", "data.lanes=32", "a multiple of 3"),
+    ),
+    "several nodes": (("train", "trainer.num_nodes=2"), ("trainer.num_nodes=2", "torchrun", "srun")),
     "k1 that does not divide k2": (("train", "tbptt.k1=7"), ("tbptt.k1=7", "tbptt.k2=64", "such as 8")),
     "uneven accumulation": (("train", "trainer.accumulate=3"), ("trainer.accumulate=3", "data.lanes=32")),
     "run_dir taken": (("train", "run_dir=configs"), ("run_dir=configs", "exists already")),
@@ -190,7 +194,7 @@ def test_every_fault_of_a_stage_is_told_at_once(folder: Path, seqtrain) -> None:
 
 
 def test_every_fault_of_the_preflight_is_told_at_once() -> None:
-    wrong = ["trainer.devices=2", "trainer.num_nodes=2", "tbptt.k1=7", "data.path=/nowhere"]
+    wrong = ["trainer.devices=all", "trainer.num_nodes=2", "tbptt.k1=7", "data.path=/nowhere"]
     with pytest.raises(Fault) as raised:
         preflight.check(check.compose(["data=text", *wrong]).config)
     assert [line.partition(":")[0] for line in raised.value.lines] == wrong

@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "options": "",
     "signatures": "",
     "targets": "signatures",
-    "conf_files": "",
+    "conf_files": "safety",
     "schema": "conf_files options safety signatures targets",
     "check": "conf_files schema targets",
     "preflight": "data options processes safety targets",

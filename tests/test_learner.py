@@ -20,7 +20,7 @@ from seqtrain.data.plan import TBPTT, StreamPlan, deal
 from seqtrain.data.stream import EvalLoader, Stream
 from seqtrain.faults import Fault, NonFinite
 from seqtrain.interface import SequenceModel, State
-from seqtrain.learner import Carried, Learner, Sums
+from seqtrain.learner import Carried, Learner, Sums, joined
 from seqtrain.options import TrainerOptions
 from seqtrain.task import Facts
 from tests.zoo import START, VOCABULARY, Case, assert_near, next_token
@@ -103,9 +103,9 @@ def everything(learner: Learner) -> dict[str, Any]:
     return {
         "weights": dict(learner.state_dict()),
         "optimizer": learner.trainer.optimizers[0].state_dict()["state"],
-        "carried": learner.carried.whole(),
+        "carried": joined([learner.carried.on_cpu()]),
         "sums": learner.sums.read(),
-        "tokens": learner.progress.tokens,
+        "tokens": learner.progress.own,
     }
 
 
@@ -149,7 +149,7 @@ def test_training_moves_the_weights_and_counts_every_target(tmp_path: Path) -> N
     before = dict(Case("gru", ()).make().state_dict())
     assert all((learner.model.state_dict()[name] != value).any() for name, value in before.items())
     plan = Text().plan(8)
-    assert learner.progress.tokens == plan.tokens_before(10) == learner.sums.read()["loss"][1]
+    assert learner.progress.own == plan.tokens_before(10) == learner.sums.read()["loss"][1]
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------
@@ -258,10 +258,10 @@ def test_carried_state_is_held_over_global_lanes_whatever_slices_read_it() -> No
             taken = carried.take(lanes)
             assert taken is not None
             assert_near(taken, {name: value[lanes] for name, value in whole.items()}, 0)
-        assert_near(carried.whole(), whole, 0)
+        assert_near(joined([carried.on_cpu()]), whole, 0)
     carried.spread({}, [slice(0, 7)], torch.device("cpu"))
     assert carried.take(slice(0, 7)) is None
-    assert carried.whole() == {}
+    assert joined([carried.on_cpu()]) == {}
 
 
 def test_carried_state_is_cut_from_the_graph() -> None:
@@ -275,7 +275,7 @@ def test_carried_state_is_cut_from_the_graph() -> None:
 def test_a_checkpoint_of_other_lanes_is_refused(tmp_path: Path) -> None:
     learner = make_learner(Case("lstm", ()).make(), Text().plan(8))
     learner.trainer = make_trainer(tmp_path)
-    saved = {"carried": some_state(4), "sums": {}, "tokens": 0, "skipped": (0, 0), "plateau": None}
+    saved = {"carried": some_state(4), "sums": [{}], "tokens": 0, "mark": 0, "skipped": (0, 0), "plateau": None}
     learner.on_load_checkpoint({"seqtrain": saved})
     with pytest.raises(Fault, match=r"data\.lanes=8: the checkpoint carries 4 lanes; use as many"):
         learner.on_fit_start()

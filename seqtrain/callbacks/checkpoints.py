@@ -64,10 +64,10 @@ class Checkpoints(Callback):
         step = trainer.global_step
         loop = trainer.fit_loop.epoch_loop
         validation_pending = loop._should_check_val_fx(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
-        due = step % self.every == 0 or step == trainer.max_steps or self.signals.received
+        due = step % self.every == 0 or step == trainer.max_steps or self.signals.agreed
         if due and not validation_pending:
             self._save(trainer)
-        self.signals.leave()
+        self.signals.leave_together()
 
     def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
         self.signals.leave()

@@ -33,8 +33,8 @@ class SameRanks(Callback):
             if strange:
                 step = trainer.global_step + 1
                 raise Failed(
-                    f"step {step}: the {name} of process {strange[0]} are not those of process 0; what they compute has "
-                    "come apart, by a fault of the machine or of a model's own code"
+                    f"step {step}: the {name} of process {strange[0]} are not those of process 0; what they compute "
+                    "has come apart, by a fault of the machine or of a model's own code"
                 )
 
 

@@ -27,6 +27,7 @@ class Signals:
     def __init__(self, *, alone: bool = True) -> None:
         self.alone = alone
         self.received: int | None = None
+        self.agreed: int | None = None  # not the same: a signal may come between asking the others and leaving
         self._deferred = False
         self._former: dict[int, object] = {}
 
@@ -51,10 +52,15 @@ class Signals:
 
     def agree(self) -> None:
         """Makes a signal that one process noted that of all; every process calls it at the same steps."""
-        self.received = most(self.received or 0) or None
+        self.agreed = most(self.received or 0) or None
+
+    def leave_together(self) -> None:
+        """Raises Interrupted if a signal was agreed upon: in every process, or in none."""
+        if self.agreed is not None:
+            raise Interrupted(self.agreed)
 
     def leave(self) -> None:
-        """Raises Interrupted if a signal was noted."""
+        """Raises Interrupted if this process noted a signal: where it waits for no other one."""
         if self.received is not None:
             raise Interrupted(self.received)
 

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from seqtrain.data.unreadable import foreign
 from seqtrain.faults import Fault
 
+REMEDY = "give a file of texts, one a line"
 CHUNK = 1 << 16  # bytes asked for at a time; a pipe gives what it holds
 
 
@@ -36,20 +37,24 @@ def from_arguments(texts: Iterable[str]) -> Iterator[Line]:
         yield Line({"argument": number}, f"TEXT {number}", text, reason)
 
 
-def open_lines(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
     """The file, or standard input for `-`; Fault where it cannot be opened."""
     if str(path) == "-":
         return sys.stdin.buffer
-    remedy = "give a file of texts, one a line"
     try:
-        file = path.open("rb")
-        if path.is_file():  # of what is no pipe one can see what it is
-            kind = "is empty" if path.stat().st_size == 0 else foreign(path)
-            if kind is not None:
-                raise Fault(f"{path}: {kind}{'' if 'give' in kind or 'with' in kind else f'; {remedy}'}")
-        return file
+        return path.open("rb")
     except OSError as error:
-        raise Fault(f"{path}: {error.strerror}; {remedy}") from None
+        raise Fault(f"{path}: {error.strerror}; {REMEDY}") from None
+
+
+def open_lines(path: Path) -> BinaryIO:
+    """The same, and Fault for a file (a pipe tells too late) that is empty or no text."""
+    file = open_file(path)
+    if path.is_file() and path.stat().st_size == 0:
+        raise Fault(f"{path}: is empty; {REMEDY}")
+    if path.is_file() and (kind := foreign(path)):
+        raise Fault(f"{path}: {kind}")
+    return file
 
 
 def check_apart(read: Path | None, written: Path | None) -> None:

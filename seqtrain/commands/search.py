@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.commands.arguments import Parser, bounded
 from seqtrain.commands.embed import POOL_HELP, POOLS, groups, origin, sound
-from seqtrain.commands.lines import from_arguments, from_file, open_lines
+from seqtrain.commands.lines import from_arguments, from_file, open_file, open_lines
 from seqtrain.faults import Fault
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _search(options: argparse.Namespace, made: bool) -> tuple[list[tuple[float, 
 def _is_parquet(path: Path) -> bool:
     if str(path) == "-":
         return False
-    with open_lines(path) as file:
+    with open_file(path) as file:
         return file.read(len(MAGIC)) == MAGIC
 
 

@@ -157,10 +157,9 @@ def _verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
         return reason, processes.PeerLost(reason)
     if isinstance(error, Failed):
         return str(error), error
-    if "DataLoader worker" in str(error):
-        killed = " was killed by SIGKILL (out of memory?)" if "Killed" in str(error) else " died"
-        reason = f"a data worker{killed}; data.workers=0 does without"
-        return reason, Failed(f"{reason}: `seqtrain resume {run.path} data.workers=0`; {_last_good(run)}")
+    if "DataLoader worker" in str(error):  # torch's own words
+        reason = "a data worker died, killed by hand or for want of memory"
+        return reason, Failed(f"{reason}: `seqtrain resume {run.path} data.workers=0` does without; {_last_good(run)}")
     remedy = _remedy(run, error) if isinstance(error, OSError) else None
     again = f"then `seqtrain resume {run.path}`"
     reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

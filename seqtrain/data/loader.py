@@ -61,7 +61,13 @@ class TrainLoader:
         numbers = range(self.first, ENDLESS)
         if not self.workers:
             return map(self.batches.__getitem__, numbers)
-        return iter(DataLoader(self.batches, batch_size=None, sampler=numbers, num_workers=self.workers))
+        return self._ahead(iter(DataLoader(self.batches, batch_size=None, sampler=numbers, num_workers=self.workers)))
+
+    def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
+        try:
+            yield from batches
+        except (ConnectionError, EOFError) as error:  # what torch says where one dies while it hands a batch over
+            raise RuntimeError("DataLoader worker died in the middle of a batch") from error
 
     def __len__(self) -> int:
         """To Lightning the whole training is one endless epoch: none of its epoch ends falls between our steps."""
@@ -86,10 +92,10 @@ class MicroBatches(Dataset):
         return batch
 
 
-def fingerprint(piece: Any) -> int:
-    """A checksum of what one step reads: the same for every share of it."""
-    found = 0
+def fingerprint(piece: Any, before: int = 0) -> int:
+    """A checksum of what one step reads, arrays and numbers at any depth: the same for every share of it."""
+    if not isinstance(piece, tuple):
+        return zlib.crc32(np.ascontiguousarray(piece).tobytes(), before)
     for part in piece:
-        if isinstance(part, np.ndarray | int):
-            found = zlib.crc32(np.ascontiguousarray(part).tobytes(), found)
-    return found
+        before = fingerprint(part, before)
+    return before

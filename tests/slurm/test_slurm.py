@@ -148,10 +148,22 @@ def test_a_task_that_is_killed_ends_the_job_soon_and_the_run_resumes_anywhere(
     assert_twins(twin, run)
 
 
-def test_no_task_leaves_before_the_first_is_done(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "task.py").write_text(
-        "import time\nfrom seqtrain.processes import joined\n"
-        "with joined() as here:\n    time.sleep(4 if here.first else 0)\n"
-    )
-    job = cluster.submit("--ntasks-per-node=2", "--wrap=srun --wait=1 python task.py", cwd=tmp_path)
-    assert job.wait(MINUTE)["JobState"] == "COMPLETED", job.log
+SLOW = """
+import sys, time
+from seqtrain import report
+from seqtrain.commands.cli import main
+result = report.result
+def slow(*args):
+    time.sleep(8)
+    return result(*args)
+report.result = slow
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_no_task_leaves_before_the_first_has_written_its_report(cluster: Cluster, tmp_path: Path) -> None:
+    (corpus(tmp_path) / "slow.py").write_text(SLOW)
+    command = f"srun --wait=3 python slow.py train run_dir=run trainer.devices=2 {' '.join(TRAIN)}"
+    job = cluster.submit("--ntasks-per-node=2", f"--wrap={command}", cwd=tmp_path)
+    assert job.wait(2 * MINUTE)["JobState"] == "COMPLETED", job.log
+    assert Run(tmp_path / "run").summary["status"] == "finished"
