@@ -12,6 +12,7 @@ from rich.console import Console
 
 from seqtrain import build, check
 from seqtrain.callbacks.signals import Signals
+from seqtrain.commands.session import config_text
 from seqtrain.commands.train import Request, preflight
 from seqtrain.data.examples import ExampleBatch, Examples, padded
 from seqtrain.data.plan import ExamplePlan, Picked, deal
@@ -62,6 +63,7 @@ def session(name: str, folder: Path, *more: str) -> build.Session:
     preflight(config, Request())
     data = build.make_data(config, ("train", "validation"), (), lambda line: None)
     run = Run.create(folder / str(len(list(folder.iterdir()))))
+    run.write_config(config_text(config))
     return build.make_session(config, data, run, Signals(), (), Console(quiet=True))
 
 

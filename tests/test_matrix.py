@@ -16,6 +16,7 @@ from rich.console import Console
 from seqtrain import build, check, conf, pairs  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.callbacks.signals import Signals
 from seqtrain.commands.matrix import table
+from seqtrain.commands.session import config_text
 from seqtrain.commands.train import Request, preflight
 from seqtrain.faults import Fault
 from seqtrain.interface import Capability
@@ -74,6 +75,7 @@ def train(config: DictConfig, folder: Path) -> build.Session:
     preflight(config, Request())
     data = build.make_data(config, ("train", "validation"), (), lambda line: None)
     run = Run.create(folder / "run")
+    run.write_config(config_text(config))
     session = build.make_session(config, data, run, Signals(), (), Console(quiet=True))
     session.fit(None)
     run.close()

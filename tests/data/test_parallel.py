@@ -108,7 +108,7 @@ def test_all_faults_of_the_files_are_named_at_once(tmp_path):
             validation_source_path=str(tmp_path / "god.en"),
             validation_target_path=good,
             test_source_path=put(tmp_path / "empty", ""),
-            test_target_path=str(tmp_path / "empty"),
+            test_target_path=put(tmp_path / "empty too", ""),
         ).check()
     bad, near, empty = caught.value.lines
     assert "bad.de: not UTF-8 at byte 3" in bad
