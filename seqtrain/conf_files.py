@@ -27,6 +27,10 @@ UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 """What Hydra raises for an override or a file that it cannot use."""
 
 
+SHIPPED: dict[tuple[str, str], dict[str, Any]] = {}
+"""What the package's own files say, by group and option: they do not change while a process runs."""
+
+
 class ConfFiles:
     """Groups, their options, and the configuration that a list of overrides makes of them.
 
@@ -43,6 +47,7 @@ class ConfFiles:
         for folder in reversed(config_dirs):
             search_path.append("--config-dir", f"file://{folder.resolve()}", SearchPathQuery("main", None))
         self._loader = ConfigLoaderImpl(search_path)
+        self._contents = {} if config_dirs else SHIPPED
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The whole configuration, Hydra's own part included; raises one of UNUSABLE."""
@@ -56,10 +61,13 @@ class ConfFiles:
         return self._loader.repository.get_group_options(group, ObjectType.CONFIG)
 
     def content(self, group: str, option: str) -> dict[str, Any]:
-        """What the file of an option says itself, unresolved; nothing where it cannot be read."""
-        loaded = self._load(group, option)
-        content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else {}
-        return {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+        """What the file of an option says itself, unresolved; nothing where it cannot be read. Not to be changed."""
+        if (group, option) not in self._contents:
+            loaded = self._load(group, option)
+            content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else {}
+            plain = {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+            self._contents[group, option] = plain
+        return self._contents[group, option]
 
     def follow(self, group: str, option: str) -> str:
         """The option that really stands behind one whose file only names another."""
