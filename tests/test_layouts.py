@@ -82,7 +82,7 @@ def test_sharing_out_the_weights_changes_no_number(name: str, seqtrain: Seqtrain
     assert_same_numbers(whole, trained(seqtrain, folder, name, (*adamw, *SHARDED), f"{name}-sharded"))
 
 
-@pytest.mark.parametrize("batch", [1, 3, 8])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.long), 3, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["lstm that carries", pytest.param("sentiment", marks=pytest.mark.long)])
 def test_evaluation_batches_of_two_processes_change_no_metric(
     name: str, batch: int, seqtrain: Seqtrain, folder: Path

@@ -209,7 +209,7 @@ def test_weights_that_come_apart_are_found(seqtrain: Seqtrain, tmp_path: Path) -
     assert "step 11: the weights of process 1 are not those of process 0" in errors[0]
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_worker_that_dies_ends_the_run_in_one_line(
     devices: int, seqtrain: Seqtrain, folder: Path, tmp_path: Path
 ) -> None:

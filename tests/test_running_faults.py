@@ -182,6 +182,7 @@ def test_a_loss_that_is_no_number_has_no_gradient_that_is_one() -> None:
         assert torch.equal(weights.grad, torch.tensor([1.0, 0.0, 2.0])) if sound else weights.grad.isnan().all()
 
 
+@pytest.mark.long
 def test_too_many_skipped_updates_in_a_row_stop_the_run(place: Place) -> None:
     many = list(range(5, 5 + MOST_SKIPPED))
     answer = place.train(*wild(many, "gradient"), "trainer.max_steps=200")
@@ -287,6 +288,7 @@ def test_a_disk_that_is_full_at_the_start_costs_one_line_and_leaves_things_as_th
     assert {path: after.get(path) for path in before} == before
 
 
+@pytest.mark.long
 def test_samples_that_cannot_be_written_cost_one_line_and_no_bit(place: Place) -> None:
     fails = mishap("full", 8, "step-00000012.txt")
     options = (*fails, "callbacks=with_samples", "callbacks.samples.length=5", "callbacks.samples.prompt=line")
