@@ -116,6 +116,18 @@ def test_an_honest_run_opens_with_every_command(seqtrain: Seqtrain, place: Place
         assert answer.rc == 0, answer.err
 
 
+def test_what_wandb_links_elsewhere_does_not_close_a_run(seqtrain: Seqtrain, place: Place) -> None:
+    sitting = place.run / "wandb" / "offline-run-1"
+    (sitting / "logs").mkdir(parents=True)
+    (sitting / "logs" / "debug-core.log").symlink_to(place.outside / "log")
+    (place.run / "wandb" / "latest-run").symlink_to("offline-run-1")
+    answer = seqtrain(*PREDICT, cwd=place.run.parent)
+    assert answer.rc == 0, answer.err
+    (place.run / "wandb" / "debug.log").symlink_to(place.outside / "log")
+    answer = seqtrain(*PREDICT, cwd=place.run.parent)
+    assert (answer.rc, "wandb/debug.log: a link that leads out" in answer.err) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["pickle of a shell command", "os.system", "metrics.jsonl that is a link"])
 def test_a_notebook_refuses_what_a_command_refuses(place: Place, name: str) -> None:
     ATTACKS[name][0](place)
