@@ -42,8 +42,8 @@ ENVIRONMENT = "oc.env"
 def check_entries(root: Path) -> None:
     """Fault unless everything below a run directory is a file or a folder of its own, and of a kind that it may be.
 
-    A link that leads outside would be written through, and a named pipe waited for. What W&B keeps in the folder of each
-    sitting is its own: it links its logs elsewhere, and never writes there again.
+    A link that leads outside would be written through, and a named pipe waited for. What W&B keeps in the folder of
+    each sitting is its own: it links its logs elsewhere, and never writes there again.
     """
     home = root.resolve()
     for folder, below, files in os.walk(root):
