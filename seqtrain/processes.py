@@ -93,6 +93,11 @@ def joined(minutes: float = 30) -> Iterator[Place]:
     import torch.distributed as dist
 
     meet = os.environ.get("SEQTRAIN_MEET")  # of `start`: a file needs no free port
+    if meet is None and not {"MASTER_ADDR", "SLURM_JOB_ID"} & os.environ.keys():
+        raise Fault(
+            f"RANK={here.rank}, WORLD_SIZE={here.world}: set in the environment, but not MASTER_ADDR and MASTER_PORT, "
+            "where the processes meet; start them with torchrun, or unset RANK and WORLD_SIZE"
+        )
     if meet is None:
         _rendezvous(os.environ)
     with losing_peers():

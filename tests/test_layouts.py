@@ -112,6 +112,15 @@ def test_another_number_of_processes_goes_on_with_the_same_lanes_and_numbers(
     assert_same_numbers(whole, folder / run)
 
 
+def test_a_resume_does_not_change_the_strategy(seqtrain: Seqtrain, folder: Path) -> None:
+    name = "lstm that carries"
+    trained(seqtrain, folder, name, (), f"{name}-whole")
+    before = (folder / f"{name}-whole" / "config.yaml").read_text()
+    answer = seqtrain("resume", f"{name}-whole", *SHARDED, "trainer.max_steps=30", cwd=folder)
+    assert (answer.rc, "trainer.strategy: a resumed run keeps it" in answer.err) == (2, True), answer.err
+    assert (folder / f"{name}-whole" / "config.yaml").read_text() == before
+
+
 def test_dropout_differs_between_processes(seqtrain: Seqtrain, folder: Path) -> None:
     name = "lstm that carries"
     dropped = trained(seqtrain, folder, name, ("model.dropout=0.5",), "dropout-whole")

@@ -64,6 +64,13 @@ def test_a_world_that_is_not_what_was_asked_for_is_refused(monkeypatch: pytest.M
         check_world(4, 2)
 
 
+def test_a_world_without_a_place_to_meet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Fault, match=r"RANK=3, WORLD_SIZE=4: .*not MASTER_ADDR.*torchrun"), processes.joined():
+        pass
+
+
 def test_alone_everything_is_told_at_once() -> None:
     assert processes.gathered(3) == [3]
     assert processes.told("a") == "a"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SAFE = (
     *("trainer.max_steps", "trainer.max_epochs", "trainer.checkpoint_every", "trainer.log_every", "trainer.threads"),
-    *("trainer.devices", "trainer.num_nodes", "trainer.strategy", "data.workers", "trainer.keep_last"),
+    *("trainer.devices", "trainer.num_nodes", "data.workers", "trainer.keep_last"),
 )
 SAFE_GROUPS = ("logger.",)
 
@@ -83,7 +83,9 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
 def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
     """Fault where there is nothing to go on from, or nothing left to do after `step`."""
     if not step and any(run.checkpoints.glob("step-*.ckpt")):
-        raise Fault(f"run {run.path}: no checkpoint is sound; delete {run.checkpoints} to begin again at step 0")
+        raise Fault(
+            f"run {run.path}: no checkpoint is sound; delete {run.checkpoints}/step-*.ckpt to begin again at step 0"
+        )
     limit, summary = config.trainer.max_steps, run.summary
     if limit is not None and limit < step:
         raise Fault(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")

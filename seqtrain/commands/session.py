@@ -61,7 +61,8 @@ def _in_group(
     if outcome.code == 2:
         raise Fault(*outcome.lines)
     if outcome.code:
-        raise Failed(f"{reason}; `seqtrain resume {run.path}` goes on from the last checkpoint")
+        again = "" if "new run" in reason else f"; `seqtrain resume {run.path}` goes on from the last checkpoint"
+        raise Failed(f"{reason}{again}")
 
 
 def member(
@@ -148,7 +149,9 @@ def _conclude(run: Run, summary: dict[str, Any]) -> None:
 def _verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
     """The reason for the summary, and what to raise in one line; None for what nobody foresaw."""
     if isinstance(error, NonFinite):
-        return str(error), NonFinite(f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.clip")
+        return str(error), NonFinite(
+            f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.clip in a new run"
+        )
     if is_out_of_memory(error):
         reason = out_of_memory_words(error)
         return reason, OutOfMemory(f"{reason}; {_last_good(run)}")
