@@ -193,7 +193,9 @@ def _remedy(run: Run, error: OSError) -> str | None:
 
 
 def _say_interrupted(run: Run, number: int) -> None:
-    say(f"interrupted by {signal.Signals(number).name}: `seqtrain resume {run.path}` goes on from the last checkpoint")
+    saved = any(run.checkpoints.glob("step-*.ckpt"))
+    where = "goes on from the last checkpoint" if saved else "begins again: no checkpoint was saved yet"
+    say(f"interrupted by {signal.Signals(number).name}: `seqtrain resume {run.path}` {where}")
 
 
 def config_text(config: DictConfig) -> str:
