@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -103,15 +104,26 @@ def killed_at(seqtrain: Seqtrain, args: tuple[str, ...], folder: Path, moments: 
     child = seqtrain.start(*args, "run_dir=run", cwd=folder)
     wait_until((run / "config.yaml").exists, child, "the run")
     for moment in moments:
-        moment(child, run, chance)
+        place = stopped(moment, child, run, chance)
         child.kill()
         assert child.wait(PATIENCE) == -9, child.stderr
-        inside = half_written(run / "checkpoints")
-        place = "writing" if inside else "validating" if Run(run).metrics() and in_validation(run) else "training"
         hits.append(f"{place} at step {newest_step(run)}")
         child = seqtrain.start("resume", "run", cwd=folder)
     assert child.wait(PATIENCE) == 0, child.stderr
     return hits
+
+
+def stopped(moment: Moment, child: Child, run: Path, chance: random.Random) -> str:
+    """Stops the command at such a moment, on a busy machine again until not missed; gives what it did."""
+    while True:
+        moment(child, run, chance)
+        child.kill(signal.SIGSTOP)
+        time.sleep(0.002)  # until every thread stands
+        inside = half_written(run / "checkpoints")
+        place = "writing" if inside else "validating" if Run(run).metrics() and in_validation(run) else "training"
+        if moment not in (writing, validating) or place == moment.__name__:
+            return place
+        child.kill(signal.SIGCONT)
 
 
 def check(
@@ -151,8 +163,7 @@ def test_a_killed_and_resumed_run_ends_with_the_bits_of_its_uninterrupted_twin(
     name: str, seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
     hits = check(seqtrain, tmp_path, SHORT[name], KILLS[name], seed=sum(map(ord, name)))
-    for moment, hit in zip(KILLS[name], hits, strict=True):
-        assert hit.startswith(moment.__name__) or moment not in (writing, validating), hits
+    assert len(hits) == len(KILLS[name])
 
 
 EXAMPLES = {
