@@ -1,0 +1,1 @@
+"""Many runs at once: grids and searches, and who launches their trials."""

@@ -1,0 +1,222 @@
+"""A sweep's directory: what was asked for, its trials, and how each of them ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, get_args
+
+import yaml
+
+from seqtrain.faults import Fault
+from seqtrain.runs import CONFIG, LOCK, METRICS, Run, plain_json, write_text
+from seqtrain.safety import read_json, read_yaml
+
+ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"
+
+Status = Literal["planned", "running", "finished", "failed", "refused", "pruned", "interrupted"]
+ENDED: tuple[Status, ...] = ("finished", "failed", "refused", "pruned")
+"""What a resumed sweep leaves alone."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a sweep was asked to do, as typed."""
+
+    overrides: tuple[str, ...]
+    kind: Literal["grid", "optuna"] = "grid"
+    config_dirs: tuple[str, ...] = ()
+    trust: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a sweep: its number is its directory, for good."""
+
+    sweep: Path
+    number: int
+    overrides: tuple[str, ...]
+    label: str  # what differs from other trials, such as "model=lstm seed=1"
+
+    @property
+    def name(self) -> str:
+        """The number as it stands in paths; they sort up to a thousand trials."""
+        return f"{self.number:03d}"
+
+    @property
+    def path(self) -> Path:
+        """The run directory; a refused trial has none."""
+        return self.sweep / self.name
+
+    @property
+    def log(self) -> Path:
+        """What the trial's processes printed."""
+        return self.sweep / LOGS / f"{self.name}.txt"
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """What its process left when it ended: `status`, and `reason` where there is one."""
+        return _record(self.sweep / TRIALS / f"{self.name}.json")
+
+    @property
+    def status(self) -> Status:
+        """How it stands now, whatever killed the processes that ran it."""
+        if (self.path / CONFIG).exists():
+            status = Run(self.path).summary.get("status", "interrupted")
+            if status == "running" and not is_written(self.path):
+                return "interrupted"
+            return status
+        recorded = self.outcome.get("status", "planned")
+        return recorded if recorded in ENDED else "planned"
+
+    @property
+    def reason(self) -> str:
+        """Why it did not finish; empty where it did, or where nobody could say."""
+        if (self.path / CONFIG).exists():
+            return str(Run(self.path).summary.get("reason", ""))
+        return str(self.outcome.get("reason", ""))
+
+    def conclude(self, status: Status, reason: str = "") -> None:
+        """Records how it ended; by the one process that runs it."""
+        write_text(
+            self.sweep / TRIALS / f"{self.name}.json",
+            plain_json({"overrides": self.overrides, "label": self.label, "status": status, "reason": reason}, 1),
+        )
+
+
+class Sweep:
+    """A sweep on disk; only one process at a time plans and launches its trials: see `claim`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[bytes] | None = None
+
+    @classmethod
+    def create(cls, path: Path | str, asked: Asked) -> Sweep:
+        """A new sweep at `path`; Fault where there is something already."""
+        sweep = cls(Path(path))
+        if (sweep.path / ASKED).exists():
+            raise Fault(f"hydra.sweep.dir={path} exists already; use `seqtrain resume {path}` or another directory")
+        if sweep.path.exists() and (not sweep.path.is_dir() or any(sweep.path.iterdir())):
+            raise Fault(f"hydra.sweep.dir={path} exists already and is no empty folder; give another one")
+        try:
+            for folder in (TRIALS, LOGS):
+                (sweep.path / folder).mkdir(parents=True, exist_ok=True)
+            sweep.claim()
+            plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
+            write_text(sweep.path / ASKED, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+        except OSError as error:
+            raise Fault(f"hydra.sweep.dir={path} cannot be made: {error.strerror}; give another one") from None
+        return sweep
+
+    @classmethod
+    def open(cls, path: Path | str) -> Sweep:
+        """The sweep at `path`; Fault when there is none."""
+        sweep = cls(Path(path))
+        if not is_sweep(sweep.path):
+            raise Fault(f"{path} is no sweep: it has no {ASKED}")
+        return sweep
+
+    @property
+    def asked(self) -> Asked:
+        """What was asked for; Fault where that is damaged."""
+        found = read_yaml(self.path / ASKED)
+        lists = {name: found.get(name, []) for name in ("overrides", "config_dirs", "trust")}
+        sound = all(isinstance(words, list) and all(isinstance(w, str) for w in words) for words in lists.values())
+        if not sound or found.get("kind") not in ("grid", "optuna"):
+            raise Fault(f"{self.path / ASKED}: not what a sweep writes there")
+        return Asked(kind=found["kind"], **{name: tuple(words) for name, words in lists.items()})
+
+    def plan(self, number: int, overrides: Sequence[str], label: str) -> Trial:
+        """A trial that is to be run; one that was planned already is left as it is."""
+        trial = Trial(self.path, number, tuple(overrides), label)
+        if not trial.outcome:
+            trial.conclude("planned")
+        return trial
+
+    def trial(self, number: int) -> Trial:
+        """A planned trial; Fault when there is none of that number."""
+        record = _record(self.path / TRIALS / f"{number:03d}.json")
+        if not record:
+            raise Fault(f"sweep {self.path}: no trial {number:03d}")
+        return Trial(self.path, number, tuple(record["overrides"]), record["label"])
+
+    def trials(self) -> list[Trial]:
+        """All that were planned, by number."""
+        return [self.trial(number) for number in sorted(int(path.stem) for path in _records(self.path))]
+
+    def write_index(self) -> None:
+        """Writes index.json anew: how all trials stand."""
+        rows = [
+            {
+                "trial": trial.name,
+                "label": trial.label,
+                "status": trial.status,
+                "reason": trial.reason,
+                "overrides": trial.overrides,
+            }
+            for trial in self.trials()
+        ]
+        write_text(self.path / INDEX, plain_json({"trials": rows}, 1) + "\n")
+
+    def claim(self) -> None:
+        """Makes this process the only one that runs the sweep, until it ends; Fault when another one does so."""
+        self._lock = open(self.path / LOCK, "ab")  # noqa: SIM115 - held until the process ends
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise Fault(f"sweep {self.path} is being run by another process: wait for it or stop it") from None
+        except OSError:
+            pass  # a file system without locks: go on unguarded rather than not at all
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a run knows of the sweep that it is a trial of."""
+
+    sweep: str  # its directory's name
+    trial: str  # its number, as in paths
+    label: str  # what differs from other trials
+    overrides: tuple[str, ...]
+
+
+def member_of(run: Path) -> Member | None:
+    """The sweep that the run directory is a trial of, or None."""
+    home = run.absolute().parent
+    record = _record(home / TRIALS / f"{run.name}.json") if is_sweep(home) else {}
+    return Member(home.name, run.name, record["label"], tuple(record["overrides"])) if record else None
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether this is a sweep's directory."""
+    return (path / ASKED).is_file()
+
+
+def is_written(run: Path) -> bool:
+    """Whether a process of this machine holds the run's lock."""
+    with contextlib.suppress(OSError), open(run / METRICS, "rb"), open(run / LOCK, "ab") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
+    return False
+
+
+def _records(sweep: Path) -> list[Path]:
+    return [path for path in (sweep / TRIALS).glob("*.json") if path.stem.isdigit()]
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """What trials/NNN.json says; empty when there is none; Fault when it is damaged."""
+    if not path.exists():
+        return {}
+    record = read_json(path)
+    kinds = {"overrides": list, "label": str, "status": str, "reason": str}
+    if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in kinds.items()):
+        raise Fault(f"{path}: not what a sweep writes there")
+    if record["status"] not in get_args(Status) or not all(isinstance(word, str) for word in record["overrides"]):
+        raise Fault(f"{path}: not what a sweep writes there")
+    return record
