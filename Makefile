@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test test-long test-slurm slurm check format bench clean
+.PHONY: train test test-long test-slurm slurm test-browser chromium check format bench clean
 
 train: .venv/run
 	$(BIN)/seqtrain train
@@ -28,6 +28,17 @@ slurm:
 		echo "error: SLURM is not installed; as root: apt-get install slurm-wlm munge"; exit 1; }
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends slurm-wlm munge
+
+# The report of `seqtrain compare --html` in a real browser.
+test-browser: .venv/test
+	@command -v chromium > /dev/null || $(MAKE) --no-print-directory chromium
+	$(PYTEST) -m browser
+
+chromium:
+	@test `id -u` = 0 && command -v apt-get > /dev/null || { \
+		echo "error: Chromium is not installed; as root: apt-get install chromium"; exit 1; }
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends chromium
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

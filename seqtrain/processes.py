@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import platform
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -100,6 +101,7 @@ def joined(minutes: float = 30) -> Iterator[Place]:
         )
     if meet is None:
         _rendezvous(os.environ)
+        _check_address(os.environ["MASTER_ADDR"])
     with losing_peers():
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
@@ -122,6 +124,16 @@ def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
     if "MASTER_PORT" not in env:
         job, step = int(env["SLURM_JOB_ID"]), int(env.get("SLURM_STEP_ID", 0))
         env["MASTER_PORT"] = str(15_000 + (job * 7 + step) % 17_000)  # below what the system gives to anybody
+
+
+def _check_address(host: str) -> None:
+    """Fault for a name that nobody knows: torch would ask for it until its patience ends."""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise Fault(
+            f"MASTER_ADDR={host}: no such host ({error.strerror}); give the name of the first machine"
+        ) from None
 
 
 def first_host(nodes: str) -> str:

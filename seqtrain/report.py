@@ -155,7 +155,9 @@ def verdict(metrics: dict[str, float], known: dict[str, dict[str, float]], monit
         if name in values and baseline in NAMES:
             gap = sign * (values[name] - metrics[name])
             unit = UNITS.get(name, name.replace("_", " "))
-            out.append(f"{abs(gap):.3f} {unit} {'better' if gap > 0 else 'worse'} than {NAMES[baseline]}")
+            shown = f"{abs(gap):.3f}"
+            how = f"{shown} {unit} {'better' if gap > 0 else 'worse'} than" if float(shown) else "no better than"
+            out.append(f"{how} {NAMES[baseline]}")
     return ["That is " + ", ".join(out) + "."] if out else []
 
 

@@ -71,6 +71,18 @@ def test_a_world_without_a_place_to_meet_is_refused(monkeypatch: pytest.MonkeyPa
         pass
 
 
+def test_a_place_to_meet_that_nobody_knows_is_a_fault_at_once(monkeypatch) -> None:
+    for name, value in {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "nowhere.invalid",
+        "MASTER_PORT": "29500",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Fault, match=r"MASTER_ADDR=nowhere\.invalid: no such host"), processes.joined():
+        pass
+
+
 def test_alone_everything_is_told_at_once() -> None:
     assert processes.gathered(3) == [3]
     assert processes.told("a") == "a"

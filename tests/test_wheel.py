@@ -17,6 +17,8 @@ from tests.conftest import REPOSITORY, Seqtrain
 from tests.tiny import OPTIONS, corpus
 
 PARTS = ("seqtrain", "conf", "pyproject.toml", "README.md", "LICENSE")
+pytestmark = pytest.mark.long
+
 TRAIN = ("train", *OPTIONS, "trainer.max_steps=4", "trainer.threads=1")
 
 
