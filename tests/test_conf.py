@@ -90,7 +90,12 @@ def test_a_signature_that_is_read_equals_the_one_that_is_imported(group: str, no
     assert {name: option.required for name, option in found.options.items()} == required
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file not in PARTS])
+RECIPES = [file for file in FILES if file.startswith(("experiment/", "data/"))]
+
+
+@pytest.mark.parametrize(
+    "file", [pytest.param(f, marks=pytest.mark.long) if f in RECIPES else f for f in FILES if f not in PARTS]
+)
 def test_every_file_is_an_option_without_a_fault(file: str) -> None:
     composed = check.compose(overrides_of(file))
     group, _, option = file.partition("/")

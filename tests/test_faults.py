@@ -175,7 +175,12 @@ def refuse(seqtrain, folder: Path, arguments: tuple[str, ...], words: tuple[str,
     assert listing(folder) == before
 
 
-@pytest.mark.parametrize("name", FAULTS)
+QUICK = list(FAULTS)[::2]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in FAULTS]
+)
 def test_a_fault_is_one_line_that_names_it_and_leaves_nothing_behind(name: str, folder: Path, seqtrain) -> None:
     refuse(seqtrain, folder, *FAULTS[name])
 

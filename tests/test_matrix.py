@@ -179,6 +179,7 @@ def test_the_matrix_says_of_every_cell_what_training_says(cells: list[pairs.Cell
         assert cell.reason is None or refusal[0] in cell.reason, cell
 
 
+@pytest.mark.long
 def test_the_command_prints_the_matrix(cells: list[pairs.Cell], seqtrain: Seqtrain, tmp_path: Path) -> None:
     answer = seqtrain("matrix", "--json", cwd=tmp_path)
     assert answer.rc == 0, answer.err
