@@ -1,0 +1,111 @@
+"""`seqtrain compare`: runs side by side, and what may be concluded of them."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqtrain.commands.arguments import Parser, say
+from seqtrain.comparison import table
+from seqtrain.comparison.entries import AXES, read
+from seqtrain.comparison.guard import ACROSS, groups
+from seqtrain.comparison.selection import chosen
+from seqtrain.comparison.verdict import conclusions
+from seqtrain.faults import Fault
+from seqtrain.runs import write_text
+
+if TYPE_CHECKING:
+    from seqtrain.comparison.entries import Entry
+    from seqtrain.comparison.verdict import Conclusion
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "compare",
+        "Compare runs: a table, and a verdict by Welch's t over seeds. Runs whose numbers mean different things, such "
+        "as those of other data, stand in groups of their own.",
+        "seqtrain compare outputs/2026-11-21_04-14-14_sweep --x tokens --html report.html",
+    )
+    parser.add_argument("paths", nargs="+", metavar="RUN|SWEEP", help="runs, sweeps, or folders of them")
+    parser.add_argument("--metric", metavar="NAME", help="of validation; by default what the task is judged by")
+    parser.add_argument("--x", choices=AXES, help="compare at the largest x that all finished runs have reached")
+    parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
+    parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
+    parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
+    parser.add_argument("--across", action="append", default=[], choices=ACROSS, help="look past other training text")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table with all its columns")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that opens from disk")
+    parser.add_argument(
+        "--pieces", action="store_true", help="two runs, example by example: says nothing of other seeds"
+    )
+    options = parser.parse_args(_joined(argv))
+    entries = chosen(read(options.paths), options.where)
+    return _pieces(entries, options) if options.pieces else _compare(entries, options)
+
+
+def _compare(entries: list[Entry], options: Namespace) -> int:
+    which = "best" if options.best else "final"
+    found = conclusions(entries, metric=options.metric, x=options.x, which=which, across=options.across)
+    missing = table.not_run(options.paths)
+    if options.csv:
+        _write(options.csv, table.as_csv(table.rows(found, sort=options.sort)))
+    if options.html:
+        _page(options.html, found, ", ".join(options.paths), missing)
+    if options.json:
+        print(json.dumps(table.record(found, sort=options.sort) | {"not_run": missing}))
+    else:
+        print("\n".join([table.text(found, sort=options.sort, x=options.x), *missing]))
+    return 0
+
+
+def _page(path: Path, found: list[Conclusion], title: str, missing: list[str]) -> None:
+    """Writes the page on these groups."""
+    from seqtrain.comparison import page
+
+    page.write(path, found, title=title, missing=missing)
+    say(f"wrote {path}")
+
+
+def _pieces(entries: list[Entry], options: Namespace) -> int:
+    """Two runs example by example, or chunk by chunk, at their best checkpoints."""
+    if len(entries) != 2:
+        raise Fault(f"--pieces: needs two runs, not {len(entries)}; name two, or choose them by --where")
+    group, *others = groups(entries, metric=options.metric, across=options.across)
+    if others:
+        raise Fault(f"--pieces: the two runs are not alike: {'; '.join(others[0].reason)}")
+    from seqtrain.callbacks.pieces import Pieces
+    from seqtrain.commands.evaluate import evaluate
+    from seqtrain.comparison import pieces
+
+    watching, kind = [Pieces(), Pieces()], ""
+    for entry, watch in zip(entries, watching, strict=True):
+        found = evaluate(str(entry.path), "validation", "best", 1, options.trust, callbacks=[watch])
+        kind = "examples" if found["examples"] else "chunks of a lane"
+    one, other = watching
+    measure = one.measure or dict
+    interval = pieces.bootstrap(one.pieces, other.pieces, lambda totals: measure(totals)[group.metric])
+    names = [entry.name for entry in entries]
+    told = pieces.verdict(names, interval, group, len(one.pieces), kind)
+    record = {"runs": names, "metric": group.metric, "pieces": len(one.pieces), "verdict": told}
+    figures = dict(zip(("difference", "low", "high"), interval, strict=True))
+    print(json.dumps(record | figures) if options.json else told)
+    return 0
+
+
+def _joined(argv: list[str]) -> list[str]:
+    """`--sort -tokens` as one word: argparse would take -tokens for an option."""
+    if "--sort" in argv[:-1]:
+        at = argv.index("--sort")
+        return [*argv[:at], f"--sort={argv[at + 1]}", *argv[at + 2 :]]
+    return argv
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise Fault(f"{path} cannot be written: {error.strerror}; give another file") from None
+    say(f"wrote {path}")

@@ -1,0 +1,123 @@
+// What happens when: the first picture, what the reader does, and news from the server.
+
+const VIEWS = {
+  curves: drawCurves, costs: drawCosts, parallel: drawParallel, importance: showImportance, table: showRuns,
+  samples: showSamples, diff: showDiff, environment: showEnvironment,
+};
+const near = new Set(["curves"]), stale = new Set(); // the curves are drawn at once, wherever they stand
+let last = Promise.resolve();
+
+/* Draws these anew, now or when they are scrolled to; keeps the choices. */
+function refresh(...names) {
+  for (const name of names) stale.add(name);
+  remember();
+  last = last.then(catchUp);
+  return last;
+}
+
+async function catchUp() {
+  for (const name of Object.keys(VIEWS).filter(each => near.has(each) && stale.has(each))) {
+    stale.delete(name);
+    await VIEWS[name]();
+    at(name).dataset.drawn = "yes";
+  }
+}
+
+const watcher = new IntersectionObserver(seen => {
+  for (const { target, isIntersecting } of seen) near[isIntersecting ? "add" : "delete"](target.id);
+  last = last.then(catchUp);
+}, { rootMargin: "300px" });
+
+function everything() {
+  allot();
+  showArms();
+  const shown = filtered().length, all = data.groups[chosen.group].runs.length;
+  at("count").textContent = shown === all ? counted(all, "run") : `${shown} of ${counted(all, "run")}`;
+  return refresh(...Object.keys(VIEWS));
+}
+
+function fill(id, options, value) {
+  at(id).replaceChildren(...options.map(([key, words]) => make("option", words, { value: key, selected: key === value })));
+}
+
+/* A control that stands for one choice. */
+function bind(id, event, property, then) {
+  at(id)[property] = chosen[id];
+  at(id).addEventListener(event, () => {
+    chosen[id] = typeof chosen[id] === "number" ? Number(at(id)[property]) : at(id)[property];
+    then();
+  });
+}
+
+function wear() {
+  document.documentElement.dataset.theme = theme();
+  at("theme").textContent = theme() === "dark" ? "Light" : "Dark";
+  at("theme").setAttribute("aria-label", `Switch to the ${theme() === "dark" ? "light" : "dark"} theme`);
+}
+
+function enterGroup() {
+  const group = data.groups[chosen.group];
+  const recorded = data.metrics.filter((_, index) => group.metrics.includes(index));
+  if (!recorded.includes(chosen.metric)) {
+    chosen.metric = recorded.find(metric => metric === "validation/" + group.metric) || recorded[0] || "";
+  }
+  fill("metric", recorded.map(metric => [metric, spoken(metric)]), chosen.metric);
+  for (const id of ["parallel", "importance"]) at(id).hidden = !group.keys.length;
+  const keys = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
+  at("filter").placeholder = keys[0] || "part of a name";
+  at("filter-help").textContent = `Words that must all hold: ${[...keys, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name.`;
+}
+
+function start() {
+  recall();
+  wear();
+  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.arms.map(arm => arm.name).join(", ").slice(0, 60)}`]), String(chosen.group));
+  at("group-label").hidden = data.groups.length < 2;
+  fill("axis", Object.entries(AXES), chosen.axis);
+  fill("cost", Object.entries(COSTS), chosen.cost);
+  enterGroup();
+  bind("group", "change", "value", () => { chosen.hidden = []; chosen.picked = null; slots.clear(); enterGroup(); showGroups(); everything(); });
+  bind("metric", "change", "value", () => refresh("curves"));
+  bind("axis", "change", "value", () => refresh("curves"));
+  for (const id of ["logx", "logy"]) bind(id, "change", "checked", () => refresh("curves"));
+  for (const id of ["cost", "which"]) bind(id, "change", "value", () => refresh("costs"));
+  bind("logcost", "change", "checked", () => refresh("costs"));
+  let waiting;
+  bind("filter", "input", "value", () => { clearTimeout(waiting); waiting = setTimeout(everything, 150); });
+  at("choices").onsubmit = event => event.preventDefault();
+  at("theme").onclick = () => { chosen.theme = theme() === "dark" ? "light" : "dark"; wear(); everything(); };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { wear(); everything(); });
+  at("about").textContent = data.about;
+  at("foot").textContent = `Made by seqtrain ${data.version} at ${data.made}. All that it shows is in this file: nothing is fetched.`;
+  showGroups();
+  everything();
+  for (const name of Object.keys(VIEWS)) watcher.observe(at(name));
+}
+
+const PLACE = "seqtrain-place";
+
+/* Goes back to where the reader was: all above must be drawn first, for it has no height before. */
+async function goBack() {
+  const place = sessionStorage.getItem(PLACE);
+  sessionStorage.removeItem(PLACE);
+  if (place === null) return;
+  history.scrollRestoration = "manual";
+  for (const name of Object.keys(VIEWS)) near.add(name);
+  await (last = last.then(catchUp));
+  scrollTo({ top: Number(place), behavior: "instant" });
+}
+
+/* A page that `seqtrain serve` gives asks whether there is a newer one, and is loaded again where it was. */
+async function listen() {
+  const answer = await fetch(location.pathname, { method: "HEAD", cache: "no-store" }).catch(() => null);
+  const lost = answer === null || !answer.ok;
+  at("about").textContent = data.about + (lost ? " · seqtrain serve has stopped: what you see is the last that it showed" : " · live");
+  if (!lost && answer.headers.get("ETag") !== data.mark && !document.hidden) {
+    remember();
+    sessionStorage.setItem(PLACE, scrollY);
+    location.reload();
+  } else setTimeout(listen, 2000);
+}
+
+start();
+if (data.mark) goBack().then(() => setTimeout(listen, 2000));

@@ -1,0 +1,164 @@
+"use strict";
+// What the page knows, what the reader has chosen, and which runs pass the filter.
+
+const at = id => document.getElementById(id);
+const data = JSON.parse(at("data").textContent);
+
+const AXES = {
+  steps: "optimiser steps", tokens: "training tokens", seconds: "training time (s)", flops: "training FLOPs",
+};
+const COSTS = { parameters: "parameters", flops: "training FLOPs", seconds: "training time (s)", tokens: "training tokens" };
+const WORDS = {
+  bits_per_byte: "bits per byte", tokens_per_second: "tokens per second", lr: "learning rate",
+  gradient_norm: "gradient norm", bleu: "BLEU", chrf: "chrF", macro_f1: "macro F1", loss: "loss (nats)",
+};
+
+const named = metric => WORDS[metric] || metric.replaceAll("_", " ");
+const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
+/* A metric in words: "validation/bits_per_byte" is "bits per byte, validation". */
+function spoken(metric) {
+  const [split, name] = metric.includes("/") ? metric.split("/") : ["", metric];
+  return named(name) + (split && ", " + split);
+}
+
+/* A number in few characters: 1.2346, 12,345, 1.2e+14. */
+function told(value, digits = 4) {
+  if (typeof value !== "number") return value === null || value === undefined ? "" : String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en");
+  const size = Math.abs(value);
+  if (size >= 1e9 || (size && size < 1e-3)) return value.toExponential(2);
+  return size >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(digits)));
+}
+
+/* Data that is large is packed, and unpacked when it is first asked for. */
+const unpacked = new Map();
+function block(name) {
+  if (!unpacked.has(name)) unpacked.set(name, unpack(at("block-" + name).textContent));
+  return unpacked.get(name);
+}
+
+async function unpack(text) {
+  const packed = atob(text.trim()), bytes = new Uint8Array(packed.length);
+  for (let k = 0; k < packed.length; k++) bytes[k] = packed.charCodeAt(k);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+function summed(differences) {
+  let sum = 0;
+  return differences.map(difference => sum += difference);
+}
+
+// ---- choices: kept in the address, so that they live through a reload and can be handed on ----
+
+const chosen = {
+  group: 0, metric: "", axis: "steps", logx: false, logy: false, cost: "parameters", which: "final", logcost: false,
+  filter: "", sort: "", hidden: [], picked: null, theme: "",
+};
+
+function recall() {
+  const sizes = data.groups.map(group => group.runs.length);
+  chosen.group = Math.max(sizes.indexOf(Math.max(...sizes)), 0);
+  const kept = new URLSearchParams(location.hash.slice(1));
+  for (const [key, value] of Object.entries(chosen)) {
+    if (!kept.has(key)) continue;
+    const text = kept.get(key);
+    if (key === "hidden" || key === "picked") chosen[key] = text ? text.split("\n") : [];
+    else if (typeof value === "boolean") chosen[key] = text === "true";
+    else chosen[key] = typeof value === "number" ? Number(text) || 0 : text;
+  }
+  if (!data.groups[chosen.group]) chosen.group = 0;
+  if (!(chosen.axis in AXES)) chosen.axis = "steps";
+  if (!(chosen.cost in COSTS)) chosen.cost = "parameters";
+  if (chosen.which !== "best") chosen.which = "final";
+}
+
+function remember() {
+  const kept = new URLSearchParams();
+  for (const [key, value] of Object.entries(chosen)) {
+    if (Array.isArray(value) ? value.length || key === "picked" : value || key === "group") kept.set(key, Array.isArray(value) ? value.join("\n") : value);
+  }
+  history.replaceState(null, "", "#" + kept);
+}
+
+// ---- the filter: words that all must hold; model=lstm,gr* dim=64 seed=1 status=finished, or a part of a name ----
+
+function glob(pattern) {
+  const escaped = pattern.replace(/[.+^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".");
+  return new RegExp("^" + escaped + "$", "i");
+}
+
+/* A run's values by the whole key and by its last word. */
+function valueOf(run, key) {
+  if (key in run.values) return run.values[key];
+  if (["status", "name", "label", "arm"].includes(key)) return run[key];
+  const full = Object.keys(run.values).find(known => known.endsWith("." + key));
+  return full === undefined ? data.common[key] : run.values[full];
+}
+
+function term(word) {
+  const cut = word.indexOf("=");
+  if (cut > 0) {
+    const key = word.slice(0, cut), wanted = word.slice(cut + 1).split(",").map(glob);
+    return run => wanted.some(pattern => pattern.test(String(valueOf(run, key) ?? "")));
+  }
+  const part = word.toLowerCase();
+  return run => [run.name, run.label, run.arm, run.status].join(" ").toLowerCase().includes(part);
+}
+
+function filtered() {
+  const terms = chosen.filter.trim().split(/\s+/).filter(Boolean).map(term);
+  return data.groups[chosen.group].runs.map(index => data.runs[index]).filter(run => terms.every(fits => fits(run)));
+}
+
+const shownRuns = () => filtered().filter(run => !chosen.hidden.includes(run.arm));
+
+/* The group's arms that have a run among these, best first. */
+function armsOf(runs) {
+  const present = new Set(runs.map(run => run.arm));
+  return data.groups[chosen.group].arms.filter(arm => present.has(arm.name));
+}
+
+// ---- colours follow arms: what is shown keeps its style, what is new takes the first that is free ----
+
+const PALETTES = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#aa4a8a", "#56b4e9", "#b8860b"],
+  dark: ["#56b4e9", "#ff8c42", "#2cc995", "#e08fc0", "#f0e442", "#c3c9d4"],
+};
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"];
+const MOST_STYLES = PALETTES.light.length * DASHES.length;
+const slots = new Map();
+
+function allot() {
+  const arms = data.groups[chosen.group].arms, wanted = arms.length > MOST_STYLES ? armsOf(filtered()) : arms;
+  const names = new Set(wanted.map(arm => arm.name));
+  for (const name of slots.keys()) if (!names.has(name)) slots.delete(name);
+  const taken = new Set(slots.values());
+  const free = [...Array(MOST_STYLES).keys()].filter(slot => !taken.has(slot));
+  for (const name of names) if (!slots.has(name) && free.length) slots.set(name, free.shift());
+}
+
+/* How an arm is drawn; undefined for those that are left grey, when there are more arms than styles. */
+function style(arm) {
+  const slot = slots.get(arm);
+  if (slot === undefined) return undefined;
+  const palette = PALETTES[theme()], kind = slot % palette.length;
+  return { color: palette[kind], dash: DASHES[Math.floor(slot / palette.length)], symbol: SYMBOLS[kind] };
+}
+
+function theme() {
+  return chosen.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+
+const ink = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+
+function make(tag, words, properties = {}) {
+  const made = document.createElement(tag);
+  if (words !== undefined && words !== null) made.textContent = words;
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in made) made[name] = value; else made.setAttribute(name, value);
+  }
+  return made;
+}

@@ -1,0 +1,205 @@
+// The tables and texts: conclusion, arms, runs, samples, configurations, environment.
+
+const MOST_PICKS = 4; // runs that are shown side by side before the reader chooses
+
+const MOST_SENTENCES = 10; // of a verdict, before the rest is folded
+
+function showGroups() {
+  at("groups").replaceChildren(...data.groups.map((group, index) => {
+    const current = data.groups.length > 1 && index === chosen.group;
+    const made = make("article", null, { className: current ? "current" : "" });
+    const title = data.groups.length > 1 ? `Group ${index + 1}: ` : "", better = group.mode === "max" ? "more" : "less";
+    made.append(make("h3", `${title}${counted(group.runs.length, "run")} in ${counted(group.arms.length, "arm")}, by ${named(group.metric)} of validation (${better} is better)`));
+    if (group.reason.length) made.append(make("p", "Apart from group 1: " + group.reason.join("; "), { className: "apart" }));
+    const folded = make("details"), hidden = group.verdict.slice(MOST_SENTENCES);
+    made.append(sentences(group.verdict.slice(0, MOST_SENTENCES)));
+    folded.append(make("summary", `${hidden.length} more`), sentences(hidden));
+    if (hidden.length) made.append(folded);
+    for (const note of group.notes) made.append(make("p", note, { className: "apart" }));
+    return made;
+  }), ...data.missing.map(words => make("p", words, { className: "apart" })));
+}
+
+function sentences(all) {
+  const list = make("ul");
+  list.append(...all.map(sentence => make("li", sentence, { className: sentence.startsWith("not shown") ? "" : "shown" })));
+  return list;
+}
+
+function swatch(arm) {
+  const look = style(arm) || { color: ink("rest"), dash: "solid" };
+  const gaps = { solid: "", dash: "6 3", dot: "2 3", dashdot: "7 3 2 3" }[look.dash];
+  const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  made.setAttribute("viewBox", "0 0 30 14");
+  made.setAttribute("class", "swatch");
+  made.setAttribute("aria-hidden", "true");
+  const shapes = {
+    circle: "M15 3a4 4 0 1 0 .01 0Z", square: "M11 3h8v8h-8Z", diamond: "M15 2l5 5-5 5-5-5Z", "triangle-up": "M15 2l5 9h-10Z",
+    x: "M11 4l1-1 3 3 3-3 1 1-3 3 3 3-1 1-3-3-3 3-1-1 3-3Z", star: "M15 1.5l1.6 3.7 4 .4-3 2.7.9 4-3.5-2.1-3.5 2.1.9-4-3-2.7 4-.4Z",
+  };
+  for (const [d, how] of [["M1 7H29", { stroke: look.color, "stroke-width": 2.2, "stroke-dasharray": gaps }], [shapes[look.symbol], { fill: look.color }]]) {
+    if (!d) continue;
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    path.setAttribute("d", d);
+    for (const [name, value] of Object.entries(how)) path.setAttribute(name, value);
+    made.append(path);
+  }
+  return made;
+}
+
+function showArms() {
+  const arms = armsOf(filtered()), styled = arms.filter(arm => style(arm.name));
+  const chips = styled.map(arm => {
+    const value = arm.mean === null ? "" : ` ${told(arm.mean)}`;
+    const spread = arm.interval ? ` (95 % interval ${told(arm.interval[0])} to ${told(arm.interval[1])} over ${arm.seeds} seeds)` : "";
+    const made = make("button", null, { type: "button", "aria-pressed": !chosen.hidden.includes(arm.name), title: arm.name + value + spread });
+    made.append(swatch(arm.name), make("span", arm.name));
+    made.onclick = () => {
+      chosen.hidden = chosen.hidden.includes(arm.name) ? chosen.hidden.filter(name => name !== arm.name) : [...chosen.hidden, arm.name];
+      made.setAttribute("aria-pressed", !chosen.hidden.includes(arm.name));
+      refresh("curves", "costs", "parallel");
+    };
+    return made;
+  });
+  if (arms.length > styled.length) chips.push(make("p", `and ${arms.length - styled.length} more arms, in grey: filter to see them`));
+  at("arms").replaceChildren(...chips);
+}
+
+// ---- the table of runs ----
+
+function columns() {
+  const group = data.groups[chosen.group], words = named(group.metric);
+  const number = (title, of) => ({ title, of, number: true });
+  return [
+    { title: "run", of: run => run.name }, { title: "arm", of: run => run.arm }, { title: "status", of: run => run.status },
+    ...group.keys.map(key => ({ title: data.short[key], of: run => run.values[key], number: group.runs.every(index => typeof (data.runs[index].values[key] ?? 0) === "number") })),
+    { ...number("final " + words, run => run.final), digits: 4 }, { ...number("best " + words, run => run.best), digits: 4 },
+    number("tokens", run => run.tokens), number("FLOPs", run => run.flops), number("seconds", run => run.seconds),
+    number("tokens/s", run => run.tokens_per_second), number("parameters", run => run.parameters),
+  ];
+}
+
+/* Numbers before texts, and what is missing last, whichever way it is sorted. */
+function compared(a, b, sign) {
+  const missing = value => value === null || value === undefined || value === "";
+  if (missing(a) || missing(b)) return missing(a) - missing(b);
+  if (typeof a === "number" && typeof b === "number") return sign * (a - b);
+  return sign * String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+function showRuns() {
+  const all = columns(), down = chosen.sort.startsWith("-"), title = chosen.sort.replace(/^-/, "");
+  const by = all.find(column => column.title === title), runs = filtered();
+  if (by) runs.sort((a, b) => compared(by.of(a), by.of(b), down ? -1 : 1));
+  const head = make("tr"), body = make("tbody");
+  head.append(make("th", "see", { scope: "col" }), ...all.map(column => heading(column, column === by ? (down ? "descending" : "ascending") : "")));
+  for (const run of runs) {
+    const row = make("tr"), cell = make("td"), tick = make("input", null, { type: "checkbox", checked: picks().includes(run) });
+    tick.setAttribute("aria-label", "see " + run.name);
+    tick.onchange = () => pick(run, tick.checked);
+    cell.append(tick);
+    row.append(cell, ...all.map((column, k) => {
+      const value = column.of(run), words = column.digits && value !== null ? value.toPrecision(column.digits) : told(value);
+      const made = make(k ? "td" : "th", words, column.number ? { className: "number" } : {});
+      if (!k) { made.scope = "row"; made.title = run.label; }
+      if (column.title === "arm") made.prepend(swatch(run.arm), " ");
+      if (column.title === "status") { made.className = "status-" + run.status.replace(/\W/g, ""); made.title = run.reason; }
+      return made;
+    }));
+    body.append(row);
+  }
+  const top = make("thead");
+  top.append(head);
+  at("runs").replaceChildren(make("caption", "", { hidden: true }), top, body);
+}
+
+function heading(column, sorted) {
+  const made = make("th", null, { scope: "col", className: column.number ? "number" : "" });
+  const arrow = { ascending: " ↑", descending: " ↓" }[sorted] || "", button = make("button", column.title + arrow, { type: "button" });
+  if (sorted) made.setAttribute("aria-sort", sorted);
+  button.onclick = () => {
+    chosen.sort = (sorted === "ascending" ? "-" : "") + column.title;
+    remember();
+    showRuns();
+    const again = [...at("runs").querySelectorAll("thead button")].find(each => each.textContent.startsWith(column.title));
+    again?.focus();
+  };
+  made.append(button);
+  return made;
+}
+
+// ---- what stands side by side ----
+
+/* The runs that are ticked; before the reader ticks any, the best run of each of the best arms. */
+function picks() {
+  const group = data.groups[chosen.group];
+  if (chosen.picked) return group.runs.map(index => data.runs[index]).filter(run => chosen.picked.includes(run.name));
+  const sign = group.mode === "max" ? -1 : 1;
+  return armsOf(shownRuns()).slice(0, MOST_PICKS).map(arm => {
+    const own = shownRuns().filter(run => run.arm === arm.name);
+    return own.sort((a, b) => compared(a.final, b.final, sign))[0];
+  });
+}
+
+function pick(run, wanted) {
+  const names = picks().map(each => each.name).filter(name => name !== run.name);
+  chosen.picked = wanted ? [...names, run.name] : names;
+  refresh("samples", "diff", "environment");
+}
+
+async function showSamples() {
+  const samples = await block("samples"), runs = picks();
+  at("samples-note").textContent = `The newest sample of each ticked run, at most ${data.sample.toLocaleString("en")} characters of it. Samples are drawn by chance: they show what a model's text is like, not which model is better.`;
+  at("samples-cards").replaceChildren(...runs.map(run => {
+    const made = make("article"), title = make("h3", " " + run.name), [step, text] = samples[run.index] ?? [null, null];
+    title.prepend(swatch(run.arm));
+    made.append(title, make("p", text === null ? "no sample" : `${run.label}, step ${told(step)}`, { className: "note" }));
+    if (text !== null) made.append(make("pre", text, { tabIndex: 0 }));
+    return made;
+  }));
+}
+
+/* A table of the ticked runs, a column each; rows whose values differ are tinted. */
+function beside(table, runs, rows) {
+  const head = make("tr"), top = make("thead"), body = make("tbody");
+  head.append(make("td", ""), ...runs.map(run => make("th", run.name, { scope: "col" })));
+  top.append(head);
+  for (const [title, values] of rows) {
+    const row = make("tr", null, { className: new Set(values).size > 1 ? "differs" : "" });
+    row.append(make("th", title, { scope: "row" }), ...values.map(value => make("td", value === undefined ? "–" : told(value))));
+    body.append(row);
+  }
+  table.replaceChildren(top, body);
+}
+
+async function showDiff() {
+  const configs = await block("configs"), runs = picks(), group = data.groups[chosen.group];
+  beside(at("diff-table"), runs, group.keys.map(key => [key, runs.map(run => run.values[key])]));
+  at("configs").replaceChildren(...runs.map(run => {
+    const made = make("details");
+    made.append(make("summary", `the whole configuration of ${run.name}`), make("pre", configs[run.index]));
+    return made;
+  }));
+}
+
+async function showEnvironment() {
+  const all = await block("environment"), runs = picks();
+  const keys = [...new Set(runs.flatMap(run => Object.keys(all[run.index])))];
+  beside(at("environment-table"), runs, keys.map(key => [key, runs.map(run => all[run.index][key])]));
+}
+
+function showImportance() {
+  const group = data.groups[chosen.group], rows = [];
+  const ranked = group.importance.toSorted((a, b) => (b.share ?? -1) - (a.share ?? -1));
+  for (const { key, share, values, levels } of ranked) {
+    const row = make("div", null, { className: "row" }), bar = make("div", null, { className: "bar" }), fill = make("i");
+    fill.style.width = `${100 * (share ?? 0)}%`;
+    bar.append(fill);
+    const tried = counted(values, "value") + (levels < values ? ` in ${levels} bins` : "");
+    const words = share === null ? `cannot be told from ${tried}` : `${(100 * share).toFixed(0)} % (${tried})`;
+    row.append(make("div", key, { className: "key" }), bar, make("div", words, { className: "words" }));
+    rows.push(row);
+  }
+  at("importance-bars").replaceChildren(...rows);
+  at("importance-note").textContent = "The share of the variance of the final metric, over the finished runs of this group, that goes with each option: epsilon squared of a one-way analysis of variance, numbers of many values cut into four bins. One option at a time: it sees no interaction, options that were changed together share their credit, and it speaks of the values that were tried, not of others. The share of seed is what chance alone does.";
+}

@@ -1,0 +1,242 @@
+"""A verdict is honest: chance is called chance, a real difference is found, and the words promise no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqtrain.comparison.arms import Arm, arms
+from seqtrain.comparison.entries import read
+from seqtrain.comparison.guard import Group, groups
+from seqtrain.comparison.pieces import bootstrap
+from seqtrain.comparison.verdict import compared, conclusions, sentences, welch
+from seqtrain.faults import Fault
+from tests import made
+
+TIMES, SEEDS, EXAMPLES = 1000, 3, 300
+SEED_SD, EXAMPLE_SD = 0.05, 0.25
+
+
+def folded(*values: Any) -> list[Arm]:
+    """Arms of these values, the smallest mean first."""
+    made = [Arm(f"arm{place}", (), (), tuple(map(float, own)), {}) for place, own in enumerate(values)]
+    return sorted(made, key=lambda arm: arm.mean or 0.0)
+
+
+def losses(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Losses (*shape, examples) of runs that are equal: each has its seed's luck, and each example its own."""
+    luck = rng.normal(1.0, SEED_SD, shape)[..., None]
+    return luck + rng.normal(0.0, EXAMPLE_SD, (*shape, EXAMPLES))
+
+
+def means(rng: np.random.Generator, num_arms: int) -> np.ndarray:
+    """(comparisons, arms, seeds): mean losses over examples, drawn as such."""
+    sd = (SEED_SD**2 + EXAMPLE_SD**2 / EXAMPLES) ** 0.5
+    return rng.normal(1.0, sd, (TIMES, num_arms, SEEDS))
+
+
+@pytest.mark.parametrize("num_arms", [2, 4])
+def test_of_equal_arms_at_most_one_comparison_in_twenty_calls_any_different(num_arms: int) -> None:
+    called = [
+        any(made.shown for made in compared(folded(*each), "min")) for each in means(np.random.default_rng(0), num_arms)
+    ]
+    assert np.mean(called) <= 0.05
+    assert np.mean(called) > 0  # it can be led astray, and is not merely silent
+
+
+def test_a_real_difference_is_found() -> None:
+    better = means(np.random.default_rng(1), 2)
+    sd = better.std()
+    better[:, 0] -= 4 * sd
+    found = [compared(folded(*each), "min")[0] for each in better]
+    assert np.mean([made.shown and made.best.name == "arm0" for made in found]) > 0.8
+    assert np.mean([made.low <= 4 * sd <= made.high for made in found]) >= 0.95
+
+
+def test_a_bootstrap_over_examples_calls_equal_arms_different() -> None:
+    rng = np.random.default_rng(2)
+    called = []
+    for _ in range(20):  # one seed of each, or their mean: examples say nothing of how another seed would have done
+        one, other = ([{"loss": (loss, 1.0)} for loss in losses(rng, SEEDS).mean(0)] for _ in range(2))
+        _, low, high = bootstrap(one, other, lambda totals: totals["loss"][0] / totals["loss"][1])
+        called.append(low > 0 or high < 0)
+    assert np.mean(called) > 0.3
+
+
+def test_the_interval_is_welchs() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    one, other = (1.5, 1.62, 1.54), (1.7, 1.9, 1.71, 2.05)
+    expected = stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.95)
+    assert welch(one, other) == pytest.approx(tuple(expected))
+    pairs = stats.ttest_ind(other, one, equal_var=False).confidence_interval(1 - 0.05 / 6)
+    assert welch(one, other, pairs=6) == pytest.approx(tuple(pairs))
+
+
+def test_the_interval_of_an_arm_is_students() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    (arm,) = folded((1.5, 1.62, 1.54))
+    assert arm.interval == pytest.approx(stats.ttest_1samp(arm.values, 0).confidence_interval(0.95))
+
+
+def test_the_best_of_several_is_held_to_all_pairs_that_might_have_been_chosen() -> None:
+    alone = compared(folded((1.0, 1.1, 1.2), (1.3, 1.4, 1.5)), "min")[0]
+    among = compared(folded((1.0, 1.1, 1.2), (1.3, 1.4, 1.5), (1.31, 1.4, 1.5), (1.32, 1.4, 1.5)), "min")[0]
+    assert among.low < alone.low
+    assert among.high > alone.high
+    assert [welch((1.0, 1.1, 1.2), (1.3, 1.4, 1.5), pairs=pairs) for pairs in (1, 6)] == [
+        pytest.approx((alone.low, alone.high)),
+        pytest.approx((among.low, among.high)),
+    ]
+
+
+# -- in words ----------------------------------------------------------------------------------------------------
+
+
+def verdict(path: Path, final: dict[str, tuple[float, ...]], **options: Any) -> list[str]:
+    """The sentences on a sweep of these values."""
+    ask = {name: options.pop(name) for name in ("x", "which") if name in options}
+    (found,) = conclusions(read([made.sweep(path / "sweep", final, **options)]), **ask)
+    return found.sentences
+
+
+def test_a_difference_that_is_shown_is_said_with_its_interval_and_cost(tmp_path: Path) -> None:
+    (said,) = verdict(tmp_path, {"gpt": (1.62, 1.64, 1.63), "lstm": (1.5, 1.51, 1.52)}, values=(3.0,))
+    assert said == (
+        "lstm beats gpt by 0.120 bits per byte (95 % interval 0.097 to 0.143, 3 seeds each) after 2k tokens each"
+    )
+
+
+def test_more_is_said_to_beat_less_where_more_is_better(tmp_path: Path) -> None:
+    values = {"gpt": (20.0, 21.0, 22.0), "lstm": (30.0, 31.0, 32.0)}
+    said = verdict(tmp_path, values, metric="bleu", monitor=["bleu", "max"], config=made.TRANSLATION)
+    assert said[0].startswith("lstm beats gpt by 10.0 BLEU (95 % interval 7.7 to 12.3")
+
+
+def test_a_difference_that_chance_explains_is_not_shown(tmp_path: Path) -> None:
+    (said,) = verdict(tmp_path, {"lstm": (1.4, 1.5, 1.6), "gpt": (1.42, 1.52, 1.62)})
+    assert said.startswith("not shown: lstm 1.50, gpt 1.52 bits per byte, difference 0.02 (95 % interval -0.21 to 0.25")
+
+
+def test_one_seed_each_never_beats(tmp_path: Path) -> None:
+    (said,) = verdict(tmp_path, {"lstm": (1.0,), "gpt": (9.0,)})
+    assert said == "not shown: lstm 1, gpt 9 bits per byte: one seed each; 3 seeds would be a start"
+
+
+def test_an_arm_of_one_seed_is_no_part_of_the_others_verdict(tmp_path: Path) -> None:
+    both, alone = verdict(tmp_path, {"lstm": (1.0, 1.01), "gru": (3.0, 3.01), "gpt": (0.5,)})
+    assert both.startswith("lstm beats gru")
+    assert "pairs" not in both
+    assert alone.startswith("not shown: how gpt 0.5 bits per byte would do with other seeds")
+
+
+@pytest.mark.parametrize("other", [1.5, 1.7])
+def test_seeds_that_all_give_one_number_show_nothing(tmp_path: Path, other: float) -> None:
+    (said,) = verdict(tmp_path, {"lstm": (1.5, 1.5, 1.5), "gpt": (other, other, other)})
+    assert said.startswith("not shown")
+    assert "same number" in said
+
+
+def test_rounding_is_no_spread() -> None:
+    third = 0.1 + 0.2
+    assert compared(folded((third, 0.3, 0.3), (0.1, 0.1, 0.1)), "min") == []
+
+
+def test_values_whose_squares_are_beyond_all_numbers_are_compared() -> None:
+    (found,) = compared(folded((1e300, 1.1e300, 1.2e300), (5e300, 5.1e300, 5.2e300)), "min")
+    assert found.shown
+    assert found.difference == pytest.approx(4e300)
+
+
+def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path) -> None:
+    made.sweep(tmp_path / "one", {"lstm": (1.0, 1.1)})
+    made.sweep(tmp_path / "again", {"lstm": (1.0, 1.1)})
+    (found,) = conclusions(read([tmp_path]))
+    (arm,) = found.arms
+    assert sorted(arm.values) == [1.0, 1.1]
+    assert len(arm.entries) == 4
+    assert found.remarks == ["lstm: 2 finished runs do not count: without a value, or of a seed that has one"]
+
+
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed", "pruned", "refused"])
+def test_a_run_that_has_not_finished_is_no_part_of_a_verdict(tmp_path: Path, status: str) -> None:
+    made.sweep(tmp_path / "sweep", {"lstm": (1.0, 1.1), "gpt": (2.0, 2.1)})
+    made.run(tmp_path / "sweep" / "004", 99.0, seed=3, status=status)
+    (found,) = conclusions(read([tmp_path / "sweep"]))
+    assert next(arm for arm in found.arms if arm.name == "lstm").values == (1.0, 1.1)
+    shown = "interrupted" if status == "running" else status  # nobody trains it any more
+    assert found.remarks == [f"lstm: 1 of 3 runs do not count ({shown})"]
+
+
+# -- at equal x --------------------------------------------------------------------------------------------------
+
+
+def test_at_equal_x_each_run_counts_as_it_was_when_the_shortest_ended(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        made.run(tmp_path / f"lstm{seed}", 1.0 + seed / 100, values=(3.0 + seed / 100, 2.0 + seed / 100), seed=seed)
+        made.run(tmp_path / f"gpt{seed}", 1.5 + seed / 100, model="gpt", values=(2.5,), seed=seed)
+    (group,) = groups(read([tmp_path]))
+    assert [arm.mean for arm in arms(group)] == [pytest.approx(1.02), pytest.approx(1.52)]
+    equal = arms(group, x="tokens")
+    assert [(arm.name, arm.mean) for arm in equal] == [("gpt", pytest.approx(1.52)), ("lstm", pytest.approx(2.02))]
+    (said,) = sentences(group, equal, x="tokens")
+    assert said.startswith("gpt beats lstm by 0.500")
+    assert said.endswith("at equal tokens (2k)")
+
+
+def test_an_arm_that_is_measured_well_before_x_says_where(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        made.run(tmp_path / f"lstm{seed}", 1.0 + seed / 100, values=(2.0,), seed=seed, tokens_a_second=100)
+        made.run(tmp_path / f"gpt{seed}", 1.5, model="gpt", values=(2.5 + seed / 100,), seed=seed, tokens_a_second=60)
+    (group,) = groups(read([tmp_path]))
+    (said,) = sentences(group, arms(group, x="seconds"), x="seconds")
+    assert said.startswith("lstm beats gpt by 1.5")
+    assert said.endswith("at equal seconds (20; gpt at 16.7)")
+
+
+def test_a_run_that_was_not_validated_so_early_is_refused(tmp_path: Path) -> None:
+    made.run(tmp_path / "fast", values=(2.0,), tokens_a_second=1000)
+    made.run(tmp_path / "slow", model="gpt", values=(2.0,), tokens_a_second=10)
+    (group,) = groups(read([tmp_path]))
+    with pytest.raises(Fault, match=r"--x seconds: .*slow has no validation before seconds=2"):
+        arms(group, x="seconds")
+
+
+def test_best_of_several_validations_says_of_how_many(tmp_path: Path) -> None:
+    values = {"lstm": (1.5, 1.6), "gpt": (1.7, 1.8)}
+    made.sweep(tmp_path / "sweep", values, values=(1.2, 1.1, 1.3))
+    (last,) = conclusions(read([tmp_path]))
+    (best,) = conclusions(read([tmp_path]), which="best")
+    assert [arm.mean for arm in last.arms] == [pytest.approx(1.55), pytest.approx(1.75)]
+    assert [arm.mean for arm in best.arms] == [pytest.approx(1.1)] * 2
+    assert all("same number" in said for said in best.sentences)
+    made.run(tmp_path / "more", 1.0, seed=9, values=(1.2,))
+    (mixed,) = conclusions(read([tmp_path]), which="best")
+    assert mixed.sentences[0].endswith("best of 3.33 and 4 validations")
+
+
+def test_costs_that_differ_are_said(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        made.run(tmp_path / f"lstm{seed}", 1.0 + seed / 100, values=(2.0,) * 3, seed=seed)
+        made.run(tmp_path / f"gpt{seed}", 2.0 + seed / 100, model="gpt", seed=seed, flops_per_token=9000.0)
+    (found,) = conclusions(read([tmp_path]))
+    assert found.sentences[0].endswith("after 200 and 50 steps, 4k and 1k tokens, 40 and 10 seconds, 24M and 6M FLOPs")
+
+
+# -- names -------------------------------------------------------------------------------------------------------
+
+
+def test_an_arm_is_named_by_as_little_as_tells_it_apart(tmp_path: Path) -> None:
+    made.run(tmp_path / "1", 1.0)
+    made.run(tmp_path / "2", 2.0, config={"model.dim": 64})
+    made.run(tmp_path / "3", 3.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
+    (group,) = groups(read([tmp_path]))
+    assert [arm.name for arm in arms(group)] == ["lstm dim=16", "lstm dim=64", "gpt dim=32"]
+
+
+def test_arms_of_one_model_each_are_named_by_it(tmp_path: Path) -> None:
+    made.run(tmp_path / "1", 1.0)
+    made.run(tmp_path / "2", 2.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
+    assert [arm.name for arm in arms(Group("bits_per_byte", "min", read([tmp_path])))] == ["lstm", "gpt"]

@@ -1,0 +1,290 @@
+"""The report as a file: what is thinned and what survives, what strangers write, and what `serve` gives."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+import random
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.commands import serve
+from seqtrain.comparison import page, plots
+from seqtrain.comparison.entries import read
+from seqtrain.comparison.verdict import conclusions
+from seqtrain.faults import Fault
+from tests import made, pages
+from tests.tiny import wait_until
+
+HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u2028\x00\x1b[31m]]>"
+
+
+def written(folder: Path, **options: Any) -> str:
+    """The report on the runs below a folder."""
+    return page.page(conclusions(read([folder])), title="some runs", **options)
+
+
+def content(text: str) -> dict[str, Any]:
+    """What the page knows."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def block(text: str, name: str) -> Any:
+    """What the page unpacks."""
+    found = re.search(rf'<script type="text/plain" id="block-{name}">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+
+
+def measured_in(text: str) -> list[str]:
+    return content(text)["metrics"]
+
+
+class Elements(HTMLParser):
+    """The elements of a page, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+
+
+@pytest.fixture(autouse=True)
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plotly is 5 MB that these tests do not look at."""
+    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* Plotly */")
+
+
+def summed(differences: list[int]) -> list[int]:
+    return [sum(differences[: place + 1]) for place in range(len(differences))]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 199, 200, 201, 202, 203, 399, 1000, 12_345])
+def test_thinning_keeps_first_last_lowest_and_highest_within_200_points(count: int) -> None:
+    chance = random.Random(count)
+    values = [chance.gauss(0, 1) for _ in range(count)]
+    kept = plots.thinned(values)
+    assert len(kept) == min(count, len(kept)) <= 200
+    assert kept == sorted(set(kept))
+    if count:
+        wanted = {0, count - 1, values.index(min(values)), values.index(max(values))}
+        assert wanted <= set(kept)
+    assert count > 200 or kept == list(range(count))
+
+
+def test_thinning_keeps_the_extremes_of_each_stretch() -> None:
+    values = [0.0] * 10_000
+    values[4321], values[4322] = 5.0, -5.0  # inside, where neither is an extreme of all
+    values[7], values[9000] = 9.0, -9.0
+    assert {7, 4321, 4322, 9000} <= set(plots.thinned(values))
+
+
+def test_curves_hold_each_metric_at_the_places_where_it_was_recorded(tmp_path: Path) -> None:
+    records = [
+        {"step": step, "tokens": 7 * step, "seconds": step / 8, "train/loss": 1 / step}
+        | ({"validation/loss": 2 / step} if step % 300 == 0 else {})
+        | ({"train/loss": math.nan} if step == 50 else {})
+        for step in range(1, 1001)
+    ]
+    found = plots.curves([*records, {"note": 1}, {"step": 10**400, "train/loss": 10**400}])
+    rows, values = found.metrics["validation/loss"]
+    steps, tokens = summed(found.steps), summed(found.tokens)
+    assert [steps[row] for row in summed(rows)] == [300, 600, 900]
+    assert [tokens[row] for row in summed(rows)] == [2100, 4200, 6300]
+    assert values == [plots.short(2 / step) for step in (300, 600, 900)]
+    seconds = [found.tick * place for place in summed(found.seconds)]
+    assert all(abs(second - step / 8) <= 1000 / 8 / plots.TICKS for second, step in zip(seconds, steps, strict=True))
+    places = [steps[row] for row in summed(found.metrics["train/loss"][0])]
+    assert len(places) == plots.MOST_POINTS
+    assert {1, 1000} <= set(places)
+    assert 50 not in places
+
+
+def test_the_share_of_an_option_is_all_where_it_decides_and_none_where_it_does_not() -> None:
+    chance = random.Random(0)
+    models, seeds = ["lstm", "gpt"] * 30, [*range(3)] * 20
+    values = [(2.0 if model == "lstm" else 1.0) + chance.gauss(0, 0.01) for model in models]
+    assert (plots.share_of_variance(models, values) or 0) > 0.99
+    assert plots.share_of_variance(seeds, values) == pytest.approx(0, abs=0.05)
+    assert plots.share_of_variance(range(60), values) is None  # each value occurs once
+    assert plots.share_of_variance(models, [1.0] * 60) is None
+
+
+def test_chance_alone_gives_an_option_no_share_however_many_levels_it_has() -> None:
+    chance, shares = random.Random(1), []
+    for _ in range(300):
+        values = [chance.gauss(0, 1) for _ in range(24)]
+        shares.append(plots.share_of_variance([place % 12 for place in range(24)], values) or 0.0)
+    assert sum(share == 0 for share in shares) > 100  # plain eta squared is about a half here, and never nothing
+    assert sum(shares) / len(shares) < 0.2
+
+
+def test_a_number_with_many_values_is_cut_into_bins_and_one_with_few_is_not() -> None:
+    assert len(set(plots.levels([place / 7 for place in range(40)]))) == plots.BINS
+    assert len(set(plots.levels([1, 2, 3] * 9))) == 3
+    assert len(set(plots.levels(["a", *range(30)]))) == 31
+
+
+def test_no_text_of_a_run_can_end_its_script_or_become_markup(tmp_path: Path) -> None:
+    run = pages.run(tmp_path / HOSTILE.replace("/", "").replace("\x00", ""), config={"init_from": HOSTILE})
+    other = made.run(tmp_path / "other", 1.2, reason=HOSTILE, command=[HOSTILE], versions={HOSTILE: HOSTILE})
+    for path in (run, other):
+        pages.sample(path, 99_999, HOSTILE)
+    text = page.page(conclusions(read([tmp_path])), title=HOSTILE, missing=[HOSTILE])
+    assert Elements(text).found == Elements(page.page([], title="none")).found + ["script"] * len(measured_in(text))
+    assert "\u2028" not in text
+    assert content(text)["missing"] == [HOSTILE]
+    assert [sample[1] for sample in block(text, "samples")] == [HOSTILE] * 2
+    assert HOSTILE in [run["values"].get("init_from") for run in content(text)["runs"]]
+
+
+def test_json_inside_a_script_holds_nothing_that_ends_it() -> None:
+    text = page.safe_json({HOSTILE: [HOSTILE, "\ud800", None, 1.5]})
+    assert "<" not in text
+    assert text.isascii()
+    assert json.loads(text) == {HOSTILE: [HOSTILE, "\ud800", None, 1.5]}
+
+
+def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> None:
+    pages.run(tmp_path / "run", records=20)
+    text = written(tmp_path)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', text)
+    assert policy
+    allowed = re.findall(r"'sha256-(.*?)'", policy[1])
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert [page._sha256(script) for script in scripts] == allowed
+    assert "default-src 'none'" in policy[1]
+    assert "unsafe-eval" not in policy[1]
+    assert "connect-src" not in policy[1]  # default-src holds: no network
+    assert "script-src 'unsafe" not in policy[1]
+    assert re.search(r"connect-src 'self'\"", written(tmp_path, mark='"a"'))
+
+
+def test_the_page_holds_runs_arms_verdict_samples_and_configs_of_each_group(tmp_path: Path) -> None:
+    pages.sweep(tmp_path / "sweep", records=30)
+    pages.run(tmp_path / "unlike", hashes={**made.HASHES, "validation": "e" * 32})
+    text = written(tmp_path)
+    found = content(text)
+    entries = read([tmp_path])
+    expected = conclusions(entries)
+    assert [group["verdict"] for group in found["groups"]] == [each.sentences for each in expected]
+    assert [len(group["runs"]) for group in found["groups"]] == [12, 1]
+    assert found["groups"][1]["reason"] == expected[1].group.reason != []
+    assert [run["index"] for run in found["runs"]] == [*range(13)]
+    by_name = {entry.name: entry for entry in entries}
+    samples, configs = block(text, "samples"), block(text, "configs")
+    curves = block(text, f"metric-{found['metrics'].index('validation/bits_per_byte')}")
+    for run in found["runs"]:
+        entry = by_name[run["name"]]
+        assert run["final"] == entry.metric("bits_per_byte")
+        assert samples[run["index"]] == [entry.cost("steps"), pages.SAMPLE]
+        assert configs[run["index"]] == (entry.path / "config.yaml").read_text()
+        last = entry.curve("validation/bits_per_byte", "steps")[1][-1]
+        assert curves[run["index"]][1][-1] == plots.short(last)
+
+
+def test_the_command_writes_the_page(seqtrain: Any, tmp_path: Path) -> None:
+    made.sweep(tmp_path / "sweep", {"lstm": [1.5, 1.51], "gpt": [1.7, 1.71]})
+    answer = seqtrain("compare", "sweep", "--html", "report.html", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    assert content((tmp_path / "report.html").read_text())["groups"][0]["verdict"]
+    answer = seqtrain("compare", "sweep", "--html", "nowhere/report.html", cwd=tmp_path)
+    assert (answer.rc, answer.err.count("\n")) == (2, 1)
+    assert answer.err.startswith("error: --html nowhere/report.html cannot be written")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[serve.Server]:
+    """A server of the runs below the test's folder, whose report never rests."""
+    with serve.listening(serve.Report(tmp_path, rest=0.0), "127.0.0.1", 0) as server:
+        serve.SHARE, former = 0.0, serve.SHARE
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+        serve.SHARE = former
+
+
+def ask(server: serve.Server, path: str = "/", method: str = "GET", host: str = "") -> tuple[HTTPResponse, str]:
+    connection = HTTPConnection("127.0.0.1", int(server.port), timeout=60)
+    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{server.port}"})
+    answer = connection.getresponse()
+    return answer, answer.read().decode()
+
+
+def test_serve_gives_the_newest_report_and_its_mark_changes_with_the_runs(served: serve.Server, tmp_path: Path) -> None:
+    answer, text = ask(served)
+    assert (answer.status, "no run yet" in text) == (200, True)
+    path = made.run(tmp_path / "one")
+    answer, text = ask(served)
+    assert [run["name"] for run in content(text)["runs"]] == [f"{tmp_path.name}/one"]
+    assert content(text)["mark"] == answer.headers["ETag"]
+    again, nothing = ask(served, method="HEAD")
+    assert (again.headers["ETag"], nothing) == (answer.headers["ETag"], "")
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 100, "tokens": 2000, "seconds": 20.0, "validation/bits_per_byte": 1.25}\n')
+    newer, text = ask(served)
+    assert newer.headers["ETag"] not in ("", answer.headers["ETag"])
+    assert 1.25 in block(text, f"metric-{content(text)['metrics'].index('validation/bits_per_byte')}")[0][1]
+
+
+def test_serve_keeps_the_last_report_while_a_run_is_damaged(served: serve.Server, tmp_path: Path, capsys: Any) -> None:
+    made.run(tmp_path / "one")
+    before = ask(served)[1]
+    made.run(tmp_path / "two")
+    (tmp_path / "two" / "summary.json").write_text("{")
+    assert ask(served)[1] == before
+    assert ask(served)[1] == before
+    assert capsys.readouterr().err.count("no newer report") == 1
+
+
+def test_serve_gives_nothing_else_of_the_disk(served: serve.Server, tmp_path: Path) -> None:
+    made.run(tmp_path / "one")
+    for path in ("/one/config.yaml", "/../etc/passwd", "//etc/passwd", "/index.html", "/%2e%2e/"):
+        assert ask(served, path)[0].status == 404, path
+    assert ask(served, "/?a=b")[0].status == 200
+    assert ask(served, method="POST")[0].status == 501
+
+
+def test_serve_refuses_names_that_strangers_let_lead_here(served: serve.Server) -> None:
+    for host in ("evil.example", f"evil.example:{served.port}", "127.0.0.1:1", f"localhost.evil.example:{served.port}"):
+        assert ask(served, host=host)[0].status == 421, host
+    assert ask(served, host=f"localhost:{served.port}")[0].status == 200
+
+
+def test_a_report_rests_for_a_while_before_it_is_made_anew(tmp_path: Path) -> None:
+    report = serve.Report(tmp_path, rest=60.0)
+    made.run(tmp_path / "one")
+    first = report.newest()
+    made.run(tmp_path / "two")
+    assert report.newest() == first
+
+
+def test_a_port_in_use_is_one_line(served: serve.Server, tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=rf"^--port {served.port}: in use; give another one"):
+        serve.listening(serve.Report(tmp_path), "127.0.0.1", int(served.port))
+
+
+def test_serve_says_its_address_and_ends_with_130_on_ctrl_c(seqtrain: Any, tmp_path: Path) -> None:
+    child = seqtrain.start("serve", ".", "--port", "0", cwd=tmp_path)
+    wait_until(lambda: "serving . at http://127.0.0.1:" in child.stderr, child, "it serves")
+    child.kill(signal.SIGINT)
+    assert child.wait(20) == 130
+    assert "Traceback" not in child.stderr
+    assert seqtrain("serve", "nowhere", cwd=tmp_path).rc == 2
