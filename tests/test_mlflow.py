@@ -14,7 +14,7 @@ from seqtrain.callbacks import sinks
 from seqtrain.callbacks.mlflow_sink import MLflowSink
 from seqtrain.faults import Fault
 
-POINT = {"step": 10, "tokens": 640.0, "train/loss": 2.5}
+POINT = {"step": 10, "record": 3, "tokens": 640.0, "train/loss": 2.5}
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ class _Client:
         self.calls.append(("update_run", run_id, status))
 
     def log_batch(self, run_id: str, metrics=(), params=(), tags=(), synchronous=None) -> None:
-        self.calls.append(("log_batch", run_id, list(metrics), list(params)))
+        self.calls.append(("log_batch", run_id, list(metrics), list(params), list(tags)))
 
     def log_text(self, run_id: str, text: str, artifact_file: str) -> None:
         self.calls.append(("log_text", run_id, text, artifact_file))
@@ -65,7 +65,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[_Client]:
     """MLflow is a large optional package: a stand-in with the same signatures takes its place."""
     entities = types.ModuleType("mlflow.entities")
     entities.Metric = lambda key, value, timestamp, step: (key, value, step)  # type: ignore[attr-defined]
-    entities.Param = lambda key, value: (key, value)  # type: ignore[attr-defined]
+    entities.Param = entities.RunTag = lambda key, value: (key, value)  # type: ignore[attr-defined]
     mlflow = types.ModuleType("mlflow")
     mlflow.MlflowClient = _Client  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
@@ -81,18 +81,19 @@ def test_mlflow_writes_one_run_in_a_file_beside_the_runs(directory: Path, client
     sink.log_metrics(POINT, 10)
     sink.log_text("samples", "text", 10)
     sink.log_image("learning_curve", directory / "curve.png", 10)
-    sink.finalize("success")
+    sink.end({"status": "finished", "best": {"step": 10}, "command": ["secret"]})
     root = directory.parent
-    points = [(name, value, 10) for name, value in POINT.items() if name != "step"]
+    points = [(name, value, 10) for name, value in POINT.items() if name not in ("step", "record")]
     assert client.calls == [
         ("client", f"sqlite:///{root}/mlflow.db"),
         ("get_experiment_by_name", "e"),
         ("create_experiment", "e", f"file://{root}/mlflow_artifacts"),
         ("create_run", "1", "run"),
-        ("log_batch", "abc", [], [("model.dim", "64"), ("seed", "1")]),
-        ("log_batch", "abc", points, []),
+        ("log_batch", "abc", [], [("model.dim", "64"), ("seed", "1")], []),
+        ("log_batch", "abc", points, [], []),
         ("log_text", "abc", "text", "samples/step-00000010.txt"),
         ("log_artifact", "abc", str(directory / "curve.png"), "learning_curve"),
+        ("log_batch", "abc", [], [], [("summary.status", "finished"), ("summary.best.step", "10")]),
         ("set_terminated", "abc", "FINISHED"),
     ]
 
@@ -101,7 +102,7 @@ def test_a_resumed_run_stays_the_same_mlflow_run(directory: Path, client: type[_
     for _ in range(2):
         sink = MLflowSink(directory, {}, "e", "http://server")
         assert sink.experiment is not None
-        sink.finalize("failed")
+        sink.end({"status": "interrupted"})
     assert [call[0] for call in client.calls].count("create_run") == 1
     assert ("update_run", "abc", "RUNNING") in client.calls
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
-import os
 import socket
 import sys
 import threading
@@ -15,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 
-from seqtrain.callbacks import base_sink, sinks
+from seqtrain.callbacks import base_sink, sinks, wandb_sink
 from seqtrain.callbacks.base_sink import Sink
 from seqtrain.callbacks.curves import plot_curves
+from seqtrain.callbacks.wandb_sink import WandbSink
 from seqtrain.faults import Fault
+from seqtrain.sweeps.folder import Asked, Sweep
+from tests import wandb_tools
 
 POINT = {"step": 10, "epoch": 0.5, "tokens": 640.0, "seconds": 1.0, "train/loss": 2.5}
 RECORDS = [
@@ -35,12 +38,8 @@ RECORDS = [
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No key, no mode and no settings of the person who runs the tests."""
-    for name in [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "settings"))
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wandb_tools.alone(monkeypatch, tmp_path)
 
 
 @pytest.fixture
@@ -62,29 +61,35 @@ def _listening(backlog: int = 1) -> Iterator[str]:
         yield f"http://127.0.0.1:{host.getsockname()[1]}"
 
 
-def _wandb(directory: Path, mode: str = "auto", **config: Any) -> Sink:
-    return sinks.wandb(
-        project="p",
-        entity=None,
-        name=None,
-        group=None,
-        tags=[],
-        mode=mode,
-        directory=directory,
-        config=config,  # type: ignore[arg-type]
-    )
+OPTIONS = {"project": "p", "entity": None, "name": None, "group": None, "job_type": "train", "tags": ["mine"]}
+
+
+def _wandb(directory: Path, mode: str = "auto", *, x: str = "tokens", **config: Any) -> WandbSink:
+    sink = sinks.wandb(**OPTIONS, x=x, mode=mode, directory=directory, config=config)  # type: ignore[arg-type]
+    assert isinstance(sink, WandbSink)
+    return sink
 
 
 def _settled(path: Path) -> bytes:
     """The content once W&B's own process has written it: `finish` does not wait for that offline."""
-    until = time.monotonic() + 10
-    while b"train/loss" not in path.read_bytes() and time.monotonic() < until:
-        time.sleep(0.05)
+    wandb_tools.read_file(path)
     return path.read_bytes()
 
 
+def _sitting(directory: Path, places: range, status: str = "finished", **options: Any) -> None:
+    """Records at these places of metrics.jsonl, and in it, with a sample after the last of them."""
+    sink = _wandb(directory, "offline", **options)
+    with open(directory / "metrics.jsonl", "a") as file:
+        for place in places:
+            record = {"step": 10 * place, "tokens": 640 * place, "validation/loss": place, "validation/bleu": 1 / place}
+            file.write(json.dumps(record) + "\n")
+            sink.log_metrics(record | {"record": place}, record["step"])
+    sink.log_text("samples", "text", 10 * places[-1])
+    sink.end({"status": status, "steps": 10 * places[-1], "best": {"step": 20}, "command": ["secret"]})
+
+
 def test_wandb_is_offline_without_a_key_and_says_so_in_one_line(directory: Path, capfd) -> None:
-    assert _wandb(directory)._mode == "offline"
+    assert _wandb(directory).mode == "offline"
     assert capfd.readouterr().err == "W&B: offline, because there is no API key: `wandb login` gives one\n"
 
 
@@ -93,7 +98,7 @@ def test_wandb_is_offline_in_seconds_where_the_host_is_silent(directory: Path, m
     monkeypatch.setattr(base_sink, "PATIENCE", 0.2)
     monkeypatch.setattr(socket, "create_connection", lambda *args: threading.Event().wait())
     begin = time.monotonic()
-    assert _wandb(directory)._mode == "offline"
+    assert _wandb(directory).mode == "offline"
     assert time.monotonic() - begin < 2
     assert "check the network" in capfd.readouterr().err
 
@@ -101,13 +106,13 @@ def test_wandb_is_offline_in_seconds_where_the_host_is_silent(directory: Path, m
 @pytest.mark.parametrize(("said", "mode"), [("offline", "offline"), ("dryrun", "offline"), ("disabled", "disabled")])
 def test_the_mode_of_the_environment_is_respected_in_silence(directory, monkeypatch, capfd, said, mode) -> None:
     monkeypatch.setenv("WANDB_MODE", said)
-    assert _wandb(directory)._mode == mode
+    assert _wandb(directory).mode == mode
     assert capfd.readouterr().err == ""
 
 
 def test_wandb_is_online_with_a_key_for_a_host_that_answers(directory: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sinks, "_wandb_problem", lambda: None)
-    assert _wandb(directory)._mode == "online"
+    monkeypatch.setattr(wandb_sink, "wandb_problem", lambda: None)
+    assert _wandb(directory).mode == "online"
 
 
 def test_online_that_cannot_be_is_a_fault_with_the_remedy(directory: Path) -> None:
@@ -131,8 +136,8 @@ def test_a_host_answers_only_where_something_listens(monkeypatch) -> None:
 
 def test_a_key_in_netrc_counts_for_its_own_host_only(tmp_path: Path) -> None:
     (tmp_path / "netrc").write_text("machine here login user password secret\n")
-    assert sinks._in_netrc("here")
-    assert not sinks._in_netrc("there")
+    assert wandb_sink._in_netrc("here")
+    assert not wandb_sink._in_netrc("there")
 
 
 def test_wandb_keeps_everything_in_the_run_directory_and_no_secret(directory, picture, monkeypatch, capfd) -> None:
@@ -141,7 +146,7 @@ def test_wandb_keeps_everything_in_the_run_directory_and_no_secret(directory, pi
     sink.log_metrics(POINT, 10)
     sink.log_text("samples", "<b>text</b>", 10)
     sink.log_image("learning_curve", picture, 10)
-    sink.finalize("success")
+    sink.end({"status": "finished"})
     assert capfd.readouterr() == ("", "")
     (record,) = directory.glob("wandb/offline-run-*/*.wandb")
     content = _settled(record)
@@ -152,13 +157,82 @@ def test_wandb_keeps_everything_in_the_run_directory_and_no_secret(directory, pi
     assert "&lt;b&gt;text" in page.read_text()
 
 
-def test_a_resumed_run_stays_the_same_wandb_run(directory: Path) -> None:
+def test_a_resumed_run_goes_on_in_the_same_wandb_run(directory: Path) -> None:
+    _sitting(directory, range(1, 4), "interrupted")
+    _sitting(directory, range(4, 6))
+    first, second = map(wandb_tools.read_file, wandb_tools.files(directory))
+    assert first.about["id"] == second.about["id"] == (directory / "wandb_id").read_text()
+    assert [record["record"] for record in first.points() + second.points()] == [1, 2, 3, 4, 5]
+    rows = [row["_step"] for row in first.rows + second.rows]
+    assert rows == sorted(set(rows)), "W&B wants its own count of rows to go up"
+    assert (first.exit_code, second.exit_code) == (1, 0)
+    assert second.summary["validation/loss"] == {"min": 1, "last": 5}, "best of all sittings, not of this one"
+    assert second.summary["validation/bleu"] == {"max": 1, "last": 1 / 5}
+
+
+def _trial(folder: Path, number: int, label: str) -> Path:
+    """The run directory of a trial of a sweep."""
+    sweep = Sweep.open(folder / "sweep") if number else Sweep.create(folder / "sweep", Asked(overrides=()))
+    sweep.plan(number, label.split(), label).path.mkdir()
+    return sweep.trial(number).path
+
+
+def test_wandb_s_own_file_of_a_trial_says_what_it_is(tmp_path: Path) -> None:
+    trial = _trial(tmp_path, 0, "model=lstm seed=1")
+    (trial / "summary.json").write_text(json.dumps({"flops_per_token": 7.0, "monitor": ["word_order", "min"]}))
+    config = {"model": {"_target_": "seqtrain.models.recurrent.LSTM", "dim": 8}, "task": {"_target_": "a.b.NextToken"}}
+    _sitting(trial, range(1, 4), x="flops", **config)
+    (path,) = wandb_tools.files(trial)
+    found = wandb_tools.read_file(path)
+    expected = {"name": "model=lstm seed=1", "group": "sweep", "job_type": "train", "project": "p"}
+    assert expected.items() <= found.about.items()
+    assert found.about["tags"] == ["LSTM", "NextToken", "mine"]
+    assert found.config == config
+    assert (found.axis, found.directions) == ("flops", {"validation/loss": "min", "validation/bleu": "max"})
+    records = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
+    added = [{"record": place, "flops": 7.0 * record["tokens"]} for place, record in enumerate(records, 1)]
+    assert found.points() == [record | more for record, more in zip(records, added, strict=True)]
+    figures = {"status": "finished", "best": {"step": 20}}
+    assert figures.items() <= found.summary.items()
+    assert "command" not in found.summary
+
+
+def test_the_direction_of_a_metric_is_known_or_the_task_s() -> None:
+    known = {"validation/loss": "min", "train/word_perplexity": "min", "validation/macro_f1": "max", "lr": None}
+    assert {name: base_sink.direction(name) for name in known} == known
+    assert base_sink.direction("validation/gap") is None
+    assert base_sink.direction("validation/gap", ["gap", "min"]) == "min"
+
+
+def test_trials_never_share_a_wandb_run_whoever_starts_them(tmp_path: Path, monkeypatch) -> None:
     identities = set()
-    for _ in range(2):
-        sink = _wandb(directory, "offline")
-        identities.add(sink.experiment.id)  # type: ignore[attr-defined]
-        sink.finalize("failed")
-    assert identities == {(directory / "wandb_id").read_text()}
+    for number in range(3):
+        for name, value in wandb_tools.agent("theirs", tmp_path / "given.yaml").items():
+            monkeypatch.setenv(name, value)
+        sink = _wandb(_trial(tmp_path, number, f"seed={number}"), "offline")
+        identities.add(sink.identified()["id"])
+    assert len(identities - {"theirs"}) == 3
+
+
+def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> None:
+    records = [{"step": step, "tokens": 64 * step, "train/loss": 1 / step, "record": step} for step in range(1, 9)]
+    monkeypatch.setattr(wandb_sink, "FINISH", 0.5)
+    wandb.teardown()
+    with wandb_tools.host() as server:
+        for name, value in wandb_tools.environment(server).items():
+            monkeypatch.setenv(name, value)
+        sink = _wandb(directory)
+        for record in records[:4]:
+            sink.log_metrics(record, record["step"])
+    for record in records[4:]:
+        sink.log_metrics(record, record["step"])
+    sink.end({"status": "finished"})
+    (path,) = wandb_tools.files(directory)
+    assert wandb_tools.read_file(path).points() == records
+    assert capfd.readouterr().err == (
+        f"W&B: no answer for 0.5 s; `seqtrain sync {directory}` sends what is missing there\n"
+    )
+    wandb.teardown()
 
 
 class _Refusal(http.server.BaseHTTPRequestHandler):
@@ -175,8 +249,6 @@ class _Refusal(http.server.BaseHTTPRequestHandler):
 
 
 def test_wandb_goes_on_offline_when_the_host_refuses_the_key(directory: Path, monkeypatch, capfd) -> None:
-    import wandb
-
     wandb.teardown()  # forgets the settings that it read before
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusal) as host:
         threading.Thread(target=host.serve_forever, daemon=True).start()
@@ -185,7 +257,7 @@ def test_wandb_goes_on_offline_when_the_host_refuses_the_key(directory: Path, mo
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         sink = _wandb(directory)
         sink.log_metrics(POINT, 10)
-        sink.finalize("success")
+        sink.end({"status": "finished"})
         host.shutdown()
     assert b"train/loss" in _settled(next(directory.glob("wandb/offline-run-*/*.wandb")))
     said = capfd.readouterr().err.splitlines()
@@ -197,7 +269,7 @@ def test_a_sink_that_fails_is_left_out_in_one_line(directory: Path, picture: Pat
     calls = []
 
     class Broken(Sink):
-        def _metrics(self, metrics: dict[str, float], step: int) -> None:
+        def _metrics(self, metrics: dict[str, Any], step: int) -> None:
             calls.append(step)
             raise OSError("the host\nis gone")
 
@@ -207,7 +279,7 @@ def test_a_sink_that_fails_is_left_out_in_one_line(directory: Path, picture: Pat
         def _image(self, name: str, path: Path, step: int) -> None:
             calls.append(step)
 
-        def _end(self, success: bool) -> None:
+        def _end(self, figures: dict[str, Any]) -> None:
             calls.append(-1)
 
     sink = Broken("The sink", directory)
@@ -215,18 +287,19 @@ def test_a_sink_that_fails_is_left_out_in_one_line(directory: Path, picture: Pat
     sink.log_metrics(POINT, 20)
     sink.log_text("samples", "text", 20)
     sink.log_image("curve", picture, 20)
-    sink.finalize("success")
+    sink.end({"status": "finished"})
     assert calls == [10]
     assert capfd.readouterr().err == "The sink failed and is left out from here on: the host is gone\n"
 
 
-def _events(directory: Path) -> dict[str, list[tuple[int, float]]]:
+def events(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard's own reader finds below a run directory: points of scalars; texts and pictures by name."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(directory / "tensorboard"))
-    events.Reload()
-    tags = events.Tags()
-    scalars = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in tags["scalars"]}
+    read = EventAccumulator(str(directory / "tensorboard"))
+    read.Reload()
+    tags = read.Tags()
+    scalars = {tag: [(point.step, point.value) for point in read.Scalars(tag)] for tag in tags["scalars"]}
     return {**scalars, **{tag: [] for tag in [*tags["images"], *tags["tensors"]]}}
 
 
@@ -235,10 +308,10 @@ def test_tensorboard_gets_metrics_config_samples_and_plots(directory: Path, pict
     sink.log_metrics(POINT, 10)
     sink.log_text("samples", "text", 10)
     sink.log_image("learning_curve", picture, 10)
-    sink.finalize("success")
-    events = _events(directory)
-    assert events["train/loss"] == [(10, 2.5)]
-    assert {"tokens", "config/text_summary", "samples/text_summary", "learning_curve"} <= events.keys()
+    sink.end({"status": "finished"})
+    found = events(directory)
+    assert found["train/loss"] == [(10, 2.5)]
+    assert {"tokens", "config/text_summary", "samples/text_summary", "learning_curve"} <= found.keys()
 
 
 def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
@@ -246,8 +319,8 @@ def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
         sink = sinks.tensorboard(directory=directory, config={})
         for step in steps:
             sink.log_metrics({"step": step, "loss": float(steps[0])}, step)
-        sink.finalize("failed")
-    assert _events(directory)["loss"] == [(10, 10.0), (20, 20.0), (30, 20.0)]
+        sink.end({"status": "interrupted"})
+    assert events(directory)["loss"] == [(10, 10.0), (20, 20.0), (30, 20.0)]
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
@@ -268,5 +341,5 @@ def test_the_learning_curve_is_a_picture_whenever_there_is_a_point(tmp_path: Pat
 
 def test_the_config_that_a_sink_gets_is_plain_json(directory: Path) -> None:
     sink = _wandb(directory, "offline", data={"path": "x", "lanes": 2})
-    assert json.loads(json.dumps(dict(sink.experiment.config))) == {"data": {"path": "x", "lanes": 2}}  # type: ignore[attr-defined]
-    sink.finalize("success")
+    assert json.loads(json.dumps(dict(sink.experiment.config))) == {"data": {"path": "x", "lanes": 2}}
+    sink.end({"status": "finished"})

@@ -10,9 +10,9 @@ import sys
 import threading
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pytorch_lightning.loggers.logger import Logger
@@ -21,15 +21,28 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 PATIENCE = 2.0  # seconds that a host has to answer
 LONGEST = 60.0  # seconds that one call of a sink may take
 
+Record = dict[str, Any]
+"""One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its place in metrics.jsonl) and whatever was measured."""
+
+NO_METRICS = ("step", "record")  # of a record, where the sink counts steps itself
+FIGURES = (
+    *("status", "reason", "metrics", "best", "baselines", "parameters", "steps", "tokens", "flops", "seconds"),
+    *("tokens_per_second", "padding"),
+)
+"""Entries of summary.json that sinks show."""
+
+SMALLER = ("loss", "perplexity", "bits_per_byte")
+LARGER = ("accuracy", "bleu", "chrf", "f1", "exact_match")
+
 
 class Sink(Logger):
     """A Lightning logger that also takes texts and images; once it fails or hangs it is left out, in one line."""
 
     def __init__(self, label: str, directory: Path) -> None:
         super().__init__()
-        self._label = label
+        self.label = label
+        self.broken = False
         self._directory = directory
-        self._broken = False
         self._worker = Worker()
 
     @property
@@ -51,8 +64,8 @@ class Sink(Logger):
         """Nothing: each sink got the config when it was made."""
 
     @rank_zero_only
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:  # type: ignore[override]
-        """One point: `step`, `epoch`, `tokens`, `seconds` and whatever was measured."""
+    def log_metrics(self, metrics: Record, step: int | None = None) -> None:  # type: ignore[override]
+        """One point."""
         self._send(lambda: self._metrics(metrics, step or 0))
 
     @rank_zero_only
@@ -67,19 +80,33 @@ class Sink(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Ends the sink: `status` is `success` or another word."""
-        self._send(lambda: self._end(status == "success"))
+        """Nothing: Lightning says so after each of its loops; the sitting calls `end`."""
+
+    @rank_zero_only
+    def end(self, summary: dict[str, Any]) -> None:
+        """Ends the sink with the figures that the run has come to, its `status` among them."""
+        figures = {name: summary[name] for name in FIGURES if name in summary}
+        self._send(lambda: self._end(figures))
+
+    def missing(self, records: list[Record]) -> list[Record]:
+        """What of these records the sink does not have yet, with `step` and `record` of each."""
+        found: list[Record] = []
+        self._send(lambda: found.extend(self._missing(records)))
+        return found
 
     def _send(self, action: Callable[[], None]) -> None:
-        if self._broken:
+        if self.broken:
             return
         error = self._worker.run(action)  # whatever a third party does, it must not stop the training
         if error is not None:
-            self._broken = True
-            say(f"{self._label} failed and is left out from here on: {' '.join(str(error).split())}")
+            self.broken = True
+            say(f"{self.label} failed and is left out from here on: {' '.join(str(error).split())}")
+
+    def _missing(self, records: list[Record]) -> list[Record]:
+        return records
 
     @abstractmethod
-    def _metrics(self, metrics: dict[str, float], step: int) -> None: ...
+    def _metrics(self, metrics: Record, step: int) -> None: ...
 
     @abstractmethod
     def _text(self, name: str, text: str, step: int) -> None: ...
@@ -88,7 +115,7 @@ class Sink(Logger):
     def _image(self, name: str, path: Path, step: int) -> None: ...
 
     @abstractmethod
-    def _end(self, success: bool) -> None: ...
+    def _end(self, figures: dict[str, Any]) -> None: ...
 
 
 class Worker:
@@ -128,7 +155,7 @@ class Guarded(Sink):
         super().__init__(type(logger).__name__, directory)
         self._logger = logger
 
-    def _metrics(self, metrics: dict[str, float], step: int) -> None:
+    def _metrics(self, metrics: Record, step: int) -> None:
         self._logger.log_metrics(metrics, step)
 
     def _text(self, name: str, text: str, step: int) -> None:
@@ -137,13 +164,37 @@ class Guarded(Sink):
     def _image(self, name: str, path: Path, step: int) -> None:
         """Nothing."""
 
-    def _end(self, success: bool) -> None:
-        self._logger.finalize("success" if success else "failed")
+    def _end(self, figures: dict[str, Any]) -> None:
+        self._logger.finalize("success" if went_well(figures) else "failed")
 
 
 def guarded(logger: Logger, directory: Path) -> Sink:
     """The logger itself if it is a sink, or as one."""
     return logger if isinstance(logger, Sink) else Guarded(logger, directory)
+
+
+def went_well(figures: dict[str, Any]) -> bool:
+    """Whether a run ended as it should: to its end, or pruned by its sweep."""
+    return figures.get("status") in ("finished", "pruned")
+
+
+def direction(name: str, monitor: Sequence[str] | None = None) -> Literal["min", "max"] | None:
+    """Where a metric such as `validation/loss` is better; None for what is neither. `monitor`: of the task."""
+    split, _, measure = name.rpartition("/")
+    if not split:
+        return None
+    if monitor and measure == monitor[0]:
+        return "min" if monitor[1] == "min" else "max"
+    return "min" if measure.endswith(SMALLER) else "max" if measure.endswith(LARGER) else None
+
+
+def flat(values: dict[str, Any], prefix: str = "", joint: str = ".") -> Iterator[tuple[str, Any]]:
+    """Path and value of every leaf of nested mappings."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}{joint}", joint)
+        else:
+            yield f"{prefix}{key}", value
 
 
 def answers(url: str) -> bool:
@@ -170,7 +221,8 @@ def remembered(path: Path, make: Callable[[], str]) -> str:
     """The identity that an earlier sitting of this run left in `path`, or a new one; ValueError for no such thing."""
     if not path.exists():
         path.write_text(make())
-    identity = path.read_text().strip()
+    with open(path, encoding="utf-8", errors="replace") as file:
+        identity = file.read(100).strip()
     if not re.fullmatch(r"[\w-]{1,64}", identity, re.ASCII):  # it becomes part of paths and addresses
         raise ValueError(f"{path} holds no identity; delete it to begin a new record")
     return identity

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 
-from seqtrain.callbacks.base_sink import Sink, remembered
+from seqtrain.callbacks.base_sink import NO_METRICS, Record, Sink, flat, remembered
+from seqtrain.sweeps.folder import member_of
 
 MOST, LONGEST = 100, 500  # parameters that one batch takes, characters that one value takes
+STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "interrupted": "KILLED"}
 
 
 class MLflowSink(Sink):
@@ -46,13 +48,13 @@ class MLflowSink(Sink):
             logging.getLogger(chatty).setLevel(logging.WARNING)  # they report the making of each table
         local = self._directory.resolve().parent
         client = MlflowClient(self._uri or f"sqlite:///{local / 'mlflow.db'}")
-        identity = self._directory / "mlflow_id"
+        identity = self._directory / _identity(self._uri)
         resumes = identity.exists()
         self._id = remembered(identity, lambda: self._create(client, local))
         if resumes:
             client.update_run(self._id, status="RUNNING")
             return client
-        params = [Param(key, str(value)[:LONGEST]) for key, value in _flat(self._config)]
+        params = [Param(key, str(value)[:LONGEST]) for key, value in flat(self._config)]
         for start in range(0, len(params), MOST):
             client.log_batch(self._id, params=params[start : start + MOST])
         return client
@@ -61,13 +63,28 @@ class MLflowSink(Sink):
         known = client.get_experiment_by_name(self._experiment)
         artifacts = None if self._uri else (local / "mlflow_artifacts").as_uri()
         number = known.experiment_id if known else client.create_experiment(self._experiment, artifacts)
-        return client.create_run(number, run_name=self._directory.name).info.run_id
+        member = member_of(self._directory)
+        name, tags = (member.label, {"sweep": member.sweep}) if member else (self._directory.name, {})
+        return client.create_run(number, tags=tags, run_name=name or self._directory.name).info.run_id
 
-    def _metrics(self, metrics: dict[str, float], step: int) -> None:
+    def _missing(self, records: list[Record]) -> list[Record]:
+        client = self._open()
+        names = {name for record in records for name in record} - {*NO_METRICS}
+        known = {(name, point.step) for name in names for point in client.get_metric_history(self._id, name)}
+        parts = [
+            {name: record[name] for name in record if name in NO_METRICS or (name, record["step"]) not in known}
+            for record in records
+        ]
+        return [part for part in parts if part.keys() - {*NO_METRICS}]
+
+    def _metrics(self, metrics: Record, step: int) -> None:
+        self._log({name: value for name, value in metrics.items() if name not in NO_METRICS}, step)
+
+    def _log(self, values: dict[str, float], step: int) -> None:
         from mlflow.entities import Metric  # type: ignore[import-not-found]
 
         now = int(time.time() * 1000)
-        points = [Metric(name, float(value), now, step) for name, value in metrics.items() if name != "step"]
+        points = [Metric(name, float(value), now, step) for name, value in values.items()]
         self._open().log_batch(self._id, metrics=points)
 
     def _text(self, name: str, text: str, step: int) -> None:
@@ -76,15 +93,19 @@ class MLflowSink(Sink):
     def _image(self, name: str, path: Path, step: int) -> None:
         self._open().log_artifact(self._id, str(path), name)
 
-    def _end(self, success: bool) -> None:
-        if self._client is not None:
-            self._client.set_terminated(self._id, "FINISHED" if success else "FAILED")
-            self._client = None
+    def _end(self, figures: dict[str, Any]) -> None:
+        """Figures become tags: as metrics they would stand among those that were measured."""
+        from mlflow.entities import RunTag  # type: ignore[import-not-found]
+
+        if self._client is None:
+            return
+        tags = [RunTag(f"summary.{key}", str(value)[:LONGEST]) for key, value in flat(figures)]
+        for start in range(0, len(tags), MOST):
+            self._client.log_batch(self._id, tags=tags[start : start + MOST])
+        self._client.set_terminated(self._id, STATUS.get(figures.get("status", ""), "FAILED"))
+        self._client = None
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def _identity(uri: str | None) -> str:
+    """The file that keeps the run's identity in a store: one for each, as none knows the others'."""
+    return f"mlflow_id-{hashlib.blake2b(uri.encode(), digest_size=4).hexdigest()}" if uri else "mlflow_id"

@@ -45,7 +45,7 @@ class ProgressBar(Callback):
             console=self.console,
             auto_refresh=False,  # no thread of its own: drawing happens between steps
         )
-        self.task = self.bar.add_task("", total=trainer.max_steps, completed=trainer.global_step)
+        self.task = self.bar.add_task("", total=pl_module.max_steps, completed=trainer.global_step)
         self.bar.start()
 
     def on_train_batch_end(  # type: ignore[override]
@@ -55,7 +55,8 @@ class ProgressBar(Callback):
         if self.bar is not None:
             if now - self._shown > REFRESH:
                 self._shown = now
-                self.bar.update(self.task, completed=trainer.global_step, description=self._words("train"))
+                words = self._words("train")
+                self.bar.update(self.task, total=pl_module.max_steps, completed=trainer.global_step, description=words)
                 self.bar.refresh()
         elif trainer.global_step % self.steps_per_epoch == 0 and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
             epoch = trainer.global_step // self.steps_per_epoch
@@ -65,8 +66,8 @@ class ProgressBar(Callback):
             self._print(f"epoch {epoch} done at step {trainer.global_step}: {self._words('train')}")
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        line = f"step {trainer.global_step} of {trainer.max_steps}: {self._words('train')}, {self._words('validation')}"
-        self._print(line)
+        planned = f"{'' if pl_module.max_steps == trainer.max_steps else 'about '}{pl_module.max_steps}"
+        self._print(f"step {trainer.global_step} of {planned}: {self._words('train')}, {self._words('validation')}")
 
     def _print(self, line: str) -> None:
         self.console.print(line, highlight=False, soft_wrap=True)

@@ -18,8 +18,16 @@ def step_done(trainer: Trainer, batch_idx: int) -> bool:
     return (batch_idx + 1) % trainer.accumulate_grad_batches == 0
 
 
+def point(record: dict[str, Any]) -> dict[str, Any]:
+    """What of a record goes to the sinks: its numbers."""
+    return {name: value for name, value in record.items() if name != "read"}
+
+
 class Recorder(Callback):
-    """Writes training metrics every `every` steps and every evaluation; keeps the clock of training."""
+    """Writes training metrics every `every` steps and every evaluation; keeps the clock of training.
+
+    It stands still while the run is validated, and once training is over: how often one looks changes no figure.
+    """
 
     def __init__(self, *, run: Run, every: int, plan: Plan) -> None:
         self.run = run
@@ -28,9 +36,10 @@ class Recorder(Callback):
         self.seen: dict[int, str] = {}  # the checksum of what was read, by step, in earlier sittings of this run
         self.newest: dict[str, float] = {}  # what the progress bar shows
         self.validated = -1  # the step of the newest evaluation
-        self.seconds = 0.0  # spent in earlier sittings of this run
-        self._began = time.monotonic()
+        self.seconds = 0.0  # of training, until the clock was last stopped, in earlier sittings of this run too
+        self._began: float | None = None  # when it was started; None while it stands still
         self._window = (0, 0.0)  # tokens and seconds at the last training record
+        self._place: int | None = None  # of the newest record in metrics.jsonl, once there is one of this sitting
 
     def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.elapsed(), "validated": self.validated}
@@ -40,7 +49,11 @@ class Recorder(Callback):
 
     def elapsed(self) -> float:
         """Seconds of training in all sittings."""
-        return self.seconds + time.monotonic() - self._began
+        return self.seconds + (0.0 if self._began is None else time.monotonic() - self._began)
+
+    def stop(self) -> None:
+        """Lets the clock stand still, until the next batch of training."""
+        self.seconds, self._began = self.elapsed(), None
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self._began = time.monotonic()
@@ -59,6 +72,10 @@ class Recorder(Callback):
                 f"run {self.run.path}: step {step} does not go on with the batches that this run began with; the data, "
                 "its layout or numpy's random numbers have changed: start a new run"
             )
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        if self._began is None:  # after a validation, and all that callbacks made of it
+            self._began = time.monotonic()
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
@@ -83,6 +100,12 @@ class Recorder(Callback):
         record["tokens_per_second"] = (self._window[0] - tokens) / max(self._window[1] - seconds, 1e-9)
         self._write(trainer, pl_module, record)
 
+    def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.stop()
+
+    def on_train_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.stop()
+
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.validated = trainer.global_step
         values = {f"validation/{name}": value for name, value in pl_module.metrics.items()}
@@ -103,7 +126,10 @@ class Recorder(Callback):
             "seconds": round(self.elapsed(), 3),
             **values,
         }
+        if self._place is None:
+            self._place = sum(1 for _ in self.run.records())
+        self._place += 1
         self.newest.update(record)
         self.run.append(record)
         for logger in trainer.loggers:
-            logger.log_metrics({name: value for name, value in record.items() if name != "read"}, step)
+            logger.log_metrics({**point(record), "record": self._place}, step)
