@@ -25,22 +25,28 @@ class Cost:
     flops_per_token: float
     tokens_per_step: int
     tokens_per_epoch: int
-    steps: int
-    epochs: float
-    tokens: int
-    flops: float
+    steps: int | None  # None, as the three after it: the clock decides
+    epochs: float | None
+    tokens: int | None
+    flops: float | None
     memory_bytes: int
     padding: float  # share of the positions that hold no target
 
     def lines(self) -> list[str]:
         """For a person."""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items() if name != "total")
+        if self.steps is None:
+            length = [f"steps           as many as trainer.max_seconds allows, of {self.tokens_per_step:,} tokens"]
+        else:
+            length = [
+                f"steps           {self.steps:,} of {self.tokens_per_step:,} tokens: {self.epochs:.2f} epochs",
+                f"tokens in all   {self.tokens:,}: {self.flops:.3g} FLOPs",
+            ]
         return [
             f"parameters      {self.parameters['total']:,} ({parts})",
             f"FLOPs a token   {self.flops_per_token:,.0f} (training: forward and backward)",
             f"tokens an epoch {self.tokens_per_epoch:,}",
-            f"steps           {self.steps:,} of {self.tokens_per_step:,} tokens: {self.epochs:.2f} epochs",
-            f"tokens in all   {self.tokens:,}: {self.flops:.3g} FLOPs",
+            *length,
             f"memory          about {self.memory_bytes / 2**20:,.0f} MiB (weights, gradients, moments, activations)",
             f"padding         {self.padding:.2%}",
         ]
@@ -61,7 +67,7 @@ def estimate(
     reached: float = 1.0,
     carry: bool,
     accumulate: int,
-    steps: int,
+    steps: int | None,
 ) -> Cost:
     """The cost of `steps` optimiser steps of this plan; `length`: tokens that are read at a time, of examples the mean.
 
@@ -73,7 +79,7 @@ def estimate(
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
     each = training_flops(model, task, length, carry, targets_per_token, history, reached)
-    tokens = plan.tokens_before(steps)
+    tokens = None if steps is None else plan.tokens_before(steps)
     memory = 4 * OPTIMIZER_COPIES * parameters["total"]
     if isinstance(plan, StreamPlan):
         memory += activations(model, task, -(-plan.lanes // accumulate), length, carry, history)
@@ -83,9 +89,9 @@ def estimate(
         tokens_per_step=int(plan.targets.max()),
         tokens_per_epoch=plan.num_tokens,
         steps=steps,
-        epochs=steps / plan.steps,
+        epochs=None if steps is None else steps / plan.steps,
         tokens=tokens,
-        flops=each * tokens,
+        flops=None if tokens is None else each * tokens,
         memory_bytes=memory,
         padding=plan.padding,
     )

@@ -195,18 +195,22 @@ class ExamplePlan:
 
     def chunk(self, epoch: int, step: int) -> Picked:
         """The examples of this step of this epoch."""
-        if self._newest is None or self._newest[0] != epoch:
-            rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
-            order = self._by_length(rng)
-            self._newest = epoch, order, np.arange(self.steps) if rng is None else rng.permutation(self.steps)
-        _, order, steps = self._newest
+        order, steps = self._shuffled(epoch)
         place = steps[step]
         return Picked(order[self._edges[place] : self._edges[place + 1]], epoch)
 
     def tokens_before(self, step: int) -> int:
-        """Tokens of all steps before `step`, counted over epochs; within an epoch as if all steps were alike."""
+        """Tokens of all steps before `step`, counted over epochs."""
         epoch, within = divmod(step, self.steps)
-        return epoch * self.num_tokens + self.num_tokens * within // self.steps
+        return epoch * self.num_tokens + int(self.targets[self._shuffled(epoch)[1][:within]].sum())
+
+    def _shuffled(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The examples by length, and which step, in order of length, each step of this epoch is."""
+        if self._newest is None or self._newest[0] != epoch:
+            rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
+            order = self._by_length(rng)
+            self._newest = epoch, order, np.arange(self.steps) if rng is None else rng.permutation(self.steps)
+        return self._newest[1:]
 
     def _by_length(self, rng: np.random.Generator | None) -> np.ndarray:
         """The examples by length, the first side first; equals in a random order, or in their own."""

@@ -14,13 +14,16 @@ Activation = Literal["gelu", "relu"]
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them, four times as wide inside."""
+    """Two linear maps with an activation between them, `width` numbers wide inside; None: four times as wide as x."""
 
-    def __init__(self, *, dim: int, bias: bool, activation: Activation = "gelu") -> None:
+    def __init__(self, *, dim: int, width: int | None, bias: bool, activation: Activation = "gelu") -> None:
         super().__init__()
+        width = 4 * dim if width is None else width
+        if width < 1:
+            raise ValueError(f"dim_feedforward={width} must be above 0")
         self.activation = activation
-        self.wide = nn.Linear(dim, 4 * dim, bias=bias)
-        self.out = nn.Linear(4 * dim, dim, bias=bias)
+        self.wide = nn.Linear(dim, width, bias=bias)
+        self.out = nn.Linear(width, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         wide = self.wide(x)
@@ -49,13 +52,22 @@ class EncoderBlock(nn.Module):
     """Bidirectional self-attention, then feed-forward."""
 
     def __init__(
-        self, *, dim: int, num_heads: int, dropout: float, norm: Norm, bias: bool, activation: Activation, name: str
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        dim_feedforward: int | None,
+        dropout: float,
+        norm: Norm,
+        bias: bool,
+        activation: Activation,
+        name: str,
     ) -> None:
         super().__init__()
         self.attention = BidirectionalSelfAttention(
             dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
         )
-        self.feed_forward = FeedForward(dim=dim, bias=bias, activation=activation)
+        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias, activation=activation)
         self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
         self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
 
@@ -68,13 +80,23 @@ class EncoderBlock(nn.Module):
 class DecoderBlock(nn.Module):
     """Causal self-attention, then feed-forward; the norm stands before (pre) or after (post) each residual sum."""
 
-    def __init__(self, *, dim: int, num_heads: int, dropout: float, norm: Norm, bias: bool, name: str) -> None:
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        dim_feedforward: int | None,
+        dropout: float,
+        norm: Norm,
+        bias: bool,
+        name: str,
+    ) -> None:
         super().__init__()
         self.pre = norm == "pre"
         self.attention = CausalSelfAttention(
             dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
         )
-        self.feed_forward = FeedForward(dim=dim, bias=bias)
+        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias)
         self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
         self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
 
@@ -91,14 +113,23 @@ class CrossDecoderBlock(nn.Module):
     """Causal self-attention, then attention to a source, then feed-forward."""
 
     def __init__(
-        self, *, dim: int, num_heads: int, dropout: float, norm: Norm, bias: bool, activation: Activation, name: str
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        dim_feedforward: int | None,
+        dropout: float,
+        norm: Norm,
+        bias: bool,
+        activation: Activation,
+        name: str,
     ) -> None:
         super().__init__()
         self.attention = CausalSelfAttention(
             dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
         )
         self.cross = CrossAttention(dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} cross")
-        self.feed_forward = FeedForward(dim=dim, bias=bias, activation=activation)
+        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias, activation=activation)
         self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
         self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
         self.norm3 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)

@@ -36,6 +36,7 @@ class BERT(SequenceModel):
         norm: Norm,
         bias: bool,
         activation: Activation,
+        dim_feedforward: int | None = None,
     ) -> None:
         super().__init__()
         check_sizes(dim, num_heads, positions, max_length)
@@ -54,6 +55,7 @@ class BERT(SequenceModel):
             EncoderBlock(
                 dim=dim,
                 num_heads=num_heads,
+                dim_feedforward=dim_feedforward,
                 dropout=dropout,
                 norm=norm,
                 bias=bias,

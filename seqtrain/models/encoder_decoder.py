@@ -38,6 +38,7 @@ class EncoderDecoder(SequenceModel):
         max_length: int | None,
         norm: Norm,
         activation: Activation,
+        dim_feedforward: int | None = None,
     ) -> None:
         super().__init__()
         check_sizes(dim, num_heads, positions, max_length)
@@ -50,7 +51,8 @@ class EncoderDecoder(SequenceModel):
         self.table = nn.Embedding(max_length, dim) if max_length is not None else None
         self.target_table = nn.Embedding(max_length, dim) if max_length is not None else None
         self.dropout = nn.Dropout(dropout)
-        shape = {"dim": dim, "num_heads": num_heads, "dropout": dropout, "norm": norm, "bias": True}
+        sizes = {"dim": dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward}
+        shape = {**sizes, "dropout": dropout, "norm": norm, "bias": True}
         layers = [f"layer {layer + 1}" for layer in range(num_layers)]
         self.encoder = nn.ModuleList(EncoderBlock(**shape, activation=activation, name=f"{n} source") for n in layers)
         self.decoder = nn.ModuleList(CrossDecoderBlock(**shape, activation=activation, name=n) for n in layers)

@@ -31,6 +31,7 @@ class GPT(SequenceModel):
         max_length: int | None,
         norm: Norm,
         bias: bool,
+        dim_feedforward: int | None = None,
     ) -> None:
         super().__init__()
         check_sizes(dim, num_heads, positions, max_length)
@@ -46,7 +47,15 @@ class GPT(SequenceModel):
         self.table = nn.Embedding(max_length, dim) if max_length is not None else None
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
-            DecoderBlock(dim=dim, num_heads=num_heads, dropout=dropout, norm=norm, bias=bias, name=f"layer {layer + 1}")
+            DecoderBlock(
+                dim=dim,
+                num_heads=num_heads,
+                dim_feedforward=dim_feedforward,
+                dropout=dropout,
+                norm=norm,
+                bias=bias,
+                name=f"layer {layer + 1}",
+            )
             for layer in range(num_layers)
         )
         self.norm = nn.LayerNorm(dim, bias=bias) if norm == "pre" else nn.Identity()

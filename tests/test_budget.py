@@ -1,0 +1,351 @@
+"""Laws of the budget: models of every kind are made to cost the same, and a run by the clock ends with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain import budget, build, check
+from seqtrain.callbacks import record
+from seqtrain.callbacks.record import Recorder
+from seqtrain.commands.train import Request, dry_run
+from seqtrain.data.plan import Chunk
+from seqtrain.faults import Fault
+from seqtrain.optim.schedules import Cosine
+from seqtrain.options import RunOptions, read_budget
+from seqtrain.runs import Run
+from tests.conftest import Seqtrain
+from tests.examples import DATA, SMALL, files
+from tests.tiny import newest_step, wait_until
+from tests.zoo import MODELS
+
+QUICK = (
+    *(("next_token", model) for model in ("lstm", "cnn", "gpt")),
+    *(("masked_lm", "bert"), ("translation", "encoder_decoder")),
+)
+OTHERS = (
+    *(("next_token", model) for model in ("rnn", "gru", "min_gru")),
+    *(("masked_lm", "cbow"), ("sentiment", "lstm model.bidirectional=true"), ("translation", "rnn_encoder_decoder")),
+)
+LADDER = [
+    *((*pair, 1e6) for pair in QUICK),
+    *(pytest.param(*pair, 1e6, marks=pytest.mark.long) for pair in OTHERS),
+    *(pytest.param(*pair, number, marks=pytest.mark.long) for pair in QUICK + OTHERS for number in (4e5, 3e6, 1e7)),
+]
+FREE = [word for word in SMALL if not word.startswith("model.")]  # the width is what is solved for
+
+Made = Callable[..., tuple[DictConfig, build.Data]]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return files(tmp_path_factory.mktemp("text"))
+
+
+@cache
+def read(task: str) -> tuple[DictConfig, build.Data]:
+    """Tiny data of a task, which are the same for every model."""
+    config = check.compose([f"task={task}", "tokenizer=byte", *DATA[task], *FREE]).config
+    return config, build.make_data(config, ("train", "validation"), (), lambda line: None)
+
+
+@pytest.fixture
+def made(text: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """The config, and the data, of a tiny run of a task and a model with a budget, and what else stands in words."""
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.chdir(text)
+
+    def make(task: str, model: str, asked: str | list[str], *words: str) -> tuple[DictConfig, build.Data]:
+        name, *options = model.split()
+        config, data = read(task)
+        config = config.copy()
+        config.model = OmegaConf.load(MODELS / f"{name}.yaml")
+        config.budget = asked
+        config.merge_with_dotlist([*options, *words])
+        budget.prepare(config)
+        return config, data
+
+    return make
+
+
+def solve(config: DictConfig, data: build.Data) -> list[str]:
+    """Solves for the budget; gives what is said."""
+    lines: list[str] = []
+    budget.solve(config, data, (), lines.append)
+    return lines
+
+
+def parameters(config: DictConfig, data: build.Data) -> int:
+    """Numbers of the model and the head that a run of this config trains."""
+    with torch.device("meta"):
+        pair = build.make_pair(config, data.vocabularies, (), data.label_counts)
+    return sum(weight.numel() for part in pair for weight in part.parameters())
+
+
+@pytest.mark.parametrize(("task", "model", "number"), LADDER)
+def test_every_model_gets_as_many_parameters_as_were_asked_for(
+    task: str, model: str, number: float, made: Made
+) -> None:
+    config, data = made(task, model, f"params:{number}")
+    layers = config.model.get("num_layers")
+    lines = solve(config, data)
+    found = parameters(config, data)
+    assert found == pytest.approx(number, rel=0.01)
+    assert config.model.get("num_layers") == layers
+    assert len(lines) == 1
+    assert f"model.dim={config.model.dim}," in lines[0]
+    assert f"{found:,} parameters" in lines[0]
+
+
+def test_what_is_solved_stays_when_it_is_solved_again(made: Made) -> None:
+    config, data = made("next_token", "gpt", ["params:3e5", "flops:1e12"])
+    lines = solve(config, data)
+    assert config.model.dim_feedforward is not None, "a case in which the width alone is too coarse"
+    before = config.copy()
+    assert solve(config, data) == lines
+    assert config == before
+
+
+def test_heads_that_do_not_divide_the_default_width_share_the_solved_one(made: Made) -> None:
+    config, data = made("next_token", "gpt model.num_heads=3", "params:1e6")
+    solve(config, data)
+    assert config.model.dim % 6 == 0
+    assert parameters(config, data) == pytest.approx(1e6, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("task", "model"), [("next_token", "gpt"), ("next_token", "cnn"), ("translation", "encoder_decoder")]
+)
+def test_steps_are_as_many_as_the_operations_pay_for(task: str, model: str, made: Made) -> None:
+    config, data = made(task, f"{model} model.dim=32", "flops:2e11")
+    (line,) = solve(config, data)
+    steps, plan = config.trainer.max_steps, data.plan("train")
+    read = 0
+    for step in range(steps):
+        piece = plan.chunk(*divmod(step, plan.steps))
+        read += int((piece.count if isinstance(piece, Chunk) else data.examples("train").lengths[piece.examples]).sum())
+    assert plan.tokens_before(steps) == read
+    each = build.cost(config, data, ()).flops_per_token
+    assert each * read == pytest.approx(2e11, rel=0.01)
+    assert steps % plan.steps, "a case that ends within an epoch"
+    assert f"trainer.max_steps={steps}, {each * read:.4g} FLOPs" in line
+
+
+def test_the_clock_decides_the_steps_of_a_budget_of_seconds(made: Made) -> None:
+    config, data = made("next_token", "lstm model.dim=8", "seconds:7", "trainer.max_epochs=3")
+    assert solve(config, data) == []
+    assert (config.trainer.max_seconds, config.trainer.max_steps, config.trainer.max_epochs) == (7, None, None)
+    cost = build.cost(config, data, ())
+    assert (cost.steps, cost.flops) == (None, None)
+    assert "as many as trainer.max_seconds allows" in "\n".join(cost.lines())
+
+
+def test_the_inner_width_of_a_transformer_is_four_times_the_outer_one_unless_it_is_given(made: Made) -> None:
+    for task, model in (("next_token", "gpt"), ("masked_lm", "bert"), ("translation", "encoder_decoder")):
+        default, same, more = (
+            parameters(*made(task, f"{model} model.dim=32 model.dim_feedforward={width}", "flops:1e9"))
+            for width in ("null", "128", "129")
+        )
+        assert default == same < more
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("width:64", "budget=width:64: expected params:NUMBER, flops:NUMBER, seconds:NUMBER"),
+        ("params", "budget=params: '' is no number; give one, as in params:1e6"),
+        ("params:many", "budget=params:many: 'many' is no number; give one, as in params:1e6"),
+        ("params:0", "budget=params:0: expected a number above 0"),
+        ("flops:-1e9", "budget=flops:-1e9: expected a number above 0"),
+        ("seconds:nan", "budget=seconds:nan: expected a number above 0"),
+        ("[params:1e6, params:2e6]", "budget=params:2e6: params is given twice; give it once"),
+        ("[flops:1e9, seconds:9]", "budget: flops and seconds both say when training ends; give one of them"),
+    ],
+)
+def test_a_text_that_is_no_budget_is_refused_in_one_line(text: str, told: str) -> None:
+    given = yaml.safe_load(text)
+    with pytest.raises(Fault) as caught:
+        read_budget(given)
+    assert caught.value.lines == (told,)
+    options = {option.name: None for option in fields(RunOptions)} | {"seed": 1, "layer_decay": 1.0, "run_dir": "x"}
+    with pytest.raises(Fault) as caught:
+        RunOptions(**options | {"budget": given})  # type: ignore[arg-type]
+    assert caught.value.lines == (told,)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "told"),
+    [
+        ("params:1e6", "model.dim=64", "model.dim: budget=params:1e+06 decides it; leave it out"),
+        ("flops:1e9", "trainer.max_steps=64", "trainer.max_steps: budget=flops:1e+09 decides it; leave it out"),
+        ("flops:1e9", "trainer.max_epochs=2", "trainer.max_epochs: budget=flops:1e+09 decides it; leave it out"),
+        ("seconds:9", "trainer.max_steps=64", "trainer.max_steps: budget=seconds:9 decides it; leave it out"),
+        ("seconds:9", "+trainer.max_seconds=8", "trainer.max_seconds: budget=seconds:9 decides it; leave it out"),
+    ],
+)
+def test_what_a_budget_decides_cannot_be_given(asked: str, given: str, told: str) -> None:
+    with pytest.raises(Fault) as caught:
+        budget.check_free(OmegaConf.create({"budget": asked}), [f"budget={asked}", given, "seed=1"])
+    assert caught.value.lines == (told,)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("params:9", "budget=params:9: no width comes within 1 %: model.dim=1 makes"),
+        ("params:1e15", "budget=params:1e+15: the weights would take 4,000,000 GB"),
+        ("flops:1e3", "budget=flops:1000: no number of steps comes within 1 %: 1 cost"),
+    ],
+)
+def test_a_budget_that_cannot_be_met_is_refused_in_one_line(asked: str, told: str, made: Made) -> None:
+    with pytest.raises(Fault) as caught:
+        solve(*made("next_token", "lstm", asked))
+    assert len(caught.value.lines) == 1
+    assert caught.value.lines[0].startswith(told)
+
+
+def test_sizes_between_which_there_is_none_are_named_and_can_be_asked_for(made: Made) -> None:
+    with pytest.raises(Fault) as caught:
+        solve(*made("next_token", "cnn", "params:40000"))
+    below, above = (int(size.replace(",", "")) for size in re.findall(r"makes ([\d,]+)", caught.value.lines[0]))
+    assert below < 40_000 < above
+    for size in (below, above):
+        config, data = made("next_token", "cnn", f"params:{size}")
+        solve(config, data)
+        assert parameters(config, data) == size
+
+
+def test_a_dry_run_shows_the_solved_size(text: Path, made: Made, capfd: pytest.CaptureFixture[str]) -> None:
+    overrides = ["tokenizer=byte", *DATA["next_token"], *FREE[1:], "model=gru", "budget=params:1e6"]
+    cost = dry_run(check.compose(overrides).config, Request(overrides))
+    assert cost.parameters["total"] == pytest.approx(1e6, rel=0.01)
+    assert f"{cost.parameters['total']:,} parameters" in capfd.readouterr().err
+
+
+def test_the_clock_of_training_stands_still_while_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(record.time, "monotonic", lambda: now[0])
+    recorder, nobody = Recorder(run=cast(Any, None), every=1, plan=cast(Any, None)), cast(Any, None)
+
+    def after(seconds: float) -> float:
+        now[0] += seconds
+        return round(recorder.elapsed(), 6)
+
+    assert after(9) == 0, "before the first batch"
+    recorder.on_train_batch_start(nobody, nobody, None, 0)
+    assert after(2) == 2
+    recorder.on_train_batch_start(nobody, nobody, None, 1)
+    assert after(1) == 3
+    recorder.on_validation_start(nobody, nobody)
+    assert after(50) == 3
+    recorder.on_train_batch_start(nobody, nobody, None, 2)
+    assert after(1) == 4
+    recorder.on_train_end(nobody, nobody)
+    assert after(50) == 4
+
+
+TRAIN = (
+    *("train", "tokenizer=char", *DATA["next_token"], *FREE[1:], "tbptt.k2=8", "trainer.validate_every=100"),
+    *("trainer.checkpoint_every=5", "run_dir=run"),
+)
+
+
+def assert_as_planned(run: Run, step: int, seconds: float) -> None:
+    """The learning rate of a step was that of a run of as many steps as the clock still allowed just before it."""
+    points = {point["step"]: point for point in run.metrics() if "lr" in point}
+    allowed = round((step - 1) * seconds / points[step - 1]["seconds"])
+    expected = Cosine(warmup=50, final=0.0)(step - 1, max(allowed, step))
+    assert points[step]["lr"] / run.config["optimizer"]["lr"] == pytest.approx(expected, abs=0.1)
+
+
+def ended_by_the_clock(run: Run, seconds: float) -> dict[str, Any]:
+    """The summary of a run that took its seconds, to a hundredth or a step; its rate fell as the clock ran."""
+    summary, points = run.summary, [point for point in run.metrics() if "lr" in point]
+    longest = max(after["seconds"] - before["seconds"] for before, after in pairwise(points))
+    assert (summary["status"], summary["ended_by"]) == ("finished", "seconds")
+    assert seconds <= summary["seconds"] <= seconds + max(0.01 * seconds, longest)
+    assert points[-1]["step"] == summary["steps"]
+    assert_as_planned(run, summary["steps"], seconds)
+    assert all(point["seconds"] <= summary["seconds"] for point in run.metrics())
+    return summary
+
+
+def test_a_run_costs_its_budget_and_tells_it(seqtrain: Seqtrain, text: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").symlink_to(text / "text.txt")
+    answer = seqtrain(*TRAIN, "model=gru", "budget=[params:3e4,seconds:1]", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    run = Run(tmp_path / "run")
+    summary = ended_by_the_clock(run, 1.0)
+    assert run.config["budget"] == ["params:3e4", "seconds:1"]
+    assert f"model.dim={run.config['model']['dim']}, {summary['parameters']['total']:,} parameters" in answer.err
+    assert "no two such runs are the same" in answer.err
+    reached = {"params": (3e4, summary["parameters"]["total"]), "seconds": (1, summary["seconds"])}
+    assert summary["budget"] == {
+        kind: {"asked": asked, "reached": found, "within": abs(found / asked - 1)}
+        for kind, (asked, found) in reached.items()
+    }
+    assert summary["budget"]["params"]["within"] <= 0.01
+
+
+@pytest.mark.long
+def test_a_run_costs_its_operations_and_no_resume_changes_that(seqtrain: Seqtrain, text: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").symlink_to(text / "text.txt")
+    answer = seqtrain(*TRAIN, "model=gru", "budget=[params:3e4,flops:2e8]", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    run = Run(tmp_path / "run")
+    assert run.summary["ended_by"] == "steps"
+    assert run.summary["steps"] == run.config["trainer"]["max_steps"]
+    assert run.summary["flops"] == run.summary["budget"]["flops"]["reached"] == pytest.approx(2e8, rel=0.01)
+    for words, told in {
+        (): "run run is finished: its budget is spent; start a new run with another one",
+        ("trainer.max_steps=999",): "trainer.max_steps: budget=flops:2e+08 decides it; leave it out",
+    }.items():
+        again = seqtrain("resume", "run", *words, cwd=tmp_path)
+        assert (again.rc, again.err) == (2, f"error: {told}\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_run_by_the_clock_goes_on_for_what_is_left_of_its_seconds(
+    devices: int, seqtrain: Seqtrain, text: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text.txt").symlink_to(text / "text.txt")
+    child = seqtrain.start(*TRAIN, "model.dim=8", f"trainer.devices={devices}", "budget=seconds:3", cwd=tmp_path)
+    run = Run(tmp_path / "run")
+    wait_until(lambda: newest_step(run.path) > 20 and any(run.checkpoints.glob("step-*.ckpt")), child, "step 20")
+    child.kill_group()
+    child.wait()
+    before = newest_step(run.path)
+    answer = seqtrain("resume", "run", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    assert "resumed from step 0" not in answer.err
+    assert newest_step(run.path) > before > 20
+    ended_by_the_clock(run, 3.0)
+
+
+@pytest.mark.long
+def test_a_run_by_the_clock_alone_can_be_given_more_seconds(seqtrain: Seqtrain, text: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").symlink_to(text / "text.txt")
+    limits = ("model.dim=8", "trainer.max_seconds=1", "trainer.max_steps=null")
+    assert seqtrain(*TRAIN, *limits, cwd=tmp_path).rc == 0
+    run = Run(tmp_path / "run")
+    before = ended_by_the_clock(run, 1.0)["steps"]
+    again = seqtrain("resume", "run", cwd=tmp_path)
+    told = f"extend it with trainer.max_seconds=S above {run.summary['seconds']:g}"
+    assert (again.rc, again.err) == (2, f"error: run run is finished: {told}\n")
+    run.write_summary(run.summary | {"status": "interrupted"})  # as if killed just before it could say so
+    assert seqtrain("resume", "run", cwd=tmp_path).rc == 0
+    assert ended_by_the_clock(run, 1.0)["steps"] == before
+    assert seqtrain("resume", "run", "trainer.max_seconds=2", cwd=tmp_path).rc == 0
+    assert ended_by_the_clock(run, 2.0)["steps"] > before
+    assert_as_planned(run, before + 1, 2.0)
