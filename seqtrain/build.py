@@ -22,7 +22,7 @@ from seqtrain.checkpoint import BEST, load, newest_valid, step_of
 from seqtrain.cost import Cost, count, estimate
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.examples import ExampleLoader, Examples
-from seqtrain.data.loader import TrainLoader
+from seqtrain.data.loader import ENDLESS, TrainLoader
 from seqtrain.data.plan import TBPTT, ExamplePlan, StreamPlan, most_lanes
 from seqtrain.data.rows import Rows, Vocabularies, prepare_rows
 from seqtrain.data.source import Source, Split
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     from pytorch_lightning import Trainer
     from rich.console import Console
 
+    from seqtrain.callbacks.base_sink import Sink
     from seqtrain.callbacks.checkpoints import Checkpoints
+    from seqtrain.callbacks.deadline import Deadline
+    from seqtrain.callbacks.pruning import Pruning
     from seqtrain.callbacks.record import Recorder
     from seqtrain.callbacks.signals import Signals
     from seqtrain.learner import Learner
@@ -342,7 +345,9 @@ class Session:
     trainer: Trainer
     recorder: Recorder
     checkpoints: Checkpoints
-    max_steps: int
+    max_steps: int | None  # None: the clock decides
+    deadline: Deadline | None
+    pruning: Pruning | None
 
     def fit(self, checkpoint: Path | None) -> None:
         """Trains from the start, or from a checkpoint to the end."""
@@ -359,6 +364,18 @@ class Session:
         self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
         if self.recorder.validated != self.trainer.global_step:
             self.trainer.validate(self.learner, validation, verbose=False)
+
+    @property
+    def ended(self) -> dict[str, str]:
+        """What the summary says of a training that has ended: its status, and the reason if it was pruned."""
+        if self.pruning is None or not self.pruning.reason:
+            return {"status": "finished"}
+        return {"status": "pruned", "reason": self.pruning.reason}
+
+    def end_sinks(self, run: Run) -> None:
+        """Hands the sinks what the run has come to, as summary.json has it."""
+        for sink in self.trainer.loggers:
+            cast("Sink", sink).end(run.summary)
 
 
 def begin_from(config: DictConfig, session: Session, trust: Sequence[str], say: Say) -> None:
@@ -396,10 +413,10 @@ def settle(config: DictConfig, say: Say) -> None:
         )
 
 
-def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int:
-    """Optimiser steps of the whole training: the smaller of max_steps and max_epochs."""
+def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | None:
+    """Optimiser steps of the whole training: the smaller of max_steps and max_epochs; None: the clock decides."""
     limits = [options.max_steps, options.max_epochs and options.max_epochs * plan.steps]
-    return min(limit for limit in limits if limit is not None)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
@@ -415,8 +432,10 @@ def make_session(
     """Model, task, learner, callbacks and trainer of a run."""
     from seqtrain.callbacks.base_sink import guarded
     from seqtrain.callbacks.checkpoints import Checkpoints, Plateau
+    from seqtrain.callbacks.deadline import Deadline
     from seqtrain.callbacks.guards import Memory, Skips
     from seqtrain.callbacks.progress import ProgressBar
+    from seqtrain.callbacks.pruning import Pruning, is_searched
     from seqtrain.callbacks.record import Recorder
     from seqtrain.callbacks.same_ranks import SameRanks
     from seqtrain.learner import Learner
@@ -434,7 +453,7 @@ def make_session(
         seed=config.seed,
         optimizer=make(config.optimizer, trust),
         schedule=paced(make(config.schedule, trust), plan),
-        max_steps=steps,
+        max_steps=steps or ENDLESS,
         run=run,
         layer_decay=config.layer_decay,
         on_nonfinite=options.on_nonfinite,
@@ -444,6 +463,7 @@ def make_session(
     if config.freeze:
         data.say(f"freeze: {freeze(model, config.freeze):,} of {count(model):,} numbers of the model stay as they are")
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
+    deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
     checkpoints = Checkpoints(
         run=run,
         every=options.checkpoint_every,
@@ -456,21 +476,24 @@ def make_session(
         for node in config.callbacks.values()
         if node and (run.writes or not node._target_.startswith("seqtrain."))  # ours only show what one process knows
     ]
+    pruning = Pruning(run=run) if is_searched(run.path) else None
     several = processes.place().world > 1 and options.strategy != "fsdp"  # of shards no two are alike
     callbacks = [
         recorder,
+        *([deadline] if deadline else []),
         Plateau(),
         Memory(),
         *([Skips()] if options.on_nonfinite == "skip" else []),
         *([SameRanks(every=options.check_ranks_every)] if several else []),
         *extra,
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
-        checkpoints,  # last, so that what it saves holds the others' newest state
+        checkpoints,  # behind the others, so that what it saves holds their newest state
+        *([pruning] if pruning else []),  # behind even that: a pruned run that is resumed goes on
     ]
     chosen = config.logger.values() if run.writes else ()
     loggers = [guarded(make(node, trust, directory=run.path, config=run.config), run.path) for node in chosen]
-    trainer = make_trainer(options, steps, callbacks, loggers, run.path)
-    return Session(data, plan, learner, trainer, recorder, checkpoints, steps)
+    trainer = make_trainer(options, steps or ENDLESS, callbacks, loggers, run.path)
+    return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
 
 def cost(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:

@@ -135,6 +135,8 @@ class _CommandLine:
             self.fixed.append(text)
         elif override.is_sweep_override():
             self.faults.append(f"{text}: several values are a sweep, so add -m; a list is written {key}=[...]")
+        elif key == "sweep":
+            self.faults.append(f"{text}: a search is a sweep, so add -m")
         elif override.is_delete():
             self._delete(text, key)
         elif files.is_group(key) and not isinstance(override.value(), dict):

@@ -46,19 +46,19 @@ class ConfFiles:
         search_path = create_config_search_path("pkg://seqtrain.conf")
         for folder in reversed(config_dirs):
             search_path.append("--config-dir", f"file://{folder.resolve()}", SearchPathQuery("main", None))
-        self._loader = ConfigLoaderImpl(search_path)
+        self.loader = ConfigLoaderImpl(search_path)
         self._contents = {} if config_dirs else SHIPPED
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The whole configuration, Hydra's own part included; raises one of UNUSABLE."""
-        return self._loader.load_configuration("train", list(overrides), RunMode.RUN, from_shell=False)
+        return self.loader.load_configuration("train", list(overrides), RunMode.RUN, from_shell=False)
 
     def is_group(self, name: str) -> bool:
-        return self._loader.repository.group_exists(name)
+        return self.loader.repository.group_exists(name)
 
     def options(self, group: str) -> list[str]:
         """The names that may follow `group=`."""
-        return self._loader.repository.get_group_options(group, ObjectType.CONFIG)
+        return self.loader.repository.get_group_options(group, ObjectType.CONFIG)
 
     def content(self, group: str, option: str) -> dict[str, Any]:
         """What the file of an option says itself, unresolved; nothing where it cannot be read. Not to be changed."""
@@ -80,7 +80,7 @@ class ConfFiles:
 
     def _load(self, group: str, option: str) -> ConfigResult | None:
         try:
-            return self._loader.repository.load_config(f"{group}/{option}")
+            return self.loader.repository.load_config(f"{group}/{option}")
         except UNUSABLE:  # told when it is composed
             return None
 

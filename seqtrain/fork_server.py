@@ -1,4 +1,4 @@
-"""The process that `launch.ForkServer` forks its commands from; run as a program of its own."""
+"""The process that `launch.ForkServer` forks its commands from; a program of its own, or forked from its client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqtrain.launch import LONGEST
@@ -27,8 +27,6 @@ PR_SET_PDEATHSIG = 1
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
     """The server's loop; comes back in a forked command, with its arguments, or with None when the client is gone."""
-    if not sys.flags.safe_path:
-        sys.path.pop(0)  # the folder that the server was started in: no command would have it
     for module in modules:
         try:
             importlib.import_module(module)
@@ -114,7 +112,40 @@ def _disown() -> None:
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined] - so that a new one registers again
 
 
+def fork(
+    theirs: socket.socket, ours: socket.socket, target: str, modules: Sequence[str], env: Mapping[str, str]
+) -> int:
+    """A server forked from this process, which it outlives by nothing; gives its number.
+
+    It listens to `theirs`; what is imported later, and threads that are started then, is its own.
+    """
+    client = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != client:
+            os._exit(1)
+        os.setsid()
+        ours.close()  # or the end of our client would not be seen
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        os.environ.update(env)
+        args = _serve(theirs, modules)
+        if args is not None:
+            _leave(_call(target, args))
+    except BaseException:
+        traceback.print_exc()
+    os._exit(0)
+
+
 def _main(handle: str, target: str, *modules: str) -> None:
+    if not sys.flags.safe_path:
+        sys.path.pop(0)  # the folder that the server was started in: no command would have it
     args = _serve(socket.socket(fileno=int(handle)), modules)
     _leave(0 if args is None else _call(target, args))
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 TARGET = "seqtrain.commands.cli:main"
 LONGEST = 1 << 20  # bytes of one message
@@ -40,27 +40,42 @@ class ForkServer:
     it takes from `env`, the server's; everything later, from the command's.
     """
 
-    def __init__(self, modules: Sequence[str] = (), *, target: str = TARGET, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str] = (),
+        *,
+        target: str = TARGET,
+        env: dict[str, str] | None = None,
+        begin: Literal["spawn", "fork"] = "spawn",
+    ) -> None:
+        """`begin`: as a new Python, or forked from this process, which then has nothing heavy, and no thread, yet."""
         self._modules = list(modules)
         self._target = target
         self._env = env
+        self._begin = begin
         self._process: subprocess.Popen[bytes] | None = None
+        self._forked: int | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
 
     def start(self) -> ForkServer:
         """Starts the server and waits until it has imported everything; RuntimeError when it cannot begin."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "seqtrain.fork_server", str(theirs.fileno()), self._target, *self._modules]
-        quiet = subprocess.DEVNULL
         env = {"OPENBLAS_NUM_THREADS": "1", **(self._env or os.environ)}  # it would start its threads when imported
-        self._process = subprocess.Popen(
-            command, env=env, stdin=quiet, stdout=quiet, pass_fds=[theirs.fileno()], start_new_session=True
-        )
+        if self._begin == "fork":
+            from seqtrain import fork_server
+
+            self._forked = fork_server.fork(theirs, ours, self._target, self._modules, env)
+        else:
+            command = [sys.executable, "-m", "seqtrain.fork_server", str(theirs.fileno()), self._target, *self._modules]
+            quiet = subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                command, env=env, stdin=quiet, stdout=quiet, pass_fds=[theirs.fileno()], start_new_session=True
+            )
         theirs.close()
         self._control = ours
         if not ours.recv(LONGEST):
-            raise RuntimeError(f"the fork server ended at once with status {self._process.wait()}")
+            raise RuntimeError(f"the fork server ended at once with status {self._ended()}")
         return self
 
     def popen(self, args: Sequence[str], *, cwd: Path | str | None = None, env: dict[str, str] | None = None) -> Child:
@@ -99,9 +114,17 @@ class ForkServer:
         if self._control is not None:
             self._control.close()
             self._control = None
+        self._ended()
+
+    def _ended(self) -> int:
+        """Waits for the server's end; gives its exit status."""
+        code = 0
         if self._process is not None:
-            self._process.wait()
-            self._process = None
+            code = self._process.wait()
+        elif self._forked is not None:
+            code = os.waitstatus_to_exitcode(os.waitpid(self._forked, 0)[1])
+        self._process = self._forked = None
+        return code
 
     def __enter__(self) -> ForkServer:
         return self.start()
@@ -121,6 +144,10 @@ class Child:
         self._rc: int | None = None
         self._started = time.monotonic()
         self._seconds = 0.0
+
+    def fileno(self) -> int:
+        """What `select` finds readable once the command has ended."""
+        return self._line.fileno()
 
     def begun(self) -> None:
         """Waits for the process to exist."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +11,7 @@ from seqtrain.faults import Fault
 
 MOST_THREADS = 1024  # that a process could use
 SHORTEST = 8  # tokens of an example, those included that stand for no text
+BUDGETS = ("params", "flops", "seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,7 @@ class RunOptions:
     init_from: str | None  # a run whose weights and tokenizers are the beginning
     freeze: list[str]  # parts of the model that stay as they are
     layer_decay: float  # factor of the learning rate from each layer to the one below it
+    budget: str | list[str] | None  # what the run may cost: see `read_budget`
 
     def __post_init__(self) -> None:
         lines = []
@@ -32,6 +36,10 @@ class RunOptions:
             lines.append("init_from=: an empty path; name the directory of a run, or null")
         if self.run_dir == "":
             lines.append("run_dir=: an empty path; name a folder, or null for a new one below outputs/")
+        try:
+            read_budget(self.budget)
+        except Fault as fault:
+            lines += fault.lines
         _refuse(lines)
 
 
@@ -48,6 +56,7 @@ class TrainerOptions:
     threads: int | None  # None: as many as cores
     max_steps: int | None  # optimiser steps; None: max_epochs decides
     max_epochs: int | None
+    max_seconds: float | None  # of training, validations apart
     accumulate: int  # micro-batches a step: slices of the lanes
     clip: float | None  # largest norm of the gradient
     validate_every: int  # steps
@@ -62,9 +71,10 @@ class TrainerOptions:
         lines = _not_positive("trainer", numbers)
         if self.threads is not None and self.threads > MOST_THREADS:
             lines.append(f"trainer.threads={self.threads}: expected at most {MOST_THREADS}, or null for one a core")
-        if self.max_steps is None and self.max_epochs is None:
+        if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
             lines.append(
-                "trainer.max_steps=null: training would never end; set trainer.max_steps or trainer.max_epochs"
+                "trainer.max_steps=null: training would never end; set trainer.max_steps, trainer.max_epochs or "
+                "trainer.max_seconds"
             )
         _refuse(lines)
 
@@ -90,6 +100,26 @@ class Batching:
         if 0 < self.max_length < SHORTEST:
             lines.append(f"data.max_length={self.max_length}: too short for any example; expected at least {SHORTEST}")
         _refuse(lines)
+
+
+def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
+    """What a run may cost, by kind (`params`, `flops`, `seconds`), from texts such as params:1e6; Fault for others."""
+    found: dict[str, float] = {}
+    for text in [budget] if isinstance(budget, str) else budget or ():
+        kind, _, number = text.partition(":")
+        if kind not in BUDGETS:
+            raise Fault(f"budget={text}: expected {', '.join(f'{name}:NUMBER' for name in BUDGETS)}")
+        if kind in found:
+            raise Fault(f"budget={text}: {kind} is given twice; give it once")
+        try:
+            found[kind] = float(number)
+        except ValueError:
+            raise Fault(f"budget={text}: {number!r} is no number; give one, as in {kind}:1e6") from None
+        if not 0 < found[kind] < math.inf:
+            raise Fault(f"budget={text}: expected a number above 0")
+    if found.keys() >= {"flops", "seconds"}:
+        raise Fault("budget: flops and seconds both say when training ends; give one of them")
+    return found
 
 
 def _not_positive(group: str, numbers: dict[str, float | None]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.cost import Cost
 from seqtrain.data.baselines import baselines, xz_baselines
@@ -48,6 +48,21 @@ EXAMPLES = {"MaskedLM": "'TEXT WITH A [MASK]'"}
 UNITS = {"loss": "nats", "bits_per_byte": "bits per byte", "accuracy": "accuracy", "bleu": "BLEU", "chrf": "chrF"}
 
 
+def begun(session: Session, cost: Cost) -> dict[str, Any]:
+    """What is known of a training before its first step: its size and cost, and what its numbers will mean."""
+    task = session.learner.task
+    return {
+        "parameters": cost.parameters,
+        "padding": cost.padding,
+        **({} if session.max_steps is None else {"max_steps": session.max_steps}),
+        "flops_per_token": cost.flops_per_token,
+        "context": context(session.data),
+        "monitor": list(task.monitor),
+        "signatures": dict(task.signatures),
+        "task": type(task).__name__,
+    }
+
+
 def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -> dict[str, Any]:
     """The figures of a finished training."""
     seconds = session.recorder.elapsed()
@@ -59,20 +74,24 @@ def result(run: Run, session: Session, cost: Cost, say: Callable[[str], None]) -
         "baselines": {"validation": measured_baselines(session.data, "validation", say)},
         "splits": [split for split in SPLITS if session.data.source.has(split)],
         "steps": session.trainer.global_step,
+        "ended_by": ended_by(session),
         "tokens": tokens,
         "skipped": session.learner.progress.skipped,
         "flops": cost.flops_per_token * tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": speed(run, tokens / max(seconds, 1e-9)),
-        "context": context(session.data),
         "unknown": {
             split: sum(corpus.num_unknown for corpus in rows.columns.values())
             for split, rows in session.data.rows.items()
         },
-        "monitor": list(session.learner.task.monitor),
-        "signatures": dict(session.learner.task.signatures),
-        "task": type(session.learner.task).__name__,
     }
+
+
+def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
+    """What ended the training."""
+    if session.deadline is not None and session.deadline.met:
+        return "seconds"
+    return "steps" if session.trainer.global_step == session.max_steps else "early_stopping"
 
 
 def speed(run: Run, otherwise: float) -> float:

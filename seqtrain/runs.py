@@ -116,6 +116,7 @@ class Run:
 
     def write_config(self, config: str | dict[str, Any]) -> None:
         """Writes the config: YAML text, or plain values."""
+        self.__dict__.pop("identity", None)  # of the config before
         if not self.writes:
             return
         text = config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
@@ -153,13 +154,17 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records that stand: without torn lines, and without what a later resume overwrote."""
-        records: list[dict[str, Any]] = []
-        for record in self.records():
+        return [record for _, record in self.standing()]
+
+    def standing(self) -> list[tuple[int, dict[str, Any]]]:
+        """The records that stand, each with its place among all `records`, from 1."""
+        found: list[tuple[int, dict[str, Any]]] = []
+        for place, record in enumerate(self.records(), 1):
             if RESUMED in record:
-                records = [kept for kept in records if kept.get("step", 0) <= record[RESUMED]]
+                found = [(before, kept) for before, kept in found if kept.get("step", 0) <= record[RESUMED]]
             else:
-                records.append(record)
-        return records
+                found.append((place, record))
+        return found
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Every whole line of metrics.jsonl, what a later resume overwrote and the marks of resumes among them."""

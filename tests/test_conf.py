@@ -18,7 +18,11 @@ from seqtrain.signatures import signature
 from seqtrain.targets import resolve
 
 CONF = Path(str(files("seqtrain.conf")))
-FILES = {path.relative_to(CONF).with_suffix("").as_posix(): path for path in sorted(CONF.glob("*/*.yaml"))}
+FILES = {
+    path.relative_to(CONF).with_suffix("").as_posix(): path
+    for path in sorted(CONF.glob("*/*.yaml"))
+    if path.parent.name != "sweep"  # of a sweep, not of a run: tests/test_search.py
+}
 GIVEN = {
     "model": {"embed", "target_embed"},
     "task": {"dim", "reach", "vocabulary", "target_vocabulary", "vocabularies", "labels", "label_counts"},
@@ -112,5 +116,5 @@ def test_every_folder_of_the_source_is_shipped() -> None:
     root = Path(__file__).resolve().parent.parent
     listed = set(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     packages = {f"seqtrain.{path.parent.name}" for path in (root / "seqtrain").glob("*/__init__.py")}
-    groups = {f"seqtrain.conf.{path.parent.name}" for path in (root / "conf").glob("*/__init__.py")}
-    assert listed == packages | groups | {"seqtrain", "seqtrain.conf"}
+    conf = {".".join(path.parent.relative_to(root).parts) for path in (root / "conf").rglob("__init__.py")}
+    assert listed == packages | {f"seqtrain.{folder}" for folder in conf} | {"seqtrain"}

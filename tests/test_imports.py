@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "twins": "checkpoint launch runs",
     "learner": "interface layers processes strategies task data runs",
     "transfer": "interface task",
-    "callbacks": "build learner runs checkpoint generate data interface layers processes provenance task "
+    "callbacks": "build learner runs checkpoint generate data interface layers processes provenance sweeps task "
     "attention_maps",
     "options": "",
     "signatures": "",
@@ -56,18 +56,21 @@ MAY_IMPORT = {
     "schema": "conf_files options safety signatures targets",
     "check": "conf_files schema targets",
     "preflight": "data options processes safety targets",
-    "launch": "",
+    "launch": "fork_server",
     "fork_server": "launch",
+    "sweeps": "build check comparison conf_files launch processes runs safety schema",
     "build": "check checkpoint cost data export interface layers options processes runs safety strategies targets task "
     "transfer learner callbacks",
+    "budget": "build cost options",
+    "comparison": "runs sweeps",
     "pairs": "build check conf data interface task",
     "report": "build cost data runs task",
     "embedding": "data interface task",
     "attention_page": "",
     "attention_maps": "attention_page build data interface layers runs task tasks",
     "uses": "attention_maps build data embedding generate interface layers task tasks",
-    "commands": "api attention_maps build callbacks check checkpoint cost data embedding export launch learner pairs "
-    "preflight processes provenance report runs targets task twins uses",
+    "commands": "api attention_maps budget build callbacks check checkpoint comparison cost data embedding export "
+    "launch learner options pairs preflight processes provenance report runs sweeps targets task twins uses",
     "api": "attention_maps build check commands data embedding generate interface runs task tasks uses",
     "": "api",
 }
@@ -75,14 +78,17 @@ MAY_IMPORT = {
 
 ONLY = {
     "pytorch_lightning": ("learner", "strategies", "callbacks", "build"),
-    "hydra": ("build", "check", "conf_files", "schema", "preflight", "commands"),
-    "omegaconf": ("build", "check", "conf_files", "pairs", "schema", "preflight", "commands"),
-    "wandb": ("callbacks.sinks",),
+    "hydra": ("build", "check", "conf_files", "schema", "preflight", "sweeps", "commands"),
+    "omegaconf": ("budget", "build", "check", "conf_files", "pairs", "schema", "preflight", "sweeps", "commands"),
+    "wandb": ("callbacks.wandb_sink",),
     "mlflow": ("callbacks.sinks", "callbacks.mlflow_sink"),
     "datasets": ("data.hub",),
     "tokenizers": ("data",),
     "babel": ("data",),
     "sacrebleu": ("metrics",),
+    "scipy": ("comparison",),
+    "plotly": ("comparison.page",),
+    "optuna": ("sweeps.search", "sweeps.study", "callbacks.pruning"),
     "matplotlib": ("callbacks", "attention_maps"),
     "lightning": (),
 }

@@ -37,6 +37,7 @@ TRAINER: dict[str, Any] = {
     "threads": None,
     "max_steps": 10,
     "max_epochs": None,
+    "max_seconds": None,
     "accumulate": 1,
     "clip": 0.5,
     "validate_every": 1000,

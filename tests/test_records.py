@@ -64,7 +64,8 @@ def test_the_summary_says_what_was_done_with_what_and_how_well(run: Run) -> None
     assert summary["command"][:3] == ["seqtrain", "train", "data=text"]
     assert (summary["steps"], summary["tokens"]) == (STEPS, STEPS * LANES * TIME)
     assert summary["seconds"] >= run.metrics()[-1]["seconds"]
-    assert summary["tokens_per_second"] * summary["seconds"] >= summary["tokens"], "validation does not count"
+    speeds = [point["tokens_per_second"] for point in run.metrics() if "tokens_per_second" in point]
+    assert summary["tokens"] / summary["seconds"] <= max(speeds), "all of training is in the seconds"
     assert summary["parameters"]["total"] == sum(
         count for part, count in summary["parameters"].items() if part != "total"
     )

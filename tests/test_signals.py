@@ -110,11 +110,11 @@ def test_a_signal_while_torch_is_imported_leaves_nothing_behind(
 def test_a_signal_ends_the_whole_grid(seqtrain: Seqtrain, tmp_path: Path) -> None:
     corpus(tmp_path)
     child = seqtrain.start(*TRAIN, "trainer.max_steps=5000", "-m", "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path)
-    wait_until(lambda: newest_step(tmp_path / "sweep" / "0") > 2, child, "step 3")
+    wait_until(lambda: newest_step(tmp_path / "sweep" / "000") > 2, child, "step 3")
     child.kill(signal.SIGINT)
     assert child.wait(PATIENCE) == 130, child.stderr
-    assert Run(tmp_path / "sweep" / "0").summary["status"] == "interrupted"
-    assert not (tmp_path / "sweep" / "1").exists()
+    assert Run(tmp_path / "sweep" / "000").summary["status"] == "interrupted"
+    assert not (tmp_path / "sweep" / "001").exists()
 
 
 def test_leaving_does_not_wait_for_xz(tmp_path: Path) -> None:

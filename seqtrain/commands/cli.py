@@ -20,9 +20,13 @@ COMMANDS = {
     "embed": "turn texts into vectors with a run",
     "search": "find the texts that are nearest to another, by a run's vectors",
     "export": "write a run's weights as safetensors, with what is needed to use them",
+    "compare": "compare runs and sweeps: a table, a verdict, a page",
+    "serve": "serve that page, live while runs go on: seqtrain serve outputs",
+    "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
     "matrix": "show which models do which tasks",
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
+HIDDEN = ("trial",)  # launchers call it
 USAGE = "\n".join(
     [
         "usage: seqtrain COMMAND ...",
@@ -69,7 +73,7 @@ def _run(command: str, rest: list[str]) -> int:
 
         print(f"seqtrain {version('seqtrain')}")
         return 0
-    if command not in COMMANDS:
+    if command not in COMMANDS and command not in HIDDEN:
         raise Fault(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
     return importlib.import_module(f"seqtrain.commands.{command.replace('-', '_')}").main(rest)
 

@@ -38,8 +38,19 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def evaluate(path: str, split: Any, checkpoint: str, batch_size: int | None, trust: Sequence[str]) -> dict[str, Any]:
-    """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash."""
+def evaluate(
+    path: str,
+    split: Any,
+    checkpoint: str,
+    batch_size: int | None,
+    trust: Sequence[str],
+    *,
+    callbacks: Sequence[Any] = (),
+) -> dict[str, Any]:
+    """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash.
+
+    `callbacks`: Lightning's, that look on.
+    """
     from seqtrain import build
     from seqtrain.runs import Run
 
@@ -66,7 +77,7 @@ def evaluate(path: str, split: Any, checkpoint: str, batch_size: int | None, tru
         seed=config.seed,
     )
     learner.split = split
-    trainer = build.make_trainer(build.trainer_options(config), 1, [], [], opened.run.path)
+    trainer = build.make_trainer(build.trainer_options(config), 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
     whole = isinstance(opened.task, ExampleTask)
     return {

@@ -1,4 +1,4 @@
-"""`seqtrain resume`: goes on with a run that was interrupted, or extends a finished one."""
+"""`seqtrain resume`: goes on with a run or a sweep that was interrupted, or extends a finished run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from seqtrain import processes
 from seqtrain.commands.arguments import Parser, finish, say
 from seqtrain.faults import Fault, did_you_mean
+from seqtrain.sweeps.folder import is_sweep
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from seqtrain.runs import Run
 
 SAFE = (
-    *("trainer.max_steps", "trainer.max_epochs", "trainer.checkpoint_every", "trainer.log_every", "trainer.threads"),
-    *("trainer.devices", "trainer.num_nodes", "data.workers", "trainer.keep_last"),
+    *("trainer.max_steps", "trainer.max_epochs", "trainer.max_seconds", "trainer.checkpoint_every"),
+    *("trainer.log_every", "trainer.threads", "trainer.devices", "trainer.num_nodes", "data.workers"),
+    "trainer.keep_last",
 )
 SAFE_GROUPS = ("logger.",)
 
@@ -27,12 +29,26 @@ def main(argv: list[str]) -> int:
         "resume",
         "Go on with a run from its newest good checkpoint, or from step 0 if there is none.\n"
         "trainer.max_steps extends it: schedules are functions of the step and of max_steps, so from there on the\n"
-        "learning rate is what it would have been had the run been planned that long from the start.",
+        "learning rate is what it would have been had the run been planned that long from the start.\n"
+        "Of a sweep, the trials that are missing or unfinished are run; hydra/launcher=, hydra.launcher.* may change.",
         "seqtrain resume outputs/2026-11-21_02-04-00_next_token_lstm trainer.max_steps=3000",
     )
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"one of {', '.join(SAFE)}, logger.*")
+    parser.add_argument("--retry-failed", action="store_true", help="of a sweep: run the trials that failed, too")
     options = parser.parse_intermixed_args(argv)
+    if is_sweep(Path(options.run)):
+        from seqtrain.commands import sweep
+
+        return sweep.resume(
+            Path(options.run),
+            options.overrides,
+            tuple(options.trust),
+            retry_failed=options.retry_failed,
+            as_json=options.json,
+        )
+    if options.retry_failed:
+        parser.error("--retry-failed is for sweeps")
 
     return finish(
         lambda: resume(options.run, options.overrides, tuple(options.trust), ("seqtrain", "resume", *argv)),
@@ -42,7 +58,7 @@ def main(argv: list[str]) -> int:
 
 def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
     """Continues the run in `path`; Fault for changes that would make it another run, and if there is nothing to do."""
-    from seqtrain import build, check
+    from seqtrain import budget, build, check
     from seqtrain.checkpoint import newest_valid, step_of
     from seqtrain.commands import session
     from seqtrain.commands.train import Request, preflight
@@ -55,6 +71,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
 
         def ready() -> tuple[list[str], Path | None]:
             run.claim()
+            budget.check_free(config, overrides)
             changed = _apply(config, overrides)
             config.run_dir = None  # of a new run only
             check.check_config(config, {}, trust=trust)
@@ -91,8 +108,13 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
         raise Fault(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
     if summary.get("status") != "finished":
         return
-    if summary.get("steps", 0) < summary.get("max_steps", 0):
+    if summary.get("ended_by") == "early_stopping":
         raise Fault(f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing")
+    if config.budget is not None:
+        raise Fault(f"run {run.path} is finished: its budget is spent; start a new run with another one")
+    seconds, limit = summary.get("seconds", 0.0), config.trainer.max_seconds
+    if summary.get("ended_by") == "seconds" and limit is not None and limit <= seconds:
+        raise Fault(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
     if not any(line.startswith("trainer.max_") for line in changed):
         raise Fault(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain import build, processes, provenance, report
+from seqtrain import budget, build, processes, provenance, report
 from seqtrain.callbacks.guards import is_out_of_memory, out_of_memory_words
 from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.checkpoint import probe
@@ -105,34 +105,44 @@ def train(
     }
     summary.pop("reason", None)  # of an earlier sitting
     alone = processes.place().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
+    session: build.Session | None = None
     with Signals(alone=alone) as signals:
         try:
             summary |= provenance.environment() | {"world_size": processes.place().world}
             run.write_summary(summary)
             data = _data(run, config, trust, summary)
+            if checkpoint is None and config.budget is not None:
+                budget.solve(config, data, trust, say)
+                processes.together(lambda: run.write_config(config_text(config)))
             if run.writes:
                 probe(run.checkpoints)
             session = build.make_session(config, data, run, signals, trust, Console(stderr=True, quiet=not run.writes))
             cost = build.cost(config, data, trust)
-            summary |= {"parameters": cost.parameters, "padding": cost.padding, "max_steps": session.max_steps}
+            summary |= report.begun(session, cost) | _budget(config, cost.parameters, flops=cost.flops)
+            if session.deadline:
+                seconds = config.trainer.max_seconds
+                say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")
             run.write_summary(summary)
             if checkpoint is None and config.init_from is not None:
                 build.begin_from(config, session, trust, say)
             session.fit(checkpoint)
             if run.writes:
                 summary |= report.result(run, session, cost, say)
-            run.write_summary(summary | {"status": "finished"})
+                summary |= _budget(config, cost.parameters, flops=summary["flops"], seconds=summary["seconds"])
+            run.write_summary(summary | session.ended)
+            session.end_sinks(run)
             processes.gathered(None)  # whoever started them may end those that are left when the first one leaves
         except Interrupted as interrupted:
-            _conclude(run, summary | {"status": "interrupted"})
-            _say_interrupted(run, interrupted.number)
+            if run.summary.get("status") not in ("finished", "pruned"):  # else all is written already
+                _conclude(run, session, summary | {"status": "interrupted"})
+                _say_interrupted(run, interrupted.number)
             raise
         except Fault as fault:
-            _conclude(run, summary | {"status": "refused", "reason": str(fault)})
+            _conclude(run, session, summary | {"status": "refused", "reason": str(fault)})
             raise
         except Exception as error:
             reason, told = _verdict(run, error)
-            _conclude(run, summary | {"status": "failed", "reason": reason})
+            _conclude(run, session, summary | {"status": "failed", "reason": reason})
             if told is None:  # a bug of ours
                 raise
             raise told from error
@@ -140,10 +150,17 @@ def train(
             run.close()
 
 
-def _conclude(run: Run, summary: dict[str, Any]) -> None:
-    """Writes how the sitting ended, unless that is just what cannot be written any more."""
+def _budget(config: DictConfig, parameters: dict[str, int], **reached: float | None) -> dict[str, Any]:
+    """The entry of the summary about the budget, where there is one."""
+    return {"budget": budget.met(config, reached | {"params": parameters["total"]})} if config.budget else {}
+
+
+def _conclude(run: Run, session: build.Session | None, summary: dict[str, Any]) -> None:
+    """Writes how the sitting ended, unless that is just what cannot be written any more, and tells the sinks."""
     with contextlib.suppress(OSError):
         run.write_summary(summary)
+    if session is not None:
+        session.end_sinks(run)
 
 
 def _verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:

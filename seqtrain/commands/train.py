@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from seqtrain import processes
 from seqtrain.commands.arguments import Parser, finish, say
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from seqtrain.cost import Cost
 
-HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--multirun", "-m", "--hydra-help", "--shell-completion", "-sc")
+SWEEP_FLAGS = ("--multirun", "-m")
+HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
+"""Ways of Hydra's to look at a configuration: they train nothing."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,14 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "train",
         "Train a model. OVERRIDE chooses a group (model=gpt) or sets a value (model.dim=256).\n"
-        "Hydra's flags work too: --cfg job shows the config, --info the search path, -m starts a grid.",
+        "-m takes several values of anything, a grid: -m model=gru,lstm seed=1,2,3; or it searches: -m sweep=optuna.\n"
+        "Hydra's flags work too: --cfg job shows the config, --info the search path.",
         "seqtrain train model=gpt model.dim=256 trainer.max_steps=500",
     )
     for_hydra = any(word.partition("=")[0] in HYDRA_FLAGS for word in argv)
     if not for_hydra:  # it sorts flags and overrides itself
         parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+        parser.add_argument(*SWEEP_FLAGS, action="store_true", help="train every combination of the values given")
     parser.add_argument("--dry-run", action="store_true", help="compose, check, read the data, print the cost, stop")
     parser.add_argument(
         "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
@@ -55,9 +59,13 @@ def main(argv: list[str]) -> int:
         command=("seqtrain", "train", *argv),
     )
     if for_hydra:
-        return _with_hydra(request, known.json)
+        return _look(request)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if known.multirun:
+        from seqtrain.commands import sweep
+
+        return sweep.start(request, as_json=known.json)
     return _one(request, known.json)
 
 
@@ -66,12 +74,13 @@ def _one(request: Request, as_json: bool) -> int:
 
     composed = check.compose(request.overrides, request.config_dirs, request.trust)
     if composed.config.dry_run:
-        _print_cost(dry_run(composed.config, request), as_json)
+        print_cost(dry_run(composed.config, request), as_json)
         return 0
     return finish(lambda: start(composed.config, composed.choices, request), as_json)
 
 
-def _print_cost(cost: Cost, as_json: bool) -> None:
+def print_cost(cost: Cost, as_json: bool) -> None:
+    """Prints what a training will cost."""
     print(json.dumps(cost.record()) if as_json else "\n".join(cost.lines()))
 
 
@@ -93,19 +102,29 @@ def preflight(config: DictConfig, request: Request) -> None:
     build.check_optimizer(config, request.trust)
 
 
+def _prepare(config: DictConfig, request: Request) -> None:
+    """Makes a config ready to be trained for the first time; Fault for all that can be wrong before that."""
+    from seqtrain import budget
+
+    budget.check_free(config, request.overrides)
+    budget.prepare(config)
+    preflight(config, request)
+
+
 def dry_run(config: DictConfig, request: Request) -> Cost:
     """Composes, checks, builds and reads; gives the cost and leaves no run directory."""
-    preflight(config, request)
-    from seqtrain import build
+    _prepare(config, request)
+    from seqtrain import budget, build
 
     data = build.make_data(config, ("train", "validation"), request.trust, say)
+    budget.solve(config, data, request.trust, say)
     return build.cost(config, data, request.trust)
 
 
 def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
     """A new run of a checked config, from its first step to its end; called by each of the processes that meet."""
     with processes.joined() as here:
-        processes.together(lambda: preflight(config, request))
+        processes.together(lambda: _prepare(config, request))
         from seqtrain import build, check
         from seqtrain.commands import session
 
@@ -137,57 +156,23 @@ def _made(config: DictConfig, choices: dict[str, str]) -> Run:
     return Run.create(Path("outputs") / default_name(choices["task"], choices["model"]), taken="number")
 
 
-def _refuse_environment(about: Any, request: Request) -> None:
-    """Fault for environment variables that a file of configs sets: PATH and the like decide what programs run."""
-    typed = any(word.lstrip("+").startswith("hydra.job.env_set") for word in request.overrides)
-    if about.job.env_set and not typed:
-        raise Fault(f"hydra.job.env_set={about.job.env_set}: set in a file; if you want it, add it to the command line")
-
-
-def _with_hydra(request: Request, as_json: bool) -> int:
-    """Leaves composing to Hydra's own command line, whose flags stand among the overrides: inspection and multirun."""
+def _look(request: Request) -> int:
+    """Leaves it to Hydra's own command line, whose flags stand among the overrides, to show a configuration."""
     import hydra
-    from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
-
-    from seqtrain import check, targets
-
-    codes = [0]
-
-    def job(config: DictConfig) -> None:
-        about = HydraConfig.get()
-        choices = {str(group): str(option) for group, option in about.runtime.choices.items()}
-        if str(about.mode) == "RunMode.MULTIRUN" and config.run_dir is None:
-            config.run_dir = str(Path(about.sweep.dir) / about.sweep.subdir)
-        overrides = OmegaConf.to_container(about.overrides.task)
-        say(f"job {about.job.num}: {' '.join(overrides)}")  # type: ignore[arg-type]
-
-        try:
-            _refuse_environment(about, request)
-            check.check_config(config, choices, overrides, request.config_dirs, request.trust)  # type: ignore[arg-type]
-            if config.dry_run:
-                _print_cost(dry_run(config, request), as_json)
-            else:
-                codes.append(finish(lambda: start(config, choices, request), as_json))
-        except Fault as fault:
-            codes.append(2)
-            for line in fault.lines:
-                print(f"error: {line}", file=sys.stderr)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us and are told in one way
     directories = [word for path in request.config_dirs for word in ("--config-dir", str(path))]
     former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
     try:
-        whitelist = ["hydra.*", "hydra_plugins.*", *targets.whitelist(request.trust)]
-        hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=whitelist)(job)()
+        hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=["hydra.*"])(_nothing)()
     except (HydraException, OmegaConfBaseException) as error:
         raise Fault(str(error)) from error
-    except ValueError as error:
-        if "execution whitelist" in str(error):  # so Hydra tells that a log's handler may not run
-            raise Fault(str(error)) from error
-        raise
     finally:
         sys.argv = former
-    return max(codes)
+    return 0
+
+
+def _nothing(config: DictConfig) -> None:
+    """What a flag leaves to be run."""

@@ -94,8 +94,13 @@ def shortened(overrides: Sequence[str]) -> list[str]:
 def _check(args: Sequence[str], trust: Sequence[str]) -> None:
     """Fault for what `seqtrain train` would refuse, before anything is trained."""
     from seqtrain import check, preflight
+    from seqtrain.faults import Fault
+    from seqtrain.options import read_budget
 
-    preflight.check(check.compose(args, trust=trust).config, trust)
+    config = check.compose(args, trust=trust).config
+    if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
+        raise Fault("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
+    preflight.check(config, trust)
 
 
 def _fresh(folder: Path) -> Path:

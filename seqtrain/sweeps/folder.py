@@ -16,6 +16,7 @@ from seqtrain.runs import CONFIG, LOCK, METRICS, Run, plain_json, write_text
 from seqtrain.safety import read_json, read_yaml
 
 ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"
+STOP = ".stop"  # there while a sitting is being ended: what a launcher begins now leaves at once
 
 Status = Literal["planned", "running", "finished", "failed", "refused", "pruned", "interrupted"]
 ENDED: tuple[Status, ...] = ("finished", "failed", "refused", "pruned")
@@ -79,12 +80,17 @@ class Trial:
             return str(Run(self.path).summary.get("reason", ""))
         return str(self.outcome.get("reason", ""))
 
-    def conclude(self, status: Status, reason: str = "") -> None:
-        """Records how it ended; by the one process that runs it."""
-        write_text(
-            self.sweep / TRIALS / f"{self.name}.json",
-            plain_json({"overrides": self.overrides, "label": self.label, "status": status, "reason": reason}, 1),
-        )
+    def conclude(self, status: Status, reason: str = "", *, pid: int = 0) -> None:
+        """Records how it stands; by the one process that runs it, which gives its `pid` while it does."""
+        record = {"overrides": self.overrides, "label": self.label, "status": status, "reason": reason, "pid": pid}
+        write_text(self.sweep / TRIALS / f"{self.name}.json", plain_json(record, 1))
+
+    def fail(self, reason: str) -> None:
+        """Records that it failed, for a process that could not say so itself."""
+        if (self.path / CONFIG).exists():
+            run = Run(self.path)
+            run.write_summary(run.summary | {"status": "failed", "reason": reason})
+        self.conclude("failed", reason)
 
 
 class Sweep:
@@ -147,6 +153,13 @@ class Sweep:
     def trials(self) -> list[Trial]:
         """All that were planned, by number."""
         return [self.trial(number) for number in sorted(int(path.stem) for path in _records(self.path))]
+
+    def check_entries(self) -> None:
+        """Fault for a link where a sweep has a file or a folder of its own: it would be written through."""
+        for folder in (self.path, self.path / TRIALS, self.path / LOGS):
+            for path in folder.glob("*"):
+                if path.is_symlink():
+                    raise Fault(f"{path}: a link, which no sweep makes; put there what it points to")
 
     def write_index(self) -> None:
         """Writes index.json anew: how all trials stand."""

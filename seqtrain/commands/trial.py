@@ -1,0 +1,102 @@
+"""`seqtrain trial`, which only launchers call: one trial of a sweep, from wherever it stands to its end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from seqtrain import processes
+from seqtrain.callbacks.signals import Interrupted
+from seqtrain.commands.arguments import Parser, finish
+from seqtrain.faults import Fault
+from seqtrain.runs import CONFIG, Run
+from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial, is_written
+
+
+def main(argv: list[str]) -> int:
+    """The command; every task of a job step may run it."""
+    parser = Parser("trial", "Run one trial of a sweep; launchers do so.", "seqtrain trial outputs/sweep 003")
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("number", type=int)
+    parser.add_argument("--threads", type=int)
+    options = parser.parse_args(argv)
+    sweep = Sweep.open(options.sweep)
+    trial = sweep.trial(options.number)
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _redirect(trial.log)
+    with processes.joined() as here:
+        # The first decides: the others may look later, when the run has begun.
+        todo = processes.told(_todo(trial) if here.first else None)
+        if todo is None:
+            return 0
+        if not here.first:
+            return finish(lambda: _run(trial, todo, sweep, tuple(options.trust), options.threads), as_json=False)
+        return _recorded(trial, todo, sweep, tuple(options.trust), options.threads)
+
+
+def _todo(trial: Trial) -> str | None:
+    """What is to be done: `begin`, `resume`, or nothing, where it has ended, or another process runs it."""
+    if (trial.sweep / STOP).exists() or is_written(trial.path):
+        return None
+    if (trial.path / CONFIG).exists():
+        return "resume" if trial.status != "finished" and trial.status != "pruned" else None
+    return "begin"
+
+
+def _redirect(log: Path) -> None:
+    """Sends what is printed from here on to the trial's log, behind what an earlier sitting printed."""
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+
+
+def _recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> int:
+    """Runs it; whatever happens, the sweep's directory tells how it ended."""
+    trial.conclude("running", pid=os.getpid())
+    status: Status = "failed"
+    reason = ""
+    try:
+        return finish(lambda: _run(trial, todo, sweep, trust, threads), as_json=False)
+    except Interrupted:
+        status = "interrupted"
+        raise
+    except Fault as fault:
+        status, reason = "refused", "; ".join(fault.lines)
+        raise
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        if (trial.path / CONFIG).exists():  # the run knows better
+            status, reason = trial.status, trial.reason
+        trial.conclude(status, reason)
+
+
+def _run(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> Run:
+    """Trains it, from the start or from its newest checkpoint."""
+    command = ("seqtrain", "train", *trial.overrides, f"run_dir={trial.path}")
+    if todo == "resume":
+        from seqtrain.commands.resume import resume
+
+        return resume(str(trial.path), [], trust, command)
+    from seqtrain import check
+    from seqtrain.commands.train import Request, start
+
+    folders = tuple(Path(folder) for folder in sweep.asked.config_dirs)
+    composed = check.compose(trial.overrides, folders, trust)
+    config = composed.config
+    config.run_dir = str(trial.path)
+    if threads is not None and config.trainer.threads is None:
+        config.trainer.threads = threads
+    if processes.place().first and trial.path.exists():
+        shutil.rmtree(trial.path)  # killed before there was a config, and so before there was a run
+    return start(config, composed.choices, Request(list(trial.overrides), trust, folders, command))

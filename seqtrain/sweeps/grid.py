@@ -1,0 +1,82 @@
+"""A grid: every combination of the values that were given, in the order typed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, ValueType
+from hydra.errors import HydraException
+
+from seqtrain.conf_files import ConfFiles
+from seqtrain.faults import Fault
+from seqtrain.schema import first_lines
+from seqtrain.sweeps.folder import INDEX, Trial
+from seqtrain.sweeps.sweeper import Sweeper
+
+
+class Grid(Sweeper):
+    """Trial 0 has the first value of everything, and the last key changes fastest."""
+
+    @property
+    def total(self) -> int:
+        return len(self.folder.trials())
+
+    def plan(self, words: Sequence[str]) -> None:
+        """Plans every trial at once: what a glob finds, and how a choice is shuffled, then stays as it was."""
+        if (self.folder.path / INDEX).exists():
+            return
+        files = ConfFiles([Path(folder) for folder in self.folder.asked.config_dirs])
+        combined = combinations(words, files)
+        planned = dict.fromkeys(combined)
+        if len(planned) < len(combined):
+            self.sitting.say(
+                f"{len(combined) - len(planned)} of {len(combined)} combinations are there twice: left out"
+            )
+        for number, (overrides, label) in enumerate(planned):
+            Trial(self.folder.path, number, overrides, label).conclude("planned")
+        self.folder.write_index()  # last: with it the plan is complete
+
+    def trials(self) -> Iterator[Trial]:
+        yield from self.folder.trials()
+
+
+def combinations(words: Sequence[str], files: ConfFiles) -> list[tuple[tuple[str, ...], str]]:
+    """The overrides of each combination, in the order typed, and what differs in it from others; Fault for a word."""
+    columns: list[list[tuple[str, bool]]] = []
+    parser = OverridesParser.create()
+    for word in words:
+        try:
+            override = parser.parse_override(word)
+        except HydraException:
+            columns.append([(word, False)])  # told, in words of ours, where the trial is composed
+            continue
+        columns.append(
+            [(f"{override.get_key_element()}={value}", True) for value in values(override, files)]
+            if override.is_sweep_override()
+            else [(word, False)]
+        )
+    return [
+        (tuple(word for word, _ in chosen), " ".join(word for word, swept in chosen if swept))
+        for chosen in itertools.product(*columns)
+    ]
+
+
+def values(override: Override, files: ConfFiles) -> list[str]:
+    """What a swept word takes, one after another, each as it would be typed; Fault where that cannot be listed."""
+    key, word = override.key_or_group, override.input_line
+    if override.value_type is ValueType.INTERVAL_SWEEP:
+        raise Fault(
+            f"{word}: an interval is searched, not listed: choose a search with sweep=, or use {key}=range(...)"
+        )
+    if override.value_type is ValueType.GLOB_CHOICE_SWEEP:
+        found = override.value().filter(files.options(key))  # type: ignore[union-attr]
+        if not found:
+            raise Fault(f"{word}: no {key} fits; there are {', '.join(files.options(key)) or 'none'}")
+        return found
+    try:
+        return list(override.sweep_string_iterator())
+    except HydraException as error:
+        raise Fault(f"{word}: {first_lines(error)}") from None

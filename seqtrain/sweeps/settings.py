@@ -1,0 +1,254 @@
+"""Hydra's own part of a sweep: who plans it and who launches it, with which options; checked, then made."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.plugins.plugin import Plugin
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain.conf_files import UNUSABLE, ConfFiles, reads_environment
+from seqtrain.faults import Fault, did_you_mean
+from seqtrain.safety import ENVIRONMENT
+from seqtrain.schema import GLOBAL, first_lines, leaves, show
+from seqtrain.sweeps.folder import TRIALS
+
+Made = TypeVar("Made", bound=Plugin)
+
+OURS = "seqtrain.sweeps"
+FOREIGN = {
+    "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher": "joblib",
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": "slurm",
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": "slurm",
+}
+"""Launchers of others that may run, and the extra of the package that brings them."""
+
+PLUGINS = "hydra_plugins"
+COMMANDS = ("setup", "python", "srun_args", "additional_parameters", "submitit_folder")
+"""Options of a launcher that are, or become, commands: whoever asks for them types them, or trusts the file."""
+
+UNPICKLED = "${hydra.sweep.dir}/.submitit/${now:%Y-%m-%d_%H-%M-%S-%f}/%j"
+"""Where Submitit reads what its jobs have pickled: a new folder, in which nobody else has left anything."""
+
+USED = ("launcher", "sweeper", "sweep", "runtime", "overrides", "mode", "job.override_dirname", "job.config_name")
+"""What a sweep uses of Hydra's part, or what Hydra writes there by itself."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a command line, sorted."""
+
+    hydra: list[str]  # hydra.*, hydra/*, and the choice of sweep=
+    trial: list[str]
+
+    @classmethod
+    def sort(cls, words: Sequence[str]) -> Words:
+        """Sorts; a word that cannot be read is left to the trials, which say so."""
+        own: list[str] = []
+        others: list[str] = []
+        for word in words:
+            override = _parsed(word)
+            ours = override is not None and (override.is_hydra_override() or override.key_or_group == "sweep")
+            (own if ours else others).append(word)
+        return cls(own, others)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The composed configuration that a sweep's plugins are made of, its faults told."""
+
+    config: DictConfig
+    files: ConfFiles
+    trust: Sequence[str]
+
+    @classmethod
+    def read(
+        cls,
+        words: Words,
+        config_dirs: Sequence[Path] = (),
+        trust: Sequence[str] = (),
+        *,
+        recorded: Collection[str] = (),
+        directory: Path | None = None,
+    ) -> Settings:
+        """Composes and checks; Fault with a line for each fault.
+
+        `recorded`: words of an earlier sitting, which may be a stranger's. `directory`: that of a sweep that goes on.
+        """
+        files = ConfFiles(config_dirs)
+        # A file that sets values anywhere may set Hydra's too; one that several trials choose differently may not.
+        anywhere = [word for word in words.trial if _is_choice(word, files)]
+        earlier = _earlier(recorded, words.hydra)
+        own = [*earlier, *words.hydra]
+        faults = [fault for word in own if (fault := _fault(word, files))]
+        if faults:
+            raise Fault(*faults)
+        config = _composed(files, [*anywhere, *(_usable(word, files) for word in own)])
+        directory = directory or Path(str(config.hydra.sweep.dir))
+        # A launcher composes again, elsewhere and later; trials/ is there already, where Hydra would make a folder.
+        for name, value in {"dir": str(directory), "subdir": TRIALS}.items():
+            OmegaConf.update(config, f"hydra.sweep.{name}", value)
+            config.hydra.overrides.hydra.append(f"hydra.sweep.{name}={quoted(value)}")
+        settings = cls(config, files, trust)
+        foreign = bool(anywhere or config_dirs)  # our own files ask for nothing else
+        faults = [*(settings._unused() if foreign else ()), *settings._commands({_key(word) for word in words.hydra})]
+        if faults:
+            raise Fault(*faults)
+        return settings
+
+    @property
+    def directory(self) -> Path:
+        """The sweep's directory."""
+        return Path(str(self.config.hydra.sweep.dir))
+
+    def make(self, kind: str, base: type[Made]) -> Made:
+        """The plugin that `hydra.KIND` names, a `base`; its options are held against its signature. Fault."""
+        node = OmegaConf.to_container(self.config.hydra[kind], resolve=True)
+        assert isinstance(node, dict)
+        target = str(node.pop("_target_", None))
+        found = _resolved(target, kind, self.trust)
+        if not (inspect.isclass(found) and issubclass(found, base)):
+            raise Fault(f"hydra.{kind}._target_={target}: no {base.__name__}, so it cannot be the {kind}")
+        parameters = inspect.signature(found).parameters
+        is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        choice = str(self.config.hydra.runtime.choices.get(f"hydra/{kind}"))
+        known = self.files.content(f"hydra/{kind}", choice) if is_open else parameters
+        unknown = [str(key) for key in node if key not in known]
+        if unknown:
+            raise Fault(*(f"hydra.{kind}.{key}: no option of {choice}{did_you_mean(key, known)}" for key in unknown))
+        # As Hydra would make it; ours are told to take plain values.
+        options = node if target.startswith(f"{OURS}.") else OmegaConf.create(node)
+        return found(**{str(key): options[key] for key in node})
+
+    def _unused(self) -> list[str]:
+        """A line for each setting of Hydra that no sweep acts upon."""
+        plain = dict(leaves(_hydra(_composed(self.files, [])), ""))
+        return [
+            f"hydra.{path}={show(value)}: no sweep acts upon it; of Hydra's own settings hydra.sweep.dir, "
+            "hydra.launcher.* and hydra.sweeper.* count"
+            for path, value in leaves(_hydra(self.config), "")
+            if not any(path == used or path.startswith(f"{used}.") for used in USED) and plain.get(path) != value
+        ]
+
+    def _commands(self, typed: set[str]) -> list[str]:
+        """A line for each option that is a command, or reads the environment, and that nobody typed."""
+        lines = []
+        for path, value in leaves(_hydra(self.config), ""):
+            name, *inner = path.split(".")
+            key = f"hydra.{path}"
+            if name not in ("launcher", "sweeper", "sweep") or any(f"{key}.".startswith(f"{t}.") for t in typed):
+                continue
+            told = f"{key}={show(value)}: becomes a command, and nobody typed it"
+            asks = name == "launcher" and inner[0] in COMMANDS and value and value != UNPICKLED
+            breaks = any(isinstance(text, str) and re.search(r"[\r\n]", text) for text in (value, key))
+            if (breaks or asks) and PLUGINS not in self.trust:
+                lines.append(f"{told}; add it to the command line, or --trust {PLUGINS}")
+            elif key == "hydra.sweeper.storage" and value:
+                lines.append(f"{key}: leads out of the sweep, and nobody typed it; add it to the command line")
+            elif "${" in str(value) and ENVIRONMENT not in self.trust and reads_environment(self.config, key):
+                lines.append(f"{key}={show(value)}: reads the environment; if you trust it, add --trust {ENVIRONMENT}")
+        return lines
+
+
+def quoted(path: Path | str) -> str:
+    """A path as Hydra's grammar has a text of any characters."""
+    text = re.sub(r"(\\*)'", r"\1\1\\'", str(path))
+    return f"'{text}'"
+
+
+def _composed(files: ConfFiles, words: Sequence[str]) -> DictConfig:
+    try:
+        config = files.compose(words)
+        str(config.hydra.sweep.dir)
+    except UNUSABLE as error:
+        raise Fault(f"{' '.join(words)}: {first_lines(error)}") from None
+    return config
+
+
+def _hydra(config: DictConfig) -> Any:
+    return OmegaConf.to_container(config.hydra, resolve=False)
+
+
+def _parsed(word: str) -> Override | None:
+    try:
+        return OverridesParser.create().parse_override(word)
+    except HydraException:
+        return None
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
+
+
+def _usable(word: str, files: ConfFiles) -> str:
+    """A word in the form that may add what stands in no file; `make` judges keys."""
+    key = _key(word)
+    if key == "sweep":
+        return f"+{word}"
+    return word if files.is_group(key) else f"++{word.lstrip('+')}"
+
+
+def _is_choice(word: str, files: ConfFiles) -> bool:
+    """Whether the word chooses one file that may set values anywhere."""
+    override = _parsed(word)
+    if override is None or override.key_or_group not in GLOBAL or override.is_sweep_override():
+        return False
+    return override.value() in files.options(override.key_or_group)
+
+
+def _earlier(recorded: Collection[str], typed: Sequence[str]) -> list[str]:
+    """What an earlier sitting was told and this one was not; options of a plugin go with the choice of it."""
+    again = {_key(word) for word in typed}
+    kept = [word for word in recorded if _key(word) not in {*again, "hydra.sweep.dir"}]
+    if "hydra/launcher" in again:
+        kept = [word for word in kept if not _key(word).startswith("hydra.launcher.")]
+    return kept
+
+
+def _fault(word: str, files: ConfFiles) -> str | None:
+    """What is wrong with a word about Hydra's part, as far as it can be told from the word alone."""
+    override = _parsed(word)
+    if override is None:
+        return f"{word}: not of the form key=value"
+    key = override.key_or_group
+    if files.is_group(key):
+        option = override.value()
+        if override.is_sweep_override() or not isinstance(option, str):
+            return f"{word}: a sweep has one {key}"
+        options = [name for name in files.options(key) if not name.startswith("_")]
+        return None if option in options else f"{word}: no such {key}{did_you_mean(option, options)}"
+    if key == "sweep":
+        return f"{word}: no such group"
+    if "/" in key:
+        return f"{word}: no such group{did_you_mean(key, ['hydra/launcher', 'hydra/sweeper'])}"
+    if override.is_delete() or not (key.startswith(("hydra.launcher.", "hydra.sweeper.")) or key == "hydra.sweep.dir"):
+        return f"{word}: of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and hydra.sweeper.* count"
+    return None
+
+
+def _resolved(target: str, kind: str, trust: Sequence[str]) -> Any:
+    """The class of this name, imported only if it may run."""
+    package = target.partition(".")[0]
+    if not (target.startswith(f"{OURS}.") or target in FOREIGN or package in trust):
+        raise Fault(
+            f"hydra.{kind}._target_={target}: not a {kind} that may run; if you trust the code of {package}, "
+            f"add --trust {package}"
+        )
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        extra = FOREIGN.get(target)
+        remedy = f"it comes with `pip install 'seqtrain[{extra}]'`" if extra else f"cannot be imported: {error}"
+        raise Fault(f"hydra.{kind}._target_={target}: {remedy}") from None
+    except AttributeError:
+        raise Fault(f"hydra.{kind}._target_={target}: no such class") from None

@@ -1,0 +1,197 @@
+"""The Optuna study of a search (Akiba et al. 2019): where it is, what is best, who proposes and who stops trials."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from seqtrain.comparison.entries import MAXIMISED
+from seqtrain.faults import Fault, did_you_mean
+
+if TYPE_CHECKING:
+    import optuna
+
+STUDY = "study.db"
+ELSEWHERE = "SEQTRAIN_STUDY"  # environment variable: the URL of a storage outside the sweep, which may hold a password
+PATIENCE = 60  # seconds that sqlite waits for another process to write
+
+SAMPLERS = tuple(f"optuna.samplers.{name}Sampler" for name in ("TPE", "Random", "GP", "NSGAII"))
+"""Who may propose trials: none that unpickles what stands in the storage, as optuna's CmaEsSampler does."""
+
+PRUNERS = tuple(f"optuna.pruners.{name}Pruner" for name in ("Median", "Percentile", "SuccessiveHalving", "Nop"))
+"""Who may stop them."""
+
+FIGURES = {"seconds": "min", "flops": "min", "tokens": "min", "parameters": "min", "tokens_per_second": "max"}
+"""What a summary says of a run beside its metrics, and whether less or more of it is better."""
+
+WHICH = ("best", "validation")
+
+NO_PATH = "?#%{}"  # what the address of a sqlite file cannot hold
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a search wants: best/NAME or validation/NAME (of the best, of the last weights), or one of FIGURES."""
+
+    name: str
+    mode: Literal["min", "max"]
+
+    @classmethod
+    def read(cls, name: str, metrics: Sequence[str]) -> Objective:
+        """From its name; `metrics`: those that the task measures. Fault for what no run tells."""
+        which, _, metric = name.partition("/")
+        if name in FIGURES:
+            return cls(name, FIGURES[name])  # type: ignore[arg-type]
+        if which in WHICH and metric in metrics:
+            return cls(name, "max" if metric in MAXIMISED else "min")
+        known = [*FIGURES, *(f"{which}/{metric}" for which in WHICH for metric in metrics)]
+        raise Fault(f"hydra.sweeper.objectives={name}: no run of this task tells that{did_you_mean(name, known)}")
+
+    @property
+    def metric(self) -> str | None:
+        """The metric of a validation that it is about; None for a figure of the whole run, by which none is stopped."""
+        return None if self.name in FIGURES else self.name.partition("/")[2]
+
+    def value(self, summary: Mapping[str, Any]) -> float:
+        """What a finished run has come to; KeyError where its summary does not say so."""
+        which, _, metric = self.name.partition("/")
+        if self.name == "parameters":
+            return float(summary[self.name]["total"])
+        if self.metric is None:
+            return float(summary[self.name])
+        found = summary["best"] if which == "best" else summary["metrics"]
+        return float(found["validation"][metric])
+
+
+def import_optuna() -> Any:
+    """The package, silenced; Fault where it is not installed."""
+    try:
+        import optuna
+        import sqlalchemy  # noqa: F401 - optuna imports it only when it opens a storage
+    except ImportError:
+        raise Fault("sweep=optuna: needs optuna: pip install 'seqtrain[sweep]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna
+
+
+def sampler(about: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:
+    """Who proposes the parameters of a trial; Fault for options that it does not have."""
+    return _made("sampler", {**about, "seed": seed}, SAMPLERS)
+
+
+def pruner(about: Mapping[str, Any]) -> optuna.pruners.BasePruner:
+    """Who says which trials to stop; Fault for options that it does not have."""
+    return _made("pruner", about, PRUNERS)
+
+
+def _made(key: str, about: Mapping[str, Any], allowed: Sequence[str]) -> Any:
+    target, path = str(about.get("_target_")), f"hydra.sweeper.{key}"
+    if target not in allowed:
+        raise Fault(f"{path}._target_={target}: expected one of {', '.join(allowed)}")
+    kind = getattr(getattr(import_optuna(), f"{key}s"), target.rpartition(".")[2])
+    options = {name: value for name, value in about.items() if name != "_target_"}
+    known = inspect.signature(kind).parameters
+    unknown = [f"{path}.{name}: no option of {target}{did_you_mean(name, known)}" for name in options.keys() - known]
+    if unknown and "kwargs" not in known:
+        raise Fault(*sorted(unknown))
+    try:
+        return kind(**options)
+    except (TypeError, ValueError) as error:
+        raise Fault(f"{path}: {error}") from None
+
+
+def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any], url: str | None) -> optuna.Study:
+    """The study of a sweep, made where there is none yet: in SWEEP/study.db, or in the storage at `url`.
+
+    Fault where it cannot be opened, or was begun with other objectives.
+    """
+    optuna, names = import_optuna(), [objective.name for objective in objectives]
+    os.environ.pop(ELSEWHERE, None)
+    if url is not None:
+        os.environ[ELSEWHERE] = url  # the processes of trials inherit it
+    with _opening(sweep):
+        storage = _storage(sweep)
+        known = _name(sweep, storage)
+        study = optuna.create_study(
+            study_name=known or sweep.name,
+            storage=storage,
+            directions=["maximize" if objective.mode == "max" else "minimize" for objective in objectives],
+            load_if_exists=known is not None,
+        )
+        if "objectives" not in study.user_attrs:
+            study.set_metric_names(names)
+            study.set_user_attr("objectives", names)
+        study.set_user_attr("pruner", dict(pruner))  # for the processes of trials, which ask it
+    if study.user_attrs["objectives"] != names:
+        begun = ",".join(study.user_attrs["objectives"])
+        raise Fault(f"hydra.sweeper.objectives=[{','.join(names)}]: sweep {sweep} was begun with [{begun}]; keep them")
+    return study
+
+
+def running_trial(run: Path) -> optuna.trial.Trial | None:
+    """The trial of a search that trains in this directory, if its study is still waiting for it.
+
+    Raises whatever keeps the storage from being read.
+    """
+    optuna, sweep = import_optuna(), run.absolute().parent
+    storage = _storage(sweep, exists=True)
+    study = optuna.load_study(
+        study_name=_name(sweep, storage),
+        storage=storage,
+        sampler=optuna.samplers.RandomSampler(),  # it proposes nothing here
+    )
+    study.pruner = pruner(study.user_attrs["pruner"])
+    found = next((trial for trial in study.get_trials(deepcopy=False) if trial.number == int(run.name)), None)
+    if found is None or found.state != optuna.trial.TrialState.RUNNING:
+        return None
+    return optuna.trial.Trial(study, found._trial_id)
+
+
+def reported(study: optuna.Study) -> str | None:
+    """The metric of each validation that the study wants to know; None where it stops nobody."""
+    names = study.user_attrs["objectives"]
+    return Objective(names[0], "min").metric if len(names) == 1 else None
+
+
+def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorage:
+    """Where the sweep's study is; `exists`: known to be sound, so that its tables are not looked through once more."""
+    optuna, file = import_optuna(), sweep.absolute() / STUDY
+    url = os.environ.get(ELSEWHERE)
+    if url is None:
+        if any(char in NO_PATH for char in str(file)):
+            raise Fault(f"hydra.sweep.dir={sweep}: sqlite takes no path that holds one of {NO_PATH}; give another one")
+        if file.is_symlink() or (exists and not file.is_file()):
+            raise Fault(f"{file}: no file of this sweep's own; put the study there, or begin a new sweep")
+        url = f"sqlite:///{file}"
+    waiting = {"connect_args": {"timeout": PATIENCE}} if url.startswith("sqlite") else {}
+    return optuna.storages.get_storage(
+        optuna.storages.RDBStorage(
+            url, engine_kwargs=waiting, skip_compatibility_check=exists, skip_table_creation=exists
+        )
+    )
+
+
+def _name(sweep: Path, storage: optuna.storages.BaseStorage) -> str | None:
+    """The name of the sweep's study there: the only one of its own file, whatever the folder is called by now."""
+    names = [study.study_name for study in storage.get_all_studies()]
+    if ELSEWHERE not in os.environ:
+        return names[0] if names else None
+    return sweep.name if sweep.name in names else None
+
+
+@contextlib.contextmanager
+def _opening(sweep: Path) -> Iterator[None]:
+    """Turns what keeps a storage from being opened into a Fault; its address may hold a password, so it is not told."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, ImportError, RuntimeError, import_optuna().exceptions.OptunaError) as error:
+        raise Fault(f"sweep {sweep}: its study cannot be opened: {str(error).splitlines()[0]}") from None

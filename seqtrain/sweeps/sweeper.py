@@ -1,0 +1,133 @@
+"""What a grid and a search share: trials are planned, judged, run and told of, one loop for all."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydra.plugins.sweeper import Sweeper as HydraSweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from seqtrain import check
+from seqtrain.faults import Fault
+from seqtrain.runs import Run
+from seqtrain.sweeps.folder import ENDED, Sweep, Trial
+
+if TYPE_CHECKING:
+    from seqtrain.sweeps.launchers import Runner
+
+NOT_SWEPT = {
+    "run_dir": "the directory of a trial is its number; name that of the sweep with hydra.sweep.dir=",
+    "dry_run": "use --dry-run",
+}
+"""Keys of a run that a sweep decides itself."""
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """What the command that runs a sweep now gives its sweeper, beside the folder."""
+
+    runner: Runner  # takes an iterator of trials, gives each back when it has ended
+    trust: tuple[str, ...] = ()
+    retry_failed: bool = False
+    say: Callable[[str], None] = print
+
+
+class Sweeper(HydraSweeper):
+    """Runs the trials that `trials` gives; a subclass says which, and may learn from those that ended.
+
+    `folder`, from `hydra.sweep.dir`, is the sweep on disk; `sitting` is set by the command before `sweep`.
+    """
+
+    folder: Sweep
+    sitting: Sitting
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Hydra's own interface; `config.hydra.sweep.dir` must be a sweep already."""
+        self.hydra_context = hydra_context
+        self.config = config
+        self.launcher = None  # the sitting has it
+        self.folder = Sweep.open(config.hydra.sweep.dir)
+
+    @property
+    @abstractmethod
+    def total(self) -> int | None:
+        """How many trials there are to be, where that is known."""
+
+    @abstractmethod
+    def plan(self, words: Sequence[str]) -> None:
+        """Looks at what was asked for, as typed; Fault where it makes no sweep. Before `trials`, once."""
+
+    @abstractmethod
+    def trials(self) -> Iterator[Trial]:
+        """The trials, each planned with `self.folder.plan`, those of earlier sittings among them.
+
+        Pulled one by one when there is room for another, so that a search may look at all that was told before.
+        """
+
+    def told(self, trial: Trial) -> None:
+        """A trial ended, in this sitting: its status and its numbers are on disk, `trial.status`, `Run(trial.path)`."""
+
+    def sweep(self, arguments: Sequence[str]) -> list[Trial]:
+        """Runs what is missing or unfinished; gives the trials that ended in this sitting."""
+        self.plan(arguments)
+        self._ended: list[Trial] = []
+        self._begun: dict[int, float] = {}
+        for trial in self.sitting.runner.run(self._missing()):
+            self._conclude(trial)
+        return self._ended
+
+    def _missing(self) -> Iterator[Trial]:
+        """The trials that are to be run now; a faulty one is refused on the spot."""
+        left = ENDED if not self.sitting.retry_failed else tuple(status for status in ENDED if status != "failed")
+        for trial in self.trials():
+            if trial.status in left:
+                continue
+            try:
+                self._check(trial)
+            except Fault as fault:
+                trial.conclude("refused", "; ".join(fault.lines))
+                self._conclude(trial)
+                continue
+            self._begun[trial.number] = time.monotonic()
+            trial.conclude("planned")  # what an earlier sitting left says nothing of this one
+            self.sitting.say(f"{self._name(trial)}: {self.sitting.runner.pulled}, log: {trial.log}")
+            yield trial
+
+    def _check(self, trial: Trial) -> None:
+        """Stage 1 of the trial's own configuration; raises Fault."""
+        for word in trial.overrides:
+            key = word.lstrip("+~").partition("=")[0]
+            if key in NOT_SWEPT:
+                raise Fault(f"{word}: {NOT_SWEPT[key]}")
+        folders = [Path(folder) for folder in self.folder.asked.config_dirs]
+        check.compose(trial.overrides, folders, self.sitting.trust)
+
+    def _conclude(self, trial: Trial) -> None:
+        self._ended.append(trial)
+        seconds = time.monotonic() - self._begun.get(trial.number, time.monotonic())
+        self.sitting.say(f"{self._name(trial)}: {_ending(trial, seconds)}")
+        self.told(trial)
+        self.folder.write_index()
+
+    def _name(self, trial: Trial) -> str:
+        of = "" if self.total is None else f" of {self.total}"
+        return f"trial {trial.name}{of} {trial.label}".rstrip()
+
+
+def _ending(trial: Trial, seconds: float) -> str:
+    """How a trial ended, in words."""
+    status, reason = trial.status, trial.reason
+    if status == "refused":
+        return f"refused: {reason}"
+    words = f"{status} in {seconds:.0f} s"
+    if reason:
+        return f"{words}: {reason}"
+    metrics = Run(trial.path).summary.get("metrics", {}).get("validation", {}) if trial.path.exists() else {}
+    name = "bits_per_byte" if "bits_per_byte" in metrics else next(iter(metrics), None)
+    return words if name is None else f"{words}, validation {name} {metrics[name]:.4g}"
