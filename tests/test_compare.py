@@ -240,6 +240,20 @@ def test_every_fault_of_several_runs_is_told_at_once(tmp_path: Path) -> None:
     assert len(caught.value.lines) == 2
 
 
+def test_a_damaged_run_among_others_is_left_out_with_the_reason(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left_out: list[str] = []
+    entries = read([folder], left_out)
+    assert len(entries) == 7
+    assert len(left_out) == 1
+    assert left_out[0].startswith(f"left out: {folder / 'damaged' / 'summary.json'} cannot be read")
+    from seqtrain.commands.cli import main
+
+    assert main(["compare", str(folder)]) == 0
+    assert left_out[0] in capsys.readouterr().out
+
+
 # -- for machines ------------------------------------------------------------------------------------------------
 
 

@@ -244,11 +244,22 @@ def test_serve_gives_the_newest_report_and_its_mark_changes_with_the_runs(served
     assert 1.25 in block(text, f"metric-{content(text)['metrics'].index('validation/bits_per_byte')}")[0][1]
 
 
-def test_serve_keeps_the_last_report_while_a_run_is_damaged(served: serve.Server, tmp_path: Path, capsys: Any) -> None:
+def test_serve_leaves_a_damaged_run_out_and_says_so(served: serve.Server, tmp_path: Path) -> None:
     made.run(tmp_path / "one")
-    before = ask(served)[1]
     made.run(tmp_path / "two")
     (tmp_path / "two" / "summary.json").write_text("{")
+    found = content(ask(served)[1])
+    assert [run["name"] for run in found["runs"]] == [f"{tmp_path.name}/one"]
+    assert len(found["missing"]) == 1
+    assert "two/summary.json cannot be read" in found["missing"][0]
+
+
+def test_serve_keeps_the_last_report_while_every_run_is_damaged(
+    served: serve.Server, tmp_path: Path, capsys: Any
+) -> None:
+    made.run(tmp_path / "one")
+    before = ask(served)[1]
+    (tmp_path / "one" / "summary.json").write_text("{")
     assert ask(served)[1] == before
     assert ask(served)[1] == before
     assert capsys.readouterr().err.count("no newer report") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from seqtrain.commands.trial import _clear
 from seqtrain.conf_files import ConfFiles
+from seqtrain.faults import Fault
 from seqtrain.launch import Child
 from seqtrain.runs import Run
 from seqtrain.sweeps.folder import Sweep
@@ -84,6 +87,24 @@ def test_a_sweep_that_has_ended_is_left_alone(mixed: Path, seqtrain: Seqtrain) -
     assert written(mixed) == before
     answer = seqtrain("resume", "sweep", "seed=7", cwd=mixed.parent)
     assert (answer.rc, "seed=7: a sweep keeps what it was asked for" in answer.err) == (2, True)
+
+
+def test_a_trial_whose_run_was_deleted_is_missing_and_one_without_its_config_loses_nothing(
+    mixed: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(mixed, tmp_path / "copy")
+    (copy / "001" / "config.yaml").unlink()
+    kept = written(copy)
+    assert statuses(copy)["001"] == "planned"
+    with pytest.raises(Fault, match=r"001 is a run without its config\.yaml: bring that back, or delete the folder"):
+        _clear(copy / "001")
+    assert written(copy) == kept
+    shutil.rmtree(copy / "001")
+    assert statuses(copy)["001"] == "planned"
+    (copy / "001").mkdir()
+    (copy / "001" / "metrics.jsonl").touch()
+    _clear(copy / "001")
+    assert not (copy / "001").exists(), "what was killed before it began is removed"
 
 
 def test_of_a_sweep_of_which_no_trial_can_run_nothing_is_left(seqtrain: Seqtrain, tmp_path: Path) -> None:

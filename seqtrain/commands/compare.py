@@ -42,14 +42,15 @@ def main(argv: list[str]) -> int:
         "--pieces", action="store_true", help="two runs, example by example: says nothing of other seeds"
     )
     options = parser.parse_args(_joined(argv))
-    entries = chosen(read(options.paths), options.where)
-    return _pieces(entries, options) if options.pieces else _compare(entries, options)
+    left_out: list[str] = []
+    entries = chosen(read(options.paths, left_out), options.where)
+    return _pieces(entries, options) if options.pieces else _compare(entries, left_out, options)
 
 
-def _compare(entries: list[Entry], options: Namespace) -> int:
+def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
     which = "best" if options.best else "final"
     found = conclusions(entries, metric=options.metric, x=options.x, which=which, across=options.across)
-    missing = table.not_run(options.paths)
+    missing = left_out + table.not_run(options.paths)
     if options.csv:
         _write(options.csv, table.as_csv(table.rows(found, sort=options.sort)))
     if options.html:

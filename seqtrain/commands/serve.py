@@ -83,7 +83,9 @@ class Report:
         from seqtrain.comparison.verdict import conclusions
 
         try:
-            found, missing = conclusions(read([self.folder])), not_run(self._sweeps())
+            missing: list[str] = []
+            found = conclusions(read([self.folder], missing))
+            missing += not_run(self._sweeps())
             text = page(found, title=str(self.folder), missing=missing, mark=mark)
         except (Fault, OSError) as error:  # the last one stays: a run may be half written, or being removed
             if str(error) != self.trouble:

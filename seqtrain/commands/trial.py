@@ -14,7 +14,7 @@ from seqtrain import processes
 from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands.arguments import Parser, finish
 from seqtrain.faults import Fault
-from seqtrain.runs import CONFIG, Run
+from seqtrain.runs import CONFIG, METRICS, Run
 from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial, is_written
 
 
@@ -97,6 +97,17 @@ def _run(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads:
     config.run_dir = str(trial.path)
     if threads is not None and config.trainer.threads is None:
         config.trainer.threads = threads
-    if processes.place().first and trial.path.exists():
-        shutil.rmtree(trial.path)  # killed before there was a config, and so before there was a run
+    if processes.place().first:
+        _clear(trial.path)
     return start(config, composed.choices, Request(list(trial.overrides), trust, folders, command))
+
+
+def _clear(path: Path) -> None:
+    """Removes what a start left that was killed before there was a config; Fault where a run has lost its config."""
+    metrics, checkpoints = path / METRICS, path / "checkpoints"
+    if (metrics.exists() and metrics.stat().st_size) or (checkpoints.exists() and any(checkpoints.iterdir())):
+        raise Fault(
+            f"{path} is a run without its {CONFIG}: bring that back, or delete the folder to train the trial anew"
+        )
+    if path.exists():
+        shutil.rmtree(path)

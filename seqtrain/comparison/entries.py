@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from seqtrain.faults import Fault, did_you_mean
+from seqtrain.faults import Fault, did_you_mean, printable
 from seqtrain.runs import CONFIG, Run, list_runs
 from seqtrain.sweeps.folder import is_written, member_of
 
@@ -155,26 +156,30 @@ class Entry:
         return last
 
 
-def read(paths: Iterable[Path | str]) -> list[Entry]:
+def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list[Entry]:
     """The runs at, and below, these paths: runs, sweeps, or any folder of runs; each once, in the order of paths.
 
-    Fault where a path does not exist or holds no run, and, a line each, for the runs that are damaged.
+    Damaged runs below a path are left out, with a line each in `left_out`. Fault where a path does not exist or holds no
+    run, for damaged runs that are named themselves, and where nothing is left or nobody would hear what is left out.
     """
-    found: dict[Path, tuple[Path, str]] = {}
+    found: dict[Path, tuple[Path, str, bool]] = {}
     for path in map(Path, paths):
         for run in _below(path):
             inside = run.path.relative_to(path)
             name = str(Path(path.resolve().name) / inside) if inside.parts else path.resolve().name
-            found.setdefault(run.path.resolve(), (run.path, name))
-    names = [name for _, name in found.values()]
-    entries, faults = [], []
-    for path, name in found.values():
+            found.setdefault(run.path.resolve(), (run.path, name, not inside.parts))
+    names = collections.Counter(name for _, name, _ in found.values())
+    entries, faults, named = [], [], left_out is None
+    for path, name, asked in found.values():
         try:
-            entries.append(_entry(path, name if names.count(name) == 1 else str(path)))
+            entries.append(_entry(path, name if names[name] == 1 else str(path)))
         except Fault as fault:
             faults += fault.lines
-    if faults:
+            named |= asked
+    if faults and (named or not entries):
         raise Fault(*faults)
+    if left_out is not None:
+        left_out += [printable(f"left out: {line}") for line in faults]
     return entries
 
 

@@ -14,6 +14,7 @@ from seqtrain.comparison.guard import Group
 from seqtrain.comparison.selection import ordered, resolved, value, written
 from seqtrain.comparison.verdict import COSTS, Conclusion, conclusions, quantity, unit
 from seqtrain.faults import printable
+from seqtrain.runs import CONFIG
 from seqtrain.sweeps.folder import Sweep, is_sweep
 
 COSTING = ("tokens", "flops", "seconds", "tokens_per_second", "parameters")
@@ -29,7 +30,9 @@ LONGEST = 28  # characters of a value in the terminal
 def report(paths: Iterable[Path | str], *, x: Axis | None = None) -> str:
     """Everything about the runs at these paths: tables, verdicts, and what did not run."""
     paths = list(paths)
-    return text(conclusions(read(paths), x=x), x=x) + "".join(f"\n{line}" for line in not_run(paths))
+    missing: list[str] = []
+    found = conclusions(read(paths, missing), x=x)
+    return "\n".join([text(found, x=x), *missing, *not_run(paths)])
 
 
 def not_run(paths: Iterable[Path | str]) -> list[str]:
@@ -37,7 +40,7 @@ def not_run(paths: Iterable[Path | str]) -> list[str]:
     lines = []
     for path in filter(is_sweep, map(Path, paths)):
         for trial in Sweep.open(path).trials():
-            if not trial.path.exists():
+            if not (trial.path / CONFIG).exists():
                 reason = f": {trial.reason}" if trial.reason else ""
                 lines.append(
                     printable(f"no run: {path.resolve().name}/{trial.name} {trial.label}: {trial.status}{reason}")
@@ -50,7 +53,7 @@ def text(
 ) -> str:
     """The tables and sentences of all groups.
 
-    `sort`: final, best, or a key as of `selection.value`, with `-` before it for the largest first.
+    `sort`: run, final, best, or a key as of `selection.value`, with `-` before it for the largest first.
     """
     width = width or shutil.get_terminal_size((WIDTH, 24)).columns
     blocks = []
@@ -144,6 +147,8 @@ def _sorted(found: Sequence[Conclusion], sort: str | None) -> list[list[Entry]]:
     name, descending = sort.removeprefix("-"), sort.startswith("-")
     if name == "final" or name == "best":
         return [_by_metric(made.group, name, descending=descending) for made in found]
+    if name == "run":
+        return [ordered(made.group.entries, lambda entry: entry.name, descending=descending) for made in found]
     key = resolved([entry for made in found for entry in made.group.entries], name, f"--sort {sort}")
     return [ordered(made.group.entries, lambda entry: value(entry, key), descending=descending) for made in found]
 

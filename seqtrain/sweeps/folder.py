@@ -71,7 +71,7 @@ class Trial:
                 return "interrupted"
             return status
         recorded = self.outcome.get("status", "planned")
-        return recorded if recorded in ENDED else "planned"
+        return recorded if recorded in ("failed", "refused") else "planned"  # else a run has gone: it is made anew
 
     @property
     def reason(self) -> str:
