@@ -23,6 +23,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 
 from seqtrain import build, check
+from seqtrain.build.trainer import quiet_lightning
 from seqtrain.callbacks.signals import Signals
 from seqtrain.commands.session import config_text
 from seqtrain.data.loader import TrainLoader
@@ -183,7 +184,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, default=Path("docs/benchmarks.md"))
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    build.quiet_lightning()
+    quiet_lightning()
     rows = [
         "| model | bare ms | empty Lightning ms | seqtrain ms | seqtrain / bare | over Lightning, ms | over bare, ms |",
         "|---|---|---|---|---|---|---|",

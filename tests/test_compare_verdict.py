@@ -236,6 +236,16 @@ def test_an_arm_is_named_by_as_little_as_tells_it_apart(tmp_path: Path) -> None:
     assert [arm.name for arm in arms(group)] == ["lstm dim=16", "lstm dim=64", "gpt dim=32"]
 
 
+def test_an_arm_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path: Path) -> None:
+    made.sweep(tmp_path / "s", {})
+    for number, (dropout, rate) in enumerate([(0.3000638904270512, 0.001), (0.27469018617750957, 0.01234567)]):
+        made.trial(tmp_path / "s", number, f"model.dropout={dropout} optimizer.lr={rate}")
+        made.run(tmp_path / "s" / f"{number:03d}", 1.0, config={"model.dropout": dropout, "optimizer.lr": rate})
+    (group,) = groups(read([tmp_path]))
+    names = {arm.name for arm in arms(group)}
+    assert names == {"lstm dropout=0.3001 lr=0.001", "lstm dropout=0.2747 lr=0.01235"}
+
+
 def test_arms_of_one_model_each_are_named_by_it(tmp_path: Path) -> None:
     made.run(tmp_path / "1", 1.0)
     made.run(tmp_path / "2", 2.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})

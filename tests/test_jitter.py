@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from seqtrain import check, preflight
-from seqtrain.build import paced
+from seqtrain.build.session import paced
 from seqtrain.data.loader import TrainLoader
 from seqtrain.data.plan import TBPTT, StreamPlan, awd_lengths
 from seqtrain.data.stream import Stream

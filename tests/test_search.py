@@ -219,6 +219,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     "an unknown option": ((), {"pruner": {**MEDIAN, "startup": 3}}, "no option"),
     "a value that cannot be": ((), {"pruner": {**MEDIAN, "n_startup_trials": -1}}, "cannot be negative"),
     "no trials": ((), {"n_trials": 0}, "above 0"),
+    "trials of no number": ((), {"n_trials": "abc"}, "n_trials=abc: expected a whole number"),
     "a key that no trial has": (("optimizer.lrr=interval(0.1,0.2)",), {}, "did you mean lr"),
     "a swept task": (("task=sentiment,next_token",), {}, "name one"),
     "a storage of no kind": ((), {"storage": "nonsense"}, "cannot be opened"),

@@ -51,12 +51,13 @@ def test_a_grid_is_every_combination_in_the_order_typed() -> None:
             "not a launcher that may run; if you trust the code of os, add --trust os",
         ),
         ("hydra.launcher._target_=seqtrain.sweeps.grid.Grid", "no Launcher, so it cannot be the launcher"),
-        ("hydra.sweep.dir=[", "hydra.sweep.dir=[: not of the form key=value"),
+        ("hydra.sweep.dir=[", "hydra.sweep.dir=[: cannot be read; with quotes it can: 'hydra.sweep.dir=\"[\"'"),
+        ("hydra.sweep.dir=größe", "hydra.sweep.dir=größe: cannot be read; with quotes it can"),
     ],
 )
 def test_settings_of_hydra_that_are_unknown_or_not_acted_upon_are_refused(word: str, said: str) -> None:
     with pytest.raises(Fault) as refused:
-        Settings.read(Words.sort([word]) if "[" not in word else Words([word], [])).make("launcher", Launcher)
+        Settings.read(Words.sort([word])).make("launcher", Launcher)
     assert said in str(refused.value)
 
 

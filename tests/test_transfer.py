@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqtrain import build
+from seqtrain.build.data import _check_known
 from seqtrain.checkpoint import load
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.rows import Rows
@@ -277,8 +277,8 @@ def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
     corpus = Corpus(np.zeros(10, dtype=np.uint16), np.array([0, 10]), 20, 10, 6, "")
     rows = Rows({"text": corpus}, None, lambda: iter([]))
     with pytest.raises(Fault, match="does not know 60% of this text"):
-        build._check_known("outputs/other", {"train": rows}, lambda line: None)
+        _check_known("outputs/other", {"train": rows}, lambda line: None)
     said: list[str] = []
     few = Rows({"text": replace(corpus, num_unknown=1)}, None, lambda: iter([]))
-    build._check_known("outputs/other", {"train": few}, said.append)
+    _check_known("outputs/other", {"train": few}, said.append)
     assert said == ["10.0% of the tokens are <unk> to the tokenizer of outputs/other"]

@@ -1,0 +1,204 @@
+"""Everything that one sitting of a run trains with, and what the whole training costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from omegaconf import DictConfig
+
+from seqtrain import processes
+from seqtrain.build.data import Data, Say
+from seqtrain.build.objects import make
+from seqtrain.build.opened import open_run
+from seqtrain.build.pair import make_pair
+from seqtrain.build.trainer import make_trainer, trainer_options
+from seqtrain.checkpoint import step_of
+from seqtrain.cost import Cost, count, estimate
+from seqtrain.data.loader import ENDLESS, TrainLoader
+from seqtrain.data.plan import ExamplePlan, StreamPlan
+from seqtrain.options import TrainerOptions
+from seqtrain.runs import Run
+from seqtrain.task import ExampleTask
+from seqtrain.transfer import adopt, freeze
+
+if TYPE_CHECKING:
+    from pytorch_lightning import Trainer
+    from rich.console import Console
+
+    from seqtrain.callbacks.base_sink import Sink
+    from seqtrain.callbacks.checkpoints import Checkpoints
+    from seqtrain.callbacks.deadline import Deadline
+    from seqtrain.callbacks.pruning import Pruning
+    from seqtrain.callbacks.record import Recorder
+    from seqtrain.callbacks.signals import Signals
+    from seqtrain.learner import Learner
+
+
+@dataclass
+class Session:
+    """Everything that one sitting of a run trains with."""
+
+    data: Data
+    plan: StreamPlan | ExamplePlan
+    learner: Learner
+    trainer: Trainer
+    recorder: Recorder
+    checkpoints: Checkpoints
+    max_steps: int | None  # None: the clock decides
+    deadline: Deadline | None
+    pruning: Pruning | None
+
+    def fit(self, checkpoint: Path | None) -> None:
+        """Trains from the start, or from a checkpoint to the end."""
+        here = processes.place()
+        loader = TrainLoader(
+            self.data.cutter("train"),
+            self.plan,
+            accumulate=self.trainer.accumulate_grad_batches,
+            first_step=0 if checkpoint is None else step_of(checkpoint),
+            share=(here.world, here.rank),
+            workers=self.data.batching.workers,
+        )
+        validation = self.data.eval_loader("validation")
+        self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
+        if self.recorder.validated != self.trainer.global_step:
+            self.trainer.validate(self.learner, validation, verbose=False)
+
+    @property
+    def ended(self) -> dict[str, str]:
+        """What the summary says of a training that has ended: its status, and the reason if it was pruned."""
+        if self.pruning is None or not self.pruning.reason:
+            return {"status": "finished"}
+        return {"status": "pruned", "reason": self.pruning.reason}
+
+    def end_sinks(self, run: Run) -> None:
+        """Hands the sinks what the run has come to, as summary.json has it."""
+        for sink in self.trainer.loggers:
+            cast("Sink", sink).end(run.summary)
+
+
+def make_session(
+    config: DictConfig, data: Data, run: Run, signals: Signals, trust: Sequence[str], console: Console
+) -> Session:
+    """Model, task, learner, callbacks and trainer of a run."""
+    from seqtrain.callbacks.base_sink import guarded
+    from seqtrain.callbacks.checkpoints import Checkpoints, Plateau
+    from seqtrain.callbacks.deadline import Deadline
+    from seqtrain.callbacks.guards import Memory, Skips
+    from seqtrain.callbacks.progress import ProgressBar
+    from seqtrain.callbacks.pruning import Pruning, is_searched
+    from seqtrain.callbacks.record import Recorder
+    from seqtrain.callbacks.same_ranks import SameRanks
+    from seqtrain.learner import Learner
+
+    options = trainer_options(config)
+    plan = data.plan("train")
+    steps = max_steps(options, plan)
+    model, task = make_pair(config, data.vocabularies, trust, data.label_counts)
+    learner = Learner(
+        model=model,
+        task=task,
+        carry=data.tbptt.carry,
+        lanes=plan.lanes,
+        facts=data.facts(),
+        seed=config.seed,
+        optimizer=make(config.optimizer, trust),
+        schedule=paced(make(config.schedule, trust), plan),
+        max_steps=steps or ENDLESS,
+        run=run,
+        layer_decay=config.layer_decay,
+        on_nonfinite=options.on_nonfinite,
+    )
+    if options.precision == "64-true":
+        learner.double()  # Lightning would do so after it has loaded a checkpoint, and round that to float32
+    if config.freeze:
+        data.say(f"freeze: {freeze(model, config.freeze):,} of {count(model):,} numbers of the model stay as they are")
+    recorder = Recorder(run=run, every=options.log_every, plan=plan)
+    deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
+    checkpoints = Checkpoints(
+        run=run,
+        every=options.checkpoint_every,
+        keep_last=options.keep_last,
+        keep_best=options.keep_best,
+        signals=signals,
+    )
+    extra = [
+        make(node, trust, run=run, data=data, tokenizer=data.tokenizer)
+        for node in config.callbacks.values()
+        if node and (run.writes or not node._target_.startswith("seqtrain."))  # ours only show what one process knows
+    ]
+    pruning = Pruning(run=run) if is_searched(run.path) else None
+    several = processes.place().world > 1 and options.strategy != "fsdp"  # of shards no two are alike
+    callbacks = [
+        recorder,
+        *([deadline] if deadline else []),
+        Plateau(),
+        Memory(),
+        *([Skips()] if options.on_nonfinite == "skip" else []),
+        *([SameRanks(every=options.check_ranks_every)] if several else []),
+        *extra,
+        ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
+        checkpoints,  # behind the others, so that what it saves holds their newest state
+        *([pruning] if pruning else []),  # behind even that: a pruned run that is resumed goes on
+    ]
+    chosen = config.logger.values() if run.writes else ()
+    loggers = [guarded(make(node, trust, directory=run.path, config=run.config), run.path) for node in chosen]
+    trainer = make_trainer(options, steps or ENDLESS, callbacks, loggers, run.path)
+    return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
+
+
+def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
+    """The schedule; with tbptt.jitter times the length of each step's chunk in units of k2 (Merity et al. 2017)."""
+    if isinstance(plan, ExamplePlan) or plan.tbptt.jitter == "none":
+        return schedule
+    return lambda step, steps: schedule(step, steps) * plan.pace(step)
+
+
+def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | None:
+    """Optimiser steps of the whole training: the smaller of max_steps and max_epochs; None: the clock decides."""
+    limits = [options.max_steps, options.max_epochs and options.max_epochs * plan.steps]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def cost(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
+    """What the whole training costs."""
+    options, plan = trainer_options(config), data.plan("train")
+    with torch.device("meta"):  # only shapes count: the weights that train are made once, by the session
+        model, task = make_pair(config, data.vocabularies, trust, data.label_counts)
+    steps = max_steps(options, plan)
+    if isinstance(plan, StreamPlan):
+        length, history, share, reached = data.tbptt.k1, data.tbptt.history, 1.0, 1.0
+    else:
+        picked = plan.chunk(0, 0)
+        lengths = data.examples("train").lengths
+        most = data.tbptt.k2 if cast(ExampleTask, task).uncut is None else int(lengths.max())  # read at a time
+        length, history = min(round(float(lengths.mean())), most), ()
+        reached = float(lengths.clip(max=most).sum() / lengths.sum())
+        share = data.examples("train").totals(picked.examples, 0)["loss"] / int(lengths[picked.examples].sum())
+    return estimate(
+        model,
+        task,
+        plan,
+        length=length,
+        history=history,
+        targets_per_token=share,
+        reached=reached,
+        carry=data.tbptt.carry or reached < 1,
+        accumulate=options.accumulate,
+        steps=steps,
+    )
+
+
+def begin_from(config: DictConfig, session: Session, trust: Sequence[str], say: Say) -> None:
+    """Puts the weights of the run `config.init_from` into a session that has not begun."""
+    origin = open_run(config.init_from, trust)
+    weights = {f"model.{name}": value for name, value in origin.model.state_dict().items()}
+    weights |= {f"task.{name}": value for name, value in origin.task.state_dict().items()}
+    learner = session.learner
+    same = type(origin.task) is type(learner.task)
+    with torch.no_grad():
+        adopt(learner.model, learner.task, weights, same_task=same, say=say)
