@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from seqtrain.comparison.entries import AXES, Axis, Entry, Which, differing, is_path, short_names
 from seqtrain.comparison.guard import Group
@@ -74,20 +75,27 @@ def common(group: Group, x: Axis) -> float | None:
 
 
 def distinct(entries: Sequence[Entry]) -> list[str]:
-    """A short name for each: the model, and of the other settings as many as tell them apart."""
-    chosen: list[str] = ["model"]
+    """A short name for each: the model, what was swept, and of the other settings as many as tell them apart."""
     keys = [key for key in differing(entries) if key not in ("model", "seed")]
+    swept = {word.partition("=")[0] for entry in entries if entry.sweep for word in entry.label.split()}
+    chosen: list[str] = ["model", *(key for key in keys if key in swept)]
     for key in keys:
         if _told_apart(entries, [*chosen, key]) > _told_apart(entries, chosen):
             chosen.append(key)
     short = short_names(chosen)
+    named = [[key for key in chosen[1:] if key in entry.settings] for entry in entries]
     names = [
-        " ".join([entry.model, *(f"{short[key]}={entry.settings[key]}" for key in chosen[1:] if key in entry.settings)])
-        for entry in entries
+        " ".join([entry.model, *(f"{short[key]}={shown(entry.settings[key])}" for key in keys)])
+        for entry, keys in zip(entries, named, strict=True)
     ]
     return [
         name if names.count(name) == 1 else f"{name} {entry.name}" for name, entry in zip(names, entries, strict=True)
     ]
+
+
+def shown(value: Any) -> str:
+    """A setting in a name: of a number, as many digits as a person reads."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _told_apart(entries: Sequence[Entry], keys: Sequence[str]) -> int:

@@ -159,8 +159,8 @@ class Entry:
 def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list[Entry]:
     """The runs at, and below, these paths: runs, sweeps, or any folder of runs; each once, in the order of paths.
 
-    Damaged runs below a path are left out, with a line each in `left_out`. Fault where a path does not exist or holds no
-    run, for damaged runs that are named themselves, and where nothing is left or nobody would hear what is left out.
+    Damaged runs below a path are left out, with a line each in `left_out`. Fault where a path does not exist or holds
+    no run, for damaged runs that are named themselves, and where nothing is left or nobody hears what is left out.
     """
     found: dict[Path, tuple[Path, str, bool]] = {}
     for path in map(Path, paths):

@@ -46,9 +46,9 @@ class Search(Sweeper):
         params: Mapping[str, Any],
     ) -> None:
         """`params`: the space, as on the command line, which wins; the others as in conf/hydra/sweeper/optuna.yaml."""
-        if n_trials < 1:
+        if type(n_trials) is not int or n_trials < 1:
             raise Fault(f"hydra.sweeper.n_trials={n_trials}: expected a whole number above 0")
-        if seed < 0:
+        if type(seed) is not int or seed < 0:
             raise Fault(f"hydra.sweeper.seed={seed}: expected a whole number from 0")
         self.n_trials = n_trials
         self.seed = seed

@@ -52,11 +52,14 @@ class Words:
 
     @classmethod
     def sort(cls, words: Sequence[str]) -> Words:
-        """Sorts; a word that cannot be read is left to the trials, which say so."""
+        """Sorts; a word that cannot be read is left to the trials, which say so, unless it is Hydra's own: Fault."""
         own: list[str] = []
         others: list[str] = []
         for word in words:
             override = _parsed(word)
+            if override is None and word.lstrip("+~").startswith(("hydra.", "hydra/", "sweep=")):
+                key, _, value = word.partition("=")
+                raise Fault(f"{word}: cannot be read; with quotes it can: '{key}=\"{value}\"'")
             ours = override is not None and (override.is_hydra_override() or override.key_or_group == "sweep")
             (own if ours else others).append(word)
         return cls(own, others)
