@@ -49,7 +49,10 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
                 wake.recv(4096)
                 _reap(lines)
                 continue
-            message, handles, _, _ = socket.recv_fds(control, LONGEST, 3)
+            try:
+                message, handles, _, _ = socket.recv_fds(control, LONGEST, 3)
+            except ConnectionError:  # it went without a word
+                return None
             if not message:
                 return None
             line, out, err = socket.socket(fileno=handles[0]), *handles[1:]

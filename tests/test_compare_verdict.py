@@ -12,7 +12,7 @@ from seqtrain.comparison.arms import Arm, arms
 from seqtrain.comparison.entries import read
 from seqtrain.comparison.guard import Group, groups
 from seqtrain.comparison.pieces import bootstrap
-from seqtrain.comparison.verdict import compared, conclusions, sentences, welch
+from seqtrain.comparison.verdict import compared, conclusions, quantity, sentences, welch
 from seqtrain.faults import Fault
 from tests import made
 
@@ -250,3 +250,9 @@ def test_arms_of_one_model_each_are_named_by_it(tmp_path: Path) -> None:
     made.run(tmp_path / "1", 1.0)
     made.run(tmp_path / "2", 2.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
     assert [arm.name for arm in arms(Group("bits_per_byte", "min", read([tmp_path])))] == ["lstm", "gpt"]
+
+
+def test_a_quantity_is_rounded_before_it_gets_its_letter() -> None:
+    assert [quantity(value) for value in (999_700, 999_400, 12, 1.5e9, 9.999e11, 2e12)] == [
+        *("1M", "999k", "12", "1.5G", "1e+12", "2e+12")
+    ]

@@ -219,6 +219,29 @@ def wait_until_all_left(sweep: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_grid_that_is_stopped_while_it_is_planned_is_planned_whole_by_a_resume(
+    seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    folder = corpus(tmp_path)
+    child = seqtrain.start(*TRAIN, "-m", "model.dmi=range(1,2001)", "hydra.sweep.dir=sweep", cwd=folder)
+    trials = folder / "sweep" / "trials"
+    wait_until(lambda: trials.exists() and any(trials.iterdir()), child, "the first trial is planned")
+    child.kill(signal.SIGTERM)
+    assert child.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert len(list(trials.iterdir())) < 2000, "it was planned whole before the signal came"
+    assert not (folder / "sweep" / "index.json").exists(), "a resume would take this for the whole plan"
+
+
+def test_a_swept_logger_is_refused_since_it_cannot_change_a_run(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    answer = seqtrain(*TRAIN, "-m", "logger=none,tensorboard", cwd=corpus(tmp_path))
+    assert answer.rc == 2
+    errors = [line for line in answer.err.splitlines() if line.startswith("error:")]
+    assert errors == [
+        f"error: logger={name}: swept, but it cannot change a run: give it one value"
+        for name in ("none", "tensorboard")
+    ]
+
+
 def test_only_one_command_at_a_time_runs_a_sweep(seqtrain: Seqtrain, tmp_path: Path) -> None:
     child = seqtrain.start(*LONG, "-m", "seed=1,2", "hydra.sweep.dir=sweep", cwd=corpus(tmp_path))
     wait_until(lambda: newest_step(tmp_path / "sweep" / "000") >= 2, child, "step 2")

@@ -35,6 +35,19 @@ def test_a_grid_is_every_combination_in_the_order_typed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["seed=range(1,1e9)"], "seed=range(1,1e9): a grid has at most 10,000 trials"),
+        (["seed=range(1,2000)", "model.dim=range(1,500)"], "997,501 trials: a grid has at most 10,000"),
+    ],
+)
+def test_a_grid_of_millions_is_refused_at_once(words: list[str], said: str) -> None:
+    with pytest.raises(Fault) as refused:
+        labels(*words)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("word", "said"),
     [
         ("hydra.launcher.njobs=2", "hydra.launcher.njobs: no option of local; did you mean n_jobs?"),

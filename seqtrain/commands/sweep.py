@@ -20,7 +20,7 @@ from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands.arguments import say
 from seqtrain.faults import Fault
 from seqtrain.runs import CONFIG, Run
-from seqtrain.sweeps.folder import ENDED, STOP, Asked, Sweep, Trial
+from seqtrain.sweeps.folder import ENDED, INDEX, STOP, Asked, Sweep, Trial
 
 if TYPE_CHECKING:
     from seqtrain.commands.train import Request
@@ -117,7 +117,8 @@ def _sit(
     try:
         return sweeper.sweep(words)
     except Interrupted as interrupted:
-        sweep.write_index()
+        if (sweep.path / INDEX).exists():  # else the plan is not complete, and a resume makes it anew
+            sweep.write_index()
         say(f"interrupted by {signal.Signals(interrupted.number).name}: `seqtrain resume {sweep.path}` goes on")
         raise
 

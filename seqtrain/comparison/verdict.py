@@ -148,10 +148,11 @@ def unit(metric: str) -> str:
 
 def quantity(value: float) -> str:
     """A large number in a few characters, such as 1.2M or 3.4e+12."""
+    rounded = float(f"{value:.3g}")  # first: 999,700 is a million, not a thousand thousand
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size <= abs(value) < 1e12:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
+        if size <= abs(rounded) < 1e12:
+            return f"{rounded / size:.3g}{letter}"
+    return f"{rounded:.3g}"
 
 
 def places(width: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from seqtrain.faults import Fault
 from seqtrain.schema import first_lines
 from seqtrain.sweeps.folder import INDEX, Trial
 from seqtrain.sweeps.sweeper import Sweeper
+
+MOST = 10_000
+"""Trials of a grid: a slip of the keyboard makes millions."""
 
 
 class Grid(Sweeper):
@@ -35,6 +39,7 @@ class Grid(Sweeper):
             self.sitting.say(
                 f"{len(combined) - len(planned)} of {len(combined)} combinations are there twice: left out"
             )
+        self.sitting.say(f"{len(planned):,} trial{'s' if len(planned) > 1 else ''}")
         for number, (overrides, label) in enumerate(planned):
             Trial(self.folder.path, number, overrides, label).conclude("planned")
         self.folder.write_index()  # last: with it the plan is complete
@@ -58,6 +63,9 @@ def combinations(words: Sequence[str], files: ConfFiles) -> list[tuple[tuple[str
             if override.is_sweep_override()
             else [(word, False)]
         )
+    total = math.prod(map(len, columns))
+    if total > MOST:
+        raise Fault(f"{total:,} trials: a grid has at most {MOST:,}; name fewer values, or choose a search with sweep=")
     return [
         (tuple(word for word, _ in chosen), " ".join(word for word, swept in chosen if swept))
         for chosen in itertools.product(*columns)
@@ -77,6 +85,9 @@ def values(override: Override, files: ConfFiles) -> list[str]:
             raise Fault(f"{word}: no {key} fits; there are {', '.join(files.options(key)) or 'none'}")
         return found
     try:
-        return list(override.sweep_string_iterator())
+        found = list(itertools.islice(override.sweep_string_iterator(), MOST + 1))
     except HydraException as error:
         raise Fault(f"{word}: {first_lines(error)}") from None
+    if len(found) > MOST:
+        raise Fault(f"{word}: a grid has at most {MOST:,} trials; name fewer values, or choose a search with sweep=")
+    return found

@@ -105,6 +105,9 @@ class Sweeper(HydraSweeper):
             key = word.lstrip("+~").partition("=")[0]
             if key in NOT_SWEPT:
                 raise Fault(f"{word}: {NOT_SWEPT[key]}")
+        for word in trial.label.split():
+            if word.lstrip("+~").startswith(("logger=", "logger.")):
+                raise Fault(f"{word}: swept, but it cannot change a run: give it one value")
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
         check.compose(trial.overrides, folders, self.sitting.trust)
 
