@@ -8,7 +8,7 @@ from pytorch_lightning import Callback, Trainer
 
 from seqtrain.callbacks.record import Recorder, step_done
 from seqtrain.learner import Learner
-from seqtrain.processes import most
+from seqtrain.processes import most, place
 
 MICRO = 1e6  # processes tell each other whole numbers
 
@@ -36,8 +36,9 @@ class Deadline(Callback):
             self._look(trainer, pl_module)
 
     def _look(self, trainer: Trainer, learner: Learner) -> None:
-        """Looks at the clock that is furthest on of all processes, so that all of them do the same."""
-        step, spent = trainer.global_step, most(round(self.recorder.elapsed() * MICRO)) / MICRO
+        """Looks at the clock of the first process, which is the recorded one, so that all of them do the same."""
+        mine = round(self.recorder.elapsed() * MICRO) if place().first else 0
+        step, spent = trainer.global_step, most(mine) / MICRO
         if not step:
             return  # no pace is known yet
         self.met = spent >= self.seconds
