@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from seqtrain.check import key_of
 from seqtrain.faults import Fault
 from seqtrain.options import read_budget
 
@@ -29,7 +30,7 @@ SOLVED = {
 
 def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
     """Fault for options on the command line that the budget decides, or where there is nothing to solve for."""
-    typed = {text.lstrip("+").partition("=")[0] for text in overrides}
+    typed = {key_of(text) for text in overrides}
     lines = [
         f"{key}: budget={kind}:{number:g} decides it; leave it out"
         for kind, number in read_budget(config.budget).items()

@@ -67,10 +67,15 @@ def check_config(
     """Stage 1 of a configuration that is composed already; raises Fault with a line for each fault."""
     files = ConfFiles(config_dirs)
     followed = {group: files.follow(group, option) for group, option in choices.items()}
-    given = [text.lstrip("+~").partition("=")[0] for text in overrides]
+    given = [key_of(text) for text in overrides]
     faults = list(Schema(config, followed, files, trust, given).faults())
     if faults:
         raise Fault(*faults)
+
+
+def key_of(override: str) -> str:
+    """What an override sets, chooses or takes out."""
+    return override.lstrip("+~").partition("=")[0]
 
 
 def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[str]:

@@ -139,7 +139,7 @@ def check_used(config: DictConfig, overrides: Sequence[str], trust: Sequence[str
             useless.append("data.max_length")
         remedy = "reads a stream, not examples; data.lanes and tbptt.k2 say how much of it"
     name = config.task._target_.rpartition(".")[2]
-    lines = [f"{key}: task={name} {remedy}" for key in map(_key, overrides) if key in useless]
+    lines = [f"{key}: task={name} {remedy}" for key in map(check.key_of, overrides) if key in useless]
     if lines:
         raise Fault(*lines)
 
@@ -216,14 +216,9 @@ def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
 def check_tokenizer(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> None:
     """Fault for a tokenizer that cannot be made, or that a run with `init_from` would not take."""
     make(config.tokenizer, trust)
-    typed = [text for text in overrides if _key(text).partition(".")[0] == "tokenizer"]
+    typed = [text for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
     if config.init_from is not None and typed:
         raise Fault(*(f"{text}: the tokenizer is that of init_from={config.init_from}; leave it out" for text in typed))
-
-
-def _key(override: str) -> str:
-    """What an override sets, or chooses."""
-    return override.lstrip("+").partition("=")[0]
 
 
 def _with_model(config: DictConfig, words: str) -> DictConfig:

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -87,15 +88,9 @@ class Run:
         """
         if self._lock is not None or self.claimed or not self.writes:
             return
-        lock = open(self.path / LOCK, "ab")  # noqa: SIM115 - held until the process ends
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: workers do not inherit it
-        except (BlockingIOError, PermissionError):
-            lock.close()
-            raise Fault(f"run {self.path} is being written by another process: wait for it or stop it") from None
-        except OSError:
-            pass  # a file system without locks: go on unguarded rather than not at all
-        self._lock = lock
+        self._lock = locked(self.path / LOCK)
+        if self._lock is None:
+            raise Fault(f"run {self.path} is being written by another process: wait for it or stop it")
 
     @property
     def exported(self) -> bool:
@@ -232,6 +227,46 @@ def list_runs(root: Path | str) -> list[Run]:
             below.clear()
             runs.append(Run(Path(folder)))
     return runs
+
+
+def locked(path: Path) -> IO[bytes] | None:
+    """The file at `path`, this process's alone until it is closed; None where another process holds it.
+
+    On a file system without locks it is unguarded: better than not at all.
+    """
+    lock = open(path, "ab")  # noqa: SIM115 - whoever asks holds it
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: workers do not inherit it
+    except (BlockingIOError, PermissionError):
+        lock.close()
+        return None
+    except OSError:
+        pass
+    return lock
+
+
+def is_written(run: Path) -> bool:
+    """Whether a process of this machine holds the run's lock."""
+    with contextlib.suppress(OSError), open(run / METRICS, "rb"):
+        lock = locked(run / LOCK)
+        if lock is None:
+            return True
+        lock.close()
+    return False
+
+
+def stands(run: Path, summary: dict[str, Any]) -> str:
+    """The status of a run with this summary, also where a killed process could not write it: then `interrupted`."""
+    status = str(summary.get("status", "interrupted"))
+    return "interrupted" if status == "running" and not is_written(run) else status
+
+
+def remove(path: Path) -> None:
+    """Removes the directory of what was refused before it began, and outputs/ if it held nothing else."""
+    shutil.rmtree(path)
+    if path.parent == Path("outputs"):
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
 
 
 @contextlib.contextmanager

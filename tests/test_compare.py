@@ -15,11 +15,17 @@ from typing import Any
 import pytest
 import yaml
 
+from seqtrain.callbacks.base_sink import direction as sinks_direction
 from seqtrain.comparison import table
 from seqtrain.comparison.entries import differing, option, read
 from seqtrain.comparison.selection import chosen
 from seqtrain.comparison.verdict import conclusions
 from seqtrain.faults import Fault
+from seqtrain.sweeps.study import Objective
+from seqtrain.tasks.masked_lm import MaskedLM
+from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.sentiment import Sentiment
+from seqtrain.tasks.translation import Translation
 from tests import made, tiny
 from tests.conftest import REPOSITORY, Seqtrain
 from tests.test_imports import MODULES, closure
@@ -359,3 +365,12 @@ def test_a_thousand_finished_runs_are_compared_within_five_seconds(tmp_path: Pat
     assert answer.returncode == 0, answer.stderr
     assert len(re.findall(r"^\d{4} ", answer.stdout, re.MULTILINE)) == 1000
     assert seconds < 5
+
+
+def test_more_of_every_measured_metric_is_better_where_its_loggers_say_so(tmp_path: Path) -> None:
+    entry = read([made.run(tmp_path / "run", monitor=["loss", "min"])])[0]
+    for task in (NextToken, MaskedLM, Sentiment, Translation):
+        for name in task.metrics:
+            assert entry.maximises(name) == (sinks_direction(f"validation/{name}") == "max"), name
+    assert entry.maximises("next_sentence_accuracy")
+    assert Objective.read("best/next_sentence_accuracy", MaskedLM.metrics).mode == "max"

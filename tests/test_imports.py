@@ -47,8 +47,8 @@ MAY_IMPORT = {
     "twins": "checkpoint launch runs",
     "learner": "interface layers processes strategies task data runs",
     "transfer": "interface task",
-    "callbacks": "build learner runs checkpoint generate data interface layers processes provenance sweeps task "
-    "attention_maps",
+    "callbacks": "build learner runs checkpoint generate data interface layers metrics processes provenance sweeps "
+    "attention_maps task",
     "options": "",
     "signatures": "",
     "targets": "signatures",
@@ -58,11 +58,11 @@ MAY_IMPORT = {
     "preflight": "data options processes safety targets",
     "launch": "fork_server",
     "fork_server": "launch",
-    "sweeps": "build check comparison conf_files launch processes runs safety schema",
+    "sweeps": "build check conf_files launch metrics processes runs safety schema",
     "build": "check checkpoint cost data export interface layers options processes runs safety strategies targets task "
     "transfer learner callbacks",
-    "budget": "build cost options",
-    "comparison": "runs sweeps",
+    "budget": "build check cost options",
+    "comparison": "metrics runs sweeps",
     "pairs": "build check conf data interface task",
     "report": "build cost data runs task",
     "embedding": "data interface task",

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from seqtrain.metrics.direction import direction as known_direction
+
 PATIENCE = 2.0  # seconds that a host has to answer
 LONGEST = 60.0  # seconds that one call of a sink may take
 
@@ -30,9 +32,6 @@ FIGURES = (
     *("tokens_per_second", "padding"),
 )
 """Entries of summary.json that sinks show."""
-
-SMALLER = ("loss", "perplexity", "bits_per_byte")
-LARGER = ("accuracy", "bleu", "chrf", "f1", "exact_match")
 
 
 class Sink(Logger):
@@ -185,7 +184,7 @@ def direction(name: str, monitor: Sequence[str] | None = None) -> Literal["min",
         return None
     if monitor and measure == monitor[0]:
         return "min" if monitor[1] == "min" else "max"
-    return "min" if measure.endswith(SMALLER) else "max" if measure.endswith(LARGER) else None
+    return known_direction(measure)
 
 
 def flat(values: dict[str, Any], prefix: str = "", joint: str = ".") -> Iterator[tuple[str, Any]]:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from seqtrain.commands.arguments import Parser, bounded, say
 from seqtrain.faults import Fault
-from seqtrain.runs import CONFIG, METRICS, SUMMARY, list_runs
-from seqtrain.sweeps.folder import is_written
+from seqtrain.runs import CONFIG, METRICS, SUMMARY, is_written, list_runs
 
 WAITING = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3">
 <title>seqtrain</title><p>There is no run yet that can be shown; this page looks again every 3 seconds.</p></html>"""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from seqtrain.checkpoint import probe
 from seqtrain.commands.arguments import say
 from seqtrain.data.rows import TOKENIZER, Vocabularies
 from seqtrain.faults import Failed, Fault, NonFinite, OutOfMemory
-from seqtrain.runs import Run
+from seqtrain.runs import Run, remove
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -240,12 +239,9 @@ def _resolved(node: Any) -> Any:
 
 
 def discard(run: Run) -> None:
-    """Removes the directory of a run that was refused before its first step, and outputs/ if it held nothing else."""
+    """Removes the directory of a run that was refused before its first step."""
     run.close()
-    shutil.rmtree(run.path)
-    if run.path.parent == Path("outputs"):
-        with contextlib.suppress(OSError):
-            run.path.parent.rmdir()
+    remove(run.path)
 
 
 def _data(run: Run, config: DictConfig, trust: Sequence[str], summary: dict[str, Any]) -> build.Data:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import json
 import os
 import shlex
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from seqtrain import processes
 from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands.arguments import say
 from seqtrain.faults import Fault
-from seqtrain.runs import CONFIG, Run
+from seqtrain.runs import CONFIG, Run, remove
 from seqtrain.sweeps.folder import ENDED, INDEX, STOP, Asked, Sweep, Trial
 
 if TYPE_CHECKING:
@@ -57,12 +55,12 @@ def start(request: Request, *, as_json: bool) -> int:
         _sit(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
     except Fault:
         if not _ran(sweep):
-            _discard(sweep)
+            remove(sweep.path)
         raise
     trials = sweep.trials()
     reasons = list(dict.fromkeys(trial.reason for trial in trials))
     if trials and all(trial.status == "refused" for trial in trials) and not _ran(sweep):
-        _discard(sweep)
+        remove(sweep.path)
         raise Fault(*reasons)
     return _finish(sweep, as_json)
 
@@ -160,14 +158,6 @@ def _ran(sweep: Sweep) -> bool:
     return any(sweep.path.glob(f"*/{CONFIG}"))
 
 
-def _discard(sweep: Sweep) -> None:
-    """Removes a sweep of which nothing ran, and outputs/ if it held nothing else."""
-    shutil.rmtree(sweep.path)
-    if sweep.path.parent == Path("outputs"):
-        with contextlib.suppress(OSError):
-            sweep.path.parent.rmdir()
-
-
 def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json: bool) -> int:
     """Tells what each trial of a grid would cost; leaves nothing behind."""
     from seqtrain import check
@@ -212,11 +202,7 @@ def _row(trial: Trial) -> dict[str, Any]:
     """A trial for machines."""
     has_run = (trial.path / CONFIG).exists()
     return {
-        "trial": trial.name,
-        "label": trial.label,
-        "status": trial.status,
-        "reason": trial.reason,
-        "overrides": list(trial.overrides),
+        **trial.row(),
         "run": str(trial.path) if has_run else None,
         "metrics": Run(trial.path).summary.get("metrics", {}) if has_run else {},
     }

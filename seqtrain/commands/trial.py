@@ -14,8 +14,8 @@ from seqtrain import processes
 from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands.arguments import Parser, finish
 from seqtrain.faults import Fault
-from seqtrain.runs import CONFIG, METRICS, Run
-from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial, is_written
+from seqtrain.runs import CONFIG, METRICS, Run, is_written
+from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial
 
 
 def main(argv: list[str]) -> int:

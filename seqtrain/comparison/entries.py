@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from seqtrain.faults import Fault, did_you_mean, printable
-from seqtrain.runs import CONFIG, Run, list_runs
-from seqtrain.sweeps.folder import is_written, member_of
+from seqtrain.metrics.direction import direction
+from seqtrain.runs import CONFIG, Run, list_runs, stands
+from seqtrain.sweeps.folder import member_of
 
 Axis = Literal["steps", "tokens", "seconds", "flops"]
 AXES: tuple[Axis, ...] = get_args(Axis)
@@ -30,8 +31,8 @@ NO_SETTINGS = {
 LARGEST = 1e305
 """Beyond it, and beyond any perplexity, lie infinities and what only a stranger writes."""
 
-MAXIMISED = {"accuracy", "macro_f1", "bleu", "chrf", "exact_match"}
-"""Metrics of which more is better, beside those that a run's own monitor says so of."""
+RECORDED = {"steps": "step", "flops": "tokens"}
+"""What a record calls an axis, where that is not its own name; of FLOPs, what they are reckoned from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +49,7 @@ class Entry:
     @cached_property
     def status(self) -> str:
         """finished, running, interrupted, failed, pruned or refused: also where a killed process could not say it."""
-        status = str(self.summary.get("status", "interrupted"))
-        return "interrupted" if status == "running" and not is_written(self.path) else status
+        return stands(self.path, self.summary)
 
     @property
     def finished(self) -> bool:
@@ -118,7 +118,7 @@ class Entry:
         monitor = self.summary.get("monitor")
         if isinstance(monitor, list) and len(monitor) == 2 and monitor[0] == name:
             return monitor[1] == "max"
-        return name in MAXIMISED
+        return direction(name) == "max"
 
     def curve(self, metric: str, axis: Axis) -> tuple[list[float], list[float]]:
         """A recorded metric, such as `validation/loss`, against steps, tokens, seconds or FLOPs; finite points only.
@@ -126,7 +126,7 @@ class Entry:
         Both lists are empty where nothing was recorded, or, of FLOPs, where the run does not know its cost.
         """
         factor = self.flops_per_token if axis == "flops" else 1.0
-        key = {"steps": "step", "flops": "tokens"}.get(axis, axis)
+        key = RECORDED.get(axis, axis)
         points = [(number(record.get(key)), number(record.get(metric))) for record in self.records]
         sound = [(x * factor, y) for x, y in points if x is not None and y is not None and factor is not None]
         return [x for x, _ in sound], [y for _, y in sound]
@@ -149,7 +149,7 @@ class Entry:
         known = number(self.summary.get(axis))
         if known is not None or self.finished:
             return known
-        key = {"steps": "step", "flops": "tokens"}.get(axis, axis)
+        key = RECORDED.get(axis, axis)
         last = next((x for record in reversed(self.records) if (x := number(record.get(key))) is not None), None)
         if axis == "flops" and last is not None:
             return None if self.flops_per_token is None else last * self.flops_per_token

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any, Literal, cast, get_args
 
 import yaml
 
 from seqtrain.faults import Fault
-from seqtrain.runs import CONFIG, LOCK, METRICS, Run, plain_json, write_text
+from seqtrain.runs import CONFIG, LOCK, Run, locked, plain_json, stands, write_text
 from seqtrain.safety import read_json, read_yaml
 
 ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"
@@ -66,10 +65,7 @@ class Trial:
     def status(self) -> Status:
         """How it stands now, whatever killed the processes that ran it."""
         if (self.path / CONFIG).exists():
-            status = Run(self.path).summary.get("status", "interrupted")
-            if status == "running" and not is_written(self.path):
-                return "interrupted"
-            return status
+            return cast(Status, stands(self.path, Run(self.path).summary))
         recorded = self.outcome.get("status", "planned")
         return recorded if recorded in ("failed", "refused") else "planned"  # else a run has gone: it is made anew
 
@@ -84,6 +80,16 @@ class Trial:
         """Records how it stands; by the one process that runs it, which gives its `pid` while it does."""
         record = {"overrides": self.overrides, "label": self.label, "status": status, "reason": reason, "pid": pid}
         write_text(self.sweep / TRIALS / f"{self.name}.json", plain_json(record, 1))
+
+    def row(self) -> dict[str, Any]:
+        """How it stands, in plain values."""
+        return {
+            "trial": self.name,
+            "label": self.label,
+            "status": self.status,
+            "reason": self.reason,
+            "overrides": list(self.overrides),
+        }
 
     def fail(self, reason: str) -> None:
         """Records that it failed, for a process that could not say so itself."""
@@ -126,7 +132,7 @@ class Sweep:
             raise Fault(f"{path} is no sweep: it has no {ASKED}")
         return sweep
 
-    @property
+    @functools.cached_property
     def asked(self) -> Asked:
         """What was asked for; Fault where that is damaged."""
         found = read_yaml(self.path / ASKED)
@@ -163,27 +169,14 @@ class Sweep:
 
     def write_index(self) -> None:
         """Writes index.json anew: how all trials stand."""
-        rows = [
-            {
-                "trial": trial.name,
-                "label": trial.label,
-                "status": trial.status,
-                "reason": trial.reason,
-                "overrides": trial.overrides,
-            }
-            for trial in self.trials()
-        ]
+        rows = [trial.row() for trial in self.trials()]
         write_text(self.path / INDEX, plain_json({"trials": rows}, 1) + "\n")
 
     def claim(self) -> None:
         """Makes this process the only one that runs the sweep, until it ends; Fault when another one does so."""
-        self._lock = open(self.path / LOCK, "ab")  # noqa: SIM115 - held until the process ends
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            raise Fault(f"sweep {self.path} is being run by another process: wait for it or stop it") from None
-        except OSError:
-            pass  # a file system without locks: go on unguarded rather than not at all
+        self._lock = locked(self.path / LOCK)
+        if self._lock is None:
+            raise Fault(f"sweep {self.path} is being run by another process: wait for it or stop it")
 
 
 @dataclass(frozen=True)
@@ -206,16 +199,6 @@ def member_of(run: Path) -> Member | None:
 def is_sweep(path: Path) -> bool:
     """Whether this is a sweep's directory."""
     return (path / ASKED).is_file()
-
-
-def is_written(run: Path) -> bool:
-    """Whether a process of this machine holds the run's lock."""
-    with contextlib.suppress(OSError), open(run / METRICS, "rb"), open(run / LOCK, "ab") as lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            return True
-    return False
 
 
 def _records(sweep: Path) -> list[Path]:

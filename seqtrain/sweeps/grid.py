@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,8 @@ MOST = 10_000
 class Grid(Sweeper):
     """Trial 0 has the first value of everything, and the last key changes fastest."""
 
-    @property
-    def total(self) -> int:
+    @functools.cached_property
+    def total(self) -> int:  # asked for with every line, when the plan has been made
         return len(self.folder.trials())
 
     def plan(self, words: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from hydra.plugins.plugin import Plugin
 from omegaconf import DictConfig, OmegaConf
 
+from seqtrain.check import key_of
 from seqtrain.conf_files import UNUSABLE, ConfFiles, reads_environment
 from seqtrain.faults import Fault, did_you_mean
 from seqtrain.safety import ENVIRONMENT
@@ -103,7 +104,7 @@ class Settings:
             config.hydra.overrides.hydra.append(f"hydra.sweep.{name}={quoted(value)}")
         settings = cls(config, files, trust)
         foreign = bool(anywhere or config_dirs)  # our own files ask for nothing else
-        faults = [*(settings._unused() if foreign else ()), *settings._commands({_key(word) for word in words.hydra})]
+        faults = [*(settings._unused() if foreign else ()), *settings._commands({key_of(word) for word in words.hydra})]
         if faults:
             raise Fault(*faults)
         return settings
@@ -188,13 +189,9 @@ def _parsed(word: str) -> Override | None:
         return None
 
 
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0]
-
-
 def _usable(word: str, files: ConfFiles) -> str:
     """A word in the form that may add what stands in no file; `make` judges keys."""
-    key = _key(word)
+    key = key_of(word)
     if key == "sweep":
         return f"+{word}"
     return word if files.is_group(key) else f"++{word.lstrip('+')}"
@@ -210,10 +207,10 @@ def _is_choice(word: str, files: ConfFiles) -> bool:
 
 def _earlier(recorded: Collection[str], typed: Sequence[str]) -> list[str]:
     """What an earlier sitting was told and this one was not; options of a plugin go with the choice of it."""
-    again = {_key(word) for word in typed}
-    kept = [word for word in recorded if _key(word) not in {*again, "hydra.sweep.dir"}]
+    again = {key_of(word) for word in typed}
+    kept = [word for word in recorded if key_of(word) not in {*again, "hydra.sweep.dir"}]
     if "hydra/launcher" in again:
-        kept = [word for word in kept if not _key(word).startswith("hydra.launcher.")]
+        kept = [word for word in kept if not key_of(word).startswith("hydra.launcher.")]
     return kept
 
 

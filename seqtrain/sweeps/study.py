@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from seqtrain.comparison.entries import MAXIMISED
 from seqtrain.faults import Fault, did_you_mean
+from seqtrain.metrics.direction import direction
 
 if TYPE_CHECKING:
     import optuna
@@ -49,7 +49,7 @@ class Objective:
         if name in FIGURES:
             return cls(name, FIGURES[name])  # type: ignore[arg-type]
         if which in WHICH and metric in metrics:
-            return cls(name, "max" if metric in MAXIMISED else "min")
+            return cls(name, direction(metric) or "min")
         known = [*FIGURES, *(f"{which}/{metric}" for which in WHICH for metric in metrics)]
         raise Fault(f"hydra.sweeper.objectives={name}: no run of this task tells that{did_you_mean(name, known)}")
 

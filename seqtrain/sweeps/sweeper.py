@@ -102,11 +102,11 @@ class Sweeper(HydraSweeper):
     def _check(self, trial: Trial) -> None:
         """Stage 1 of the trial's own configuration; raises Fault."""
         for word in trial.overrides:
-            key = word.lstrip("+~").partition("=")[0]
+            key = check.key_of(word)
             if key in NOT_SWEPT:
                 raise Fault(f"{word}: {NOT_SWEPT[key]}")
         for word in trial.label.split():
-            if word.lstrip("+~").startswith(("logger=", "logger.")):
+            if check.key_of(word).partition(".")[0] == "logger":
                 raise Fault(f"{word}: swept, but it cannot change a run: give it one value")
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
         check.compose(trial.overrides, folders, self.sitting.trust)
