@@ -20,6 +20,13 @@ SBIN = "/usr/sbin"  # where Debian has them, which is not on everybody's PATH
 KILL_WAIT = 10  # seconds between SIGTERM and SIGKILL; SLURM's own default is 30
 PATIENCE = 30.0  # seconds that starting, and a command, may take
 
+SOON = "now+3"
+"""When a requeued job may begin again, for StartTime: SLURM itself would wait two minutes.
+
+Not at once: what is launched in the second in which slurmd ended the job is refused as a part of that ("already killed,
+do not launch batch job"), upon which SLURM calls the job FAILED.
+"""
+
 # Two nodes, each a slurmd of this machine that pretends to have two CPUs. The first has the machine's own name, so that
 # the name that SLURM gives for it can be looked up, as on a real cluster.
 CONFIG = """\
@@ -46,6 +53,7 @@ AccountingStorageType=accounting_storage/none
 JobRequeue=1
 KillWait={kill_wait}
 SlurmdParameters=config_overrides
+SlurmdDebug=debug
 NodeName={host},{host}-second NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
@@ -90,6 +98,14 @@ class Job:
         path = self.cwd / f"slurm-{self.number}.out"
         return path.read_text() if path.exists() else ""
 
+    @property
+    def history(self) -> str:
+        """What the daemons have said of it, and what SLURM knows of it now."""
+        word = re.compile(rf"Job(?:Id=| ){self.number}\b|StepId={self.number}\.")
+        files = sorted(self.cluster.folder.glob("slurm*.out"))
+        lines = [f"{path.stem} {line}" for path in files for line in path.read_text().splitlines() if word.search(line)]
+        return "\n".join([*lines, str(self.facts)])
+
     def wait_until(self, reached: Callable[[], object], what: str, seconds: float) -> None:
         """Returns once `reached()` is true; AssertionError after `seconds`, or where the job ends before."""
         limit, look = time.monotonic() + seconds, 0.0
@@ -113,9 +129,9 @@ class Job:
         )
 
     def requeued(self, seconds: float) -> None:
-        """Waits until it is back in the queue; its next sitting begins now, not in two minutes, and has an hour."""
+        """Waits until it is back in the queue; its next sitting begins soon, not in two minutes, and has an hour."""
         self.wait_until(lambda: self.facts["JobState"] == "PENDING", "it is back in the queue", seconds)
-        self.update(StartTime="now", TimeLimit="60")
+        self.update(StartTime=SOON, TimeLimit="60")
 
     def shorten(self) -> None:
         """Brings its time limit near: between one and two minutes from now."""

@@ -37,7 +37,7 @@ def run_of(job: Job) -> Path:
 def finished(job: Job) -> Path:
     """The run of a job that ended well."""
     facts = job.wait(3 * MINUTE)
-    assert facts["JobState"] == "COMPLETED", job.log
+    assert facts["JobState"] == "COMPLETED", f"{job.log}\n{job.history}"
     assert Run(run_of(job)).summary["status"] == "finished"
     return run_of(job)
 

@@ -18,7 +18,7 @@ from seqtrain.runs import Run
 from seqtrain.sweeps.folder import Sweep
 from seqtrain.sweeps.foreign import sittings, submitted
 from tests.conftest import Seqtrain
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import SOON, Cluster
 from tests.slurm.test_slurm import TRAIN, VALIDATED
 from tests.tiny import assert_twins, corpus, final_state, newest_step
 
@@ -119,7 +119,7 @@ def test_a_trial_near_its_time_limit_saves_is_requeued_and_goes_on_to_the_bit(
         hours, minutes, _ = map(int, fact(cluster, job, "RunTime").split(":"))
         cluster("scontrol", "update", f"JobId={job}", f"TimeLimit={60 * hours + minutes + 3}")
         wait_until(lambda: fact(cluster, job, "JobState") == "PENDING", tmp_path, "it is back in the queue")
-        cluster("scontrol", "update", f"JobId={job}", "StartTime=now", "TimeLimit=60")
+        cluster("scontrol", "update", f"JobId={job}", f"StartTime={SOON}", "TimeLimit=60")
         runs = assert_finished(process, tmp_path)
     resumed = re.findall(r"resumed from step (\d+)", (tmp_path / "sweep" / "logs" / "000.txt").read_text())
     assert len(resumed) == 1
