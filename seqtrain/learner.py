@@ -141,6 +141,7 @@ class Learner(LightningModule):
         self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
         self.restored: dict[str, Any] = {}
+        self.began = False
 
     def configure_model(self) -> None:
         """Shares the weights out, where the strategy does; Lightning may ask more than once."""
@@ -291,6 +292,9 @@ class Learner(LightningModule):
     def on_fit_start(self) -> None:
         if self.restored:
             self._restore()
+
+    def on_train_start(self) -> None:
+        self.began = True
 
     def _restore(self) -> None:
         """Puts back what a checkpoint held, once device and optimizer are there; also where no step is left."""

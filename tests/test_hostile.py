@@ -37,7 +37,16 @@ from tests.strangers import (
 )
 
 PATIENCE = 30.0  # seconds; a trap would hold a command for ever
-EXPECTED = ("skipped ", "run new", "precision ", "tokenizer: ", "train: ", "validation: ")
+EXPECTED = (
+    "skipped ",
+    "run new",
+    "precision ",
+    "tokenizer: ",
+    "train: ",
+    "validation: ",
+    "trainer.max_steps: ",
+    "run run: ",
+)
 """How a line may begin that says what is done until something is refused."""
 
 
@@ -96,6 +105,7 @@ LONG = (  # alike to others, for another command or of another package
     *("plots that are a link", "records of a logger that are a link", "tokenizer.json that never ends"),
     *("lock that is a pipe", "checkpoint that is a pipe", "empty tokenizer", "tokenizer that is not UTF-8"),
     *("tokenizer of absurd ids", "summary nested too deep", "YAML with a date", "model of absurd depth"),
+    "carried state that is text",
 )
 
 

@@ -141,6 +141,8 @@ def train(
             raise
         except Exception as error:
             reason, told = _verdict(run, error)
+            if told is None and checkpoint is not None and session is not None and not session.learner.began:
+                told = Fault(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
             _conclude(run, session, summary | {"status": "failed", "reason": reason})
             if told is None:  # a bug of ours
                 raise
