@@ -16,9 +16,9 @@ from torch import Tensor
 
 from seqtrain.data.encoding import Tokenizer
 from seqtrain.faults import Fault
+from seqtrain.files import atomic, write_text
 from seqtrain.interface import SequenceModel
 from seqtrain.layers.recorder import AttentionMap, recording
-from seqtrain.runs import atomic, write_text
 
 ATTENDING = ("bert", "gpt", "encoder_decoder", "rnn_encoder_decoder (model.attention=additive or dot)")
 SPECIALS = ("[start]", "[sep]", "[mask]")

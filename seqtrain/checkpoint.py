@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.faults import Fault
-from seqtrain.runs import atomic
+from seqtrain.files import atomic
 
 STEP = re.compile(r"step-([0-9]{8,15})\.ckpt")
 BEST = "best.ckpt"

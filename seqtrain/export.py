@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.data.rows import Vocabularies
 from seqtrain.faults import Fault
-from seqtrain.runs import EXPORT, Run, plain_json
+from seqtrain.files import plain_json
+from seqtrain.runs import EXPORT, Run
 from seqtrain.safety import read_export
 
 if TYPE_CHECKING:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, Literal
@@ -16,42 +15,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from seqtrain.carried import Carried, joined
 from seqtrain.data.plan import deal
 from seqtrain.data.source import Split
 from seqtrain.faults import Fault, NonFinite
-from seqtrain.interface import SequenceModel, State, detach, read_history, reset, select
-from seqtrain.layers.front_ends import TokenEmbedding
+from seqtrain.interface import SequenceModel, read_history, reset
+from seqtrain.optim.groups import parameter_groups
 from seqtrain.processes import gathered
 from seqtrain.runs import Run
 from seqtrain.strategies import gather, shard, whole
+from seqtrain.sums import Sums, merged, on_cpu
 from seqtrain.task import Facts, Parts, Task, Totals
 
 MOST_SKIPPED = 100  # updates in a row that may be left out
-
-
-class Sums:
-    """Running sums and counts of named parts, in float64; on a GPU, and where they are tables, they stay tensors."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, tuple[Tensor | float, int]] = {}
-
-    def add(self, parts: Parts) -> None:
-        for name, (total, count) in parts.items():
-            plain = total.dim() == 0 and total.device.type == "cpu"
-            more = total.item() if plain else total.detach().double()
-            before, counted = self.parts.get(name, (0.0, 0))
-            self.parts[name] = before + more, counted + count
-
-    def finite(self) -> bool:
-        """Whether all sums are numbers still, as far as that can be told without waiting for a GPU."""
-        return all(math.isfinite(total) for total, _ in self.parts.values() if isinstance(total, float))
-
-    def read(self) -> Totals:
-        """Sum and count of each part, as numbers, or as nested lists of them."""
-        return {
-            name: (total.tolist() if isinstance(total, Tensor) else float(total), float(count))
-            for name, (total, count) in self.parts.items()
-        }
 
 
 @dataclass
@@ -64,38 +40,6 @@ class Progress:
     gradient_norm: Tensor | None = None  # of the newest update, before clipping
     skipped: int = 0  # updates left out, because loss or gradient was no number
     skipped_in_a_row: int = 0  # of them the newest
-
-
-class Carried:
-    """The state that one stage carries from chunk to chunk, by slice of the global lanes."""
-
-    def __init__(self) -> None:
-        self.slices: dict[tuple[int, int], State] = {}
-
-    def take(self, lanes: slice) -> State | None:
-        """The state of these lanes, or None where nothing is carried yet."""
-        return self.slices.get((lanes.start, lanes.stop))
-
-    def put(self, lanes: slice, state: State) -> None:
-        self.slices[lanes.start, lanes.stop] = detach(state)
-
-    def on_cpu(self) -> dict[tuple[int, int], State]:
-        """The slices, to be told to other processes."""
-        return {key: {name: value.cpu() for name, value in state.items()} for key, state in self.slices.items()}
-
-    def forget_broken(self) -> None:
-        """Puts the lanes whose state is no number back at nothing read; the others keep theirs."""
-        for lanes, state in self.slices.items():
-            sound = [value.isfinite().unsqueeze(-1).flatten(1).all(1) for value in state.values()]
-            self.slices[lanes] = reset(state, ~torch.stack(sound).all(0))
-
-    def spread(self, state: State, slices: list[slice], device: torch.device) -> None:
-        """Takes a whole state apart into the slices of this layout."""
-        self.slices = {}
-        for lanes in slices if state else ():
-            self.slices[lanes.start, lanes.stop] = {
-                name: value.to(device) for name, value in select(state, lanes).items()
-            }
 
 
 class Learner(LightningModule):
@@ -319,30 +263,6 @@ class Learner(LightningModule):
         self.restored = {}
 
 
-def joined(slices: Sequence[dict[tuple[int, int], State]]) -> State:
-    """The state of all lanes in order, whatever slices of them each process has read."""
-    every = {key: state for one in slices for key, state in one.items()}
-    parts = [every[key] for key in sorted(every)]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]} if parts else {}
-
-
-def on_cpu(parts: dict[str, tuple[Tensor | float, int]]) -> dict[str, tuple[Tensor | float, int]]:
-    """Sums and counts, to be told to other processes."""
-    return {
-        name: (total.cpu() if isinstance(total, Tensor) else total, count) for name, (total, count) in parts.items()
-    }
-
-
-def merged(everyone: Sequence[dict[str, tuple[Tensor | float, int]]]) -> Sums:
-    """The sums and counts of all processes, by rank."""
-    sums = Sums()
-    for parts in everyone:
-        for name, (total, count) in parts.items():
-            before, counted = sums.parts.get(name, (0.0, 0))
-            sums.parts[name] = before + total, counted + count
-    return sums
-
-
 def chained(mark: int, before: int) -> int:
     """A checksum of what a step reads, chained to that of the steps before it."""
     return zlib.crc32(mark.to_bytes(4, "little"), before)
@@ -352,39 +272,3 @@ def _spreading(loss: Tensor, parts: Parts) -> Tensor:
     """The loss, whose gradient is no number anywhere if one of the parts is not, so that every process sees it."""
     sound = torch.stack([total.isfinite().all() for total, _ in parts.values()]).all()
     return loss * torch.where(sound, 1.0, float("nan"))
-
-
-def parameter_groups(model: SequenceModel, task: Task, layer_decay: float = 1.0) -> list[dict[str, Any]]:
-    """Groups by role: `hidden` matrices of the model, `other` matrices, and `vectors`, which do not decay.
-
-    With `layer_decay` each layer has groups of its own, with `lr_scale` = layer_decay ** (layers above it), the task's
-    head on top and the embeddings below (Howard & Ruder 2018). Weights that are frozen are in none.
-    """
-    fronts = [part for part in model.modules() if isinstance(part, TokenEmbedding | torch.nn.Embedding)]
-    outside = {id(parameter) for part in (model.embed, *fronts) for parameter in part.parameters()}
-    numbered = [(value, _layer(name)) for name, value in model.named_parameters() if id(value) not in outside]
-    # Layers are counted by their matrices: a last norm may have a number of its own.
-    top = max((layer for value, layer in numbered if layer and value.dim() > 1), default=1) + 1
-    depths = {id(value): min(layer or top, top - 1) for value, layer in numbered}
-    found: dict[tuple[str, int], list[Tensor]] = {}
-    for owner in (model, task):
-        tables = {id(part.weight) for part in owner.modules() if isinstance(part, torch.nn.Embedding)}
-        for parameter in filter(lambda parameter: parameter.requires_grad, owner.parameters()):
-            inside = owner is model and id(parameter) not in outside | tables
-            role = "vectors" if parameter.dim() < 2 else "hidden" if inside and parameter.dim() == 2 else "other"
-            depth = top if owner is task else depths.get(id(parameter), 0)
-            found.setdefault((role, depth if layer_decay != 1 else top), []).append(parameter)
-    if not found:
-        raise Fault("freeze: nothing is left to train; leave some part out")
-    roles = ("hidden", "other", "vectors")
-    return [
-        {"params": parameters, "role": role, "lr_scale": layer_decay ** (top - depth)}
-        | ({"weight_decay": 0.0} if role == "vectors" else {})
-        for (role, depth), parameters in sorted(found.items(), key=lambda item: (roles.index(item[0][0]), item[0][1]))
-    ]
-
-
-def _layer(name: str) -> int | None:
-    """The layer that a weight of the model belongs to, from 1; None where it belongs to none, as the last norm does."""
-    numbers = re.findall(r"(?:\.|_l)(\d+)", name)
-    return int(numbers[0]) + 1 if numbers else None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -20,6 +18,7 @@ from typing import IO, Any, Literal
 import yaml
 
 from seqtrain.faults import Fault, did_you_mean
+from seqtrain.files import locked, plain_json, write_text
 from seqtrain.safety import check_entries, read_export, read_summary, read_yaml
 
 CONFIG, METRICS, SUMMARY, LOCK = "config.yaml", "metrics.jsonl", "summary.json", ".lock"
@@ -229,22 +228,6 @@ def list_runs(root: Path | str) -> list[Run]:
     return runs
 
 
-def locked(path: Path) -> IO[bytes] | None:
-    """The file at `path`, this process's alone until it is closed; None where another process holds it.
-
-    On a file system without locks it is unguarded: better than not at all.
-    """
-    lock = open(path, "ab")  # noqa: SIM115 - whoever asks holds it
-    try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: workers do not inherit it
-    except (BlockingIOError, PermissionError):
-        lock.close()
-        return None
-    except OSError:
-        pass
-    return lock
-
-
 def is_written(run: Path) -> bool:
     """Whether a process of this machine holds the run's lock."""
     with contextlib.suppress(OSError), open(run / METRICS, "rb"):
@@ -267,32 +250,6 @@ def remove(path: Path) -> None:
     if path.parent == Path("outputs"):
         with contextlib.suppress(OSError):
             path.parent.rmdir()
-
-
-@contextlib.contextmanager
-def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that becomes `path` when the block ends, whole and on disk; on an error `path` stays as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # beside its target: os.replace must not copy
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too, survives a power cut
-    finally:
-        os.close(folder)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a text file, whole or not at all."""
-    with atomic(path) as file:
-        file.write(text.encode("utf-8"))
 
 
 def _made(path: Path) -> bool:
@@ -330,21 +287,3 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _numbers(below) for key, below in value.items()}
     return float(value) if isinstance(value, str) and value in NOT_FINITE else value
-
-
-def plain_json(value: Any, indent: int | None = None) -> str:
-    """JSON text of plain values and of numbers of NumPy and torch; nan and infinities as text."""
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
-
-
-def _plain(value: Any) -> Any:
-    """`value` in JSON's types; a number of NumPy or torch by its `item`, nan and infinities as text."""
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _plain(below) for key, below in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(below) for below in value]
-    return str(value) if isinstance(value, Path | datetime) else _plain(value.item())

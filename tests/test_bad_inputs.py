@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,13 +78,16 @@ def check(answer: Answer, words: tuple[str, ...]) -> None:
     assert [word for word in words if word not in errors[0]] == [], errors[0]
 
 
-QUICK = list(CASES)[::4]
-"""Every fourth one, of all kinds; the others are asked by `make test-long`."""
+QUICK = list(CASES)[::8]
+"""Every eighth one, of all kinds; the others are asked by `make test-long`."""
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES]
-)
+def some_long(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
+    """The cases, of which `make test` asks only the quick ones."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.long) for case in cases]
+
+
+@pytest.mark.parametrize("name", some_long(CASES, QUICK))
 def test_a_bad_input_is_one_line_and_leaves_nothing_behind(name: str, ask: Ask) -> None:
     check(ask(*train(name)), CASES[name][2])
 
@@ -144,7 +148,11 @@ OF_RUNS: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("arguments", OF_RUNS, ids=lambda arguments: " ".join((arguments[0], *arguments[-2:]))[:60])
+@pytest.mark.parametrize(
+    "arguments",
+    some_long(OF_RUNS, list(OF_RUNS)[::2]),
+    ids=lambda arguments: " ".join((arguments[0], *arguments[-2:]))[:60],
+)
 def test_a_bad_command_leaves_runs_as_they_were(arguments: tuple[str, ...], runs: Path, ask: Ask) -> None:
     check(ask(*arguments), OF_RUNS[arguments])
 
@@ -156,7 +164,11 @@ def copy(runs: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     shutil.rmtree(runs / "copy")
 
 
-@pytest.mark.parametrize("copy", ["next_token", "masked_lm", "sentiment", "translation"], indirect=True)
+@pytest.mark.parametrize(
+    "copy",
+    some_long(("next_token", "masked_lm", "sentiment", "translation"), ("next_token", "translation")),
+    indirect=True,
+)
 @pytest.mark.parametrize(
     "command", [("predict", "a [MASK]"), ("evaluate",), ("resume", "trainer.max_steps=4")], ids=str
 )
@@ -181,7 +193,7 @@ def test_the_labels_of_another_run_are_refused(copy: Path, labels: str | None, r
     check(seqtrain("predict", "copy", "a", cwd=runs), ("labels.json" if labels else "checkpoint",))
 
 
-@pytest.mark.parametrize("copy", ["next_token", "sentiment", "translation"], indirect=True)
+@pytest.mark.parametrize("copy", some_long(("next_token", "sentiment", "translation"), ("sentiment",)), indirect=True)
 def test_data_that_changed_by_a_byte_is_not_gone_on_with(copy: Path, runs: Path, seqtrain: Seqtrain) -> None:
     path = runs / next(
         Run(copy).config["data"][key] for key in ("path", "target_path") if Run(copy).config["data"].get(key)
@@ -246,7 +258,7 @@ SOUND: dict[str, tuple[str, str | bytes, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", some_long(SOUND, list(SOUND)[2::3]))
 def test_what_only_looks_bad_trains(name: str, folder: Path, seqtrain: Seqtrain) -> None:
     task, content, change = SOUND[name]
     written = folder / next((text.partition("=")[2] for text in change if "=it." in text), "it.txt")

@@ -100,7 +100,7 @@ def test_a_run_that_has_only_begun_is_shown(tmp_path: Path) -> None:
     (begun / "config.yaml").write_text(yaml.safe_dump(made.CONFIG))
     (begun / "metrics.jsonl").touch()
     lines = shown(tmp_path).splitlines()
-    assert lines[0] == "next_token, bits per byte of validation, 1 run"
+    assert lines[0] == "next_token, bits per byte of validation, 1 run (1 interrupted)"
     assert ["1", "interrupted"] in [line.split() for line in lines]
 
 
@@ -115,6 +115,45 @@ def test_a_trial_that_left_no_run_is_told_with_its_reason(tmp_path: Path) -> Non
     made.trial(tmp_path / "sweep", 6, "model=bert seed=1", status="refused", reason="model=bert: does not fit")
     told = table.report([tmp_path / "sweep"]).splitlines()[-1]
     assert told == "no run: sweep/006 model=bert seed=1: refused: model=bert: does not fit"
+
+
+def test_each_run_that_does_not_count_is_told_on_one_line_of_the_width_and_whole_to_machines(tmp_path: Path) -> None:
+    reason = "the loss is no number at step 120; set a smaller optimizer.lr or trainer.on_nonfinite=skip"
+    made.sweep(tmp_path / "sweep", ARMS)
+    made.run(tmp_path / "sweep" / "006", seed=4, status="failed", reason=f"{reason}\n")
+    found = conclusions(read([tmp_path / "sweep"]))
+    line = f"does not count: sweep/006 lstm: failed: {reason}"
+    last = table.text(found, width=80).splitlines()[-1]
+    assert (len(last), last) == (80, f"{line[:78]}..")
+    assert table.text(found, width=len(line)).splitlines()[-1] == line
+    assert table.record(found)["groups"][0]["remarks"] == [line]
+    assert {row["status"]: row["reason"] for row in table.rows(found)} == {"finished": "", "failed": reason}
+
+
+def test_of_many_trials_without_a_run_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:
+    made.sweep(tmp_path / "sweep", ARMS)
+    for number in range(6, 26):
+        made.trial(tmp_path / "sweep", number, f"model=rnn seed={number}", status="planned")
+    lines = table.report([tmp_path / "sweep"]).splitlines()
+    assert sum(line.startswith("no run: ") for line in lines) == table.MOST_SENTENCES
+    assert lines[-1] == f"and {20 - table.MOST_SENTENCES} more: --json has all"
+
+
+def test_a_title_says_how_the_runs_stand_once_one_has_not_finished(tmp_path: Path) -> None:
+    made.sweep(tmp_path / "sweep", ARMS)
+    assert shown(tmp_path).splitlines()[0].endswith("validation, 6 runs")
+    for number, status in ((6, "failed"), (7, "pruned"), (8, "failed")):
+        made.run(tmp_path / "sweep" / f"{number:03d}", seed=number, status=status)
+    assert shown(tmp_path).splitlines()[0].endswith("validation, 9 runs (6 finished, 2 failed, 1 pruned)")
+
+
+def test_runs_of_all_groups_are_named_from_the_folder_that_they_share(tmp_path: Path) -> None:
+    for name in ("b", "b2"):
+        made.run(tmp_path / "a" / name / "c" / "1")
+    assert [line.split()[0] for line in shown(tmp_path).splitlines()[3:5]] == ["b/c/1", "b2/c/1"]
+    made.run(tmp_path / "unlike", hashes=made.HASHES | {"validation": "d" * 32})
+    named = [line.split()[0] for line in shown(tmp_path).splitlines() if line.endswith("2.56k")]
+    assert named == ["a/b/c/1", "a/b2/c/1", "unlike"]
 
 
 def test_what_a_stranger_wrote_steers_no_terminal(tmp_path: Path) -> None:
@@ -208,6 +247,9 @@ FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
     "no such metric": (("sweep", "--metric", "los"), "--metric los: no run has it; did you mean loss?"),
     "no such axis": (("sweep", "--x", "epochs"), "seqtrain compare: argument --x"),
     "no place for the file": (("sweep", "--csv", "nowhere/out.csv"), "nowhere/out.csv cannot be written"),
+    "a page on standard output": (("sweep", "--html", "-"), "--html -: a page is opened from a file; name one"),
+    "two answers in one place": (("sweep", "--csv", "-", "--json"), "--csv -: --json writes to standard output, too"),
+    "pieces in a table": (("sweep", "--pieces", "--csv", "-"), "--pieces: answers in one sentence, which --csv does"),
     "pieces of many": (("sweep", "--pieces"), "--pieces: needs two runs, not 6"),
     "pieces of unlike ones": (("sweep/000", "other", "--pieces"), "--pieces: the two runs are not alike: other valid"),
     "a damaged run": (("damaged",), "damaged/summary.json cannot be read"),
@@ -280,11 +322,24 @@ def test_csv_and_json_hold_the_figures_of_the_runs(folder: Path, tmp_path: Path,
     assert group["verdict"][0].startswith("lstm beats gpt by 0.120 bits per byte (95 % interval")
 
 
+def test_csv_on_standard_output_stands_there_alone(folder: Path, tmp_path: Path, seqtrain: Seqtrain) -> None:
+    answer = seqtrain("compare", ".", "--csv", "-", cwd=folder)
+    assert answer.rc == 0, answer.err
+    assert len(list(csv.DictReader(answer.out.splitlines()))) == 7
+    assert [line.partition(":")[0] for line in answer.err.splitlines()] == ["left out"]
+    assert not (folder / "-").exists()
+    file = tmp_path / "out.csv"
+    assert seqtrain("compare", ".", "--csv", str(file), cwd=folder).rc == 0
+    assert file.read_text().splitlines() == answer.out.splitlines()
+
+
 def test_the_page_is_written_where_it_is_asked_for(folder: Path, tmp_path: Path, seqtrain: Seqtrain) -> None:
     answer = seqtrain("compare", "sweep", "--x", "tokens", "--html", str(tmp_path / "page.html"), cwd=folder)
     assert answer.rc == 0, answer.err
     assert "at equal tokens" in answer.out
-    assert "lstm beats gpt" in (tmp_path / "page.html").read_text("utf-8")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert "lstm beats gpt" in text
+    assert '"equal":"at equal tokens"' in text
 
 
 # -- real runs ---------------------------------------------------------------------------------------------------

@@ -117,19 +117,34 @@ def test_more_is_said_to_beat_less_where_more_is_better(tmp_path: Path) -> None:
 
 def test_a_difference_that_chance_explains_is_not_shown(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.4, 1.5, 1.6), "gpt": (1.42, 1.52, 1.62)})
-    assert said.startswith("not shown: lstm 1.50, gpt 1.52 bits per byte, difference 0.02 (95 % interval -0.21 to 0.25")
+    assert said.startswith(
+        "not shown: lstm 1.500, gpt 1.520 bits per byte, difference 0.020 (95 % interval -0.21 to 0.25"
+    )
 
 
 def test_one_seed_each_never_beats(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.0,), "gpt": (9.0,)})
-    assert said == "not shown: lstm 1, gpt 9 bits per byte: one seed each; 3 seeds would be a start"
+    assert said == "not shown: lstm 1.000, gpt 9.000 bits per byte: one seed each; 3 seeds would be a start"
 
 
 def test_an_arm_of_one_seed_is_no_part_of_the_others_verdict(tmp_path: Path) -> None:
     both, alone = verdict(tmp_path, {"lstm": (1.0, 1.01), "gru": (3.0, 3.01), "gpt": (0.5,)})
     assert both.startswith("lstm beats gru")
     assert "pairs" not in both
-    assert alone.startswith("not shown: how gpt 0.5 bits per byte would do with other seeds")
+    assert alone.startswith("not shown: how gpt 0.5000 bits per byte would do with other seeds")
+
+
+def test_values_are_told_however_wide_the_interval_is(tmp_path: Path) -> None:
+    (said,) = verdict(tmp_path, {"lstm": (1.0, 9.0), "gpt": (1.3, 9.4)})
+    assert said.startswith("not shown: lstm 5.000, gpt 5.350 bits per byte, difference 0.350 (95 % interval -24 to 25")
+
+
+def test_an_arm_that_stands_alone_is_compared_with_nothing(tmp_path: Path) -> None:
+    (said,) = verdict(tmp_path, {"lstm": (1.5, 1.6)})
+    assert said == "not shown: lstm 1.550 bits per byte stands alone: no other arm has a value to compare it with"
+    made.run(tmp_path / "begun" / "0", status="failed")
+    (found,) = conclusions(read([tmp_path / "begun"]))
+    assert found.sentences == ["not shown: no finished run has bits per byte of validation"]
 
 
 @pytest.mark.parametrize("other", [1.5, 1.7])
@@ -158,6 +173,8 @@ def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path) -> None:
     assert sorted(arm.values) == [1.0, 1.1]
     assert len(arm.entries) == 4
     assert found.remarks == ["lstm: 2 finished runs do not count: without a value, or of a seed that has one"]
+    (found,) = conclusions(read([tmp_path / "one", tmp_path / "again" / "000"]))
+    assert found.remarks == ["lstm: 1 finished run does not count: without a value, or of a seed that has one"]
 
 
 @pytest.mark.parametrize("status", ["running", "interrupted", "failed", "pruned", "refused"])
@@ -167,7 +184,7 @@ def test_a_run_that_has_not_finished_is_no_part_of_a_verdict(tmp_path: Path, sta
     (found,) = conclusions(read([tmp_path / "sweep"]))
     assert next(arm for arm in found.arms if arm.name == "lstm").values == (1.0, 1.1)
     shown = "interrupted" if status == "running" else status  # nobody trains it any more
-    assert found.remarks == [f"lstm: 1 of 3 runs do not count ({shown})"]
+    assert found.remarks == [f"does not count: sweep/004 lstm: {shown}"]
 
 
 # -- at equal x --------------------------------------------------------------------------------------------------

@@ -53,15 +53,14 @@ def nodes(*, ours: bool) -> list:
     ]
 
 
-def overrides_of(file: str) -> list[str]:
-    """The command line that chooses a file of conf/, and sets what it leaves to the user."""
+def composed_with(file: str) -> check.Composed:
+    """The config of a command line that chooses a file of conf/, and sets what it leaves to the user."""
     choice = file.replace("/", "=")
     try:
-        check.compose([choice])
+        return check.compose([choice])
     except Fault as fault:
         missing = [line.partition(":")[0] for line in fault.lines if ": missing;" in line]
-        return [choice, *(f"{key}=somewhere" for key in missing)]
-    return [choice]
+        return check.compose([choice, *(f"{key}=somewhere" for key in missing)])
 
 
 @pytest.mark.parametrize(("group", "node"), nodes(ours=True))
@@ -101,7 +100,7 @@ RECIPES = [file for file in FILES if file.startswith(("experiment/", "data/"))]
     "file", [pytest.param(f, marks=pytest.mark.long) if f in RECIPES else f for f in FILES if f not in PARTS]
 )
 def test_every_file_is_an_option_without_a_fault(file: str) -> None:
-    composed = check.compose(overrides_of(file))
+    composed = composed_with(file)
     group, _, option = file.partition("/")
     only_names_another = read(FILES[file]).keys() == {"defaults"}
     assert (composed.choices[group] == option) != only_names_another

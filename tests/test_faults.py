@@ -175,7 +175,7 @@ def refuse(seqtrain, folder: Path, arguments: tuple[str, ...], words: tuple[str,
     assert listing(folder) == before
 
 
-QUICK = list(FAULTS)[::2]
+QUICK = list(FAULTS)[::4]
 
 
 @pytest.mark.parametrize(

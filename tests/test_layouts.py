@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,12 @@ RUNS = {
     "masked_lm": (*examples.options("masked_lm"), "model.dropout=0", "task.next_sentence=true"),
     "translation": (*examples.options("translation"), "model.dropout=0"),
 }
-QUICK = ("lstm that carries", "sentiment", "translation")
+QUICK = {
+    "lstm that carries": tuple(LAYOUTS),
+    "sentiment": ("2 processes",),
+    "translation": ("2 processes and 2 micro-batches",),
+}
+"""Layouts that `make test` tries, of which runs."""
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +70,12 @@ def assert_same_numbers(one: Path, other: Path) -> None:
             assert same or abs(first[name] - second[name]) < 1e-6, (first["step"], name, first[name], second[name])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in RUNS]
+    ("name", "layout"),
+    [
+        pytest.param(name, layout, marks=[] if layout in QUICK.get(name, ()) else pytest.mark.long)
+        for name, layout in itertools.product(RUNS, LAYOUTS)
+    ],
 )
 def test_processes_and_micro_batches_change_no_number(name: str, layout: str, seqtrain: Seqtrain, folder: Path) -> None:
     whole = trained(seqtrain, folder, name, (), f"{name}-whole")
@@ -74,7 +83,7 @@ def test_processes_and_micro_batches_change_no_number(name: str, layout: str, se
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK[:1] else pytest.param(name, marks=pytest.mark.long) for name in RUNS]
+    "name", [name if name == "lstm that carries" else pytest.param(name, marks=pytest.mark.long) for name in RUNS]
 )
 def test_sharing_out_the_weights_changes_no_number(name: str, seqtrain: Seqtrain, folder: Path) -> None:
     adamw = ("optimizer=adamw",) if name == "masked_lm" else ()  # its own, Muon, is refused

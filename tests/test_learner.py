@@ -15,13 +15,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqtrain import build
+from seqtrain.carried import Carried, joined
 from seqtrain.data.loader import TrainLoader
 from seqtrain.data.plan import TBPTT, StreamPlan, deal
 from seqtrain.data.stream import EvalLoader, Stream
 from seqtrain.faults import Fault, NonFinite
 from seqtrain.interface import SequenceModel, State
-from seqtrain.learner import Carried, Learner, Sums, joined
+from seqtrain.learner import Learner
 from seqtrain.options import TrainerOptions
+from seqtrain.sums import Sums
 from seqtrain.task import Facts
 from tests.zoo import START, VOCABULARY, Case, assert_near, next_token
 

@@ -10,6 +10,8 @@ import torch
 from sacrebleu.metrics.chrf import CHRF
 
 from seqtrain.metrics import bleu, chrf
+from seqtrain.metrics.direction import direction
+from seqtrain.uses import MaskedLM, NextToken, Sentiment, Translation
 
 TEXT = "a Man man's in the green-blue room, sleeps on 3.5 couches . ! größer &amp; 你好 naïve U.S. on.\t é"
 
@@ -71,3 +73,11 @@ def test_the_signature_is_the_one_that_sacrebleu_prints_for_such_a_corpus() -> N
     assert bleu.signature() == str(expected.get_signature())
     assert bleu.signature() == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
     assert "case:lc" in bleu.signature(lowercase=True)
+
+
+def test_less_is_better_of_what_grows_with_the_loss_and_more_of_all_else_that_a_task_measures() -> None:
+    ways = {name: direction(name) for task in (NextToken, MaskedLM, Sentiment, Translation) for name in task.metrics}
+    with_the_loss = ("loss", "perplexity", "bits_per_byte")
+    assert ways == {name: "min" if name.endswith(with_the_loss) else "max" for name in ways}
+    assert set(with_the_loss) < set(ways)
+    assert direction("lr") is None

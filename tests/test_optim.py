@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from seqtrain import checkpoint
-from seqtrain.learner import Learner, parameter_groups
+from seqtrain.learner import Learner
+from seqtrain.optim.groups import parameter_groups
 from seqtrain.optim.muon import Muon
 from seqtrain.optim.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
 from tests.zoo import Case, cases, next_token, some_tokens

@@ -22,7 +22,7 @@ from seqtrain.commands import serve
 from seqtrain.comparison import page, plots
 from seqtrain.comparison.entries import read
 from seqtrain.comparison.verdict import conclusions
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, printable
 from tests import made, pages
 from tests.tiny import wait_until
 
@@ -115,40 +115,17 @@ def test_curves_hold_each_metric_at_the_places_where_it_was_recorded(tmp_path: P
     assert 50 not in places
 
 
-def test_the_share_of_an_option_is_all_where_it_decides_and_none_where_it_does_not() -> None:
-    chance = random.Random(0)
-    models, seeds = ["lstm", "gpt"] * 30, [*range(3)] * 20
-    values = [(2.0 if model == "lstm" else 1.0) + chance.gauss(0, 0.01) for model in models]
-    assert (plots.share_of_variance(models, values) or 0) > 0.99
-    assert plots.share_of_variance(seeds, values) == pytest.approx(0, abs=0.05)
-    assert plots.share_of_variance(range(60), values) is None  # each value occurs once
-    assert plots.share_of_variance(models, [1.0] * 60) is None
-
-
-def test_chance_alone_gives_an_option_no_share_however_many_levels_it_has() -> None:
-    chance, shares = random.Random(1), []
-    for _ in range(300):
-        values = [chance.gauss(0, 1) for _ in range(24)]
-        shares.append(plots.share_of_variance([place % 12 for place in range(24)], values) or 0.0)
-    assert sum(share == 0 for share in shares) > 100  # plain eta squared is about a half here, and never nothing
-    assert sum(shares) / len(shares) < 0.2
-
-
-def test_a_number_with_many_values_is_cut_into_bins_and_one_with_few_is_not() -> None:
-    assert len(set(plots.levels([place / 7 for place in range(40)]))) == plots.BINS
-    assert len(set(plots.levels([1, 2, 3] * 9))) == 3
-    assert len(set(plots.levels(["a", *range(30)]))) == 31
-
-
 def test_no_text_of_a_run_can_end_its_script_or_become_markup(tmp_path: Path) -> None:
     run = pages.run(tmp_path / HOSTILE.replace("/", "").replace("\x00", ""), config={"init_from": HOSTILE})
-    other = made.run(tmp_path / "other", 1.2, reason=HOSTILE, command=[HOSTILE], versions={HOSTILE: HOSTILE})
+    strange = {"reason": HOSTILE, "command": [HOSTILE], "versions": {HOSTILE: HOSTILE}}
+    other = made.run(tmp_path / "other", 1.2, status="failed", **strange)
     for path in (run, other):
         pages.sample(path, 99_999, HOSTILE)
     text = page.page(conclusions(read([tmp_path])), title=HOSTILE, missing=[HOSTILE])
     assert Elements(text).found == Elements(page.page([], title="none")).found + ["script"] * len(measured_in(text))
     assert "\u2028" not in text
     assert content(text)["missing"] == [HOSTILE]
+    assert content(text)["groups"][0]["remarks"][0].endswith(f"failed: {printable(HOSTILE)}")
     assert [sample[1] for sample in block(text, "samples")] == [HOSTILE] * 2
     assert HOSTILE in [run["values"].get("init_from") for run in content(text)["runs"]]
 
@@ -196,6 +173,17 @@ def test_the_page_holds_runs_arms_verdict_samples_and_configs_of_each_group(tmp_
         assert configs[run["index"]] == (entry.path / "config.yaml").read_text()
         last = entry.curve("validation/bits_per_byte", "steps")[1][-1]
         assert curves[run["index"]][1][-1] == plots.short(last)
+
+
+def test_the_page_says_whole_why_a_run_does_not_count_and_by_what_it_concludes(tmp_path: Path) -> None:
+    reason = "the loss is no number; " + " ".join(30 * ["set a smaller optimizer.lr"])
+    made.sweep(tmp_path / "sweep", {"lstm": [1.5, 1.51], "gpt": [1.7, 1.71]})
+    made.run(tmp_path / "sweep" / "004", seed=3, status="failed", reason=reason)
+    found = content(written(tmp_path, x="flops", which="best"))
+    assert found["groups"][0]["remarks"] == [f"does not count: {tmp_path.name}/sweep/004 lstm: failed: {reason}"]
+    assert next(run["reason"] for run in found["runs"] if run["status"] == "failed") == reason
+    assert [found[name] for name in ("x", "equal", "which")] == ["flops", "at equal FLOPs", "best"]
+    assert content(written(tmp_path))["equal"] == ""
 
 
 def test_the_command_writes_the_page(seqtrain: Any, tmp_path: Path) -> None:

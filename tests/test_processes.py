@@ -22,7 +22,7 @@ from seqtrain.runs import Run
 from tests.conftest import Seqtrain
 from tests.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
-STEPS = 400
+STEPS = 200
 TRAIN = (
     *("train", *OPTIONS, "data.lanes=8", "model=gru", "trainer.accelerator=cpu", "trainer.devices=2"),
     *(f"trainer.max_steps={STEPS}", "trainer.validate_every=1000", "trainer.checkpoint_every=50"),

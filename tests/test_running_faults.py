@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from seqtrain.carried import Carried
 from seqtrain.checkpoint import load, newest_valid, save, step_name
 from seqtrain.commands import cli, session
 from seqtrain.faults import OutOfMemory
-from seqtrain.learner import MOST_SKIPPED, Carried, _spreading
+from seqtrain.learner import MOST_SKIPPED, _spreading
 from seqtrain.runs import Run
 from tests import mishaps
 from tests.conftest import Answer, Seqtrain

@@ -9,7 +9,9 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
@@ -18,8 +20,9 @@ import pytest
 
 from seqtrain import runs
 from seqtrain.faults import Fault
+from seqtrain.files import atomic
 from seqtrain.provenance import environment, mask_command, mask_secrets
-from seqtrain.runs import METRICS, Run, atomic, default_name, list_runs
+from seqtrain.runs import METRICS, Run, default_name, is_written, list_runs, stands
 
 
 @pytest.fixture
@@ -203,6 +206,46 @@ def test_a_worker_forked_by_a_killed_writer_does_not_hold_the_run(run: Run) -> N
     run.close()
     subprocess.run([sys.executable, "-c", script, str(run.path)], stdout=subprocess.PIPE)
     run.claim()
+
+
+def _hold(path: Path, line: Connection) -> None:
+    run = Run.open(path)
+    run.claim()
+    line.send("held")
+    line.recv()
+
+
+@pytest.fixture
+def held(run: Run) -> Iterator[Path]:
+    """The run, which another process writes."""
+    run.close()
+    forked = multiprocessing.get_context("fork")
+    ours, theirs = forked.Pipe()
+    holder = forked.Process(target=_hold, args=(run.path, theirs))
+    holder.start()
+    assert ours.recv() == "held"
+    yield run.path
+    ours.send("leave")
+    holder.join()
+
+
+def test_a_run_is_running_as_long_as_a_process_writes_it_and_was_interrupted_else(held: Path, tmp_path: Path) -> None:
+    alone = Run.create(tmp_path / "alone").path
+    stood = {path: stands(path, {"status": "running"}) for path in (held, alone)}
+    assert stood == {held: "running", alone: "interrupted"}
+    assert (stands(held, {"status": "finished"}), stands(held, {})) == ("finished", "interrupted")
+
+
+def test_whether_a_run_is_written_can_be_asked_of_any_folder_and_leaves_nothing_there(tmp_path: Path) -> None:
+    assert not is_written(tmp_path)
+    assert not is_written(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_was_started_by_the_writer_of_a_run_may_write_it_too(held: Path) -> None:
+    with pytest.raises(Fault, match="is being written by another process: wait for it or stop it"):
+        Run(held).claim()
+    Run(held, claimed=True).claim()
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
@@ -26,7 +27,7 @@ from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import Asked, Sweep, Trial
 from seqtrain.sweeps.search import Search, ends, space
 from seqtrain.sweeps.settings import Settings, Words
-from seqtrain.sweeps.sweeper import Sitting
+from seqtrain.sweeps.sweeper import Sitting, Sweeper
 from tests.conftest import Seqtrain
 from tests.tiny import OPTIONS, assert_twins, corpus, newest_step, wait_until
 
@@ -53,6 +54,10 @@ class Runner:
     at_once: int = 1
     pulled: str = "started"
     said: list[str] = field(default_factory=list)
+
+    @property
+    def together(self) -> int:
+        return self.at_once
 
     def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
         while batch := list(itertools.islice(trials, self.at_once)):
@@ -98,9 +103,8 @@ def search(path: Path, *words: str, runner: Any, **options: Any) -> Search:
 def run(path: Path, *words: str, runner: Any = None, **options: Any) -> Search:
     """A search from its beginning, or from where it was, to its end or a kill; its trials are not composed."""
     made = search(path, *words, runner=runner, **options)
-    made._check = lambda trial: None
     made._corner = lambda folders: config()
-    with contextlib.suppress(Killed):
+    with contextlib.suppress(Killed), mock.patch.object(Sweeper, "_check"):
         made.sweep([*WORDS, *words])
     return made
 
@@ -440,3 +444,25 @@ def test_two_trials_of_two_processes_each_at_a_time_share_nothing_and_are_pruned
         assert (run.config["model"]["dim"], run.config["optimizer"]["lr"]) == tuple(params.values())
         assert run.summary["world_size"] == 2
         assert (run.summary["steps"] < 60) == (state == "PRUNED")
+
+
+TWO = (
+    *("hydra.sweeper.n_trials=2", "hydra.sweeper.seed=5"),
+    *("hydra.sweeper.pruner.n_startup_trials=1", "hydra.sweeper.sampler.n_startup_trials=1"),
+)
+"""The second of these trials is proposed from what the first came to, and is pruned."""
+
+
+@pytest.mark.long
+def test_joblib_searches_as_the_local_launcher_where_one_trial_runs_at_a_time(
+    seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    folder = corpus(tmp_path)
+    for name in ("local", "joblib"):
+        one = (f"hydra/launcher={name}", "hydra.launcher.n_jobs=1", f"hydra.sweep.dir={name}")
+        answer = seqtrain(*SEARCH, *TWO, *one, cwd=folder)
+        assert answer.rc == 0, answer.err
+    assert [state for _, state, *_ in told(folder / "local")] == ["COMPLETE", "PRUNED"]
+    assert told(folder / "joblib") == told(folder / "local")
+    for number in range(2):
+        assert_twins(folder / "joblib" / f"{number:03d}", folder / "local" / f"{number:03d}")

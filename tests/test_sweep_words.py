@@ -50,6 +50,26 @@ def test_a_grid_of_millions_is_refused_at_once(words: list[str], said: str) -> N
 @pytest.mark.parametrize(
     ("word", "said"),
     [
+        ("optimizer.lr=interval(0,1)", "an interval is searched, not listed: choose a search with sweep=, or use"),
+        ("model=glob(x*)", "model=glob(x*): no model fits; there are bert, cbow,"),
+    ],
+)
+def test_values_that_cannot_be_listed_are_refused(word: str, said: str) -> None:
+    with pytest.raises(Fault) as refused:
+        labels(word)
+    assert said in str(refused.value)
+
+
+def test_a_word_that_cannot_be_read_is_left_to_the_trials_which_say_more_of_it() -> None:
+    assert combinations(["model.dim=[1", "seed=1,2"], ConfFiles()) == [
+        (("model.dim=[1", "seed=1"), "seed=1"),
+        (("model.dim=[1", "seed=2"), "seed=2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
         ("hydra.launcher.njobs=2", "hydra.launcher.njobs: no option of local; did you mean n_jobs?"),
         ("+hydra.launcher.fork=2", "hydra.launcher.fork: no option of local"),
         ("hydra.launcher.n_jobs=zwei", "hydra.launcher.n_jobs=zwei: expected a whole number above 0"),

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.callbacks.base_sink import Sink, say
+from seqtrain.files import atomic
 from seqtrain.learner import Learner
-from seqtrain.runs import Run, atomic
+from seqtrain.runs import Run
 
 MOST = 40  # labels that a picture can hold
 

@@ -12,8 +12,8 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.callbacks.base_sink import Sink, say
+from seqtrain.files import atomic
 from seqtrain.learner import Learner
-from seqtrain.runs import atomic
 
 Record = dict[str, Any]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from pytorch_lightning import Callback, Trainer
 
-from seqtrain.learner import Learner, Sums, merged
+from seqtrain.learner import Learner
+from seqtrain.sums import Sums, merged
 from seqtrain.task import Totals
 
 

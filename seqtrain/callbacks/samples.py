@@ -9,9 +9,10 @@ import torch
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.callbacks.base_sink import Sink
+from seqtrain.files import write_text
 from seqtrain.generate import continue_tokens
 from seqtrain.learner import Learner
-from seqtrain.runs import Run, write_text
+from seqtrain.runs import Run
 from seqtrain.task import ExampleTask
 
 if TYPE_CHECKING:

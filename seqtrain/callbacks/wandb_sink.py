@@ -20,8 +20,9 @@ from pytorch_lightning.loggers.logger import rank_zero_experiment
 
 from seqtrain.callbacks.base_sink import Record, Sink, answers, direction, flat, remembered, say, went_well
 from seqtrain.faults import Fault
+from seqtrain.files import write_text
 from seqtrain.provenance import mask_command
-from seqtrain.runs import Run, write_text
+from seqtrain.runs import Run
 
 Mode = Literal["online", "offline", "disabled"]
 Axis = Literal["tokens", "steps", "seconds", "flops"]

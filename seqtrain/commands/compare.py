@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,14 @@ from seqtrain.comparison.guard import ACROSS, groups
 from seqtrain.comparison.selection import chosen
 from seqtrain.comparison.verdict import conclusions
 from seqtrain.faults import Fault
-from seqtrain.runs import write_text
+from seqtrain.files import write_text
 
 if TYPE_CHECKING:
     from seqtrain.comparison.entries import Entry
     from seqtrain.comparison.verdict import Conclusion
+
+
+STDOUT = "-"
 
 
 def main(argv: list[str]) -> int:
@@ -36,38 +40,54 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
     parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
     parser.add_argument("--across", action="append", default=[], choices=ACROSS, help="look past other training text")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table with all its columns")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that opens from disk")
+    parser.add_argument("--csv", metavar="FILE", help="write the table with all its columns; - is standard output")
+    parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
     parser.add_argument(
         "--pieces", action="store_true", help="two runs, example by example: says nothing of other seeds"
     )
     options = parser.parse_args(_joined(argv))
+    _check(options)
     left_out: list[str] = []
     entries = chosen(read(options.paths, left_out), options.where)
     return _pieces(entries, options) if options.pieces else _compare(entries, left_out, options)
 
 
+def _check(options: Namespace) -> None:
+    """Fault where two answers would go the same way, or nowhere."""
+    if options.html == STDOUT:
+        raise Fault("--html -: a page is opened from a file; name one, such as report.html")
+    if options.csv == STDOUT and options.json:
+        raise Fault("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
+    unused = [f"--{name}" for name in ("x", "sort", "csv", "html") if vars(options)[name] is not None]
+    if options.pieces and unused:
+        raise Fault(f"--pieces: answers in one sentence, which {unused[0]} does not change; leave one of them out")
+
+
 def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
     which = "best" if options.best else "final"
     found = conclusions(entries, metric=options.metric, x=options.x, which=which, across=options.across)
-    missing = left_out + table.not_run(options.paths)
-    if options.csv:
-        _write(options.csv, table.as_csv(table.rows(found, sort=options.sort)))
-    if options.html:
-        _page(options.html, found, ", ".join(options.paths), missing)
+    absent = table.not_run(options.paths)
+    if options.csv is not None:
+        _csv(options.csv, table.as_csv(table.rows(found, sort=options.sort)))
+    if options.html is not None:
+        _page(found, left_out + absent, options)
     if options.json:
-        print(json.dumps(table.record(found, sort=options.sort) | {"not_run": missing}))
+        print(json.dumps(table.record(found, sort=options.sort) | {"not_run": left_out + absent}))
+    elif options.csv != STDOUT:
+        print("\n".join([table.text(found, missing=absent, sort=options.sort, x=options.x), *left_out]))
     else:
-        print("\n".join([table.text(found, sort=options.sort, x=options.x), *missing]))
+        for line in left_out + absent:
+            say(line)
     return 0
 
 
-def _page(path: Path, found: list[Conclusion], title: str, missing: list[str]) -> None:
+def _page(found: list[Conclusion], missing: list[str], options: Namespace) -> None:
     """Writes the page on these groups."""
     from seqtrain.comparison import page
 
-    page.write(path, found, title=title, missing=missing)
-    say(f"wrote {path}")
+    title, which = ", ".join(options.paths), "best" if options.best else "final"
+    page.write(Path(options.html), found, title=title, missing=missing, x=options.x, which=which)
+    say(f"wrote {options.html}")
 
 
 def _pieces(entries: list[Entry], options: Namespace) -> int:
@@ -104,9 +124,12 @@ def _joined(argv: list[str]) -> list[str]:
     return argv
 
 
-def _write(path: Path, text: str) -> None:
+def _csv(path: str, text: str) -> None:
+    if path == STDOUT:
+        sys.stdout.write(text)
+        return
     try:
-        write_text(path, text)
+        write_text(Path(path), text)
     except OSError as error:
         raise Fault(f"{path} cannot be written: {error.strerror}; give another file") from None
     say(f"wrote {path}")

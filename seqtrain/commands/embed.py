@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from seqtrain.commands.arguments import Parser, say
 from seqtrain.commands.lines import Line, check_apart, from_file, open_lines
 from seqtrain.faults import Fault
-from seqtrain.runs import atomic
+from seqtrain.files import atomic
 
 if TYPE_CHECKING:
     from seqtrain.api import Trained

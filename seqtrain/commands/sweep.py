@@ -18,7 +18,7 @@ from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands.arguments import say
 from seqtrain.faults import Fault
 from seqtrain.runs import CONFIG, Run, remove
-from seqtrain.sweeps.folder import ENDED, INDEX, STOP, Asked, Sweep, Trial
+from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
 
 if TYPE_CHECKING:
     from seqtrain.commands.train import Request
@@ -195,7 +195,8 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
         again = [f"seqtrain resume {path}"] if any(trial.status not in ENDED for trial in trials) else []
         again += [f"seqtrain resume {path} --retry-failed"] if statuses["failed"] else []
         print(f"go on: {'; '.join([f'seqtrain compare {path} --html report.html', *again])}")
-    return max((CODES.get(trial.status, 1) for trial in trials), default=0)
+    judged = [trial.status for trial in trials if not trial.reason.startswith(REPEATS)]
+    return max((CODES.get(status, 1) for status in judged), default=0)
 
 
 def _row(trial: Trial) -> dict[str, Any]:

@@ -57,6 +57,11 @@ class Entry:
         return self.status == "finished"
 
     @property
+    def reason(self) -> str:
+        """Why it failed, was pruned or refused, on one line; empty where it says nothing."""
+        return printable(str(self.summary.get("reason", "")))
+
+    @property
     def seed(self) -> Any:
         """The seed that it was drawn from."""
         return self.config.get("seed")
@@ -191,6 +196,12 @@ def differing(entries: Sequence[Entry]) -> list[str]:
             values.setdefault(key, set()).add(repr(value))
     found = [key for key, several in values.items() if len(several) > 1 and not is_path(key)]
     return sorted(found, key=lambda key: (key not in ("model", "task"), key == "seed"))
+
+
+def standing(entries: Iterable[Entry]) -> str:
+    """How many of them stand how, such as `8 finished, 1 failed`."""
+    counts = collections.Counter(entry.status for entry in entries)
+    return ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=lambda s: (s != "finished", s)))
 
 
 def is_path(key: str) -> bool:

@@ -7,8 +7,7 @@ import functools
 import gzip
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 from importlib import metadata, resources
@@ -17,11 +16,11 @@ from string import Template
 from typing import Any
 
 from seqtrain.comparison import plots
-from seqtrain.comparison.entries import Entry, differing, short_names
-from seqtrain.comparison.guard import Group
-from seqtrain.comparison.verdict import Conclusion
+from seqtrain.comparison.entries import Axis, Entry, Which, differing, short_names, standing
+from seqtrain.comparison.verdict import COSTS, Conclusion
 from seqtrain.faults import Fault, printable
-from seqtrain.runs import CONFIG, METRICS, Run, write_text
+from seqtrain.files import write_text
+from seqtrain.runs import CONFIG, METRICS, Run
 
 SCRIPTS = ("state.js", "draw.js", "tables.js", "page.js")
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -30,20 +29,29 @@ ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "gpu", "world_siz
 """Entries of summary.json that say where and how a run was made, beside the versions of packages."""
 
 
-def write(path: Path, found: Sequence[Conclusion], *, title: str, missing: Sequence[str] = ()) -> None:
-    """Writes the report on these groups of runs; `missing`: sentences on trials that left no run.
-
-    Fault where the file cannot be written.
-    """
-    text = page(found, title=title, missing=missing)
+def write(path: Path, found: Sequence[Conclusion], **options: Any) -> None:
+    """Writes the report on these groups of runs; options as those of `page`. Fault where it cannot be written."""
+    text = page(found, **options)
     try:
         write_text(path, text)
     except OSError as error:
         raise Fault(f"--html {path} cannot be written: {error.strerror}; give another file") from None
 
 
-def page(found: Sequence[Conclusion], *, title: str, missing: Sequence[str] = (), mark: str = "") -> str:
-    """The report as text. `mark`: the ETag under which it is served; the page then asks for newer ones."""
+def page(
+    found: Sequence[Conclusion],
+    *,
+    title: str,
+    missing: Sequence[str] = (),
+    x: Axis | None = None,
+    which: Which = "final",
+    mark: str = "",
+) -> str:
+    """The report as text.
+
+    `missing`: sentences on trials that left no run. `x`, `which`: what the groups were concluded by, as of
+    `verdict.conclusions`. `mark`: the ETag under which it is served; the page then asks for newer ones.
+    """
     from plotly.offline import get_plotlyjs
 
     entries = _entries(found)
@@ -54,6 +62,9 @@ def page(found: Sequence[Conclusion], *, title: str, missing: Sequence[str] = ()
         "title": printable(title),
         "about": _about(found),
         "missing": list(missing),
+        "x": x,
+        "equal": "" if x is None else f"at equal {COSTS[x]}",
+        "which": which,
         "made": datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
         "version": metadata.version("seqtrain"),
         "mark": mark,
@@ -115,33 +126,15 @@ def _group(found: Conclusion) -> dict[str, Any]:
         "metric": group.metric,
         "mode": group.mode,
         "reason": group.reason,
-        "notes": [*group.notes, *found.remarks],
+        "notes": group.notes,
+        "remarks": found.remarks,
         "verdict": found.sentences,
         "arms": [
             {"name": arm.name, "mean": arm.mean, "interval": arm.interval, "seeds": len(arm.values)}
             for arm in found.arms
         ],
         "keys": keys,
-        "importance": list(_importance(group, keys)),
     }
-
-
-def _importance(group: Group, keys: Sequence[str]) -> Iterable[dict[str, Any]]:
-    """For each option the share of the final metric's variance that goes with it, over the runs that have both."""
-    for key in keys:
-        pairs = [
-            (entry.settings[key], value)
-            for entry in group.entries
-            if entry.finished and key in entry.settings and (value := entry.metric(group.metric)) is not None
-        ]
-        levels = plots.levels([value for value, _ in pairs])
-        share = plots.share_of_variance(levels, [value for _, value in pairs])
-        yield {
-            "key": key,
-            "share": share,
-            "values": len({repr(value) for value, _ in pairs}),
-            "levels": len(set(levels)),
-        }
 
 
 def _run(entry: Entry, metric: str, keys: Sequence[str]) -> dict[str, Any]:
@@ -149,7 +142,7 @@ def _run(entry: Entry, metric: str, keys: Sequence[str]) -> dict[str, Any]:
         "name": printable(entry.name),
         "label": printable(entry.label),
         "status": printable(entry.status),
-        "reason": printable(str(entry.summary.get("reason", ""))),
+        "reason": entry.reason,
         "values": {key: _plain(entry.settings[key]) for key in keys if key in entry.settings},
         "final": entry.metric(metric),
         "best": entry.metric(metric, which="best"),
@@ -207,10 +200,9 @@ def _metric_order(name: str) -> tuple[bool, bool, str]:
 
 
 def _about(found: Sequence[Conclusion]) -> str:
-    counts = Counter(entry.status for entry in _entries(found))
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    entries = _entries(found)
     apart = f" in {len(found)} groups that are not alike" if len(found) > 1 else ""
-    return f"{counts.total()} run{'s' * (counts.total() != 1)} ({told}){apart}"
+    return f"{len(entries)} run{'s' * (len(entries) != 1)} ({standing(entries)}){apart}"
 
 
 def _entries(found: Sequence[Conclusion]) -> list[Entry]:

@@ -54,7 +54,7 @@ def verdict(names: Sequence[str], found: tuple[float, float, float], group: Grou
     else:
         worse, better = names
     difference, (low, high) = abs(worse_by), sorted(edges if worse_by >= 0 else (-edge for edge in edges))
-    digits = places(high - low) if high > low else 4
+    digits = places((high - low) / 2) if high > low else 4
     told = f"{difference:.{digits}f} {unit(group.metric)} (95 % interval {low:.{digits}f} to {high:.{digits}f}"
     claim = f"{better} is better than {worse} by"
     if low <= 0:

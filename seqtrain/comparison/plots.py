@@ -1,17 +1,15 @@
-"""What the page draws, as plain numbers: thinned curves, and how much each option of the configuration matters."""
+"""What the page draws, as plain numbers: thinned curves."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 MOST_POINTS = 200  # of a curve
-MOST_LEVELS = 6  # values of a number that are taken as they are; more are put into BINS
-BINS = 4
 TICKS = 20_000  # the clock of a run is drawn to a fraction of its length that no screen shows
 OTHERS = ("lr", "gradient_norm", "tokens_per_second")  # drawn beside train/... and validation/...
 
@@ -95,30 +93,3 @@ def _drawn(name: str) -> bool:
 def differences(numbers: Sequence[int]) -> list[int]:
     """The first number, then what is added from each to the next."""
     return [after - before for before, after in pairwise((0, *numbers))]
-
-
-def share_of_variance(levels: Sequence[Hashable], values: Sequence[float]) -> float | None:
-    """How much of the variance of the values goes with the levels of one option: epsilon squared of a one-way ANOVA.
-
-    From 0 to 1, corrected for what as many levels would explain by chance (Kelley 1935, "An unbiased correlation ratio
-    measure"). None where no level has two values, or where the values do not differ.
-    """
-    groups: defaultdict[Hashable, list[float]] = defaultdict(list)
-    for level, value in zip(levels, values, strict=True):
-        groups[level].append(value)
-    mean = sum(values) / max(len(values), 1)
-    total = sum((value - mean) ** 2 for value in values)
-    free = len(values) - len(groups)
-    if not free or len(groups) < 2 or not total:
-        return None
-    within = sum((value - sum(group) / len(group)) ** 2 for group in groups.values() for value in group)
-    return max(0.0, 1 - (within / free) * (len(values) - 1) / total)
-
-
-def levels(values: Sequence[Any]) -> list[Hashable]:
-    """The values of an option as levels: a number with many values is cut into BINS with equally many runs each."""
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) < len(values) or len(set(numbers)) <= MOST_LEVELS:
-        return [str(value) for value in values]
-    ranked = sorted(numbers)
-    return [ranked.index(number) * BINS // len(ranked) for number in numbers]

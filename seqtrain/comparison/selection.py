@@ -14,6 +14,7 @@ FIGURES: dict[str, Callable[[Entry], Any]] = {
     "label": lambda entry: entry.label,
     "sweep": lambda entry: entry.sweep,
     "status": lambda entry: entry.status,
+    "reason": lambda entry: entry.reason,
     "steps": lambda entry: entry.cost("steps"),
     "tokens": lambda entry: entry.cost("tokens"),
     "flops": lambda entry: entry.cost("flops"),

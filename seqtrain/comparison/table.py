@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqtrain.comparison.entries import Axis, Entry, Which, differing, read, short_names
+from seqtrain.comparison.entries import Axis, Entry, Which, differing, read, short_names, standing
 from seqtrain.comparison.guard import Group
 from seqtrain.comparison.selection import ordered, resolved, value, written
-from seqtrain.comparison.verdict import COSTS, Conclusion, conclusions, quantity, unit
+from seqtrain.comparison.verdict import COSTS, Conclusion, because, conclusions, quantity, unit
 from seqtrain.faults import printable
 from seqtrain.runs import CONFIG
 from seqtrain.sweeps.folder import Sweep, is_sweep
@@ -23,16 +24,16 @@ EXPENDABLE = ("tokens_per_second", "flops", "parameters", "best", "tokens", "sec
 """Columns that a narrow terminal does without, the first first; then settings, the last first."""
 
 WIDTH = 120  # where there is no terminal to ask
-MOST_SENTENCES = 12  # of one group in the terminal
+MOST_SENTENCES = 12  # of one kind, of one group, in the terminal
 LONGEST = 28  # characters of a value in the terminal
 
 
 def report(paths: Iterable[Path | str], *, x: Axis | None = None) -> str:
     """Everything about the runs at these paths: tables, verdicts, and what did not run."""
     paths = list(paths)
-    missing: list[str] = []
-    found = conclusions(read(paths, missing), x=x)
-    return "\n".join([text(found, x=x), *missing, *not_run(paths)])
+    left_out: list[str] = []
+    found = conclusions(read(paths, left_out), x=x)
+    return "\n".join([text(found, x=x, missing=not_run(paths)), *left_out])
 
 
 def not_run(paths: Iterable[Path | str]) -> list[str]:
@@ -41,36 +42,41 @@ def not_run(paths: Iterable[Path | str]) -> list[str]:
     for path in filter(is_sweep, map(Path, paths)):
         for trial in Sweep.open(path).trials():
             if not (trial.path / CONFIG).exists():
-                reason = f": {trial.reason}" if trial.reason else ""
-                lines.append(
-                    printable(f"no run: {path.resolve().name}/{trial.name} {trial.label}: {trial.status}{reason}")
-                )
+                name, how = f"{path.resolve().name}/{trial.name}", because(trial.status, trial.reason)
+                lines.append(printable(f"no run: {name} {trial.label}: {how}"))
     return lines
 
 
 def text(
-    found: Sequence[Conclusion], *, sort: str | None = None, x: Axis | None = None, width: int | None = None
+    found: Sequence[Conclusion],
+    *,
+    missing: Sequence[str] = (),
+    sort: str | None = None,
+    x: Axis | None = None,
+    width: int | None = None,
 ) -> str:
-    """The tables and sentences of all groups.
+    """The tables and sentences of all groups, and last what is `missing`, as `not_run` tells it.
 
     `sort`: run, final, best, or a key as of `selection.value`, with `-` before it for the largest first.
     """
     width = width or shutil.get_terminal_size((WIDTH, 24)).columns
+    folder = _folder([entry for conclusion in found for entry in conclusion.group.entries])
     blocks = []
     for number, (conclusion, entries) in enumerate(zip(found, _sorted(found, sort), strict=True), 1):
         group = conclusion.group
         runs = "1 run" if len(group.entries) == 1 else f"{len(group.entries)} runs"
+        if not all(entry.finished for entry in entries):
+            runs += f" ({standing(entries)})"
         title = f"{group.entries[0].task}, {unit(group.metric)} of validation, {runs}"
         lines = [title if len(found) == 1 else f"group {number}: {title}"]
         if group.reason:
             lines += ["not compared with group 1:", *(f"  {reason}" for reason in group.reason)]
-        lines += [*group.notes, "", *_runs(entries, group.metric, width)]
+        lines += [*group.notes, "", *_runs(entries, group.metric, width, folder)]
         if any(len(arm.values) > 1 for arm in conclusion.arms):
             lines += ["", *_arms(conclusion, x, width)]
-        if conclusion.sentences or conclusion.remarks:
-            lines += ["", *_verdict(conclusion), *conclusion.remarks]
+        lines += ["", *_verdict(conclusion), *_few(conclusion.remarks, width)]
         blocks.append("\n".join(map(_plain, lines)))
-    return "\n\n".join(blocks)
+    return "\n".join(["\n\n".join(blocks), *_few(missing, width)])
 
 
 def rows(found: Sequence[Conclusion], *, sort: str | None = None) -> list[dict[str, Any]]:
@@ -79,7 +85,7 @@ def rows(found: Sequence[Conclusion], *, sort: str | None = None) -> list[dict[s
     return [
         {
             "group": number,
-            **{name: value(entry, name) for name in ("name", "label", "sweep", "status")},
+            **{name: value(entry, name) for name in ("name", "label", "sweep", "status", "reason")},
             **{key: entry.settings.get(key) for key in keys},
             "metric": conclusion.group.metric,
             "final": entry.metric(conclusion.group.metric),
@@ -140,6 +146,12 @@ def _verdict(conclusion: Conclusion) -> list[str]:
     return [*told[:MOST_SENTENCES], f"and {len(told) - MOST_SENTENCES} more, {beaten} of them beaten: --json has all"]
 
 
+def _few(lines: Sequence[str], width: int) -> list[str]:
+    """The first of the lines, cut to the width, and how many there are beyond them."""
+    cut = [line if len(line) <= width else f"{line[: width - 2]}.." for line in lines[:MOST_SENTENCES]]
+    return cut if len(cut) == len(lines) else [*cut, f"and {len(lines) - len(cut)} more: --json has all"]
+
+
 def _sorted(found: Sequence[Conclusion], sort: str | None) -> list[list[Entry]]:
     """The runs of each group in order: by the key that is asked for, or the best first."""
     if sort is None:
@@ -157,11 +169,11 @@ def _by_metric(group: Group, which: Which, *, descending: bool) -> list[Entry]:
     return ordered(group.entries, lambda entry: entry.metric(group.metric, which=which), descending=descending)
 
 
-def _runs(entries: list[Entry], metric: str, width: int) -> list[str]:
-    """The table of the runs: only settings that differ, and a status only where one has not finished."""
+def _runs(entries: list[Entry], metric: str, width: int, folder: str) -> list[str]:
+    """The table of the runs, named from `folder` on: settings that differ, a status where one has not finished."""
     settings = differing(entries)
     heads = {**HEADS, **short_names(settings), "final": unit(metric)}
-    columns: dict[str, list[str]] = {"name": _names(entries)}
+    columns: dict[str, list[str]] = {"name": [entry.name.removeprefix(folder) for entry in entries]}
     columns |= {key: [written(entry.settings.get(key, "")) for entry in entries] for key in settings}
     if not all(entry.finished for entry in entries):
         columns["status"] = [entry.status for entry in entries]
@@ -222,10 +234,11 @@ def _numeric(cell: str) -> bool:
     return not cell or cell[0].isdigit() or cell[0] == "-"
 
 
-def _names(entries: Sequence[Entry]) -> list[str]:
-    """Their names without the folder that all share."""
-    folders = {entry.name.rpartition("/")[0] for entry in entries}
-    return [entry.name.rpartition("/")[2] if len(folders) == 1 else entry.name for entry in entries]
+def _folder(entries: Sequence[Entry]) -> str:
+    """The folder that all their names begin with, and a slash; empty where there is none."""
+    places = zip(*(entry.name.split("/")[:-1] for entry in entries), strict=False)  # the first parts, the second, ...
+    shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, places)
+    return "".join(f"{parts[0]}/" for parts in shared)
 
 
 def _short(cell: str) -> str:

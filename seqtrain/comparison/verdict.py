@@ -108,8 +108,10 @@ def conclusions(
 def sentences(group: Group, folded: Sequence[Arm], *, x: Axis | None = None, which: Which = "final") -> list[str]:
     """The verdict on the arms of a group, the best beside each other one, in words."""
     valued = [arm for arm in folded if arm.values]
-    if len(valued) < 2:
-        return []
+    if not valued:
+        return [f"not shown: no finished run has {unit(group.metric)} of validation"]
+    if len(valued) == 1:
+        return [f"not shown: {_listed(valued, group)} stands alone: no other arm has a value to compare it with"]
     able = [arm for arm in valued if len(arm.values) > 1]
     if not able:
         return [f"not shown: {_listed(valued, group)}: one seed each; 3 seeds would be a start"]
@@ -128,17 +130,21 @@ def sentences(group: Group, folded: Sequence[Arm], *, x: Axis | None = None, whi
 
 
 def remarks(folded: Sequence[Arm]) -> list[str]:
-    """What a reader of the verdict must know of runs that do not count in it."""
+    """What a reader of the verdict must know of runs that do not count in it, and why each does not."""
     lines = []
     for arm in folded:
         lost = [entry for entry in arm.entries if not entry.finished]
-        if lost:
-            how = ", ".join(sorted({entry.status for entry in lost}))
-            lines.append(f"{arm.name}: {len(lost)} of {len(arm.entries)} runs do not count ({how})")
+        lines += [f"does not count: {entry.name} {arm.name}: {because(entry.status, entry.reason)}" for entry in lost]
         again = len(arm.entries) - len(lost) - len(arm.counted)
         if again:
-            lines.append(f"{arm.name}: {again} finished runs do not count: without a value, or of a seed that has one")
+            runs = "" if False else f"{again} finished runs do"
+            lines.append(f"{arm.name}: {runs} not count: without a value, or of a seed that has one")
     return lines
+
+
+def because(status: str, reason: str) -> str:
+    """How a run stands and, where that is known, why."""
+    return f"{status}: {reason}" if reason else status
 
 
 def unit(metric: str) -> str:
@@ -155,13 +161,13 @@ def quantity(value: float) -> str:
     return f"{rounded:.3g}"
 
 
-def places(width: float) -> int:
-    """Decimals that show half an interval with two digits."""
-    return min(max(1 - math.floor(math.log10(width / 2)), 0), 8)
+def places(size: float, digits: int = 2) -> int:
+    """Decimals that show a number of this size with so many digits."""
+    return min(max(digits - 1 - math.floor(math.log10(size or 1.0)), 0), 8)
 
 
 def _sentence(made: Comparison, group: Group, pairs: int, where: str) -> str:
-    one, other, digits = made.best, made.other, places(made.high - made.low)
+    one, other, digits = made.best, made.other, places((made.high - made.low) / 2)
     over = f" over all {pairs} pairs" if pairs > 1 else ""
     seeds = f"{len(one.values)} and {len(other.values)} seeds"
     if len(one.values) == len(other.values):
@@ -169,8 +175,10 @@ def _sentence(made: Comparison, group: Group, pairs: int, where: str) -> str:
     chance = f"(95 % interval{over} {made.low:.{digits}f} to {made.high:.{digits}f}, {seeds}) {where}"
     if made.shown:
         return f"{one.name} beats {other.name} by {made.difference:.{digits}f} {unit(group.metric)} {chance}"
-    values = ", ".join(f"{arm.name} {arm.mean:.{digits}f}" for arm in (one, other))
-    return f"not shown: {values} {unit(group.metric)}, difference {made.difference:.{digits}f} {chance}"
+    means = [arm.mean or 0.0 for arm in (one, other)]
+    finer = max(digits, *(places(abs(mean), 4) for mean in means))  # a wide interval hides the values themselves
+    values = ", ".join(f"{arm.name} {mean:.{finer}f}" for arm, mean in zip((one, other), means, strict=True))
+    return f"not shown: {values} {unit(group.metric)}, difference {made.difference:.{finer}f} {chance}"
 
 
 def _flat(one: Arm, other: Arm, group: Group) -> str:
@@ -203,6 +211,6 @@ def _best_of(one: Arm, other: Arm, which: Which) -> str:
 
 
 def _listed(several: Sequence[Arm], group: Group) -> str:
-    shown = ", ".join(f"{arm.name} {arm.mean:.4g}" for arm in several[:4])
+    shown = ", ".join(f"{arm.name} {arm.mean:#.4g}" for arm in several[:4])
     more = f" and {len(several) - 4} more" if len(several) > 4 else ""
     return f"{shown}{more} {unit(group.metric)}"

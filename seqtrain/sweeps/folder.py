@@ -11,7 +11,8 @@ from typing import IO, Any, Literal, cast, get_args
 import yaml
 
 from seqtrain.faults import Fault
-from seqtrain.runs import CONFIG, LOCK, Run, locked, plain_json, stands, write_text
+from seqtrain.files import locked, plain_json, write_text
+from seqtrain.runs import CONFIG, LOCK, Run, stands
 from seqtrain.safety import read_json, read_yaml
 
 ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"
@@ -20,6 +21,9 @@ STOP = ".stop"  # there while a sitting is being ended: what a launcher begins n
 Status = Literal["planned", "running", "finished", "failed", "refused", "pruned", "interrupted"]
 ENDED: tuple[Status, ...] = ("finished", "failed", "refused", "pruned")
 """What a resumed sweep leaves alone."""
+
+REPEATS = "the same as trial "
+"""How the reason begins for which a search refuses to train what it has trained."""
 
 
 @dataclass(frozen=True)

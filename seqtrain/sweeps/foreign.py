@@ -65,6 +65,8 @@ class Foreign:
                 waiting = [trial for trial in waiting if trial not in ended]
                 yield from ended
                 time.sleep(0.1)
+            if not self._jobs():  # the launcher is in this process, where two at once would share the globals of Hydra
+                launching.join()
         except BaseException as error:
             self._leave(waiting, getattr(error, "number", signal.SIGTERM))
             raise

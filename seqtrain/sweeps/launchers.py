@@ -35,6 +35,7 @@ class Runner(Protocol):
     """What a sweeper needs of a launcher."""
 
     pulled: str  # what has become of a trial that it has pulled, in a word or two
+    together: int | None  # most trials that it runs at a time; None: all
 
     @abstractmethod
     def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
@@ -58,7 +59,7 @@ class Local(Launcher):
         for name, value in {"n_jobs": n_jobs, "threads": threads}.items():
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise Fault(f"hydra.launcher.{name}={value}: expected a whole number above 0")
-        self.n_jobs = n_jobs
+        self.n_jobs = self.together = n_jobs
         self.threads = threads
         self.trust: tuple[str, ...] = ()
         self.say: Callable[[str], None] = print

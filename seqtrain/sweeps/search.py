@@ -7,31 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
-
 from seqtrain import check
 from seqtrain.faults import Fault
 from seqtrain.runs import Run
-from seqtrain.schema import first_lines, show
+from seqtrain.schema import show
 from seqtrain.sweeps import study as studies
-from seqtrain.sweeps.folder import ENDED, Trial
+from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
+from seqtrain.sweeps.space import EXAMPLE, ends, other_model, short, space
 from seqtrain.sweeps.study import Objective
 from seqtrain.sweeps.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-EXAMPLE = "optimizer.lr='tag(log,interval(1e-4,1e-1))'"
+SAME = "same_as"  # of a trial in the study: the number of the one whose values it was told
 
 
 class Search(Sweeper):
     """Asks the sweep's study for trials until there are `n_trials`, and tells it how each of them ended.
 
     The trial's number in the study is that of its directory. What is proposed for it is a function of `seed`, this
-    number and what the study knows then: a search that was killed goes on as if it had not been.
+    number and what the study knows then: a search that was killed goes on as if it had not been. What is proposed once
+    more is not trained again: it is refused, and the study is told what it knows of it.
     """
 
     def __init__(
@@ -72,6 +69,8 @@ class Search(Sweeper):
         self.space, self.fixed = space(self.params, words)
         if not self.space:
             raise Fault(f"sweep=optuna: there is nothing to search; add a range, such as {EXAMPLE}")
+        for line in other_model(self.params, words, self.folder.asked):
+            self.sitting.say(line)
         self.objectives = self._objectives()
         if len(self.objectives) > 1 or self.objectives[0].metric is None:
             self.sitting.say("no trial is pruned: no validation says which one is behind in these objectives")
@@ -83,6 +82,9 @@ class Search(Sweeper):
                 f"sweep {self.folder.path}: its study knows fewer than the {planned} trials that are there; put "
                 f"{studies.STUDY} back, or give hydra.sweeper.storage= as before"
             )
+        if not planned and 1 < self.n_trials <= (self.sitting.runner.together or self.n_trials):
+            fewer = "hydra.launcher.n_jobs=, under SLURM hydra.launcher.array_parallelism=, lets fewer run"
+            self.sitting.say(f"all {self.n_trials} trials run at a time, so that none learns from another; {fewer}")
 
     def trials(self) -> Iterator[Trial]:
         """First what the study still waits for, then new ones, each asked for when there is room for it."""
@@ -90,6 +92,7 @@ class Search(Sweeper):
             trial = self._planned(number)
             if trial.status in ENDED:  # the sweep was killed before it could tell
                 self.told(trial)
+                self.folder.write_index()
             else:
                 yield trial
         while len(self.study.get_trials(deepcopy=False)) < self.n_trials:
@@ -102,6 +105,10 @@ class Search(Sweeper):
         status = trial.status
         if status not in ENDED:
             return
+        same = self._asked(trial.number).user_attrs.get(SAME)
+        if same is not None:
+            self._copy(same, trial.number)
+            return
         try:
             values = self._values(trial) if status == "finished" else None
         except (KeyError, TypeError, ValueError) as error:
@@ -112,7 +119,7 @@ class Search(Sweeper):
         elif status == "pruned":
             self.study.tell(trial.number, state=TrialState.PRUNED)
         else:
-            self._note(trial, status)
+            self._note(trial.number, status, trial.reason)
             self.study.tell(trial.number, state=TrialState.FAIL)
 
     def sweep(self, arguments: Sequence[str]) -> list[Trial]:
@@ -130,7 +137,9 @@ class Search(Sweeper):
             return
         several = len(self.objectives) > 1
         kind = "Pareto front" if several else "best"
-        for found in self.study.best_trials if several else [self.study.best_trial]:
+        front = self.study.best_trials if several else [self.study.best_trial]
+        for number in sorted({found.user_attrs.get(SAME, found.number) for found in front}):
+            found = self._asked(number)
             pairs = zip(self.objectives, found.values, strict=True)
             values = ", ".join(f"{objective.name} {value:.6g}" for objective, value in pairs)
             words = shlex.join(self.folder.trial(found.number).overrides)
@@ -182,7 +191,7 @@ class Search(Sweeper):
         if self.space.keys() - found.params.keys():  # killed while it was asked for
             found = self._completed(found)
         words = [f"{name}={show(value)}" for name, value in found.params.items()]
-        label = " ".join(f"{name}={_short(value)}" for name, value in found.params.items())
+        label = " ".join(f"{name}={short(value)}" for name, value in found.params.items())
         return self.folder.plan(number, [*self.fixed, *words], label)
 
     def _completed(self, found: FrozenTrial) -> FrozenTrial:
@@ -203,54 +212,30 @@ class Search(Sweeper):
         summary = Run(trial.path).summary
         return [objective.value(summary) for objective in self.objectives]
 
-    def _note(self, trial: Trial, status: str) -> None:
-        """Leaves in the study why a trial did not finish."""
-        self.study._storage.set_trial_user_attr(self._asked(trial.number)._trial_id, status, trial.reason)
+    def _note(self, number: int, key: str, value: str | int) -> None:
+        """Leaves in the study why a trial was not trained to its end."""
+        self.study._storage.set_trial_user_attr(self._asked(number)._trial_id, key, value)
 
+    def _check(self, trial: Trial) -> None:
+        """As Sweeper has it; Fault, too, for a trial that has not begun and would repeat one that has finished."""
+        same = None if trial.path.exists() else self._same(trial.number)
+        if same is not None:
+            self._note(trial.number, SAME, same)
+            raise Fault(f"{REPEATS}{same:03d}, whose numbers the study is told once more")
+        super()._check(trial)
 
-def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, BaseDistribution], list[str]]:
-    """What is searched, by key, and the words that all trials share; a word replaces what `params` says of its key.
+    def _same(self, number: int) -> int | None:
+        """The first of the earlier trials with the same parameters whose values the study knows."""
+        from optuna.trial import TrialState
 
-    `~key` takes a key of `params` out of the space. Fault for what cannot be read.
-    """
-    given = {str(key): _parsed(f"{key}={value}") for key, value in params.items()}
-    for text in words:
-        override = _parsed(text)
-        if override.is_delete() and override.key_or_group in given:
-            del given[override.key_or_group]
-        else:
-            given[override.key_or_group] = override
-    swept = {one.get_key_element(): _distribution(one) for one in given.values() if one.is_sweep_override()}
-    return swept, [str(one.input_line) for one in given.values() if not one.is_sweep_override()]
+        found = self.study.get_trials(deepcopy=False)
+        params = found[number].params
+        told = (one for one in found[:number] if one.state == TrialState.COMPLETE)
+        return next((one.number for one in told if one.params == params), None)
 
-
-def _parsed(text: str) -> Override:
-    try:
-        return OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        raise Fault(f"{text}: not of the form key=value: {first_lines(error)}") from None
-
-
-def _distribution(override: Override) -> BaseDistribution:
-    """What Hydra's own sweeper for Optuna makes of a choice, a range or an interval."""
-    studies.import_optuna()
-    try:
-        from hydra_plugins.hydra_optuna_sweeper._impl import create_optuna_distribution_from_override as distribution
-    except ImportError:
-        raise Fault("sweep=optuna: needs hydra-optuna-sweeper: pip install 'seqtrain[sweep]'") from None
-    try:
-        return distribution(override)
-    except (AssertionError, NotImplementedError, ValueError) as error:
-        raise Fault(f"{override.input_line}: no space to search: {first_lines(error)}; see {EXAMPLE}") from None
-
-
-def ends(kind: Any) -> tuple[Any, Any]:
-    """The first and the last value of a distribution."""
-    from optuna.distributions import CategoricalDistribution
-
-    return (kind.choices[0], kind.choices[-1]) if isinstance(kind, CategoricalDistribution) else (kind.low, kind.high)
-
-
-def _short(value: Any) -> str:
-    """A value as it stands in a label."""
-    return f"{value:.4g}" if isinstance(value, float) else show(value)
+    def _copy(self, number: int, to: int) -> None:
+        """Tells the study of a trial what another one, with the same parameters, has come to."""
+        known, trial = self._asked(number), self._asked(to)
+        for step, value in known.intermediate_values.items():
+            self.study._storage.set_trial_intermediate_value(trial._trial_id, step, value)
+        self.study.tell(to, known.values)

@@ -99,6 +99,7 @@ class Settings:
         config = _composed(files, [*anywhere, *(_usable(word, files) for word in own)])
         directory = directory or Path(str(config.hydra.sweep.dir))
         # A launcher composes again, elsewhere and later; trials/ is there already, where Hydra would make a folder.
+        config.hydra.overrides.hydra.extend(config.hydra.overrides.task)  # sweep=, or a file that chooses a launcher
         for name, value in {"dir": str(directory), "subdir": TRIALS}.items():
             OmegaConf.update(config, f"hydra.sweep.{name}", value)
             config.hydra.overrides.hydra.append(f"hydra.sweep.{name}={quoted(value)}")

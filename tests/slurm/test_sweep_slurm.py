@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import optuna
 import pytest
 
 from seqtrain.runs import Run
@@ -20,6 +22,7 @@ from seqtrain.sweeps.foreign import sittings, submitted
 from tests.conftest import Seqtrain
 from tests.slurm.cluster import SOON, Cluster
 from tests.slurm.test_slurm import TRAIN, VALIDATED
+from tests.test_search import SEARCH, TWO
 from tests.tiny import assert_twins, corpus, final_state, newest_step
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -146,3 +149,25 @@ def test_an_interrupt_cancels_the_jobs_and_a_resume_goes_on_to_the_bit(
         runs = assert_finished(process, tmp_path)
     for run, twin in zip(runs, twins, strict=True):
         assert_twins(twin, run)
+
+
+def test_a_search_reports_every_validation_of_its_jobs_and_finds_what_it_finds_here(
+    cluster: Cluster, seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    search = (*SEARCH, *TWO, "hydra.sweep.dir=sweep")
+    (tmp_path / "here").mkdir()
+    answer = seqtrain(*search, cwd=corpus(tmp_path / "here"))
+    assert answer.rc == 0, answer.err
+    words = ("hydra/launcher=slurm", "hydra.launcher.array_parallelism=1")
+    with command(cluster, corpus(tmp_path), *search, *words) as process:
+        assert process.wait(MINUTES) == 0, told(tmp_path)
+    assert len(submitted(sittings(tmp_path / "sweep"))) == 2
+    ours, other = (reported(folder / "sweep") for folder in (tmp_path, tmp_path / "here"))
+    assert [state for state, *_ in ours] == ["COMPLETE", "PRUNED"]
+    assert ours == other
+
+
+def reported(sweep: Path) -> list[tuple[Any, ...]]:
+    """What the study knows of each trial: what became of it, what it was, what it came to, and its validations."""
+    study = optuna.load_study(study_name=None, storage=f"sqlite:///{sweep}/study.db")
+    return [(one.state.name, one.params, one.values, one.intermediate_values) for one in study.get_trials()]

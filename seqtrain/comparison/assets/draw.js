@@ -121,17 +121,18 @@ async function drawCurves() {
     annotations: all.length ? [] : [{ text: "no run that is shown recorded this", showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }],
   }), CONFIG);
   at("curves-plot").setAttribute("aria-label", `${spoken(chosen.metric)} against ${AXES[chosen.axis]}: ${all.length} runs in ${byArm.size} arms`);
-  at("curves-note").textContent = curvesNote(rest, byArm);
+  at("curves-note").textContent = curvesNote([...byArm.keys()]);
 }
 
-function curvesNote(rest, byArm) {
+function curvesNote(arms) {
   const thinning = `Curves thinned to ${data.points} points: the first, the last, and the lowest and the highest of each of ${data.points / 2 - 1} stretches; values that are not finite are left out.`;
   const bands = "Where an arm has several seeds that finished or still run, the line is their mean and the band reaches from the lowest to the highest, as far as all of them come; thin lines are single runs.";
-  const grey = new Set(rest.map(line => line.run.arm)).size;
-  return [bands, thinning, grey ? `${grey} of ${byArm.size} arms are grey, for want of colours: filter to see them.` : ""].join(" ");
+  return `${bands} ${thinning}${greyNote(arms)}`;
 }
 
 // ---- metric against cost ----
+
+const atEnds = data.equal && ` Each run counts as it was at its end, not ${data.equal} as in the conclusion.`;
 
 /* Points that no other one beats in both cost and value, by rising cost. */
 function front(points, mode) {
@@ -188,7 +189,7 @@ function drawCosts() {
       hovertemplate: "%{text}<br>" + words,
     },
   ];
-  at("costs-note").textContent = `Large: an arm's mean over the runs that finished; small: its runs, hollow where they did not finish. Dotted: the Pareto front, the arms that none beats in both (${group.mode === "max" ? "more" : "less"} is better): ${listed(edge.map(point => point.arm))}.`;
+  at("costs-note").textContent = `Large: an arm's mean over the runs that finished; small: its runs, hollow where they did not finish. Dotted: the Pareto front, the arms that none beats in both (${group.mode === "max" ? "more" : "less"} is better): ${listed(edge.map(point => point.arm))}.${greyNote([...new Set(points.map(point => point.run.arm))])}${atEnds}`;
   at("costs-plot").setAttribute("aria-label", at("costs-note").textContent);
   return Plotly.react("costs-plot", traces, layout({
     xaxis: { title: { text: COSTS[chosen.cost] }, type: chosen.logcost ? "log" : "linear" },
@@ -222,7 +223,7 @@ function scaled(title, values, unique) {
 }
 
 function dimensions(runs, group) {
-  const weight = Object.fromEntries(group.importance.map(each => [each.key, each.share ?? 0]));
+  const weight = Object.fromEntries(importanceOf(runs, group.keys).map(each => [each.key, each.share ?? 0]));
   const keys = group.keys.toSorted((a, b) => (weight[b] ?? 0) - (weight[a] ?? 0)).slice(0, MOST_DIMENSIONS);
   const shown = group.keys.filter(key => keys.includes(key));
   return [
@@ -243,9 +244,9 @@ function drawParallel() {
     });
     return { ...joined(each), line: { color: veiled(look.color, arm ? 0.75 : 0.3), width: arm ? 1.6 : 1, dash: look.dash }, hovertemplate: "%{text}<extra></extra>" };
   });
-  at("parallel-plot").style.minWidth = `${all.length * 6.5}rem`;
+  at("parallel-plot").style.minWidth = `${all.length * 7.5}rem`;
   const dropped = group.keys.length + 1 - all.length;
-  at("parallel-note").textContent = "A line is a run; it joins the options that differ and ends at its metric. A run that has no such option passes it by." + (all.length && dropped > 0 ? ` ${dropped} options of least weight are left out.` : "");
+  at("parallel-note").textContent = "A line is a run; it joins the options that differ and ends at its metric. A run that has no such option passes it by." + (all.length && dropped > 0 ? ` ${dropped} options of least weight are left out.` : "") + greyNote([...new Set(runs.map(run => run.arm))]);
   return Plotly.react("parallel-plot", traces, layout({
     margin: { l: 84, r: 84, t: 32, b: 16 },
     xaxis: { range: [-0.02, all.length - 1 + 0.02], visible: false, fixedrange: true },

@@ -65,7 +65,7 @@ function enterGroup() {
   for (const id of ["parallel", "importance"]) at(id).hidden = !group.keys.length;
   const keys = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
   at("filter").placeholder = keys[0] || "part of a name";
-  at("filter-help").textContent = `Words that must all hold: ${[...keys, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name.`;
+  at("filter-help").textContent = `Words that must all hold: ${[...keys, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name. The conclusion stays that of all runs.`;
 }
 
 function start() {

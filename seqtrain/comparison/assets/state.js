@@ -53,7 +53,8 @@ function summed(differences) {
 // ---- choices: kept in the address, so that they live through a reload and can be handed on ----
 
 const chosen = {
-  group: 0, metric: "", axis: "steps", logx: false, logy: false, cost: "parameters", which: "final", logcost: false,
+  group: 0, metric: "", axis: data.x || "steps", logx: false, logy: false,
+  cost: data.x in COSTS ? data.x : "parameters", which: data.which, logcost: false,
   filter: "", sort: "", hidden: [], picked: null, theme: "",
 };
 
@@ -92,7 +93,7 @@ function glob(pattern) {
 /* A run's values by the whole key and by its last word. */
 function valueOf(run, key) {
   if (key in run.values) return run.values[key];
-  if (["status", "name", "label", "arm"].includes(key)) return run[key];
+  if (["status", "reason", "name", "label", "arm"].includes(key)) return run[key];
   const full = Object.keys(run.values).find(known => known.endsWith("." + key));
   return full === undefined ? data.common[key] : run.values[full];
 }
@@ -146,6 +147,12 @@ function style(arm) {
   if (slot === undefined) return undefined;
   const palette = PALETTES[theme()], kind = slot % palette.length;
   return { color: palette[kind], dash: DASHES[Math.floor(slot / palette.length)], symbol: SYMBOLS[kind] };
+}
+
+/* Says which of these arms are grey. */
+function greyNote(arms) {
+  const grey = arms.filter(arm => !style(arm)).length;
+  return grey ? ` ${grey} of ${arms.length} arms are grey, for want of colours: filter to see them.` : "";
 }
 
 function theme() {

@@ -2,7 +2,7 @@
 
 const MOST_PICKS = 4; // runs that are shown side by side before the reader chooses
 
-const MOST_SENTENCES = 10; // of a verdict, before the rest is folded
+const MOST_SENTENCES = 10; // of one kind, before the rest is folded
 
 function showGroups() {
   at("groups").replaceChildren(...data.groups.map((group, index) => {
@@ -11,13 +11,22 @@ function showGroups() {
     const title = data.groups.length > 1 ? `Group ${index + 1}: ` : "", better = group.mode === "max" ? "more" : "less";
     made.append(make("h3", `${title}${counted(group.runs.length, "run")} in ${counted(group.arms.length, "arm")}, by ${named(group.metric)} of validation (${better} is better)`));
     if (group.reason.length) made.append(make("p", "Apart from group 1: " + group.reason.join("; "), { className: "apart" }));
-    const folded = make("details"), hidden = group.verdict.slice(MOST_SENTENCES);
-    made.append(sentences(group.verdict.slice(0, MOST_SENTENCES)));
-    folded.append(make("summary", `${hidden.length} more`), sentences(hidden));
-    if (hidden.length) made.append(folded);
-    for (const note of group.notes) made.append(make("p", note, { className: "apart" }));
+    made.append(...folded(group.verdict, sentences), ...folded(group.notes, remarks), ...folded(group.remarks, remarks));
     return made;
-  }), ...data.missing.map(words => make("p", words, { className: "apart" })));
+  }), ...folded(data.missing, remarks));
+}
+
+/* The first of them as `shown` makes them, and the rest where a press unfolds it. */
+function folded(all, shown) {
+  const rest = all.slice(MOST_SENTENCES), made = make("details");
+  made.append(make("summary", `${rest.length} more`), shown(rest));
+  return [shown(all.slice(0, MOST_SENTENCES)), ...(rest.length ? [made] : [])];
+}
+
+function remarks(all) {
+  const made = make("div");
+  made.append(...all.map(words => make("p", words, { className: "apart" })));
+  return made;
 }
 
 function sentences(all) {
@@ -130,14 +139,14 @@ function heading(column, sorted) {
 
 // ---- what stands side by side ----
 
-/* The runs that are ticked; before the reader ticks any, the best run of each of the best arms. */
+/* The runs that are ticked; before the reader ticks any, the best finished run of each of the best arms. */
 function picks() {
   const group = data.groups[chosen.group];
   if (chosen.picked) return group.runs.map(index => data.runs[index]).filter(run => chosen.picked.includes(run.name));
   const sign = group.mode === "max" ? -1 : 1;
   return armsOf(shownRuns()).slice(0, MOST_PICKS).map(arm => {
     const own = shownRuns().filter(run => run.arm === arm.name);
-    return own.sort((a, b) => compared(a.final, b.final, sign))[0];
+    return own.sort((a, b) => (b.status === "finished") - (a.status === "finished") || compared(a.final, b.final, sign))[0];
   });
 }
 
@@ -188,9 +197,44 @@ async function showEnvironment() {
   beside(at("environment-table"), runs, keys.map(key => [key, runs.map(run => all[run.index][key])]));
 }
 
+// ---- which option matters ----
+
+const MOST_LEVELS = 6, BINS = 4; // a number of more values is cut into bins
+
+/* The values of an option as levels: a number of many values is cut into bins of equally many runs. */
+function levels(values) {
+  const numbers = values.every(value => typeof value === "number");
+  if (!numbers || new Set(values).size <= MOST_LEVELS) return values.map(value => JSON.stringify(value));
+  const ranked = values.toSorted((a, b) => a - b);
+  return values.map(value => Math.floor(ranked.indexOf(value) * BINS / ranked.length));
+}
+
+/* The share of the variance of the values that goes with the levels of one option, from 0 to 1: epsilon squared of a
+   one-way ANOVA, corrected for what as many levels would explain by chance (Kelley 1935, "An unbiased correlation ratio
+   measure"). null where no level has two values, or where the values do not differ. */
+function shareOfVariance(levels, values) {
+  const mean = all => all.reduce((sum, value) => sum + value, 0) / all.length;
+  const squares = all => { const middle = mean(all); return all.reduce((sum, value) => sum + (value - middle) ** 2, 0); };
+  const groups = [...Map.groupBy(values, (_, k) => levels[k]).values()];
+  const total = squares(values), free = values.length - groups.length;
+  if (!free || groups.length < 2 || !total) return null;
+  const within = groups.reduce((sum, group) => sum + squares(group), 0);
+  return Math.max(0, 1 - (within / free) * (values.length - 1) / total);
+}
+
+/* For each option the share of the final metric's variance that goes with it, over the finished runs that have both. */
+function importanceOf(runs, keys) {
+  return keys.map(key => {
+    const own = runs.filter(run => run.status === "finished" && run.final !== null && key in run.values);
+    const values = own.map(run => run.values[key]), cut = levels(values);
+    const share = shareOfVariance(cut, own.map(run => run.final));
+    return { key, share, values: new Set(values.map(value => JSON.stringify(value))).size, levels: new Set(cut).size };
+  });
+}
+
 function showImportance() {
-  const group = data.groups[chosen.group], rows = [];
-  const ranked = group.importance.toSorted((a, b) => (b.share ?? -1) - (a.share ?? -1));
+  const group = data.groups[chosen.group], runs = group.runs.map(k => data.runs[k]), rows = [];
+  const ranked = importanceOf(runs, group.keys).toSorted((a, b) => (b.share ?? -1) - (a.share ?? -1));
   for (const { key, share, values, levels } of ranked) {
     const row = make("div", null, { className: "row" }), bar = make("div", null, { className: "bar" }), fill = make("i");
     fill.style.width = `${100 * (share ?? 0)}%`;
@@ -201,5 +245,7 @@ function showImportance() {
     rows.push(row);
   }
   at("importance-bars").replaceChildren(...rows);
-  at("importance-note").textContent = "The share of the variance of the final metric, over the finished runs of this group, that goes with each option: epsilon squared of a one-way analysis of variance, numbers of many values cut into four bins. One option at a time: it sees no interaction, options that were changed together share their credit, and it speaks of the values that were tried, not of others. The share of seed is what chance alone does.";
+  const count = counted(runs.filter(run => run.status === "finished").length, "finished run");
+  const which = runs.length < group.runs.length ? "that the filter leaves" : "of this group";
+  at("importance-note").textContent = `The share of the variance of the final metric, over the ${count} ${which}, that goes with each option: epsilon squared of a one-way analysis of variance, numbers of many values cut into four bins. One option at a time: it sees no interaction, options that were changed together share their credit, and it speaks of the values that were tried, not of others. The share of seed is what chance alone does.${atEnds}`;
 }

@@ -1,0 +1,82 @@
+"""The space of a search: what the words of a command line, and the files of conf/sweep, say is to be searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from seqtrain.check import key_of
+from seqtrain.conf_files import ConfFiles
+from seqtrain.faults import Fault
+from seqtrain.schema import first_lines, show
+from seqtrain.sweeps import study as studies
+from seqtrain.sweeps.folder import Asked
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+EXAMPLE = "optimizer.lr='tag(log,interval(1e-4,1e-1))'"
+
+
+def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, BaseDistribution], list[str]]:
+    """What is searched, by key, and the words that all trials share; a word replaces what `params` says of its key.
+
+    `~key` takes a key of `params` out of the space. Fault for what cannot be read.
+    """
+    given = {str(key): _parsed(f"{key}={value}") for key, value in params.items()}
+    for text in words:
+        override = _parsed(text)
+        if override.is_delete() and override.key_or_group in given:
+            del given[override.key_or_group]
+        else:
+            given[override.key_or_group] = override
+    swept = {one.get_key_element(): _distribution(one) for one in given.values() if one.is_sweep_override()}
+    return swept, [str(one.input_line) for one in given.values() if not one.is_sweep_override()]
+
+
+def other_model(params: Mapping[str, Any], words: Sequence[str], asked: Asked) -> Iterator[str]:
+    """A line where the model that is typed is not the one that the space names: a user's own may want that."""
+    for word in words:
+        model = _parsed(word).value() if key_of(word) == "model" else None
+        if "model" not in params or model in (None, params["model"]):
+            continue
+        named = next((word for word in asked.overrides if key_of(word) == "sweep"), "hydra.sweeper.params")
+        own = model in ConfFiles([Path(folder) for folder in asked.config_dirs]).options("sweep")
+        yield f"{word}: searched in the space of {named}{f'; sweep={model} is its own' * own}"
+
+
+def _parsed(text: str) -> Override:
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        raise Fault(f"{text}: not of the form key=value: {first_lines(error)}") from None
+
+
+def _distribution(override: Override) -> BaseDistribution:
+    """What Hydra's own sweeper for Optuna makes of a choice, a range or an interval."""
+    studies.import_optuna()
+    try:
+        from hydra_plugins.hydra_optuna_sweeper._impl import create_optuna_distribution_from_override as distribution
+    except ImportError:
+        raise Fault("sweep=optuna: needs hydra-optuna-sweeper: pip install 'seqtrain[sweep]'") from None
+    try:
+        return distribution(override)
+    except (AssertionError, NotImplementedError, ValueError) as error:
+        raise Fault(f"{override.input_line}: no space to search: {first_lines(error)}; see {EXAMPLE}") from None
+
+
+def ends(kind: Any) -> tuple[Any, Any]:
+    """The first and the last value of a distribution."""
+    from optuna.distributions import CategoricalDistribution
+
+    return (kind.choices[0], kind.choices[-1]) if isinstance(kind, CategoricalDistribution) else (kind.low, kind.high)
+
+
+def short(value: Any) -> str:
+    """A value as it stands in a label."""
+    return f"{value:.4g}" if isinstance(value, float) else show(value)
