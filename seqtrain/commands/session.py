@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain import budget, build, processes, provenance, report
+from seqtrain import budget, build, group, processes, provenance, report
 from seqtrain.callbacks.guards import is_out_of_memory, out_of_memory_words
 from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.checkpoint import probe
@@ -42,7 +42,7 @@ def _in_group(
 ) -> None:
     """Starts the processes from the run's own directory, and raises what one of them would have raised alone."""
     run.claim()
-    outcome = processes.start(
+    outcome = group.start(
         config.trainer.devices,
         member,
         *(run.path, tuple(trust), tuple(command), checkpoint),

@@ -86,8 +86,10 @@ def _lines(result: dict) -> list[str]:
 
 def shortened(overrides: Sequence[str]) -> list[str]:
     """The overrides, with what makes a training short where they say nothing of it."""
-    given = {word.lstrip("+").partition("=")[0] for word in overrides}
-    extra = [word for word in (*SHORT, "logger=none") if word.partition("=")[0] not in given]
+    from seqtrain.check import key_of
+
+    given = {key_of(word) for word in overrides}
+    extra = [word for word in (*SHORT, "logger=none") if key_of(word) not in given]
     return [*extra, *overrides]
 
 
