@@ -215,13 +215,28 @@ def test_of_more_arms_than_styles_the_rest_is_grey_which_is_said_until_the_filte
     reader = tab().open(written(tmp_path, "report.html")).drawn("costs", "parallel")
     for section in ("curves", "costs", "parallel"):
         assert "6 of 30 arms are grey" in reader.page.inner_text(f"#{section}-note")
-    reader.filter("name=*/2*")
+    reader.filter("name=*/0*")  # narrow models: the worst arms
     reader.drawn("costs").settled(f"{POINTS}.length", 10)
     assert "grey" not in reader.page.inner_text("#costs-note")
     assert (
-        len(set(reader.page.evaluate("data.runs.slice(20).map(run => style(run.arm).color + style(run.arm).dash)")))
+        len(set(reader.page.evaluate("data.runs.slice(0, 10).map(run => style(run.arm).color + style(run.arm).dash)")))
         == 10
     )
+
+
+def test_of_an_arm_a_finished_run_is_seen_and_why_others_do_not_count_is_said(tab: Any, tmp_path: Path) -> None:
+    pages.run(tmp_path / "00", records=20)
+    lost = {"status": "failed", "reason": "the loss is no number", "metrics": {"validation": {"bits_per_byte": 0.1}}}
+    for seed in range(2, 14):
+        pages.run(tmp_path / f"{seed:02d}", seed=seed, records=20, **lost)
+    reader = tab().open(written(tmp_path, "report.html")).drawn("samples")
+    assert reader.page.locator("#samples-cards h3").all_inner_texts() == [f" {tmp_path.name}/00"]
+    remarks = reader.page.locator("#groups .apart", has_text="lstm: failed: the loss is no number")
+    assert [remarks.count(), remarks.locator("visible=true").count()] == [12, 10]
+    reader.page.click("#groups summary")
+    assert remarks.locator("visible=true").count() == 12
+    reader.filter("reason=*number")
+    reader.drawn("table").settled(ROWS, 12)
 
 
 # -- the share of the variance that goes with an option ----------------------------------------------------------

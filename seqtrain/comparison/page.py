@@ -29,9 +29,17 @@ ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "gpu", "world_siz
 """Entries of summary.json that say where and how a run was made, beside the versions of packages."""
 
 
-def write(path: Path, found: Sequence[Conclusion], **options: Any) -> None:
+def write(
+    path: Path,
+    found: Sequence[Conclusion],
+    *,
+    title: str,
+    missing: Sequence[str] = (),
+    x: Axis | None = None,
+    which: Which = "final",
+) -> None:
     """Writes the report on these groups of runs; options as those of `page`. Fault where it cannot be written."""
-    text = page(found, **options)
+    text = page(found, title=title, missing=missing, x=x, which=which)
     try:
         write_text(path, text)
     except OSError as error:

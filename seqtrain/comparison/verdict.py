@@ -137,7 +137,7 @@ def remarks(folded: Sequence[Arm]) -> list[str]:
         lines += [f"does not count: {entry.name} {arm.name}: {because(entry.status, entry.reason)}" for entry in lost]
         again = len(arm.entries) - len(lost) - len(arm.counted)
         if again:
-            runs = "" if False else f"{again} finished runs do"
+            runs = "1 finished run does" if again == 1 else f"{again} finished runs do"
             lines.append(f"{arm.name}: {runs} not count: without a value, or of a seed that has one")
     return lines
 

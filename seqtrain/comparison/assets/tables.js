@@ -233,7 +233,7 @@ function importanceOf(runs, keys) {
 }
 
 function showImportance() {
-  const group = data.groups[chosen.group], runs = group.runs.map(k => data.runs[k]), rows = [];
+  const group = data.groups[chosen.group], runs = filtered(), rows = [];
   const ranked = importanceOf(runs, group.keys).toSorted((a, b) => (b.share ?? -1) - (a.share ?? -1));
   for (const { key, share, values, levels } of ranked) {
     const row = make("div", null, { className: "row" }), bar = make("div", null, { className: "bar" }), fill = make("i");
