@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from seqtrain import processes
+from seqtrain import group, processes
 from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands.arguments import Parser, finish
 from seqtrain.faults import Fault
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     sweep = Sweep.open(options.sweep)
     trial = sweep.trial(options.number)
     if platform.system() == "Linux":
-        ctypes.CDLL(None).prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(group.PR_SET_PDEATHSIG, signal.SIGKILL)
     _redirect(trial.log)
     with processes.joined() as here:
         # The first decides: the others may look later, when the run has begun.
