@@ -10,6 +10,9 @@ from typing import Any
 
 import yaml
 
+from seqtrain.runs import Run
+from seqtrain.sweeps.folder import Asked, Status, Sweep, Trial
+
 CONFIG: dict[str, Any] = {
     "task": {"_target_": "seqtrain.tasks.next_token.NextToken", "tied": True},
     "data": {
@@ -106,3 +109,25 @@ def trial(path: Path, number: int, label: str, *, status: str = "finished", reas
     """Writes what the sweep at `path` knows of a trial."""
     record = {"overrides": label.split(), "label": label, "status": status, "reason": reason}
     (path / "trials" / f"{number:03d}.json").write_text(json.dumps(record))
+
+
+STATUSES: tuple[Status, ...] = ("finished", "failed", "refused", "pruned", "interrupted", "planned")
+
+
+def of_each_status(path: Path) -> Sweep:
+    """Makes a sweep of seeds whose trials stand as STATUSES says, and an index of them."""
+    made = Sweep.create(path, Asked(()))
+    for number, status in enumerate(STATUSES):
+        ended(made.plan(number, [f"seed={number}"], f"seed={number}"), status, reason="it is so")
+    made.write_index()
+    return made
+
+
+def ended(trial: Trial, status: Status, reason: str = "") -> None:
+    """Leaves what a trial leaves that ended so; one that was refused, or is planned, has no run."""
+    if status not in ("refused", "planned"):
+        run = Run(trial.path) if trial.path.exists() else Run.create(trial.path)
+        run.write_config({})
+        run.write_summary({"status": status, "reason": reason})
+        run.close()
+    trial.conclude(status, reason)

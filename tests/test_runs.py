@@ -9,9 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +20,7 @@ from seqtrain import runs
 from seqtrain.faults import Fault
 from seqtrain.files import atomic
 from seqtrain.provenance import environment, mask_command, mask_secrets
-from seqtrain.runs import METRICS, Run, default_name, is_written, list_runs, stands
+from seqtrain.runs import METRICS, Run, default_name, list_runs
 
 
 @pytest.fixture
@@ -187,67 +185,6 @@ def test_a_full_disk_is_an_error_and_keeps_what_was_recorded(run: Run) -> None:
     assert run.metrics() == [{"step": 1}]
 
 
-def test_two_processes_never_write_one_run(run: Run) -> None:
-    script = "import sys; from seqtrain.runs import Run; Run.open(sys.argv[1]).resumed(0)"
-    command = [sys.executable, "-c", script, str(run.path)]
-    refused = subprocess.run(command, capture_output=True, text=True)
-    assert "is being written by another process" in refused.stderr
-    run.close()
-    assert subprocess.run(command).returncode == 0
-
-
-def test_a_worker_forked_by_a_killed_writer_does_not_hold_the_run(run: Run) -> None:
-    script = (
-        "import os, sys, time; from seqtrain.runs import Run\n"
-        "run = Run.open(sys.argv[1]); run.claim()\n"
-        "if os.fork(): os._exit(0)\n"
-        "os.close(1); time.sleep(20)"
-    )
-    run.close()
-    subprocess.run([sys.executable, "-c", script, str(run.path)], stdout=subprocess.PIPE)
-    run.claim()
-
-
-def _hold(path: Path, line: Connection) -> None:
-    run = Run.open(path)
-    run.claim()
-    line.send("held")
-    line.recv()
-
-
-@pytest.fixture
-def held(run: Run) -> Iterator[Path]:
-    """The run, which another process writes."""
-    run.close()
-    forked = multiprocessing.get_context("fork")
-    ours, theirs = forked.Pipe()
-    holder = forked.Process(target=_hold, args=(run.path, theirs))
-    holder.start()
-    assert ours.recv() == "held"
-    yield run.path
-    ours.send("leave")
-    holder.join()
-
-
-def test_a_run_is_running_as_long_as_a_process_writes_it_and_was_interrupted_else(held: Path, tmp_path: Path) -> None:
-    alone = Run.create(tmp_path / "alone").path
-    stood = {path: stands(path, {"status": "running"}) for path in (held, alone)}
-    assert stood == {held: "running", alone: "interrupted"}
-    assert (stands(held, {"status": "finished"}), stands(held, {})) == ("finished", "interrupted")
-
-
-def test_whether_a_run_is_written_can_be_asked_of_any_folder_and_leaves_nothing_there(tmp_path: Path) -> None:
-    assert not is_written(tmp_path)
-    assert not is_written(tmp_path / "nowhere")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_who_was_started_by_the_writer_of_a_run_may_write_it_too(held: Path) -> None:
-    with pytest.raises(Fault, match="is being written by another process: wait for it or stop it"):
-        Run(held).claim()
-    Run(held, claimed=True).claim()
-
-
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     path.write_text("old")
@@ -275,6 +212,17 @@ def test_all_runs_of_a_folder_are_listed_sweeps_included(tmp_path: Path) -> None
     (tmp_path / "a" / "checkpoints").mkdir()
     (tmp_path / "notes").mkdir()
     assert [run.path.relative_to(tmp_path).as_posix() for run in list_runs(tmp_path)] == sorted(names)
+
+
+@pytest.mark.parametrize(("others", "left"), [(["run"], ["run"]), ([], None)])
+def test_what_is_removed_takes_outputs_along_only_where_that_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[str], left: list[str] | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (*others, "refused"):
+        (Path("outputs") / name).mkdir(parents=True)
+    runs.remove(Path("outputs/refused"))
+    assert ([path.name for path in Path("outputs").iterdir()] if Path("outputs").exists() else None) == left
 
 
 @pytest.mark.parametrize(

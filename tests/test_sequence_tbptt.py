@@ -23,13 +23,13 @@ from seqtrain.pairs import misfit
 from seqtrain.tasks.sentiment import Pool, Sentiment, pool_pieces
 from tests.conftest import Seqtrain
 from tests.examples import files, options
-from tests.zoo import Case, assert_near, cases, outputs, some_tokens
+from tests.zoo import Case, assert_near, cases, outputs, shipped_first, some_tokens
 
 POOLS: tuple[Pool, ...] = ("last", "mean", "max")
 LENGTHS = [13, 3, 5, 10, 11, 1, 20]  # shorter than k2, as long, multiples of it and not
 TARGETS = [0, 2, 1, 1, 0, 2, 1]
 K2 = 5
-STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
+STATEFUL = pytest.mark.parametrize("case", shipped_first(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
 
 
 def task(how: Pool, reach: int, dim: int = 8) -> Sentiment:

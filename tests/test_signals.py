@@ -53,11 +53,11 @@ def twin(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("moment", "number"),
     [
         ("reading data", signal.SIGTERM),
-        ("reading data", signal.SIGINT),
+        pytest.param("reading data", signal.SIGINT, marks=pytest.mark.long),
         ("first step", signal.SIGTERM),
         ("training", signal.SIGINT),
         ("validating", signal.SIGTERM),
-        ("the last validation", signal.SIGINT),
+        pytest.param("the last validation", signal.SIGINT, marks=pytest.mark.long),
         ("after training", signal.SIGTERM),
     ],
 )

@@ -78,6 +78,7 @@ def test_a_word_that_cannot_be_read_is_left_to_the_trials_which_say_more_of_it()
         ("hydra/luncher=local", "hydra/luncher=local: no such group; did you mean hydra/launcher?"),
         ("sweep=optun", "sweep=optun: no such sweep; did you mean optuna?"),
         ("hydra.job.chdir=true", "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and"),
+        ("~hydra.launcher.n_jobs", "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and"),
         ("~hydra.launcher", "of Hydra's own settings hydra.sweep.dir, hydra.launcher.* and"),
         (
             "hydra.launcher._target_=os.system",
@@ -125,6 +126,17 @@ def test_what_is_typed_or_trusted_may_be_a_command(tmp_path: Path) -> None:
     assert trusted.config.hydra.launcher.setup == ["module load cuda"]
     typed = Words.sort(["hydra/launcher=slurm", "hydra.launcher.setup=[module load cuda]"])
     assert Settings.read(typed).config.hydra.launcher.setup == ["module load cuda"]
+
+
+def test_a_launcher_of_others_runs_for_who_trusts_its_code(tmp_path: Path) -> None:
+    (tmp_path / "hydra" / "launcher").mkdir(parents=True)
+    theirs = "_target_: hydra._internal.core_plugins.basic_launcher.BasicLauncher\n"
+    (tmp_path / "hydra" / "launcher" / "theirs.yaml").write_text(theirs)
+    words = Words.sort(["hydra/launcher=theirs"])
+    with pytest.raises(Fault, match="if you trust the code of hydra, add --trust hydra"):
+        Settings.read(words, [tmp_path]).make("launcher", Launcher)
+    made = Settings.read(words, [tmp_path], ("hydra",)).make("launcher", Launcher)
+    assert type(made).__name__ == "BasicLauncher"
 
 
 def test_what_a_launcher_was_told_is_remembered_unless_another_is_chosen() -> None:

@@ -44,7 +44,12 @@ def tortured(
 
 
 @pytest.mark.parametrize(
-    "cell", [("stream", 4, "validated in the middle", 0, 2), ("buckets", 1, "validated in the middle", 2, 1)], ids=str
+    "cell",
+    [
+        ("stream", 4, "validated in the middle", 0, 2),
+        pytest.param(("buckets", 1, "validated in the middle", 2, 1), marks=pytest.mark.long),
+    ],
+    ids=str,
 )
 def test_a_run_killed_at_random_moments_ends_as_its_twin(
     cell: tuple[str, int, str, int, int], seqtrain: Seqtrain, tmp_path: Path

@@ -21,11 +21,11 @@ from seqtrain.data.stream import EvalLoader, Stream
 from seqtrain.interface import Capability, State, detach, read_history
 from seqtrain.uses import surprisals
 from tests.streams import LANES, Setting
-from tests.zoo import START, Case, assert_near, cases, next_token, outputs
+from tests.zoo import START, Case, assert_near, next_token, outputs, shipped_first
 
 TIME = 11  # of a lane: its last chunk is short for k1 = 2
 DOCUMENTS = (3, 1, 11, 6, 5, 1, 4)  # shorter and longer than a window; 12 or 10 tokens and not lanes of one length
-STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
+STATEFUL = pytest.mark.parametrize("case", shipped_first(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
 CUTS = pytest.mark.parametrize(
     ("k1", "k2", "carry"), [(2, 6, True), (1, 3, True), (2, 4, True), (2, 6, False), (1, 3, False)]
 )

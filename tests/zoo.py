@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
@@ -88,6 +89,11 @@ def cases(promise: Capability = Capability.NONE) -> list[Case]:
     names = sorted(path.stem for path in MODELS.glob("*.yaml") if "_target_" in OmegaConf.load(path))
     found = [Case(name, tuple(options.items())) for name in names for options in ({}, *VARIANTS.get(name, []))]
     return [case for case in found if promise in case.make().capabilities]
+
+
+def shipped_first(promise: Capability) -> list[Any]:
+    """All that keep a promise, to be parameters of a test; variants, which promise the same, are long."""
+    return [pytest.param(case, marks=pytest.mark.long if case.options else ()) for case in cases(promise)]
 
 
 def next_token(model: SequenceModel, *, tied: bool = True) -> NextToken:
