@@ -52,6 +52,7 @@ def test_a_grid_of_millions_is_refused_at_once(words: list[str], said: str) -> N
     [
         ("optimizer.lr=interval(0,1)", "an interval is searched, not listed: choose a search with sweep=, or use"),
         ("model=glob(x*)", "model=glob(x*): no model fits; there are bert, cbow,"),
+        ("seed=range(1,9,0)", "seed=range(1,9,0): "),
     ],
 )
 def test_values_that_cannot_be_listed_are_refused(word: str, said: str) -> None:

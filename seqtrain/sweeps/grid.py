@@ -87,7 +87,7 @@ def values(override: Override, files: ConfFiles) -> list[str]:
         return found
     try:
         found = list(itertools.islice(override.sweep_string_iterator(), MOST + 1))
-    except HydraException as error:
+    except (HydraException, ValueError) as error:
         raise Fault(f"{word}: {first_lines(error)}") from None
     if len(found) > MOST:
         raise Fault(f"{word}: a grid has at most {MOST:,} trials; name fewer values, or choose a search with sweep=")
