@@ -82,9 +82,10 @@ def _watch(members: list[Any], living: dict[int, int]) -> int:
     limit = float("inf")
     while living:
         wait([members[rank].sentinel for rank in living.values()], timeout=0.5)
+        codes = {rank: members[rank].exitcode for rank in living.values()}  # asked once: one may end at any moment
         # Of several that are found at once the one that was killed is the cause.
-        ended = sorted((members[rank].exitcode, rank) for rank in living.values() if members[rank].exitcode is not None)
-        for pid in [pid for pid, rank in living.items() if members[rank].exitcode is not None]:
+        ended = sorted((code, rank) for rank, code in codes.items() if code is not None)
+        for pid in [pid for pid, rank in living.items() if codes[rank] is not None]:
             del living[pid]
         for code, rank in ended:
             if code and failed is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain import processes
+from seqtrain import group, processes
 from seqtrain.callbacks.same_ranks import checksum
 from seqtrain.checkpoint import newest_valid
 from seqtrain.faults import Fault
@@ -98,6 +98,26 @@ def test_a_checksum_sees_every_bit_and_the_order() -> None:
     found = {checksum([one, two]), checksum([two, one]), checksum([other, two]), checksum([one]), checksum([two])}
     assert len(found) == 5
     assert checksum([one.clone(), two.clone()]) == checksum([one, two])
+
+
+class Dying:
+    """A process as its starter sees it, with the exit codes that it gives each time it is asked."""
+
+    def __init__(self, *codes: int | None) -> None:
+        self.codes = list(codes)
+        self.sentinel, other = os.pipe()
+        os.close(other)  # as where it has ended: readable
+
+    @property
+    def exitcode(self) -> int | None:
+        return self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+
+
+def test_a_process_that_dies_while_it_is_looked_at_is_not_overlooked() -> None:
+    members = [Dying(0), Dying(None, -9)]
+    assert group._watch(members, {-1: 0, -2: 1}) == 1
+    for member in members:
+        os.close(member.sentinel)
 
 
 @pytest.fixture(scope="module")
