@@ -1,4 +1,4 @@
-"""Laws of the budget: models of every kind are made to cost the same, and a run by the clock ends with it."""
+"""Laws of the budget: models of every kind are made to cost the same, or are refused in one line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import torch
@@ -16,17 +14,11 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain import budget, build, check
-from seqtrain.callbacks import record
-from seqtrain.callbacks.record import Recorder
 from seqtrain.commands.train import Request, dry_run
 from seqtrain.data.plan import Chunk
 from seqtrain.faults import Fault
-from seqtrain.optim.schedules import Cosine
 from seqtrain.options import RunOptions, read_budget
-from seqtrain.runs import Run
-from tests.conftest import Seqtrain
 from tests.examples import DATA, SMALL, files
-from tests.tiny import newest_step, wait_until
 from tests.zoo import MODELS
 
 QUICK = (
@@ -121,6 +113,24 @@ def test_heads_that_do_not_divide_the_default_width_share_the_solved_one(made: M
     solve(config, data)
     assert config.model.dim % 6 == 0
     assert parameters(config, data) == pytest.approx(1e6, rel=0.01)
+
+
+def test_a_model_is_made_before_its_width_is_solved_though_its_heads_could_not_share_the_default_one(
+    made: Made,
+) -> None:
+    for heads in (1, 3):
+        assert parameters(
+            *made("next_token", f"gpt model.num_layers=1 model.num_heads={heads} model.dim=15", "params:1e6")
+        )
+
+
+def test_an_inner_width_that_is_given_is_kept_where_only_another_one_would_meet_the_budget(made: Made) -> None:
+    config, data = made(
+        "next_token", "gpt model.num_layers=1 model.num_heads=8 model.dim_feedforward=100", "params:5e4"
+    )
+    with pytest.raises(Fault, match="no width comes within 1 %"):
+        solve(config, data)
+    assert config.model.dim_feedforward == 100
 
 
 @pytest.mark.parametrize(
@@ -232,120 +242,26 @@ def test_a_dry_run_shows_the_solved_size(text: Path, made: Made, capfd: pytest.C
     assert f"{cost.parameters['total']:,} parameters" in capfd.readouterr().err
 
 
-def test_the_clock_of_training_stands_still_while_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(record.time, "monotonic", lambda: now[0])
-    recorder, nobody = Recorder(run=cast(Any, None), every=1, plan=cast(Any, None)), cast(Any, None)
-
-    def after(seconds: float) -> float:
-        now[0] += seconds
-        return round(recorder.elapsed(), 6)
-
-    assert after(9) == 0, "before the first batch"
-    recorder.on_train_batch_start(nobody, nobody, None, 0)
-    assert after(2) == 2
-    recorder.on_train_batch_start(nobody, nobody, None, 1)
-    assert after(1) == 3
-    recorder.on_validation_start(nobody, nobody)
-    assert after(50) == 3
-    recorder.on_train_batch_start(nobody, nobody, None, 2)
-    assert after(1) == 4
-    recorder.on_train_end(nobody, nobody)
-    assert after(50) == 4
+NEVER_FALLING = {
+    "one to one": lambda x: x,
+    "squares": lambda x: x * x,
+    "in steps": lambda x: x // 4 * 10,
+    "one value": lambda x: 7,
+}
 
 
-TRAIN = (
-    *("train", "tokenizer=char", *DATA["next_token"], *FREE[1:], "tbptt.k2=8", "trainer.validate_every=100"),
-    *("trainer.checkpoint_every=5", "run_dir=run"),
-)
+@pytest.mark.parametrize("shape", NEVER_FALLING)
+def test_no_argument_comes_nearer_than_the_one_that_is_found(shape: str) -> None:
+    function = NEVER_FALLING[shape]
+    for most in (1, 2, 20):
+        for number in range(-3, function(most) + 9):
+            found = budget.nearest(function, number, most)
+            assert 1 <= found <= most
+            assert abs(function(found) - number) == min(abs(function(x) - number) for x in range(1, most + 1))
 
 
-def assert_as_planned(run: Run, step: int, seconds: float) -> None:
-    """The learning rate of a step was that of a run of as many steps as the clock still allowed just before it."""
-    points = {point["step"]: point for point in run.metrics() if "lr" in point}
-    allowed = round((step - 1) * seconds / points[step - 1]["seconds"])
-    expected = Cosine(warmup=50, final=0.0)(step - 1, max(allowed, step))
-    assert points[step]["lr"] / run.config["optimizer"]["lr"] == pytest.approx(expected, abs=0.1)
-
-
-def ended_by_the_clock(run: Run, seconds: float) -> dict[str, Any]:
-    """The summary of a run that took its seconds, to a hundredth or a step; its rate fell as the clock ran."""
-    summary, points = run.summary, [point for point in run.metrics() if "lr" in point]
-    longest = max(after["seconds"] - before["seconds"] for before, after in pairwise(points))
-    assert (summary["status"], summary["ended_by"]) == ("finished", "seconds")
-    assert seconds <= summary["seconds"] <= seconds + max(0.01 * seconds, longest)
-    assert points[-1]["step"] == summary["steps"]
-    assert_as_planned(run, summary["steps"], seconds)
-    assert all(point["seconds"] <= summary["seconds"] for point in run.metrics())
-    return summary
-
-
-def test_a_run_costs_its_budget_and_tells_it(seqtrain: Seqtrain, text: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").symlink_to(text / "text.txt")
-    answer = seqtrain(*TRAIN, "model=gru", "budget=[params:3e4,seconds:1]", cwd=tmp_path)
-    assert answer.rc == 0, answer.err
-    run = Run(tmp_path / "run")
-    summary = ended_by_the_clock(run, 1.0)
-    assert run.config["budget"] == ["params:3e4", "seconds:1"]
-    assert f"model.dim={run.config['model']['dim']}, {summary['parameters']['total']:,} parameters" in answer.err
-    assert "no two such runs are the same" in answer.err
-    reached = {"params": (3e4, summary["parameters"]["total"]), "seconds": (1, summary["seconds"])}
-    assert summary["budget"] == {
-        kind: {"asked": asked, "reached": found, "within": abs(found / asked - 1)}
-        for kind, (asked, found) in reached.items()
-    }
-    assert summary["budget"]["params"]["within"] <= 0.01
-
-
-@pytest.mark.long
-def test_a_run_costs_its_operations_and_no_resume_changes_that(seqtrain: Seqtrain, text: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").symlink_to(text / "text.txt")
-    answer = seqtrain(*TRAIN, "model=gru", "budget=[params:3e4,flops:2e8]", cwd=tmp_path)
-    assert answer.rc == 0, answer.err
-    run = Run(tmp_path / "run")
-    assert run.summary["ended_by"] == "steps"
-    assert run.summary["steps"] == run.config["trainer"]["max_steps"]
-    assert run.summary["flops"] == run.summary["budget"]["flops"]["reached"] == pytest.approx(2e8, rel=0.01)
-    for words, told in {
-        (): "run run is finished: its budget is spent; start a new run with another one",
-        ("trainer.max_steps=999",): "trainer.max_steps: budget=flops:2e+08 decides it; leave it out",
-    }.items():
-        again = seqtrain("resume", "run", *words, cwd=tmp_path)
-        assert (again.rc, again.err) == (2, f"error: {told}\n")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("devices", [1, 2])
-def test_a_run_by_the_clock_goes_on_for_what_is_left_of_its_seconds(
-    devices: int, seqtrain: Seqtrain, text: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "text.txt").symlink_to(text / "text.txt")
-    child = seqtrain.start(*TRAIN, "model.dim=8", f"trainer.devices={devices}", "budget=seconds:3", cwd=tmp_path)
-    run = Run(tmp_path / "run")
-    wait_until(lambda: newest_step(run.path) > 20 and any(run.checkpoints.glob("step-*.ckpt")), child, "step 20")
-    child.kill_group()
-    child.wait()
-    before = newest_step(run.path)
-    answer = seqtrain("resume", "run", cwd=tmp_path)
-    assert answer.rc == 0, answer.err
-    assert "resumed from step 0" not in answer.err
-    assert newest_step(run.path) > before > 20
-    ended_by_the_clock(run, 3.0)
-
-
-@pytest.mark.long
-def test_a_run_by_the_clock_alone_can_be_given_more_seconds(seqtrain: Seqtrain, text: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").symlink_to(text / "text.txt")
-    limits = ("model.dim=8", "trainer.max_seconds=1", "trainer.max_steps=null")
-    assert seqtrain(*TRAIN, *limits, cwd=tmp_path).rc == 0
-    run = Run(tmp_path / "run")
-    before = ended_by_the_clock(run, 1.0)["steps"]
-    again = seqtrain("resume", "run", cwd=tmp_path)
-    told = f"extend it with trainer.max_seconds=S above {run.summary['seconds']:g}"
-    assert (again.rc, again.err) == (2, f"error: run run is finished: {told}\n")
-    run.write_summary(run.summary | {"status": "interrupted"})  # as if killed just before it could say so
-    assert seqtrain("resume", "run", cwd=tmp_path).rc == 0
-    assert ended_by_the_clock(run, 1.0)["steps"] == before
-    assert seqtrain("resume", "run", "trainer.max_seconds=2", cwd=tmp_path).rc == 0
-    assert ended_by_the_clock(run, 2.0)["steps"] > before
-    assert_as_planned(run, before + 1, 2.0)
+def test_how_far_a_budget_was_missed_is_no_less_than_nothing_on_either_side() -> None:
+    config = OmegaConf.create({"budget": ["params:200", "seconds:10"]})
+    found = budget.met(config, {"params": 199, "seconds": 10.1, "flops": 1e9})
+    assert {kind: one["within"] for kind, one in found.items()} == pytest.approx({"params": 0.005, "seconds": 0.01})
+    assert list(budget.met(config, {"params": 199, "seconds": None})) == ["params"]

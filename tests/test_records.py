@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from seqtrain import report
 from seqtrain.checkpoint import load, newest_valid
 from seqtrain.runs import Run
 from tests import user
@@ -153,9 +152,3 @@ def test_no_checkpoint_ever_holds_a_weight_that_is_no_number(
     for path in run.checkpoints.iterdir():
         weights = load(path)["state_dict"].values()
         assert all(torch.isfinite(weight).all() for weight in weights), path
-
-
-def test_what_equals_a_baseline_is_no_better_than_it() -> None:
-    assert report.verdict({"bits_per_byte": 1.0}, {"bigram": {"bits_per_byte": 1.0004}}, "loss", "min") == [
-        "That is no better than the bigram."
-    ]

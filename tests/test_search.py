@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import shutil
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -287,75 +284,6 @@ def test_a_storage_that_nobody_typed_is_refused() -> None:
 def test_sweep_without_m_is_refused_in_one_line() -> None:
     with pytest.raises(Fault, match=r"^sweep=lstm: a search is a sweep, so add -m$"):
         check.compose(["sweep=lstm"])
-
-
-@pytest.fixture(scope="module")
-def five_ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search of which five trials ended, with losses 1.0, 1.1 and so on at steps 20 and 40, and the sixth runs."""
-
-    def ending(trial: Trial) -> None:
-        if trial.number == 5:
-            raise Killed
-        callback = Pruning(run=Run(trial.path))
-        for step in (20, 40):
-            callback._judged(step, {"loss": 1 + trial.number / 10}, last=False)
-        end(trial, loss=1 + trial.number / 10)
-
-    path = tmp_path_factory.mktemp("search") / "s"
-    run(path, runner=Runner(ending), n_trials=6)
-    return path
-
-
-@pytest.fixture
-def pruning(five_ended: Path, tmp_path: Path) -> Pruning:
-    """The callback of its sixth trial."""
-    shutil.copytree(five_ended, tmp_path / "moved")
-    return Pruning(run=Run(tmp_path / "moved" / "005"))
-
-
-def validated(pruning: Pruning, step: int, loss: float, *, steps: int = 60) -> bool:
-    """Whether a validation ends the training."""
-    state = SimpleNamespace(fn="fit")
-    trainer: Any = SimpleNamespace(state=state, global_step=step, max_steps=steps, should_stop=False)
-    learner: Any = SimpleNamespace(metrics={"loss": loss})
-    pruning.on_validation_end(trainer, learner)
-    return trainer.should_stop
-
-
-def test_a_trial_behind_the_median_stops_and_one_before_it_does_not(pruning: Pruning) -> None:
-    assert not validated(pruning, 20, 1.19)
-    assert not validated(pruning, 40, 1.21)  # its best counts
-    assert not pruning.reason
-
-
-def test_the_last_step_is_not_worth_stopping_before(pruning: Pruning) -> None:
-    assert not validated(pruning, 40, 9.0, steps=40)
-    assert validated(pruning, 40, 9.0, steps=60)
-
-
-def test_a_trial_that_is_stopped_says_why(pruning: Pruning) -> None:
-    assert validated(pruning, 20, 1.21)
-    assert pruning.reason == "validation loss 1.21 at step 20 is behind that of other trials"
-
-
-def test_a_validation_that_is_repeated_after_a_resume_is_reported_once(pruning: Pruning) -> None:
-    with warnings.catch_warnings(record=True) as said:  # by the study, of a second report
-        for _ in range(2):
-            assert not validated(Pruning(run=pruning.run), 20, 1.19)
-    assert not said
-    study = optuna.load_study(study_name=None, storage=f"sqlite:///{pruning.run.path.parent}/study.db")
-    assert study.get_trials()[5].intermediate_values == {20: 1.19}
-
-
-def test_a_study_that_does_not_answer_stops_nothing_and_that_is_said_once(
-    pruning: Pruning, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (pruning.run.path.parent / studies.STUDY).unlink()
-    assert not validated(pruning, 20, 9.0)
-    assert not validated(pruning, 40, 9.0)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert "does not answer, so nothing is pruned" in lines[0]
 
 
 def spaces() -> list[str]:

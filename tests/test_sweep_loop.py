@@ -19,6 +19,7 @@ from seqtrain.faults import Fault
 from seqtrain.runs import Run
 from seqtrain.sweeps.folder import STOP, Asked, Status, Sweep, Trial
 from seqtrain.sweeps.grid import Grid
+from seqtrain.sweeps.settings import Settings, Words
 from seqtrain.sweeps.sweeper import Sitting, _ending
 from tests import made
 from tests.made import ended
@@ -193,6 +194,36 @@ def test_a_sweep_that_a_fault_ends_is_removed_unless_a_trial_has_left_something(
         command.start(train.Request(words), as_json=False)
     assert (tmp_path / "sweep").exists() == begun
     assert not begun or Sweep.open(tmp_path / "sweep").asked == Asked(tuple(words))
+
+
+def test_where_the_study_of_a_search_is_kept_is_not_written_down_for_its_address_may_hold_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(command, "_sit", lambda *_, **__: None)
+    words = ["sweep=optuna", "seed=range(1,9)", f"hydra.sweep.dir={tmp_path}/sweep"]
+    command.start(train.Request([*words, "hydra.sweeper.storage=mysql://me:secret@host/db"]), as_json=False)
+    assert Sweep.open(tmp_path / "sweep").asked == Asked(tuple(words), "optuna")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("words", "together"),
+    [
+        (["hydra/launcher=joblib", "hydra.launcher.n_jobs=3"], 3),
+        (["hydra/launcher=joblib", "hydra.launcher.n_jobs=-1"], 7),
+        (["hydra/launcher=slurm", "hydra.launcher.array_parallelism=4"], 4),
+    ],
+)
+def test_a_search_hands_out_as_many_trials_as_its_launcher_runs_together_and_a_grid_hands_out_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], together: int
+) -> None:
+    for package in ("hydra_joblib_launcher", "hydra_submitit_launcher"):
+        pytest.importorskip(f"hydra_plugins.{package}")
+    monkeypatch.setattr(command.os, "sched_getaffinity", lambda pid: set(range(7)))
+    settings = Settings.read(Words.sort([*words, f"hydra.sweep.dir={tmp_path}/sweep"]))
+    assert command._runner(settings, (), searches=True).together == together
+    assert command._runner(settings, (), searches=False).together is None
 
 
 @pytest.mark.parametrize("planned", [False, True])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hydra.core.utils import JobStatus
 
 from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands import train
@@ -18,6 +20,7 @@ from seqtrain.runs import Run
 from seqtrain.sweeps import launchers
 from seqtrain.sweeps.folder import STOP, Sweep
 from seqtrain.sweeps.launchers import Local, gpus
+from seqtrain.sweeps.settings import quoted
 from tests import made
 from tests.made import ended
 
@@ -213,3 +216,65 @@ def test_a_process_that_could_not_say_how_its_trial_ended_is_spoken_for(
     trial.conclude(cast(Any, status))
     launchers._after(trial, cast(Any, Ended(code=code, stderr=stderr)))
     assert (trial.status, trial.reason) == ends
+
+
+def test_hydra_is_told_how_the_jobs_of_a_launch_ended(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launchers, "ForkServer", Server)
+    launcher = Local()
+    launcher.sweep = sweep.path
+    begun = [trial for trial in sweep.trials() if trial.path.exists()]
+    told = launcher.launch([[f"run_dir={quoted(trial.path)}"] for trial in begun], 0)
+    assert [(job.overrides, job.status is JobStatus.COMPLETED) for job in told] == [
+        (list(trial.overrides), trial.status in ("finished", "pruned")) for trial in begun
+    ]
+
+
+@dataclass
+class Running:
+    """A process that saves and leaves when it is asked to, or does not."""
+
+    leaves: bool
+    told: list[object] = field(default_factory=list)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def kill(self, number: int) -> None:
+        self.told.append(number)
+
+    def wait(self, timeout: float) -> int:
+        if not self.leaves:
+            raise subprocess.TimeoutExpired("trial", timeout)
+        self.told.append("waited for")
+        return 0
+
+    def kill_group(self) -> None:
+        self.told.append("killed")
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+@pytest.mark.parametrize("error", [Interrupted(signal.SIGINT), Interrupted(signal.SIGUSR1), RuntimeError("a bug")])
+def test_what_ends_a_sitting_reaches_its_trials_as_it_came_and_nothing_is_left_of_them(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    processes = [Running(leaves=False), Running(leaves=True)]
+    begun = iter(processes)
+
+    class Busy(Server):
+        def popen(self, words: list[str], *, env: dict[str, str]) -> Any:
+            return next(begun)
+
+    def select(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launchers, "ForkServer", Busy)
+    monkeypatch.setattr(launchers.select, "select", select)
+    with pytest.raises(type(error)):
+        list(Local(n_jobs=2).run(iter(sweep.trials())))
+    number = getattr(error, "number", signal.SIGTERM)
+    assert [process.told for process in processes] == [
+        [number, "killed", "closed"],
+        [number, "waited for", "killed", "closed"],
+    ]

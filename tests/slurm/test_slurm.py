@@ -16,7 +16,7 @@ from tests.tiny import OPTIONS, assert_twins, corpus, final_state, newest_step
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 MINUTE = 60.0  # that a sitting may take: two interpreters start cold on two cores
-STEPS, VALIDATED, STOPPED = 200, 150, 5
+STEPS, VALIDATED, STOPPED = 400, 350, 5
 TRAIN = (
     *(*OPTIONS, "trainer.accelerator=cpu", "trainer.precision=64-true", "trainer.threads=1"),
     *(f"trainer.max_steps={STEPS}", f"trainer.validate_every={VALIDATED}"),
@@ -165,5 +165,5 @@ def test_no_task_leaves_before_the_first_has_written_its_report(cluster: Cluster
     (corpus(tmp_path) / "slow.py").write_text(SLOW)
     command = f"srun --wait=3 python slow.py train run_dir=run trainer.devices=2 {' '.join(TRAIN)}"
     job = cluster.submit("--ntasks-per-node=2", f"--wrap={command}", cwd=tmp_path)
-    assert job.wait(2 * MINUTE)["JobState"] == "COMPLETED", job.log
+    assert job.wait(4 * MINUTE)["JobState"] == "COMPLETED", job.log
     assert Run(tmp_path / "run").summary["status"] == "finished"
