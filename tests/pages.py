@@ -1,10 +1,13 @@
-"""Runs for pages: those of tests/made.py with whole learning curves and samples."""
+"""Runs for pages: those of tests/made.py with whole learning curves and samples; and what a page holds of them."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +83,17 @@ def sweep(path: Path, *, seeds: int = 3, **options: Any) -> Path:
         for seed in range(1, seeds + 1):
             run(path / f"{place * seeds + seed - 1:03d}", model=model, seed=seed, **options)
     return path
+
+
+def content(text: str) -> dict[str, Any]:
+    """What the page knows."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def block(text: str, name: str) -> Any:
+    """What the page unpacks."""
+    found = re.search(rf'<script type="text/plain" id="block-{name}">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ BLEU = {"metric": "bleu", "monitor": ["bleu", "max"], "config": made.TRANSLATION
 
 UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     # name: (what both runs are, what is altered in one, what the reason says)
-    "task": ({}, {"config": {"task._target_": "seqtrain.tasks.masked_lm.MaskedLM"}}, "another task: masked_lm"),
+    "task": (
+        {},
+        {"config": {"task._target_": "seqtrain.tasks.masked_lm.MaskedLM"}, "context": {"max_length": 64}},
+        "another task: masked_lm, not next_token",
+    ),
     "validation text": ({}, {"hashes": made.HASHES | {"validation": OTHER}}, "other validation text: dddddddd"),
     "training text": ({}, {"hashes": made.HASHES | {"train": OTHER}}, "--across train"),
     "split rule": ({}, {"config": {"data.split_by": "document"}}, "data.split_by"),
@@ -57,6 +62,17 @@ LIKE: dict[str, dict[str, Any]] = {
     "batches of evaluation": {"config": {"data.eval_batch_size": 1}},
     "where the same text lies": {"config": {"data.path": "elsewhere.txt"}},
     "a tied head": {"config": {"task.tied": False}},
+    "how a task trains": {
+        "config": {
+            "task.dropout": 0.5,
+            "task.pool": "mean",
+            "task.transform": True,
+            "task.class_weights": [1.0, 2.0],
+            "task.label_smoothing": 0.2,
+            "task.vocabulary": "shared",
+            "task.pseudo_examples": 99,
+        }
+    },
 }
 
 
@@ -127,6 +143,21 @@ def test_a_run_that_has_not_said_all_of_itself_stands_with_those_it_may_be_like(
     (early / "summary.json").write_text(f'{{"status": "{status}", "hashes": {{"validation": "{"b" * 32}"}}}}')
     found = groups(read([tmp_path]))  # and it is no bridge between those that are unlike
     assert [[entry.path.name for entry in group.entries] for group in found] == [["0", "1"], ["2"]]
+
+
+def test_a_run_that_has_only_begun_may_be_like_those_that_hide_text(tmp_path: Path) -> None:
+    made.run(tmp_path / "1", unknown={"validation": 31})
+    made.run(tmp_path / "2", seed=2, status="interrupted", unknown=None)
+    (group,) = groups(read([tmp_path]))
+    assert len(group.entries) == 2
+
+
+def test_what_a_run_has_not_said_of_itself_is_no_reason(tmp_path: Path) -> None:
+    made.run(tmp_path / "1")
+    begun = made.run(tmp_path / "2", status="interrupted")
+    (begun / "summary.json").write_text(json.dumps({"hashes": made.HASHES | {"validation": OTHER}}))
+    _, apart = groups(read([tmp_path]))
+    assert apart.reason == ["other validation text: dddddddd, not bbbbbbbb"]
 
 
 def test_more_is_better_where_the_task_says_so(tmp_path: Path) -> None:

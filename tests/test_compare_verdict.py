@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqtrain.comparison.arms import Arm, arms
+from seqtrain.comparison.arms import Arm
 from seqtrain.comparison.entries import read
-from seqtrain.comparison.guard import Group, groups
 from seqtrain.comparison.pieces import bootstrap
-from seqtrain.comparison.verdict import compared, conclusions, quantity, sentences, welch
-from seqtrain.faults import Fault
+from seqtrain.comparison.verdict import compared, conclusions, quantity, welch
 from tests import made
 
 TIMES, SEEDS, EXAMPLES = 1000, 3, 300
@@ -134,6 +132,20 @@ def test_an_arm_of_one_seed_is_no_part_of_the_others_verdict(tmp_path: Path) -> 
     assert alone.startswith("not shown: how gpt 0.5000 bits per byte would do with other seeds")
 
 
+def test_the_best_of_several_is_said_to_hold_over_all_pairs(tmp_path: Path) -> None:
+    said = verdict(tmp_path, {"lstm": (1.0, 1.01), "gru": (3.0, 3.01), "gpt": (5.0, 5.01)})
+    assert [line.partition(" by ")[0] for line in said] == ["lstm beats gru", "lstm beats gpt"]
+    assert all("(95 % interval over all 3 pairs 1" in line or "over all 3 pairs 3" in line for line in said)
+
+
+def test_of_many_arms_of_one_seed_the_first_four_are_named_and_the_rest_counted(tmp_path: Path) -> None:
+    for number in range(6):
+        made.run(tmp_path / f"{number}", 1.0 + number, config={"model.dim": 8 + number})
+    (found,) = conclusions(read([tmp_path]))
+    named = "lstm dim=8 1.000, lstm dim=9 2.000, lstm dim=10 3.000, lstm dim=11 4.000 and 2 more bits per byte"
+    assert found.sentences == [f"not shown: {named}: one seed each; 3 seeds would be a start"]
+
+
 def test_values_are_told_however_wide_the_interval_is(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.0, 9.0), "gpt": (1.3, 9.4)})
     assert said.startswith("not shown: lstm 5.000, gpt 5.350 bits per byte, difference 0.350 (95 % interval -24 to 25")
@@ -165,18 +177,6 @@ def test_values_whose_squares_are_beyond_all_numbers_are_compared() -> None:
     assert found.difference == pytest.approx(4e300)
 
 
-def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path) -> None:
-    made.sweep(tmp_path / "one", {"lstm": (1.0, 1.1)})
-    made.sweep(tmp_path / "again", {"lstm": (1.0, 1.1)})
-    (found,) = conclusions(read([tmp_path]))
-    (arm,) = found.arms
-    assert sorted(arm.values) == [1.0, 1.1]
-    assert len(arm.entries) == 4
-    assert found.remarks == ["lstm: 2 finished runs do not count: without a value, or of a seed that has one"]
-    (found,) = conclusions(read([tmp_path / "one", tmp_path / "again" / "000"]))
-    assert found.remarks == ["lstm: 1 finished run does not count: without a value, or of a seed that has one"]
-
-
 @pytest.mark.parametrize("status", ["running", "interrupted", "failed", "pruned", "refused"])
 def test_a_run_that_has_not_finished_is_no_part_of_a_verdict(tmp_path: Path, status: str) -> None:
     made.sweep(tmp_path / "sweep", {"lstm": (1.0, 1.1), "gpt": (2.0, 2.1)})
@@ -185,88 +185,6 @@ def test_a_run_that_has_not_finished_is_no_part_of_a_verdict(tmp_path: Path, sta
     assert next(arm for arm in found.arms if arm.name == "lstm").values == (1.0, 1.1)
     shown = "interrupted" if status == "running" else status  # nobody trains it any more
     assert found.remarks == [f"does not count: sweep/004 lstm: {shown}"]
-
-
-# -- at equal x --------------------------------------------------------------------------------------------------
-
-
-def test_at_equal_x_each_run_counts_as_it_was_when_the_shortest_ended(tmp_path: Path) -> None:
-    for seed in (1, 2, 3):
-        made.run(tmp_path / f"lstm{seed}", 1.0 + seed / 100, values=(3.0 + seed / 100, 2.0 + seed / 100), seed=seed)
-        made.run(tmp_path / f"gpt{seed}", 1.5 + seed / 100, model="gpt", values=(2.5,), seed=seed)
-    (group,) = groups(read([tmp_path]))
-    assert [arm.mean for arm in arms(group)] == [pytest.approx(1.02), pytest.approx(1.52)]
-    equal = arms(group, x="tokens")
-    assert [(arm.name, arm.mean) for arm in equal] == [("gpt", pytest.approx(1.52)), ("lstm", pytest.approx(2.02))]
-    (said,) = sentences(group, equal, x="tokens")
-    assert said.startswith("gpt beats lstm by 0.500")
-    assert said.endswith("at equal tokens (2k)")
-
-
-def test_an_arm_that_is_measured_well_before_x_says_where(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        made.run(tmp_path / f"lstm{seed}", 1.0 + seed / 100, values=(2.0,), seed=seed, tokens_a_second=100)
-        made.run(tmp_path / f"gpt{seed}", 1.5, model="gpt", values=(2.5 + seed / 100,), seed=seed, tokens_a_second=60)
-    (group,) = groups(read([tmp_path]))
-    (said,) = sentences(group, arms(group, x="seconds"), x="seconds")
-    assert said.startswith("lstm beats gpt by 1.5")
-    assert said.endswith("at equal seconds (20; gpt at 16.7)")
-
-
-def test_a_run_that_was_not_validated_so_early_is_refused(tmp_path: Path) -> None:
-    made.run(tmp_path / "fast", values=(2.0,), tokens_a_second=1000)
-    made.run(tmp_path / "slow", model="gpt", values=(2.0,), tokens_a_second=10)
-    (group,) = groups(read([tmp_path]))
-    with pytest.raises(Fault, match=r"--x seconds: .*slow has no validation before seconds=2"):
-        arms(group, x="seconds")
-
-
-def test_best_of_several_validations_says_of_how_many(tmp_path: Path) -> None:
-    values = {"lstm": (1.5, 1.6), "gpt": (1.7, 1.8)}
-    made.sweep(tmp_path / "sweep", values, values=(1.2, 1.1, 1.3))
-    (last,) = conclusions(read([tmp_path]))
-    (best,) = conclusions(read([tmp_path]), which="best")
-    assert [arm.mean for arm in last.arms] == [pytest.approx(1.55), pytest.approx(1.75)]
-    assert [arm.mean for arm in best.arms] == [pytest.approx(1.1)] * 2
-    assert all("same number" in said for said in best.sentences)
-    made.run(tmp_path / "more", 1.0, seed=9, values=(1.2,))
-    (mixed,) = conclusions(read([tmp_path]), which="best")
-    assert mixed.sentences[0].endswith("best of 3.33 and 4 validations")
-
-
-def test_costs_that_differ_are_said(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        made.run(tmp_path / f"lstm{seed}", 1.0 + seed / 100, values=(2.0,) * 3, seed=seed)
-        made.run(tmp_path / f"gpt{seed}", 2.0 + seed / 100, model="gpt", seed=seed, flops_per_token=9000.0)
-    (found,) = conclusions(read([tmp_path]))
-    assert found.sentences[0].endswith("after 200 and 50 steps, 4k and 1k tokens, 40 and 10 seconds, 24M and 6M FLOPs")
-
-
-# -- names -------------------------------------------------------------------------------------------------------
-
-
-def test_an_arm_is_named_by_as_little_as_tells_it_apart(tmp_path: Path) -> None:
-    made.run(tmp_path / "1", 1.0)
-    made.run(tmp_path / "2", 2.0, config={"model.dim": 64})
-    made.run(tmp_path / "3", 3.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
-    (group,) = groups(read([tmp_path]))
-    assert [arm.name for arm in arms(group)] == ["lstm dim=16", "lstm dim=64", "gpt dim=32"]
-
-
-def test_an_arm_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path: Path) -> None:
-    made.sweep(tmp_path / "s", {})
-    for number, (dropout, rate) in enumerate([(0.3000638904270512, 0.001), (0.27469018617750957, 0.01234567)]):
-        made.trial(tmp_path / "s", number, f"model.dropout={dropout} optimizer.lr={rate}")
-        made.run(tmp_path / "s" / f"{number:03d}", 1.0, config={"model.dropout": dropout, "optimizer.lr": rate})
-    (group,) = groups(read([tmp_path]))
-    names = {arm.name for arm in arms(group)}
-    assert names == {"lstm dropout=0.3001 lr=0.001", "lstm dropout=0.2747 lr=0.01235"}
-
-
-def test_arms_of_one_model_each_are_named_by_it(tmp_path: Path) -> None:
-    made.run(tmp_path / "1", 1.0)
-    made.run(tmp_path / "2", 2.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
-    assert [arm.name for arm in arms(Group("bits_per_byte", "min", read([tmp_path])))] == ["lstm", "gpt"]
 
 
 def test_a_quantity_is_rounded_before_it_gets_its_letter() -> None:

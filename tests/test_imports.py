@@ -74,7 +74,8 @@ MAY_IMPORT = {
     "attention_maps": "attention_page build data files interface layers runs task tasks",
     "uses": "attention_maps build data embedding generate interface layers task tasks",
     "commands": "api attention_maps budget build callbacks check checkpoint comparison cost data embedding export "
-    "files group launch learner options pairs preflight processes provenance report runs sweeps targets task twins uses",
+    "files group launch learner options pairs preflight processes provenance report runs sweeps targets task twins "
+    "uses",
     "api": "attention_maps build check commands data embedding generate interface runs task tasks uses",
     "": "api",
 }

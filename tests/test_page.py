@@ -1,30 +1,23 @@
-"""The report as a file: what is thinned and what survives, what strangers write, and what `serve` gives."""
+"""The report as a file: what is thinned and what survives, what strangers write, and what it says."""
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import math
 import random
 import re
-import signal
-import threading
-from collections.abc import Iterator
 from html.parser import HTMLParser
-from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seqtrain.commands import serve
 from seqtrain.comparison import page, plots
 from seqtrain.comparison.entries import read
 from seqtrain.comparison.verdict import conclusions
-from seqtrain.faults import Fault, printable
+from seqtrain.faults import printable
 from tests import made, pages
-from tests.tiny import wait_until
+from tests.pages import block, content
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u2028\x00\x1b[31m]]>"
 
@@ -32,20 +25,6 @@ HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u2
 def written(folder: Path, **options: Any) -> str:
     """The report on the runs below a folder."""
     return page.page(conclusions(read([folder])), title="some runs", **options)
-
-
-def content(text: str) -> dict[str, Any]:
-    """What the page knows."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found
-    return json.loads(found[1])
-
-
-def block(text: str, name: str) -> Any:
-    """What the page unpacks."""
-    found = re.search(rf'<script type="text/plain" id="block-{name}">(.*?)</script>', text, re.DOTALL)
-    assert found
-    return json.loads(gzip.decompress(base64.b64decode(found[1])))
 
 
 def measured_in(text: str) -> list[str]:
@@ -194,96 +173,3 @@ def test_the_command_writes_the_page(seqtrain: Any, tmp_path: Path) -> None:
     answer = seqtrain("compare", "sweep", "--html", "nowhere/report.html", cwd=tmp_path)
     assert (answer.rc, answer.err.count("\n")) == (2, 1)
     assert answer.err.startswith("error: --html nowhere/report.html cannot be written")
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[serve.Server]:
-    """A server of the runs below the test's folder, whose report never rests."""
-    with serve.listening(serve.Report(tmp_path, rest=0.0), "127.0.0.1", 0) as server:
-        serve.SHARE, former = 0.0, serve.SHARE
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-        serve.SHARE = former
-
-
-def ask(server: serve.Server, path: str = "/", method: str = "GET", host: str = "") -> tuple[HTTPResponse, str]:
-    connection = HTTPConnection("127.0.0.1", int(server.port), timeout=60)
-    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{server.port}"})
-    answer = connection.getresponse()
-    return answer, answer.read().decode()
-
-
-def test_serve_gives_the_newest_report_and_its_mark_changes_with_the_runs(served: serve.Server, tmp_path: Path) -> None:
-    answer, text = ask(served)
-    assert (answer.status, "no run yet" in text) == (200, True)
-    path = made.run(tmp_path / "one")
-    answer, text = ask(served)
-    assert [run["name"] for run in content(text)["runs"]] == [f"{tmp_path.name}/one"]
-    assert content(text)["mark"] == answer.headers["ETag"]
-    again, nothing = ask(served, method="HEAD")
-    assert (again.headers["ETag"], nothing) == (answer.headers["ETag"], "")
-    with open(path / "metrics.jsonl", "a") as file:
-        file.write('{"step": 100, "tokens": 2000, "seconds": 20.0, "validation/bits_per_byte": 1.25}\n')
-    newer, text = ask(served)
-    assert newer.headers["ETag"] not in ("", answer.headers["ETag"])
-    assert 1.25 in block(text, f"metric-{content(text)['metrics'].index('validation/bits_per_byte')}")[0][1]
-
-
-def test_serve_leaves_a_damaged_run_out_and_says_so(served: serve.Server, tmp_path: Path) -> None:
-    made.run(tmp_path / "one")
-    made.run(tmp_path / "two")
-    (tmp_path / "two" / "summary.json").write_text("{")
-    found = content(ask(served)[1])
-    assert [run["name"] for run in found["runs"]] == [f"{tmp_path.name}/one"]
-    assert len(found["missing"]) == 1
-    assert "two/summary.json cannot be read" in found["missing"][0]
-
-
-def test_serve_keeps_the_last_report_while_every_run_is_damaged(
-    served: serve.Server, tmp_path: Path, capsys: Any
-) -> None:
-    made.run(tmp_path / "one")
-    before = ask(served)[1]
-    (tmp_path / "one" / "summary.json").write_text("{")
-    assert ask(served)[1] == before
-    assert ask(served)[1] == before
-    assert capsys.readouterr().err.count("no newer report") == 1
-
-
-def test_serve_gives_nothing_else_of_the_disk(served: serve.Server, tmp_path: Path) -> None:
-    made.run(tmp_path / "one")
-    for path in ("/one/config.yaml", "/../etc/passwd", "//etc/passwd", "/index.html", "/%2e%2e/"):
-        assert ask(served, path)[0].status == 404, path
-    assert ask(served, "/?a=b")[0].status == 200
-    assert ask(served, method="POST")[0].status == 501
-
-
-def test_serve_refuses_names_that_strangers_let_lead_here(served: serve.Server) -> None:
-    for host in ("evil.example", f"evil.example:{served.port}", "127.0.0.1:1", f"localhost.evil.example:{served.port}"):
-        assert ask(served, host=host)[0].status == 421, host
-    assert ask(served, host=f"localhost:{served.port}")[0].status == 200
-
-
-def test_a_report_rests_for_a_while_before_it_is_made_anew(tmp_path: Path) -> None:
-    report = serve.Report(tmp_path, rest=60.0)
-    made.run(tmp_path / "one")
-    first = report.newest()
-    made.run(tmp_path / "two")
-    assert report.newest() == first
-
-
-def test_a_port_in_use_is_one_line(served: serve.Server, tmp_path: Path) -> None:
-    with pytest.raises(Fault, match=rf"^--port {served.port}: in use; give another one"):
-        serve.listening(serve.Report(tmp_path), "127.0.0.1", int(served.port))
-
-
-def test_serve_says_its_address_and_ends_with_130_on_ctrl_c(seqtrain: Any, tmp_path: Path) -> None:
-    child = seqtrain.start("serve", ".", "--port", "0", cwd=tmp_path)
-    wait_until(lambda: "serving . at http://127.0.0.1:" in child.stderr, child, "it serves")
-    child.kill(signal.SIGINT)
-    assert child.wait(20) == 130
-    assert "Traceback" not in child.stderr
-    assert seqtrain("serve", "nowhere", cwd=tmp_path).rc == 2

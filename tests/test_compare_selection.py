@@ -1,0 +1,83 @@
+"""Which runs `seqtrain compare` reads, by which keys they are chosen, and in which order they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from seqtrain.comparison import table
+from seqtrain.comparison.entries import read
+from seqtrain.comparison.selection import chosen
+from seqtrain.comparison.verdict import conclusions
+from tests import made
+
+ARMS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "kept"),
+    [
+        (["model=lstm"], "123"),
+        (["model=lstm,gpt", "seed=2"], "2"),
+        (["model=g*"], "4"),
+        (["dim=64"], "4"),
+        (["model.dim=16"], "123"),
+        (["optimizer.lr=6e-3"], "1234"),
+        (["status=failed"], "3"),
+        (["name=*/1"], "1"),
+        (["layer_decay=1"], "1234"),
+        (["tied=true"], "123"),
+        (["tied=0,true"], "123"),  # false is no number
+        (["tied=false"], "4"),
+        (["init_from=null"], "1234"),
+        (["betas=[0.9,0.95]"], "1234"),  # a comma inside a value parts no values
+    ],
+)
+def test_where_keeps_the_runs_that_are_so(tmp_path: Path, conditions: list[str], kept: str) -> None:
+    made.run(tmp_path / "1")
+    made.run(tmp_path / "2", seed=2)
+    made.run(tmp_path / "3", seed=3, status="failed")
+    made.run(tmp_path / "4", model="gpt", config={"model.dim": 64, "task.tied": False})
+    assert "".join(entry.path.name for entry in chosen(read([tmp_path]), conditions)) == kept
+
+
+def test_a_word_means_a_figure_or_a_metric_before_the_last_word_of_a_setting(tmp_path: Path) -> None:
+    made.run(tmp_path / "1", 1.5, config={"model.tokens": 9, "model.loss": 9})
+    made.run(tmp_path / "2", 1.6, config={"model.tokens": 8, "model.loss": 8})
+    entries = read([tmp_path])
+    assert {key: len(chosen(entries, [key])) for key in ("tokens=1000", "model.tokens=9", "loss=1.5")} == {
+        **{"tokens=1000": 2, "model.tokens=9": 1, "loss=1.5": 1}
+    }
+
+
+def test_sort_takes_settings_metrics_and_costs_either_way(tmp_path: Path) -> None:
+    made.run(tmp_path / "1", 1.5, seed=1, tokens_a_second=30.0)
+    made.run(tmp_path / "2", 1.4, seed=3, tokens_a_second=10.0)
+    made.run(tmp_path / "3", 1.6, seed=2, tokens_a_second=20.0)
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "config.yaml").write_text(yaml.safe_dump(made.CONFIG | {"seed": 9}))
+    (tmp_path / "4" / "metrics.jsonl").touch()
+    found = conclusions(read([tmp_path]))
+    for key, order in {
+        "seed": "1324",
+        "bits_per_byte": "2134",
+        "-loss": "3124",
+        "-seconds": "2314",
+        "-final": "3124",
+    }.items():
+        rows = table.rows(found, sort=key)
+        assert "".join(str(row["name"])[-1] for row in rows) == order
+
+
+def test_a_run_is_read_once_however_often_it_is_named(tmp_path: Path) -> None:
+    made.sweep(tmp_path / "sweep", ARMS)
+    assert len(read([tmp_path, tmp_path / "sweep", tmp_path / "sweep" / ".." / "sweep" / "000"])) == 6
+
+
+def test_runs_of_one_name_keep_the_names_that_were_typed(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        made.run(tmp_path / folder / "run")
+    paths = [tmp_path / folder / "run" for folder in ("a", "b")]
+    assert [entry.name for entry in read(paths)] == [str(path) for path in paths]
