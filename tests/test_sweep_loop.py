@@ -210,7 +210,6 @@ def test_where_the_study_of_a_search_is_kept_is_not_written_down_for_its_address
 @pytest.mark.parametrize(
     ("words", "together"),
     [
-        (["hydra/launcher=joblib", "hydra.launcher.n_jobs=3"], 3),
         (["hydra/launcher=joblib", "hydra.launcher.n_jobs=-1"], 7),
         (["hydra/launcher=slurm", "hydra.launcher.array_parallelism=4"], 4),
     ],

@@ -79,8 +79,9 @@ class Foreign:
 
     def _is_over(self, launching: threading.Thread) -> bool:
         """Whether nothing runs any more: of jobs SLURM knows it; their launcher leaves at the first that fails."""
+        alive = launching.is_alive()  # first: it may hand in jobs and leave at any moment
         if not (jobs := self._jobs()):
-            return not launching.is_alive()
+            return not alive
         if time.monotonic() < self._looked + LOOK:
             return False
         self._looked = time.monotonic()
