@@ -60,7 +60,7 @@ def _in_group(
     if outcome.code == 2:
         raise Fault(*outcome.lines)
     if outcome.code:
-        again = "" if "new run" in reason else f"; `seqtrain resume {run.path}` goes on from the last checkpoint"
+        again = "" if "new run" in reason else f"; {_going_on(run)}"
         raise Failed(f"{reason}{again}")
 
 
@@ -211,9 +211,13 @@ def _remedy(run: Run, error: OSError) -> str | None:
 
 
 def _say_interrupted(run: Run, number: int) -> None:
+    say(f"interrupted by {signal.Signals(number).name}: {_going_on(run)}")
+
+
+def _going_on(run: Run) -> str:
     saved = any(run.checkpoints.glob("step-*.ckpt"))
     where = "goes on from the last checkpoint" if saved else "begins again: no checkpoint was saved yet"
-    say(f"interrupted by {signal.Signals(number).name}: `seqtrain resume {run.path}` {where}")
+    return f"`seqtrain resume {run.path}` {where}"
 
 
 def config_text(config: DictConfig) -> str:

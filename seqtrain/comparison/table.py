@@ -131,7 +131,7 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
 def as_csv(table: Sequence[dict[str, Any]]) -> str:
     """Rows as comma-separated values, with a head."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(table[0]))
+    writer = csv.DictWriter(out, list(table[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: "" if cell is None else cell for key, cell in row.items()} for row in table)
     return out.getvalue()
