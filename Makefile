@@ -29,10 +29,10 @@ slurm:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends slurm-wlm munge
 
-# The report of `seqtrain compare --html` in a real browser.
+# The report of `seqtrain compare --html` in a real browser; one test at a time, for one of them takes the time.
 test-browser: .venv/test
 	@command -v chromium > /dev/null || $(MAKE) --no-print-directory chromium
-	$(PYTEST) -m browser
+	$(PYTEST) -n 0 -m browser
 
 chromium:
 	@test `id -u` = 0 && command -v apt-get > /dev/null || { \

