@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -21,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqtrain.launch import LONGEST
-
-PR_SET_PDEATHSIG = 1
+from seqtrain.processes import die_with_parent
 
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
@@ -86,9 +84,7 @@ def _tell(line: socket.socket, message: dict[str, int]) -> None:
 
 def _become(request: dict[str, Any], server: int, out: int, err: int) -> list[str]:
     """Turns this forked process into the command: signals, session, files, environment, arguments."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != server:
-        os._exit(1)
+    die_with_parent(server)
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -127,9 +123,7 @@ def fork(
     if pid:
         return pid
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != client:
-            os._exit(1)
+        die_with_parent(client)
         os.setsid()
         ours.close()  # or the end of our client would not be seen
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):

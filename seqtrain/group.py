@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import multiprocessing
 import os
-import platform
 import signal
 import sys
 import tempfile
@@ -20,9 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
 
-from seqtrain.processes import CAUGHT, ENDING
-
-PR_SET_PDEATHSIG = 1
+from seqtrain.processes import CAUGHT, ENDING, die_with_parent
 
 
 @dataclass(frozen=True)
@@ -113,10 +109,7 @@ def _member(
     for number in CAUGHT:
         signal.signal(number, signal.SIG_DFL)  # a forked process has its parent's
     signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
-    if platform.system() == "Linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+    die_with_parent(parent)
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": 0}
     os.environ.update({name: str(value) for name, value in names.items()}, SEQTRAIN_MEET=f"{folder}/meet")
     lines: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, cast
 from seqtrain.faults import Failed, Fault
 
 Told = TypeVar("Told")
+PR_SET_PDEATHSIG = 1
 ENDING = 20  # seconds that processes have to end after another has failed, before they are killed
 CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -202,6 +204,14 @@ def most(number: int) -> int:
 def _met() -> bool:
     distributed = sys.modules.get("torch.distributed")  # importing it takes a second that one process need not spend
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Has this process killed, on Linux, when its parent ends; now, where that is not `parent` any more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if parent is not None and os.getppid() != parent:
+            os._exit(1)
 
 
 def pause_for_the_first() -> None:

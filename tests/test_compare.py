@@ -120,6 +120,7 @@ def test_csv_on_standard_output_stands_there_alone(folder: Path, tmp_path: Path,
     answer = seqtrain("compare", ".", "--csv", "-", cwd=folder)
     assert answer.rc == 0, answer.err
     assert len(list(csv.DictReader(answer.out.splitlines()))) == 7
+    assert "\r" not in answer.out
     assert [line.partition(":")[0] for line in answer.err.splitlines()] == ["left out"]
     assert not (folder / "-").exists()
     file = tmp_path / "out.csv"

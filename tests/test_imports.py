@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "check": "conf_files schema targets",
     "preflight": "data options processes safety targets",
     "launch": "fork_server",
-    "fork_server": "launch",
+    "fork_server": "launch processes",
     "sweeps": "build check conf_files files launch metrics processes runs safety schema",
     "build": "check checkpoint cost data export interface layers options processes runs safety strategies targets task "
     "transfer learner callbacks",

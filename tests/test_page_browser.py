@@ -18,7 +18,6 @@ from tests.chromium import AXIS, HEIGHT, MARKS, ROWS, address, browser, tab, wri
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)"
 MOST_BYTES, MOST_SECONDS = 10_000_000, 3.0
-ALONE = 1.2  # seconds until a page of one run is drawn where these 3 are asked for; a slower machine has more
 
 FIXTURES = (address, browser, tab)  # pytest finds them by their names here
 pytestmark = MARKS
@@ -170,15 +169,13 @@ def test_500_runs_of_1000_points_are_under_10_mb_and_drawn_within_3_s(tab: Any, 
         pages.run(tmp_path / f"{number:03d}", model=model, seed=seed, dim=dim, records=1000)
     address = written(tmp_path, "report.html")
     assert (tmp_path / "report.html").stat().st_size < MOST_BYTES
-    pages.run(tmp_path / "alone" / "run", records=20)
-    alone = min(opening(tab(), written(tmp_path / "alone", "report.html"))[0] for _ in range(3))
-    limit, took = MOST_SECONDS * max(1.0, alone / ALONE), []
-    while len(took) < 5 and min(took, default=limit) >= limit:  # a machine that does something else says nothing of it
+    took: list[float] = []
+    while len(took) < 8 and min(took, default=MOST_SECONDS) >= MOST_SECONDS:  # a busy machine says nothing of the page
         seconds, reader = opening(tab(), address)
         took.append(seconds)
     assert reader.page.evaluate(LINES) > 20
     assert "Curves thinned to 200 points" in reader.page.inner_text("#curves-note")
-    assert min(took) < limit, f"{took}, a page of one run {alone:.1f}, at a load of {os.getloadavg()[0]:.1f}"
+    assert min(took) < MOST_SECONDS, f"{took}, at a load of {os.getloadavg()[0]:.1f}"
 
 
 def opening(reader: Any, address: str) -> tuple[float, Any]:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain import group, processes
+from seqtrain import check, group, processes
 from seqtrain.callbacks.same_ranks import checksum
-from seqtrain.checkpoint import newest_valid
-from seqtrain.faults import Fault
+from seqtrain.checkpoint import newest_valid, step_name
+from seqtrain.commands import session
+from seqtrain.faults import Failed, Fault
 from seqtrain.launch import Child
 from seqtrain.processes import Place, check_world, first_host, place
 from seqtrain.runs import Run
@@ -118,6 +119,19 @@ def test_a_process_that_dies_while_it_is_looked_at_is_not_overlooked() -> None:
     assert group._watch(members, {-1: 0, -2: 1}) == 1
     for member in members:
         os.close(member.sentinel)
+
+
+@pytest.mark.parametrize(("saved", "says"), [(False, "begins again"), (True, "goes on from the last checkpoint")])
+def test_who_hears_of_a_dead_process_hears_what_a_resume_would_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: bool, says: str
+) -> None:
+    run = Run.create(tmp_path / "run")
+    if saved:
+        (run.checkpoints / step_name(3)).touch()
+    monkeypatch.setattr(group, "start", lambda *_, **__: group.Outcome(1, ("process 1 was killed",)))
+    config = check.compose(["trainer.accelerator=cpu", "trainer.devices=2"]).config
+    with pytest.raises(Failed, match=f"^process 1 was killed; `seqtrain resume {run.path}` {says}"):
+        session._in_group(run, config, (), (), None)
 
 
 @pytest.fixture(scope="module")

@@ -116,10 +116,14 @@ def test_a_file_sets_no_command_for_a_launcher(tmp_path: Path, text: str, said: 
     assert said in str(refused.value)
 
 
+def launcher_file(folder: Path, name: str, text: str) -> None:
+    """A launcher of the user's own, in a folder for --config-dir."""
+    (folder / "hydra" / "launcher").mkdir(parents=True)
+    (folder / "hydra" / "launcher" / f"{name}.yaml").write_text(text)
+
+
 def test_what_is_typed_or_trusted_may_be_a_command(tmp_path: Path) -> None:
-    (tmp_path / "hydra" / "launcher").mkdir(parents=True)
-    own = "defaults: [slurm]\nsetup: [module load cuda]\n"
-    (tmp_path / "hydra" / "launcher" / "ours.yaml").write_text(own)
+    launcher_file(tmp_path, "ours", "defaults: [slurm]\nsetup: [module load cuda]\n")
     words = Words.sort(["hydra/launcher=ours"])
     with pytest.raises(Fault, match="--trust hydra_plugins"):
         Settings.read(words, [tmp_path])
@@ -130,9 +134,7 @@ def test_what_is_typed_or_trusted_may_be_a_command(tmp_path: Path) -> None:
 
 
 def test_a_launcher_of_others_runs_for_who_trusts_its_code(tmp_path: Path) -> None:
-    (tmp_path / "hydra" / "launcher").mkdir(parents=True)
-    theirs = "_target_: hydra._internal.core_plugins.basic_launcher.BasicLauncher\n"
-    (tmp_path / "hydra" / "launcher" / "theirs.yaml").write_text(theirs)
+    launcher_file(tmp_path, "theirs", "_target_: hydra._internal.core_plugins.basic_launcher.BasicLauncher\n")
     words = Words.sort(["hydra/launcher=theirs"])
     with pytest.raises(Fault, match="if you trust the code of hydra, add --trust hydra"):
         Settings.read(words, [tmp_path]).make("launcher", Launcher)

@@ -18,7 +18,7 @@ from seqtrain.faults import Fault
 from seqtrain.files import write_text
 
 if TYPE_CHECKING:
-    from seqtrain.comparison.entries import Entry
+    from seqtrain.comparison.entries import Entry, Which
     from seqtrain.comparison.verdict import Conclusion
 
 
@@ -64,29 +64,29 @@ def _check(options: Namespace) -> None:
 
 
 def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
-    which = "best" if options.best else "final"
+    which: Which = "best" if options.best else "final"
     found = conclusions(entries, metric=options.metric, x=options.x, which=which, across=options.across)
     absent = table.not_run(options.paths)
+    missing = left_out + absent
     if options.csv is not None:
         _csv(options.csv, table.as_csv(table.rows(found, sort=options.sort)))
     if options.html is not None:
-        _page(found, left_out + absent, options)
+        _page(found, missing, options, which)
     if options.json:
-        print(json.dumps(table.record(found, sort=options.sort) | {"not_run": left_out + absent}))
+        print(json.dumps(table.record(found, sort=options.sort) | {"not_run": missing}))
     elif options.csv != STDOUT:
         print("\n".join([table.text(found, missing=absent, sort=options.sort, x=options.x), *left_out]))
     else:
-        for line in left_out + absent:
+        for line in missing:
             say(line)
     return 0
 
 
-def _page(found: list[Conclusion], missing: list[str], options: Namespace) -> None:
+def _page(found: list[Conclusion], missing: list[str], options: Namespace, which: Which) -> None:
     """Writes the page on these groups."""
     from seqtrain.comparison import page
 
-    title, which = ", ".join(options.paths), "best" if options.best else "final"
-    page.write(Path(options.html), found, title=title, missing=missing, x=options.x, which=which)
+    page.write(Path(options.html), found, title=", ".join(options.paths), missing=missing, x=options.x, which=which)
     say(f"wrote {options.html}")
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import shutil
-import signal
 import sys
 from pathlib import Path
 
-from seqtrain import group, processes
+from seqtrain import processes
 from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands.arguments import Parser, finish
 from seqtrain.faults import Fault
@@ -27,8 +24,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     sweep = Sweep.open(options.sweep)
     trial = sweep.trial(options.number)
-    if platform.system() == "Linux":
-        ctypes.CDLL(None).prctl(group.PR_SET_PDEATHSIG, signal.SIGKILL)
+    processes.die_with_parent()
     _redirect(trial.log)
     with processes.joined() as here:
         # The first decides: the others may look later, when the run has begun.

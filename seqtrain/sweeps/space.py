@@ -41,9 +41,9 @@ def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, Ba
 
 def other_model(params: Mapping[str, Any], words: Sequence[str], asked: Asked) -> Iterator[str]:
     """A line where the model that is typed is not the one that the space names: a user's own may want that."""
-    for word in words:
-        model = _parsed(word).value() if key_of(word) == "model" else None
-        if "model" not in params or model in (None, params["model"]):
+    for word in (word for word in words if key_of(word) == "model" and "model" in params):
+        model = _parsed(word).value()
+        if model in (None, params["model"]):
             continue
         named = next((word for word in asked.overrides if key_of(word) == "sweep"), "hydra.sweeper.params")
         own = model in ConfFiles([Path(folder) for folder in asked.config_dirs]).options("sweep")
