@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test test-long test-slurm slurm test-browser chromium check format bench clean
+.PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench clean
 
 train: .venv/run
 	$(BIN)/seqtrain train
@@ -15,6 +15,10 @@ test: .venv/test
 
 test-long: .venv/test
 	$(PYTEST) -m long
+
+# A thousand SIGKILLs over every kind of run, each against its uninterrupted twin; about an hour on two cores.
+kills: .venv/test
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.kills $(KILLS)
 
 # A SLURM of two nodes on loopback; anybody may run it, only installing it takes root.
 test-slurm: .venv/test

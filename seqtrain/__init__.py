@@ -1,6 +1,12 @@
 """seqtrain: recurrent networks and Transformers side by side, trained exactly."""
 
+import sys
+
 from seqtrain.api import Trained, load, train
 from seqtrain.faults import Fault
+from seqtrain.working_folder import shield_matplotlib
+
+if sys.flags.safe_path:  # in a process that one of ours has started: where no module is taken from, no settings are
+    shield_matplotlib()
 
 __all__ = ["Fault", "Trained", "load", "train"]

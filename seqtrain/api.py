@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.faults import Fault
+from seqtrain.ranges import check_answer_options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
     from seqtrain.interface import SequenceModel
     from seqtrain.task import Task
     from seqtrain.uses import Use
+
+
+_TRAINING = threading.Lock()
+"""Held while a training runs: torch's random numbers, threads and signals belong to the whole process."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +95,20 @@ class Trained:
         top_p: float | None = None,
         seed: int = 0,
     ) -> list[str]:
-        """What the model writes after each prompt: `length` tokens; temperature 0 is greedy. Takes task=next_token."""
+        """What the model writes after each prompt: `length` tokens; temperature 0 is greedy. Takes task=next_token.
+
+        Each prompt draws with a seed of its own, counted from `seed`. Fault for an option out of its range.
+        """
         import torch
 
         from seqtrain import uses
         from seqtrain.generate import continue_tokens
 
         task = uses.of_stream(self.opened, "continue_texts")
+        check_answer_options(length=length, temperature=temperature, seed=seed, **_given(top_k=top_k, top_p=top_p))
+        uses.check(self.opened, prompts, "continue")
+        if not prompts:
+            return []
         start = self.tokenizer.start
         tokens = continue_tokens(
             self.model,
@@ -158,6 +172,7 @@ class Trained:
         from seqtrain import uses
 
         uses.of_kind(self.opened, uses.MaskedLM, "fill")
+        check_answer_options(top_k=top_k)
         uses.check(self.opened, texts, "fill")
         return uses.fill(self.opened, texts, top_k)
 
@@ -171,6 +186,7 @@ class Trained:
         from seqtrain import uses
 
         task = uses.of_kind(self.opened, uses.Translation, "translate")
+        check_answer_options(**_given(beam=beam, length_penalty=length_penalty))
         uses.check(self.opened, texts, "translate")
         vocabularies = self.opened.vocabularies
         return task.translate(
@@ -212,12 +228,49 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
     """Opens a run directory; nothing in it can execute. Fault when there is none or it has no checkpoint."""
     from seqtrain import build
 
+    _check_list("trust", trust)
     return Trained(build.open_run(run, trust, checkpoint))
 
 
 def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str | Path] = ()) -> Trained:
-    """Trains as `seqtrain train OVERRIDE ...` does and opens the run; Fault for what the caller can mend."""
+    """Trains as `seqtrain train OVERRIDE ...` does and opens the run.
+
+    In any thread of a process, in one at a time. In the main thread an interrupt (Ctrl-C, or a notebook's stop) ends
+    it at the next step, with a checkpoint that `seqtrain resume` goes on from.
+
+    Raises:
+        Fault: for what the caller can mend, another training in this process among it.
+        KeyboardInterrupt: where it was interrupted.
+    """
+    _check_list("trust", trust)
+    _check_list("config_dirs", config_dirs)
+    if not _TRAINING.acquire(blocking=False):
+        raise Fault(
+            "a training runs in this process already, and both would draw from one source of random numbers; "
+            "wait for it, or start this one in another process"
+        )
+    try:
+        return _train(overrides, trust, config_dirs)
+    finally:
+        _TRAINING.release()
+
+
+def _given(**options: float | None) -> dict[str, float]:
+    """Those that are not left to their default."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _check_list(name: str, value: Sequence[str | Path]) -> None:
+    """Fault for one word where several are meant: its letters would be taken for them."""
+    if isinstance(value, str | Path):
+        raise Fault(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
+
+
+def _train(overrides: Sequence[str], trust: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
+    import torch
+
     from seqtrain import check
+    from seqtrain.callbacks.signals import Interrupted
     from seqtrain.commands.train import Request, start
 
     directories = tuple(map(Path, config_dirs))
@@ -225,4 +278,13 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
     if composed.config.dry_run:
         raise Fault("dry_run=true: leaves no run to open; use the command line, or seqtrain.commands.train.dry_run")
     request = Request(list(overrides), tuple(trust), directories, ("seqtrain.train", *overrides))
-    return load(start(composed.config, composed.choices, request).path, trust=trust)
+    threads = torch.get_num_threads()
+    try:
+        run = start(composed.config, composed.choices, request)
+    except Interrupted as interrupted:
+        if interrupted.number != signal.SIGINT:
+            raise
+        raise KeyboardInterrupt("the training was interrupted; it can be resumed") from None
+    finally:
+        torch.set_num_threads(threads)
+    return load(run.path, trust=trust)

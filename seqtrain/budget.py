@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from seqtrain.check import key_of
 from seqtrain.faults import Fault
 from seqtrain.options import read_budget
+from seqtrain.ranges import MAX_STEPS, MAX_WIDTH
 
 if TYPE_CHECKING:  # the first two functions are asked before anything heavy is imported
     from omegaconf import DictConfig
@@ -88,12 +88,12 @@ def _widths(config: DictConfig, data: Data, trust: Sequence[str], number: float)
     """Sets the width whose parameters are nearest to `number`, or the inner width too; gives the parameters."""
     if "dim" not in config.model:
         raise Fault(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
-    from seqtrain.build import LARGEST
+    from seqtrain.build import check_memory
 
-    _check_memory(number)
+    check_memory(config, f"budget=params:{number:g}", number)
     size, inner = _sizes(config, data, trust), config.model.get(INNER)
     grain = _grain(size, config.model.dim)
-    dim = grain * nearest(lambda times: size(grain * times, inner), number, LARGEST // grain)
+    dim = grain * nearest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
     around = [width for width in (dim - grain, dim, dim + grain) if width]
     if not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
         inner = nearest(lambda inner: size(dim, inner), number, 16 * dim)
@@ -137,15 +137,6 @@ def _too_coarse(number: float, sizes: dict[int, int]) -> str:
     return f"budget=params:{number:g}: no width comes within 1 %: {words}; ask for one of these, or for more"
 
 
-def _check_memory(number: float) -> None:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 4 * number > memory:
-        raise Fault(
-            f"budget=params:{number:g}: the weights would take {4 * number / 1e9:,.0f} GB, and this machine has "
-            f"{memory / 1e9:,.0f}; ask for fewer"
-        )
-
-
 def _steps(config: DictConfig, data: Data, trust: Sequence[str], number: float) -> float:
     """Sets the optimiser steps whose operations are nearest to `number`; gives the operations."""
     from seqtrain.build import cost
@@ -156,6 +147,8 @@ def _steps(config: DictConfig, data: Data, trust: Sequence[str], number: float) 
         return each * plan.tokens_before(steps)
 
     most = math.ceil(number / each / plan.num_tokens + 1) * plan.steps
+    if most > MAX_STEPS:
+        raise Fault(f"budget=flops:{number:g}: takes more than {MAX_STEPS:,} steps; ask for less")
     steps = nearest(flops, number, most)
     if not _near(flops(steps), number):
         raise Fault(

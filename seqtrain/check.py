@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from seqtrain.conf_files import UNUSABLE, ConfFiles
-from seqtrain.faults import Fault, did_you_mean
-from seqtrain.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, Unresolved, at, first_lines, show
+from seqtrain.conf_files import UNUSABLE, ConfFiles, parsed
+from seqtrain.faults import Fault, did_you_mean, refuse_tilde
+from seqtrain.nodes import Unresolved, at
+from seqtrain.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, first_lines, show
 from seqtrain.targets import resolve, targets
 
 DECIDES_OTHERS = {"task", *GLOBAL}
@@ -50,7 +50,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: S
     choices = _choices(config, files)
     with open_dict(config):
         del config["hydra"]
-    schema = Schema(config, choices, files, trust, given=line.values, added=line.added(files))
+    schema = Schema(config, choices, files, trust, given=line.values, added=line.added(files), unread=line.unread)
     faults = [*line.faults, *schema.faults(skip=line.refused)]
     if faults:
         raise Fault(*faults)
@@ -78,23 +78,24 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[str]:
+def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[Fault]:
     """Stage 2: imports every target and holds the keys of its node against its real signature."""
-    lines: list[str] = []
+    faults: list[Fault] = []
     for path, node in targets(OmegaConf.to_container(config, resolve=True)):
         try:
             parameters = inspect.signature(resolve(node["_target_"], trust, path=path)).parameters
         except Fault as fault:
-            lines += [f"{path}._target_={line}" for line in fault.lines]
+            faults.append(type(fault)(*(f"{path}._target_={line}" for line in fault.lines)))
             continue
         is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         own = [option.name for option in fields(OWN[path])] if path in OWN else []
         unknown = [key for key in node if key not in {*parameters, *own} and not RESERVED.match(key)]
         if not is_open:
-            lines += [
-                f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}" for key in unknown
+            faults += [
+                Fault(f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}")
+                for key in unknown
             ]
-    return lines
+    return faults
 
 
 def repeated(overrides: Sequence[str]) -> list[str]:
@@ -117,17 +118,22 @@ class _CommandLine:
     fixed: list[str] = field(default_factory=list)  # choices of options, deletions and the like, as typed
     values: dict[str, str] = field(default_factory=dict)  # key: override, in the form that may add a key
     faults: list[str] = field(default_factory=list)
+    unread: set[str] = field(default_factory=set)  # keys whose words are faults by themselves
     refused: set[str] = field(default_factory=set)  # groups whose choice is a fault: their keys cannot be judged
 
     @classmethod
     def read(cls, overrides: Sequence[str], files: ConfFiles) -> _CommandLine:
         """Sorts the overrides; Hydra's struct mode is left out, since Schema judges keys, and all of them at once."""
         line = cls()
-        parser = OverridesParser.create()
         for text in overrides:
             try:
-                line._sort(text, parser.parse_override(text), files)
+                refuse_tilde(*text.partition("=")[::2])
+                line._sort(text, parsed(text), files)
+            except Fault as fault:
+                line.unread.add(key_of(text))
+                line.faults += fault.lines
             except HydraException as error:
+                line.unread.add(key_of(text))
                 detail = f": {first_lines(error)}" if "=" in text else ""
                 line.faults.append(f"{text}: not of the form key=value{detail}")
         return line
@@ -137,7 +143,13 @@ class _CommandLine:
         if not key:
             self.faults.append(f"{text}: not of the form key=value")
         elif override.is_hydra_override():
-            self.fixed.append(text)
+            used = key.startswith(("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper"))
+            remedy = (
+                "counts in a sweep only, so add -m"
+                if used
+                else "changes nothing here; run_dir= names the folder of a run"
+            )
+            self.faults.append(f"{text}: {remedy}")
         elif override.is_sweep_override():
             self.faults.append(f"{text}: several values are a sweep, so add -m; a list is written {key}=[...]")
         elif key == "sweep":

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import re
 import shutil
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seqtrain.faults import Fault
-from seqtrain.files import atomic
+from seqtrain import checkpoint_limits
+from seqtrain.checkpoint_limits import MAX_DEPTH
+from seqtrain.faults import Fault, Unavailable
+from seqtrain.files import atomic, exists, listed, remove_temporary
+from seqtrain.identity import other_writer
 
 STEP = re.compile(r"step-([0-9]{8,15})\.ckpt")
 BEST = "best.ckpt"
 MAGIC = b"PK\x03\x04"  # how a zip file begins
+CONTAINERS = (dict, OrderedDict, list, tuple, set)
 CUT = "it was cut short or changed on disk"
+FOREIGN = "it holds more than tensors and plain containers, and opening it could run code"
+UNREADABLE = "it may be sound: make it readable, or move it elsewhere to go without it"
 SPACE = 64 << 20  # bytes that `probe` wants free
+
+
+class Unsound(ValueError):
+    """A file that is no checkpoint, or is one no longer; says why."""
 
 
 def step_name(step: int) -> str:
@@ -44,7 +55,7 @@ def save(obj: Any, path: Path) -> None:
     import torch
 
     _refuse_foreign(obj, "checkpoint")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)  # its run's own folder is not made again: who removed it wants no more
     with atomic(path) as file:
         try:
             torch.save(obj, file)
@@ -54,66 +65,100 @@ def save(obj: Any, path: Path) -> None:
 
 def load(path: Path) -> Any:
     """What `save` wrote, on the CPU; Fault when the file is missing, damaged, or holds more than plain values."""
+    if not exists(path):
+        raise Unavailable(f"checkpoint {path} does not exist")
+    try:
+        return _opened(path)
+    except Unsound as error:
+        raise Fault(f"checkpoint {path} {'is damaged' if str(error) == CUT else 'refused'}: {error}") from None
+
+
+def _opened(path: Path, *, mmap: bool = False) -> Any:
+    """What a sound file holds; with `mmap` no tensor is read before it is asked for. Unsound, with the reason."""
     import torch
 
-    if not path.is_file():
-        raise Fault(f"checkpoint {path} does not exist")
-    damaged = f"checkpoint {path} is damaged: {CUT}"
     if not _sums_hold(path):
-        raise Fault(damaged)
+        raise Unsound(CUT)
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint_limits.check(path)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
         _refuse_foreign(found, "checkpoint")
+    except checkpoint_limits.Excess as error:
+        raise Unsound(str(error)) from None
     except (pickle.UnpicklingError, TypeError, RecursionError):
-        raise Fault(
-            f"checkpoint {path} refused: it holds more than tensors and plain containers, and opening it could run code"
-        ) from None
+        raise Unsound(FOREIGN) from None
     except Exception:  # a pickle that breaks its own rules raises anything from IndexError to struct.error
-        raise Fault(damaged) from None
+        raise Unsound(CUT) from None
     return found
 
 
 def is_valid(path: Path) -> bool:
-    """Whether `load` takes the file, and what it gives is what was written (by the checksums of the zip entries)."""
-    return _seen(path) is not None
+    """Whether `load` takes the file, and what it gives is what was written (by the checksums of the zip entries).
+
+    Fault where it cannot be read, which says nothing of what it holds.
+    """
+    try:
+        _opened(path, mmap=True)
+    except Unsound:
+        return False
+    return True
 
 
-def newest_valid(folder: Path, say: Callable[[str], None], *, run: str | None = None) -> Path | None:
+def newest_valid(folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None) -> Path | None:
     """The sound `step-*.ckpt` of the largest step, or None; tells `say` of each one that it skipped, and why.
 
-    `run`: the identity of the run that must have written it; None: any.
+    Args:
+        run: The identity of the run that must have written it; None: any.
+
+    Raises:
+        Fault: Where files are sound, but another run wrote all of them: config.yaml was edited, or they were put there.
+            Where the folder or a file cannot be read: it is not known to be damaged, and to go on without it would
+            overwrite what it saved.
     """
+    foreign: dict[Path, str] = {}
     for _, path in reversed(_steps(folder)):
-        flaw = _flaw(path, run)
-        if flaw is None:
+        try:
+            found = _of_step(path)
+        except Unsound as error:
+            say(f"skipped {path}: {error}")
+            continue
+        if run is not None and (other := other_writer(_writer(found), run)):
+            foreign[path] = f"another run wrote it: {other}"
+        else:
+            for skipped, other in foreign.items():
+                say(f"skipped {skipped}: {other}")
             return path
-        say(f"skipped {path}: {flaw}")
+    for path, other in foreign.items():
+        raise Fault(f"checkpoint {path}: {other}; put config.yaml back as it was, or start a new run")
     return None
 
 
-def _flaw(path: Path, run: str | None) -> str | None:
-    """Why this is not the checkpoint that its name and place say; None where it is."""
-    found = _seen(path)
-    if found is None:
-        return CUT
+def refuse_other(path: Path, found: Any, run: dict[str, Any]) -> None:
+    """Fault unless what a checkpoint holds says that the run of this identity wrote it."""
+    if other := other_writer(_writer(found), run):
+        raise Fault(
+            f"checkpoint {path}: another run wrote it: {other}; put the run's own file, or its config.yaml, back"
+        )
+
+
+def written_under(path: Path) -> dict[str, Any]:
+    """Limits and surroundings under which a checkpoint that was found sound was written."""
+    where = _of_step(path)["seqtrain"].get("where")
+    return where if isinstance(where, dict) else {}
+
+
+def _of_step(path: Path) -> dict[str, Any]:
+    """What a sound file holds, without reading a tensor; Unsound where it is not of the step in its name."""
+    found = _opened(path, mmap=True)
     if not isinstance(found, dict) or found.get("global_step") != step_of(path):
-        return "what it holds is not a checkpoint of this step"
-    writer = found["seqtrain"].get("run") if isinstance(found.get("seqtrain"), dict) else None
-    return "another run wrote it" if run is not None and writer != run else None
-
-
-def _seen(path: Path) -> Any:
-    """What a sound file holds, without reading a tensor; None where it is damaged or holds more than plain values."""
-    import torch
-
-    if not _sums_hold(path):
-        return None
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        _refuse_foreign(found, "checkpoint")
-    except Exception:  # as in `load`
-        return None
+        raise Unsound("what it holds is not a checkpoint of this step")
     return found
+
+
+def _writer(found: Any) -> Any:
+    """The identity of the run that wrote a checkpoint, where it says so."""
+    entry = found.get("seqtrain") if isinstance(found, dict) else None
+    return entry.get("run") if isinstance(entry, dict) else None
 
 
 def keep_newest(folder: Path, count: int, *, step: int) -> None:
@@ -121,11 +166,16 @@ def keep_newest(folder: Path, count: int, *, step: int) -> None:
 
     Files beyond `step` are of a past that a resume left behind, or damaged: kept, they would push out sound ones.
     """
-    steps = _steps(folder)
-    kept = [path for number, path in steps if number <= step][-count:]
-    for _, path in steps:
-        if path not in kept:
+    remove_older(folder, count, step=step)
+    for number, path in _steps(folder):
+        if number > step:
             path.unlink(missing_ok=True)
+
+
+def remove_older(folder: Path, count: int, *, step: int) -> None:
+    """Deletes of the `step-*.ckpt` up to `step` all but the `count` newest; those beyond it stay."""
+    for path in [path for number, path in _steps(folder) if number <= step][:-count]:
+        path.unlink(missing_ok=True)
 
 
 def probe(folder: Path, *, space: int = SPACE) -> None:
@@ -134,17 +184,18 @@ def probe(folder: Path, *, space: int = SPACE) -> None:
     For the process that writes the run, at its start.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for stale in folder.glob(".*.tmp"):
-            stale.unlink(missing_ok=True)
+        folder.mkdir(exist_ok=True)
+        remove_temporary(folder)
         with atomic(folder / ".probe") as file:
             file.write(b"\0" * 4096)
         (folder / ".probe").unlink()
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise Fault(f"checkpoints cannot be written to {folder}: {error.strerror}; give another run_dir") from None
+        raise Unavailable(
+            f"checkpoints cannot be written to {folder}: {error.strerror}; give another run_dir"
+        ) from None
     if free < space:
-        raise Fault(
+        raise Unavailable(
             f"checkpoints cannot be written to {folder}: {free >> 20} MiB are free, {space >> 20} MiB are needed; "
             "make room or give another run_dir"
         )
@@ -159,30 +210,56 @@ def _sums_hold(path: Path) -> bool:
             # torch packs nothing: what says that it is larger than its file would fill the memory.
             as_large = sum(entry.file_size for entry in archive.infolist()) <= path.stat().st_size
             return as_large and archive.testzip() is None
-    except Exception:  # a damaged header raises anything from struct.error to NotImplementedError
+    except Exception as error:  # a damaged header raises anything from struct.error to NotImplementedError
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place before the file's begin
+            raise Fault(f"checkpoint {path} cannot be read: {error.strerror}; {UNREADABLE}") from None
         return False
 
 
 def _steps(folder: Path) -> list[tuple[int, Path]]:
-    matches = [(STEP.fullmatch(path.name), path) for path in folder.glob("step-*.ckpt")]
+    matches = [(STEP.fullmatch(path.name), path) for path in listed(folder, "step-*.ckpt")]
     return sorted((int(match[1]), path) for match, path in matches if match)
 
 
-def _refuse_foreign(value: Any, place: str) -> None:
+def leaves(root: Any, place: str) -> Iterator[tuple[Any, str]]:
+    """Everything in plain containers that is none itself, keys too, with its place.
+
+    Each container is looked into once, however often it is referred to; TypeError where they are nested too deep.
+    """
+    seen: set[int] = set()
+    waiting = [(root, place, 0)]
+    while waiting:
+        value, place, depth = waiting.pop()
+        if type(value) not in CONTAINERS:
+            yield value, place
+        elif depth == MAX_DEPTH:
+            raise TypeError(f"{place[:60]}... is nested more than {MAX_DEPTH} deep")
+        elif id(value) not in seen:
+            seen.add(id(value))
+            waiting += [(below, name, depth + 1) for below, name in _below(value, place)]
+
+
+def _below(value: Any, place: str) -> list[tuple[Any, str]]:
+    """What a container holds, with its place."""
+    if isinstance(value, dict):
+        keys = [(key, f"a key of {place}") for key in value]
+        return keys + [(below, f"{place}[{key!r}]") for key, below in value.items()]
+    return [(below, f"{place}[{number}]") for number, below in enumerate(value)]
+
+
+def _refuse_foreign(root: Any, place: str) -> None:
     """TypeError with its place for a value that `torch.load(weights_only=True)` may refuse: NumPy scalars, Path...
 
     And for a tensor that is larger than what is stored of it: a few bytes would fill the memory.
     """
+    for value, where in leaves(root, place):
+        _refuse_leaf(value, where)
+
+
+def _refuse_leaf(value: Any, place: str) -> None:
     import torch
 
-    if type(value) in (dict, OrderedDict):
-        for key, below in value.items():
-            _refuse_foreign(key, f"a key of {place}")
-            _refuse_foreign(below, f"{place}[{key!r}]")
-    elif type(value) in (list, tuple, set):
-        for number, below in enumerate(value):
-            _refuse_foreign(below, f"{place}[{number}]")
-    elif type(value) in (torch.Tensor, torch.nn.Parameter):
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
         if value.layout != torch.strided or value.is_meta or value.nbytes > value.untyped_storage().nbytes():
             raise TypeError(f"{place} is a tensor of which not every number is stored")
     elif type(value) not in (

@@ -8,19 +8,24 @@ from typing import Any
 
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.default_element import ConfigDefault
 from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
-from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from seqtrain.faults import Fault
+from seqtrain.checked_files import read_checked
+from seqtrain.faults import Fault, Unavailable
+from seqtrain.plain_yaml import MAX_BYTES, check_plain
 from seqtrain.safety import ENVIRONMENT
 
 UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
@@ -29,6 +34,14 @@ UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 
 SHIPPED: dict[tuple[str, str], dict[str, Any]] = {}
 """What the package's own files say, by group and option: they do not change while a process runs."""
+
+
+def parsed(word: str) -> Override:
+    """An override, read by Hydra's grammar; HydraException where it does not fit, or is too long or deep to be read."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of thousands of levels
+        raise HydraException(str(error).partition(";")[0]) from None
 
 
 class ConfFiles:
@@ -41,12 +54,14 @@ class ConfFiles:
     def __init__(self, config_dirs: Sequence[Path] = ()) -> None:
         absent = [f"--config-dir {folder}: no such folder" for folder in config_dirs if not folder.is_dir()]
         if absent:
-            raise Fault(*absent)
+            raise Unavailable(*absent)
         setup_globals()
         search_path = create_config_search_path("pkg://seqtrain.conf")
         for folder in reversed(config_dirs):
             search_path.append("--config-dir", f"file://{folder.resolve()}", SearchPathQuery("main", None))
         self.loader = ConfigLoaderImpl(search_path)
+        repository = self.loader.repository
+        repository.sources = [_Checked.of(source) for source in repository.sources]
         self._contents = {} if config_dirs else SHIPPED
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
@@ -83,6 +98,24 @@ class ConfFiles:
             return self.loader.repository.load_config(f"{group}/{option}")
         except UNUSABLE:  # told when it is composed
             return None
+
+
+class _Checked(FileConfigSource):
+    """A folder of YAML files, which may be a stranger's: each is held to its limits before Hydra loads it."""
+
+    @classmethod
+    def of(cls, source: ConfigSource) -> ConfigSource:
+        """The same source, checked where it is a folder of files."""
+        return cls(source.provider, source.path) if isinstance(source, FileConfigSource) else source
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        path = Path(self.path, self._normalize_file_name(config_path))
+        if path.exists():
+            try:
+                check_plain(read_checked(path, MAX_BYTES).decode("utf-8"), written_by="person")
+            except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+                raise Fault(f"{path} cannot be read: {error}") from None
+        return super().load_config(config_path)
 
 
 def reads_environment(config: DictConfig, path: str) -> bool:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqtrain.checked_files import open_checked
 from seqtrain.data.rows import Vocabularies
 from seqtrain.faults import Fault
 from seqtrain.files import plain_json
+from seqtrain.folders import LOCK, appearing
 from seqtrain.runs import EXPORT, Run
 from seqtrain.safety import read_export
 
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WEIGHTS = "model.safetensors"
+MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
 FORMAT = 1  # raise it whenever what is written here could not be read before
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
@@ -33,10 +32,10 @@ def write(run: Run, vocabularies: Vocabularies, weights: dict[str, Tensor], step
     if target.exists() or target.is_symlink():
         raise Fault(f"--output {target} exists already; name a new folder")
     try:
-        with _new_folder(target) as folder:
+        with appearing(target) as folder:
             aliases = _write_weights(folder / WEIGHTS, weights)
             vocabularies.save(folder)
-            hashes = {path.name: _hash(path) for path in sorted(folder.iterdir())}
+            hashes = {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.name != LOCK}
             about = {"seqtrain_export": FORMAT, "step": step, "hashes": hashes, "aliases": aliases}
             about |= {"vocabulary": _sizes(vocabularies), "config": run.config}
             about["summary"] = {name: value for name, value in run.summary.items() if name in KEPT}
@@ -55,6 +54,7 @@ def read(folder: Path) -> dict[str, Any]:
         path = folder / Path(name).name
         if not path.is_file() or _hash(path) != value:
             raise Fault(f"{path}: missing, or not what was exported; export the run again")
+    _check_header(folder / WEIGHTS)
     try:
         weights = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
@@ -66,20 +66,14 @@ def read(folder: Path) -> dict[str, Any]:
     return {"state_dict": weights, "global_step": about["step"]}
 
 
-@contextlib.contextmanager
-def _new_folder(target: Path) -> Iterator[Path]:
-    """A folder that becomes `target`, on disk and whole, when the block ends, and goes on an error."""
-    folder = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    folder.mkdir()
-    try:
-        yield folder
-        for path in (*folder.iterdir(), folder):
-            _sync(path)
-        os.rename(folder, target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    _sync(target.absolute().parent)
+def _check_header(path: Path) -> None:
+    """Fault for a header longer than any export's: it is parsed whole, before a weight is looked at."""
+    with open_checked(path) as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > MAX_HEADER_BYTES:
+        raise Fault(
+            f"{path} cannot be read: its header has {size:,} bytes, more than any export's; export the run again"
+        )
 
 
 def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
@@ -107,11 +101,3 @@ def _sizes(vocabularies: Vocabularies) -> dict[str, int]:
 def _hash(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

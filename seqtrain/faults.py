@@ -5,6 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from seqtrain.terminal import printable
+
+PATHS = (
+    "path",
+    "dir",
+    "init_from",
+    "tracking_uri",
+    "--corpus",
+    "--input",
+    "--output",
+    "--attention",
+    "--keep",
+    "--html",
+)
+"""How the names of options end that are paths."""
+
 
 class Fault(Exception):
     """One or more things that the user can mend; each line names what, where and the remedy."""
@@ -14,10 +30,24 @@ class Fault(Exception):
         super().__init__("\n".join(self.lines))
 
 
-def printable(text: str) -> str:
-    """The text on one line, its control characters spelled out: a name of a stranger's must not steer a terminal."""
-    line = " ".join(text.split())
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+class Unavailable(Fault):
+    """A fault of the surroundings, not of what was asked for: it may go away by itself.
+
+    A file, room on the disk, the network, memory, a device, a package or a permission is wanting. A trial of a sweep
+    that ends so has failed and can be tried again; every other Fault refuses it.
+    """
+
+
+def kind_of(error: BaseException) -> type[Fault]:
+    """The kind of fault that an error of other code is: one of the surroundings where the system raised it."""
+    return Unavailable if isinstance(error, OSError | ImportError | MemoryError) else Fault
+
+
+def merged(faults: Iterable[Fault]) -> Fault:
+    """One fault that says what all of these say, each line once; Unavailable where none of them is of another kind."""
+    found = list(faults)
+    kind = Unavailable if all(isinstance(fault, Unavailable) for fault in found) else Fault
+    return kind(*dict.fromkeys(line for fault in found for line in fault.lines))
 
 
 class Failed(RuntimeError):
@@ -39,3 +69,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]}?"
     return f"; known: {', '.join(words)}" if 0 < len(words) <= 24 else ""
+
+
+def refuse_tilde(key: str, value: object) -> None:
+    """Fault for a path that begins with a `~` which the shell has left as it is: a folder of that name is nobody's."""
+    if not (isinstance(value, str) and key.endswith(PATHS)):
+        return
+    value = value.strip("'\"")
+    if value == "~" or value.startswith("~/"):
+        raise Fault(f'{key}={value}: no shell expands this ~; write {key}="$HOME{value[1:]}"')

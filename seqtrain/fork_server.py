@@ -141,8 +141,6 @@ def fork(
 
 
 def _main(handle: str, target: str, *modules: str) -> None:
-    if not sys.flags.safe_path:
-        sys.path.pop(0)  # the folder that the server was started in: no command would have it
     args = _serve(socket.socket(fileno=int(handle)), modules)
     _leave(0 if args is None else _call(target, args))
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,7 +59,8 @@ def _forwarding() -> Iterator[dict[int, int]]:
     def forward(number: int, frame: FrameType | None) -> None:
         _send(living, number)
 
-    former = {number: signal.signal(number, forward) for number in CAUGHT}
+    caught = CAUGHT if threading.current_thread() is threading.main_thread() else ()  # no other thread may catch one
+    former = {number: signal.signal(number, forward) for number in caught}
     try:
         yield living
     finally:

@@ -67,10 +67,15 @@ class ForkServer:
 
             self._forked = fork_server.fork(theirs, ours, self._target, self._modules, env)
         else:
-            command = [sys.executable, "-m", "seqtrain.fork_server", str(theirs.fileno()), self._target, *self._modules]
+            server = [sys.executable, "-P", "-m", "seqtrain.fork_server"]  # -P: nothing from the working folder
             quiet = subprocess.DEVNULL
             self._process = subprocess.Popen(
-                command, env=env, stdin=quiet, stdout=quiet, pass_fds=[theirs.fileno()], start_new_session=True
+                [*server, str(theirs.fileno()), self._target, *self._modules],
+                env=env,
+                stdin=quiet,
+                stdout=quiet,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
             )
         theirs.close()
         self._control = ours

@@ -84,6 +84,8 @@ class Learner(LightningModule):
         self.metrics: dict[str, float] = {}  # of it too
         self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
+        self.writer: dict[str, Any] = {}  # the identity of the run, which its checkpoints name
+        self.where: dict[str, Any] = {}  # limits and surroundings, which they name too
         self.restored: dict[str, Any] = {}
         self.began = False
 
@@ -205,6 +207,7 @@ class Learner(LightningModule):
         self.zero_grad(set_to_none=True)
         self.sums.parts = self.sums_before
         self.carried.forget_broken()
+        self.progress.gradient_norm = None  # not that of an earlier update, which a resumed run does not know
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
         if self.progress.skipped_in_a_row == MOST_SKIPPED:
@@ -224,7 +227,8 @@ class Learner(LightningModule):
             "tokens": sum(own),
             "mark": self.progress.mark,
             "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
-            "run": None if self.run is None else self.run.identity,
+            "run": self.writer,
+            "where": self.where,
             "plateau": None if self.plateau is None else self.plateau.state_dict(),
         }
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqtrain.faults import Fault
+from seqtrain.ranges import RANGES
 
-MOST_THREADS = 1024  # that a process could use
-SHORTEST = 8  # tokens of an example, those included that stand for no text
 BUDGETS = ("params", "flops", "seconds")
 
 
@@ -28,10 +27,6 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         lines = []
-        if not 0 <= self.seed < 2**32:
-            lines.append(f"seed={self.seed}: expected a whole number from 0 to {2**32 - 1}")
-        if not 0 < self.layer_decay <= 1:
-            lines.append(f"layer_decay={self.layer_decay}: expected a number above 0, up to 1")
         if self.init_from == "":
             lines.append("init_from=: an empty path; name the directory of a run, or null")
         if self.run_dir == "":
@@ -40,7 +35,8 @@ class RunOptions:
             read_budget(self.budget)
         except Fault as fault:
             lines += fault.lines
-        _refuse(lines)
+        if lines:
+            raise Fault(*lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,16 +63,11 @@ class TrainerOptions:
     log_every: int  # steps
 
     def __post_init__(self) -> None:
-        numbers = {name: value for name, value in vars(self).items() if not isinstance(value, str)}
-        lines = _not_positive("trainer", numbers)
-        if self.threads is not None and self.threads > MOST_THREADS:
-            lines.append(f"trainer.threads={self.threads}: expected at most {MOST_THREADS}, or null for one a core")
         if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
-            lines.append(
+            raise Fault(
                 "trainer.max_steps=null: training would never end; set trainer.max_steps, trainer.max_epochs or "
                 "trainer.max_seconds"
             )
-        _refuse(lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +83,8 @@ class Batching:
     workers: int  # processes that cut training batches ahead of time; 0: the training process does
 
     def __post_init__(self) -> None:
-        lines = _not_positive("data", {name: value for name, value in vars(self).items() if name != "workers"})
-        if self.workers < 0:
-            lines.append(f"data.workers={self.workers}: expected a whole number from 0")
         if self.batch_tokens is None and self.batch_size is None:
-            lines.append("data.batch_tokens=null: a step would read all examples; set it, or data.batch_size")
-        if 0 < self.max_length < SHORTEST:
-            lines.append(f"data.max_length={self.max_length}: too short for any example; expected at least {SHORTEST}")
-        _refuse(lines)
+            raise Fault("data.batch_tokens=null: a step would read all examples; set it, or data.batch_size")
 
 
 def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
@@ -117,20 +102,8 @@ def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
             raise Fault(f"budget={text}: {number!r} is no number; give one, as in {kind}:1e6") from None
         if not 0 < found[kind] < math.inf:
             raise Fault(f"budget={text}: expected a number above 0")
+        if kind == "seconds" and not RANGES["trainer.max_seconds"].holds(found[kind]):
+            raise Fault(f"budget={text}: expected {RANGES['trainer.max_seconds'].words()}")
     if found.keys() >= {"flops", "seconds"}:
         raise Fault("budget: flops and seconds both say when training ends; give one of them")
     return found
-
-
-def _not_positive(group: str, numbers: dict[str, float | None]) -> list[str]:
-    """A line for each number that is not above 0; the comparison is turned round so that nan is refused too."""
-    return [
-        f"{group}.{name}={value}: expected a number above 0"
-        for name, value in numbers.items()
-        if value is not None and not value > 0
-    ]
-
-
-def _refuse(lines: list[str]) -> None:
-    if lines:
-        raise Fault(*lines)

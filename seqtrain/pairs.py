@@ -15,7 +15,9 @@ from seqtrain.build import check_model, make, make_model, make_source, make_task
 from seqtrain.data.plan import TBPTT
 from seqtrain.faults import Fault, did_you_mean
 from seqtrain.interface import Capability, SequenceModel
+from seqtrain.metrics.direction import direction
 from seqtrain.task import ExampleTask, Task
+from seqtrain.transfer import freeze
 
 WANTED = {
     Capability.CAUSAL: "that no token sees a later one",
@@ -37,7 +39,15 @@ def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
     )
     if lines:
         raise Fault(*lines)
-    check_model(config, model)
+    size = config.tokenizer.get("size")  # of the others only the data tells how many tokens they have
+    with torch.device("meta"):
+        check_model(config, make_model(config, size, trust) if isinstance(size, int) else model)
+    freeze(model, config.freeze)
+    if not any(weight.requires_grad for weight in (*model.parameters(), *task.parameters())):
+        raise Fault(
+            f"freeze=[{','.join(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
+            "its own"
+        )
 
 
 def _asked(config: DictConfig, trust: Sequence[str]) -> tuple[SequenceModel, Task, TBPTT]:
@@ -122,28 +132,6 @@ def _uneven(config: DictConfig, task: Task) -> str | None:
     )
 
 
-STREAMED, WHOLE = ("lanes", "eval_lanes"), ("batch_tokens", "batch_size")
-"""Options of the layout that only a stream, and only examples, have a use for."""
-
-
-def check_used(config: DictConfig, overrides: Sequence[str], trust: Sequence[str]) -> None:
-    """Fault for options on the command line that this task has no use for."""
-    whole = issubclass(task_class(config, trust), ExampleTask)
-    useless = [f"data.{key}" for key in (STREAMED if whole else WHOLE)]
-    if whole:
-        useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]
-        remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size say how many"
-    else:
-        useless.append("callbacks.samples.examples")
-        if config.tbptt.k2 != config.data.max_length:
-            useless.append("data.max_length")
-        remedy = "reads a stream, not examples; data.lanes and tbptt.k2 say how much of it"
-    name = config.task._target_.rpartition(".")[2]
-    lines = [f"{key}: task={name} {remedy}" for key in map(check.key_of, overrides) if key in useless]
-    if lines:
-        raise Fault(*lines)
-
-
 def misfit(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
     """Why these three do not go together, or None; `max_length`: of an example."""
     name = type(model).__name__
@@ -205,10 +193,12 @@ def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
     lines = []
     if measured and node.monitor not in measured:
         lines.append(f"monitor={node.monitor}: is not measured{did_you_mean(node.monitor, measured)}")
+    better = direction(node.monitor)
     if node.mode not in ("min", "max"):
         lines.append(f"mode={node.mode}: expected min or max")
-    if node.patience < 0:
-        lines.append(f"patience={node.patience}: expected a whole number from 0")
+    elif better not in (None, node.mode):  # it would stop a training because it gets better
+        more = "more" if better == "max" else "less"
+        lines.append(f"mode={node.mode}: {more} of {node.monitor} is better; use mode={better}")
     if lines:
         raise Fault(*(f"callbacks.early_stopping.{line}" for line in lines))
 

@@ -12,11 +12,14 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.data.plan import TBPTT
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, Unavailable, merged
+from seqtrain.files import exists
+from seqtrain.folders import vacant
 from seqtrain.options import Batching
 from seqtrain.processes import check_world
 from seqtrain.safety import check_entries
 from seqtrain.targets import resolve
+from seqtrain.terminal import pasted
 
 
 def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
@@ -28,9 +31,16 @@ def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
         *_place(values["run_dir"]),
         *_origin(values["init_from"]),
         *_source(values["data"], trust),
+        *_workers(values["data"]["workers"]),
     ]
     if faults:
-        raise Fault(*faults)
+        raise merged(faults)
+
+
+SHARED_MEMORY = Path("/dev/shm")
+"""Where torch's data workers hand batches over, on Linux."""
+
+LEAST_ROOM = 1 << 16  # bytes
 
 
 def has_gpu() -> bool:
@@ -43,55 +53,87 @@ def has_gpu() -> bool:
     return os.name == "nt" or any(map(os.path.exists, drivers)) or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[str]:
+def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Fault]:
     accelerator, devices, gpu = trainer["accelerator"], trainer["devices"], has_gpu()
+    lacking = Fault if accelerator == "cpu" else Unavailable  # here; another machine may have one
     if accelerator == "gpu" and not gpu:
-        yield "trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto"
+        yield Unavailable("trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto")
     elif trainer["precision"] == "16-mixed" and (accelerator == "cpu" or not gpu):
-        yield "trainer.precision=16-mixed: needs a GPU; on the CPU use trainer.precision=bf16-mixed or 32-true"
+        yield lacking("trainer.precision=16-mixed: needs a GPU; on the CPU use trainer.precision=bf16-mixed or 32-true")
     if devices == "all" and (accelerator == "cpu" or not gpu):
-        yield "trainer.devices=all: means GPUs, and none is used; say how many processes, as trainer.devices=2 does"
+        yield lacking(
+            "trainer.devices=all: means GPUs, and none is used; say how many processes, as trainer.devices=2 does"
+        )
     if trainer["strategy"] == "fsdp":
         if devices == 1 and trainer["num_nodes"] == 1:
-            yield "trainer.strategy=fsdp: one process has nothing to share out; use trainer.devices=2 or more"
+            yield Fault("trainer.strategy=fsdp: one process has nothing to share out; use trainer.devices=2 or more")
         if optimizer["_target_"].endswith(".Muon"):
-            yield "trainer.strategy=fsdp: optimizer=muon needs whole matrices; use optimizer=adamw, or trainer=ddp"
+            yield Fault(
+                "trainer.strategy=fsdp: optimizer=muon needs whole matrices; use optimizer=adamw, or trainer=ddp"
+            )
     try:
         check_world(devices, trainer["num_nodes"])
     except Fault as fault:
-        yield from fault.lines
+        yield fault
 
 
-def _time(tbptt: dict[str, Any], schedule: dict[str, Any]) -> Iterator[str]:
+def _workers(workers: int) -> Iterator[Fault]:
+    """Whether data workers have a place where they can hand batches over."""
+    if not workers or sys.platform != "linux":
+        return
+    if not SHARED_MEMORY.is_dir():
+        problem = "is not there; mount it"
+    elif not os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
+        problem = "is not writable; make it so"
+    elif is_full(SHARED_MEMORY):
+        problem = "is full; make room"
+    else:
+        return
+    yield Unavailable(
+        f"data.workers={workers}: workers hand batches over in {SHARED_MEMORY}, which {problem}, or use data.workers=0"
+    )
+
+
+def is_full(folder: Path) -> bool:
+    """Whether next to nothing can be written in a folder."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < LEAST_ROOM
+
+
+def _time(tbptt: dict[str, Any], schedule: dict[str, Any]) -> Iterator[Fault]:
     try:
         TBPTT(**{key: value for key, value in tbptt.items() if not key.startswith("_")})
     except Fault as fault:
-        yield from fault.lines
+        yield fault
     if tbptt["jitter"] != "none" and schedule.get("_partial_"):
         name = schedule["_target_"].rpartition(".")[2]
-        yield (
+        yield Fault(
             f"tbptt.jitter={tbptt['jitter']}: scales the learning rate of each step, which {name} sets by itself; "
             "use a schedule that is a function of the step, such as schedule=constant"
         )
 
 
-def _place(run_dir: str | None) -> Iterator[str]:
+def _place(run_dir: str | None) -> Iterator[Fault]:
     """Whether a new run can be made where the user wants it."""
     if run_dir is None:
         return
     path = Path(run_dir)
-    if path.is_dir() and any(path.iterdir()):
-        remedy = f"`seqtrain resume {run_dir}` continues it" if (path / "config.yaml").exists() else "it is not empty"
-        yield f"run_dir={run_dir} exists already: {remedy}; give another run_dir to start a new run"
+    if path.is_dir() and not vacant(path):
+        again = pasted("seqtrain", "resume", path)
+        remedy = f"`{again}` continues it" if exists(path / "config.yaml") else "it is not empty"
+        yield Fault(f"run_dir={run_dir} exists already: {remedy}; give another run_dir to start a new run")
         return
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not nearest.is_dir():
-        yield f"run_dir={run_dir}: {nearest} is a file; give another run_dir"
+        yield Fault(f"run_dir={run_dir}: {nearest} is a file; give another run_dir")
     elif not os.access(nearest, os.W_OK | os.X_OK):
-        yield f"run_dir={run_dir}: {nearest} is not writable; give another run_dir"
+        yield Unavailable(f"run_dir={run_dir}: {nearest} is not writable; give another run_dir")
 
 
-def _origin(init_from: str | None) -> Iterator[str]:
+def _origin(init_from: str | None) -> Iterator[Fault]:
     """Whether there is a run to begin from."""
     if init_from is None:
         return
@@ -99,23 +141,25 @@ def _origin(init_from: str | None) -> Iterator[str]:
         try:
             check_entries(Path(init_from))
         except Fault as fault:
-            yield from fault.lines
+            yield fault
         return
     looks_like_hub = not Path(init_from).exists() and init_from.count("/") < 2 and not init_from.startswith(".")
     hub = " (weights of the Hugging Face hub cannot be loaded yet)" if looks_like_hub else ""
-    yield f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain"
+    yield Unavailable(f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain")
 
 
-def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[str]:
+def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[Fault]:
     """What the source itself finds, with the code that will read it."""
     own = {field.name for field in fields(Batching)}
     try:
         make = resolve(data["_target_"], trust, path="data")
         source = make(**{key: value for key, value in data.items() if key not in own and not key.startswith("_")})
         if not source.has("validation"):
-            yield "data.validation_fraction=0: there is nothing to validate on; set it above 0, or name such data"
+            yield Fault(
+                "data.validation_fraction=0: there is nothing to validate on; set it above 0, or name such data"
+            )
         source.check()
     except Fault as fault:
-        yield from fault.lines
+        yield fault
     except ValueError as error:
-        yield f"data: {error}"
+        yield Fault(f"data: {error}")

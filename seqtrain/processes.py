@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
-from seqtrain.faults import Failed, Fault
+from seqtrain.faults import Failed, Fault, Unavailable, merged
 
 Told = TypeVar("Told")
 PR_SET_PDEATHSIG = 1
@@ -66,7 +66,7 @@ def check_world(devices: int | str, num_nodes: int) -> None:
     if here.world == 1 and num_nodes > 1:
         raise Fault(
             f"trainer.num_nodes={num_nodes}: processes of several nodes are started by torchrun or SLURM: "
-            "`srun seqtrain train ...`, or `torchrun --nnodes ... -m seqtrain.commands.cli train ...`"
+            "`srun seqtrain train ...`, or `torchrun --nnodes ... --no-python seqtrain train ...`"
         )
     if here.world > 1 and here.world != devices * num_nodes:
         raise Fault(
@@ -126,7 +126,7 @@ def _check_address(host: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
-        raise Fault(
+        raise Unavailable(
             f"MASTER_ADDR={host}: no such host ({error.strerror}); give the name of the first machine"
         ) from None
 
@@ -172,14 +172,14 @@ def gathered(value: Told) -> list[Told]:
 
 def together(work: Callable[[], Told]) -> Told:
     """What `work` gives; a Fault of any process is raised by all, so that none waits for one that has left."""
-    result, lines = None, ()
+    result, fault = None, None
     try:
         result = work()
-    except Fault as fault:
-        lines = fault.lines
-    faults = dict.fromkeys(line for found in gathered(lines) for line in found)
+    except Fault as error:
+        fault = (type(error), error.lines)
+    faults = [kind(*lines) for kind, lines in filter(None, gathered(fault))]
     if faults:
-        raise Fault(*faults)
+        raise merged(faults)
     return cast(Told, result)
 
 

@@ -7,9 +7,10 @@ import importlib.metadata
 import os
 import platform
 import re
-import subprocess
 from pathlib import Path
 from typing import Any, Literal
+
+from seqtrain.git_commit import commit
 
 
 def environment() -> dict[str, Any]:
@@ -26,7 +27,7 @@ def environment() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0))
         if os.name == "posix" and platform.system() == "Linux"
         else os.cpu_count(),
-        "commit": _commit(),
+        "commit": commit(Path.cwd()),
     }
 
 
@@ -78,16 +79,3 @@ def _cpu() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """The commit of the checkout in the working directory, with `+` when files differ from it."""
-    git = ["git", "--no-optional-locks"]
-    try:
-        answer = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
-        if answer.returncode:
-            return None
-        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -6,14 +6,18 @@ import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from seqtrain.checked_files import open_checked
 from seqtrain.cost import Cost
 from seqtrain.data.baselines import baselines, xz_baselines
 from seqtrain.data.source import SPLITS
 from seqtrain.runs import Run
 from seqtrain.task import ExampleTask
+from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
     from seqtrain.build import Data, Session
+
+MAX_SAMPLE_BYTES = 1 << 20
 
 WORDS = {
     "uniform": "every token as likely",
@@ -154,11 +158,12 @@ def lines(run: Run) -> list[str]:
         out.append(f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide")
     samples = sorted(run.path.glob("samples/step-*.txt"))
     if samples:
-        text = samples[-1].read_text("utf-8")
+        with open_checked(samples[-1]) as file:
+            text = file.read(MAX_SAMPLE_BYTES).decode("utf-8", "replace")
         out += ["sample:", *(f"  | {line}" for line in text.splitlines())]
-    test = f"seqtrain evaluate {run.path} --split test; " if "test" in summary["splits"] else ""
+    test = f"{pasted('seqtrain', 'evaluate', run.path)} --split test; " if "test" in summary["splits"] else ""
     out += [f"{name} is {signature}" for name, signature in summary["signatures"].items()]
-    return [*out, f"go on: {test}seqtrain predict {run.path} {EXAMPLES.get(summary['task'], 'TEXT')}"]
+    return [*out, f"go on: {test}{pasted('seqtrain', 'predict', run.path)} {EXAMPLES.get(summary['task'], 'TEXT')}"]
 
 
 def words(metrics: dict[str, float]) -> str:

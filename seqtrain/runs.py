@@ -5,28 +5,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import hashlib
-import json
+import math
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from datetime import datetime
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import yaml
 
-from seqtrain.faults import Fault, did_you_mean
-from seqtrain.files import locked, plain_json, write_text
-from seqtrain.safety import check_entries, read_export, read_summary, read_yaml
+from seqtrain import folders
+from seqtrain.checked_files import open_append, open_checked
+from seqtrain.faults import Fault, Unavailable, did_you_mean
+from seqtrain.files import exists, is_at, is_locked, listed, locked, plain_json, reading, remove_temporary, write_text
+from seqtrain.folders import LOCK
+from seqtrain.identity import identity
+from seqtrain.records import LONGEST, RESUMED, ends_line, numbers, parsed
+from seqtrain.safety import FILES, check_entries, read_export, read_summary, read_yaml
+from seqtrain.terminal import pasted, printable
 
-CONFIG, METRICS, SUMMARY, LOCK = "config.yaml", "metrics.jsonl", "summary.json", ".lock"
-RESUMED = "resumed_from"
+CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 EXPORT = "config.json"  # of a folder that `seqtrain export` wrote
-RUNNING = ("trainer", "logger", "callbacks", "run_dir", "dry_run")  # of a config: how it runs, not what
-LONGEST = 1 << 20  # bytes of a line of metrics.jsonl
-NOT_FINITE = ("nan", "inf", "-inf")  # what stands for these numbers in metrics.jsonl and summary.json
 
 
 class Run:
@@ -42,24 +43,39 @@ class Run:
         self.claimed = claimed
         self._metrics: IO[bytes] | None = None
         self._lock: IO[bytes] | None = None
+        self._was_lost = False
 
     @classmethod
-    def create(cls, path: Path | str, *, taken: Literal["refuse", "number"] = "refuse") -> Run:
-        """A new run at `path`, which may exist only as an empty folder.
+    def create(
+        cls,
+        path: Path | str,
+        *,
+        config: str | dict[str, Any] | None = None,
+        taken: Literal["refuse", "number"] = "refuse",
+    ) -> Run:
+        """A new run at `path`, which may exist only as an empty folder, with its config in it from its first moment.
 
         A taken path raises Fault, or, with `taken="number"` (for generated names), goes on to `path-2`, `path-3`...
         Of several processes that ask for the same path at the same time exactly one gets it.
         """
-        path, number = Path(path), 1
+        path, number, text = Path(path), 1, _yaml(config or {})
         while True:
             candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
-            if _made(candidate):
+            try:
+                lock = folders.made(candidate, CONFIG, text)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise Unavailable(f"run {path}: the disk is full; make room, then start again") from None
+                raise Unavailable(f"run_dir={path} cannot be made: {error.strerror}; give another run_dir") from None
+            if lock is not None:
                 run = cls(candidate)
-                run.claim()
+                run._lock = lock
                 return run
             if taken == "refuse":
-                if (path / CONFIG).exists():
-                    raise Fault(f"run_dir={path} exists already; use `seqtrain resume {path}` or another run_dir")
+                if exists(path / CONFIG):
+                    raise Fault(
+                        f"run_dir={path} exists already; use `{pasted('seqtrain', 'resume', path)}` or another run_dir"
+                    )
                 raise Fault(f"run_dir={path} exists already and is no empty folder; give another run_dir")
             number += 1
 
@@ -70,13 +86,15 @@ class Run:
         Fault when there is none, or when something in it leads outside or is no plain file.
         """
         path = Path(path)
-        if not path.exists():
-            others = [config.parent.name for config in path.parent.glob(f"*/{CONFIG}")]
-            raise Fault(f"run {path} does not exist{did_you_mean(path.name, others)}")
+        if not exists(path):
+            others = [near.name for near in listed(path.parent) if (near / CONFIG).is_file()]  # for a hint alone
+            raise Unavailable(f"run {path} does not exist{did_you_mean(path.name, others)}")
         if export == "refuse" and cls(path).exported:
             raise Fault(f"{path} is an export: weights to use (predict, embed, search, init_from); give the run itself")
-        if not (path / CONFIG).is_file() and not cls(path).exported:
-            raise Fault(f"{path} is no run directory: it has no {CONFIG}")
+        if not exists(path / CONFIG) and not cls(path).exported:
+            killed = path.is_dir() and exists(path / LOCK) and folders.vacant(path)
+            began = f"; it has not begun: `seqtrain train run_dir={path} ...` starts it" if killed else ""
+            raise Fault(f"{path} is no run directory: it has no {CONFIG}{began}")
         check_entries(path)
         return cls(path)
 
@@ -89,49 +107,65 @@ class Run:
             return
         self._lock = locked(self.path / LOCK)
         if self._lock is None:
-            raise Fault(f"run {self.path} is being written by another process: wait for it or stop it")
+            raise Unavailable(f"run {self.path} is being written by another process: wait for it or stop it")
+
+    def lost(self) -> bool:
+        """Whether what this process writes is not in the run's directory any more: it was removed or moved meanwhile.
+
+        A file that is held open is written on without a word, and another run may have been made in the same place.
+        """
+        held, name = (self._lock, LOCK) if self._metrics is None else (self._metrics, METRICS)
+        return self._was_lost if held is None else not is_at(held, self.path / name)
+
+    def _check_place(self) -> None:
+        """FileNotFoundError where the run's directory is not there any more."""
+        if self.lost():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path / METRICS))
 
     @property
     def exported(self) -> bool:
         """Whether this is what was exported of a run."""
-        return not (self.path / CONFIG).exists() and (self.path / EXPORT).is_file()
+        return not exists(self.path / CONFIG) and exists(self.path / EXPORT)
 
     @property
     def config(self) -> dict[str, Any]:
         """The resolved config of the run; Fault when it cannot be read."""
         return read_export(self.path / EXPORT)["config"] if self.exported else read_yaml(self.path / CONFIG)
 
-    @functools.cached_property
-    def identity(self) -> str:
-        """A hash of what the run is: its config without what a resume may change."""
-        kept = {name: value for name, value in self.config.items() if name not in RUNNING}
-        kept["data"] = {name: value for name, value in kept["data"].items() if name != "workers"}
-        return hashlib.blake2b(yaml.safe_dump(kept).encode(), digest_size=8).hexdigest()
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the run is: what its checkpoints say of the run that wrote them."""
+        return identity(self.config, self.summary)
 
     def write_config(self, config: str | dict[str, Any]) -> None:
         """Writes the config: YAML text, or plain values."""
-        self.__dict__.pop("identity", None)  # of the config before
         if not self.writes:
             return
-        text = config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-        write_text(self.path / CONFIG, text)
+        self._check_place()
+        write_text(self.path / CONFIG, _yaml(config))
 
     def append(self, record: dict[str, Any]) -> None:
         """Adds one line to metrics.jsonl and hands it to the operating system, so that a killed process keeps it.
 
-        OSError when the disk is full; what was written before stays.
+        OSError when the disk is full, or the directory is gone; what was written before stays.
         """
         if not self.writes:
             return
         if self._metrics is None:
             self.claim()
-            self._metrics = open(self.path / METRICS, "ab", buffering=0)  # noqa: SIM115 - kept open between records
+            self._metrics = open_append(self.path / METRICS)  # kept open between records
+        self._check_place()
         line = plain_json(record).encode() + b"\n"
         if self._metrics.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / METRICS))
 
     def sync(self) -> None:
-        """Brings what was appended to the disk: call it before a checkpoint that counts on these records is saved."""
+        """Brings what was appended to the disk: call it before a checkpoint that counts on these records is saved.
+
+        OSError where that cannot be done, or the directory is gone.
+        """
+        if self.writes:
+            self._check_place()
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
 
@@ -141,10 +175,16 @@ class Run:
             return
         self.claim()
         path = self.path / METRICS
-        if path.exists() and path.stat().st_size and not _ends_line(path):
-            with open(path, "ab") as file:
+        if exists(path) and path.stat().st_size and not ends_line(path):
+            with open_append(path) as file:
                 file.write(b"\n")  # a torn last line becomes a line of its own, which the reader skips
         self.append({RESUMED: step})
+
+    def newest_step(self) -> int:
+        """The step up to which the record reaches: that of its newest point, or where a resume has marked it."""
+        steps = [record.get("step", 0) for record in self.metrics()]
+        marks = [record[RESUMED] for record in self.records() if RESUMED in record]
+        return max([0, *steps, *marks[-1:]])
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records that stand: without torn lines, and without what a later resume overwrote."""
@@ -153,59 +193,73 @@ class Run:
     def standing(self) -> list[tuple[int, dict[str, Any]]]:
         """The records that stand, each with its place among all `records`, from 1."""
         found: list[tuple[int, dict[str, Any]]] = []
-        for place, record in enumerate(self.records(), 1):
+        earliest = math.inf  # step from which one of the later resumes began
+        for place, record in reversed([*enumerate(self.records(), 1)]):
             if RESUMED in record:
-                found = [(before, kept) for before, kept in found if kept.get("step", 0) <= record[RESUMED]]
-            else:
+                earliest = min(earliest, record[RESUMED])
+            elif record.get("step", 0) <= earliest:
                 found.append((place, record))
-        return found
+        return found[::-1]
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Every whole line of metrics.jsonl, what a later resume overwrote and the marks of resumes among them."""
         path = self.path / METRICS
-        if not path.exists():
+        if not exists(path):
             return
-        with open(path, "rb") as file:
+        with reading(path), open_checked(path, FILES[METRICS]) as file:
             for line in iter(lambda: file.readline(LONGEST), b""):
-                if (record := _record(line)) is not None:
+                if (record := parsed(line)) is not None:
                     yield record
 
     @property
     def summary(self) -> dict[str, Any]:
         """What `write_summary` wrote; empty when there is none yet; Fault when it is damaged."""
         if self.exported:
-            return _numbers(read_export(self.path / EXPORT)["summary"])
+            return numbers(read_export(self.path / EXPORT)["summary"])
         path = self.path / SUMMARY
-        return _numbers(read_summary(path)) if path.exists() else {}
+        return numbers(read_summary(path)) if exists(path) else {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Writes summary.json, whole or not at all."""
         if not self.writes:
             return
+        self._check_place()
         write_text(self.path / SUMMARY, plain_json(summary, indent=2) + "\n")
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints, made when it is not there."""
+        """The folder of checkpoints."""
         return self._folder("checkpoints")
 
     @property
     def samples(self) -> Path:
-        """The folder of samples, made when it is not there."""
+        """The folder of samples."""
         return self._folder("samples")
 
     @property
     def plots(self) -> Path:
-        """The folder of plots, made when it is not there."""
+        """The folder of plots."""
         return self._folder("plots")
 
     def _folder(self, name: str) -> Path:
+        """A folder of the run; its writer makes it where it is not there, a reader does not."""
         folder = self.path / name
-        folder.mkdir(exist_ok=True)
+        if self.writes and (self.claimed or self._lock is not None):
+            folder.mkdir(exist_ok=True)
         return folder
+
+    def probe(self) -> None:
+        """Removes what writers that were killed have left, and writes a file on trial; OSError where that fails."""
+        self.claim()
+        for folder in (self.path, self.checkpoints, self.samples, self.plots):
+            remove_temporary(folder)
+        write_text(self.path / ".probe", "on trial")
+        (self.path / ".probe").unlink()
+        open(self.path / METRICS, "ab").close()
 
     def close(self) -> None:
         """Closes the files and lets another process write."""
+        self._was_lost = self.lost()
         for file in (self._metrics, self._lock):
             if file is not None:
                 file.close()
@@ -217,25 +271,39 @@ def default_name(task: str, model: str) -> str:
     return datetime.now().strftime("%Y-%m-%d_%H-%M-%S_") + re.sub(r"[^\w.-]+", "-", f"{task}_{model}")
 
 
-def list_runs(root: Path | str) -> list[Run]:
-    """Every run in `root` and in its folders, such as sweeps, in the order of their paths."""
+def list_runs(root: Path | str, unread: list[str] | None = None) -> list[Run]:
+    """Every run in `root` and in its folders, such as sweeps, in the order of their paths.
+
+    A folder that cannot be read raises Fault, or, where `unread` is given, adds a line to it.
+    """
     runs = []
-    for folder, below, files in os.walk(root):
-        below.sort()
-        if CONFIG in files and METRICS in files:
+    for folder, below, files in os.walk(root, onerror=functools.partial(_cannot_list, unread)):
+        below[:] = sorted(name for name in below if not fnmatch(name, folders.STAGED))
+        if CONFIG in files and (METRICS in files or LOCK in files):
             below.clear()
             runs.append(Run(Path(folder)))
     return runs
 
 
+def _cannot_list(unread: list[str] | None, error: OSError) -> None:
+    """Says that a folder was left out; a run that is removed meanwhile is no such case."""
+    if isinstance(error, FileNotFoundError):
+        return
+    if unread is None:
+        raise Unavailable(
+            f"{error.filename} cannot be read: {error.strerror}; make it readable, or name the runs themselves"
+        )
+    unread.append(printable(f"left out: {error.filename} cannot be read: {error.strerror}"))
+
+
 def is_written(run: Path) -> bool:
     """Whether a process of this machine holds the run's lock."""
-    with contextlib.suppress(OSError), open(run / METRICS, "rb"):
-        lock = locked(run / LOCK)
-        if lock is None:
-            return True
-        lock.close()
-    return False
+    path = run / LOCK
+    try:
+        with reading(path), open_checked(path) as lock:
+            return is_locked(lock)
+    except FileNotFoundError:
+        return False
 
 
 def stands(run: Path, summary: dict[str, Any]) -> str:
@@ -246,44 +314,11 @@ def stands(run: Path, summary: dict[str, Any]) -> str:
 
 def remove(path: Path) -> None:
     """Removes the directory of what was refused before it began, and outputs/ if it held nothing else."""
-    shutil.rmtree(path)
+    folders.remove(path)
     if path.parent == Path("outputs"):
         with contextlib.suppress(OSError):
             path.parent.rmdir()
 
 
-def _made(path: Path) -> bool:
-    """Whether this process, and no other, made the run directory `path`."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            return False
-        open(path / METRICS, "xb").close()  # "x": of two that saw an empty folder one fails here
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise Fault(f"run_dir={path} cannot be made: {error.strerror}; give another run_dir") from None
-    return True
-
-
-def _ends_line(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in `line`; None when it is torn or empty."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    sound = isinstance(record, dict) and all(isinstance(record.get(key, 0), int) for key in ("step", RESUMED))
-    return _numbers(record) if sound else None
-
-
-def _numbers(value: Any) -> Any:
-    """`value` with the texts nan, inf and -inf turned back into numbers."""
-    if isinstance(value, dict):
-        return {key: _numbers(below) for key, below in value.items()}
-    return float(value) if isinstance(value, str) and value in NOT_FINITE else value
+def _yaml(config: str | dict[str, Any]) -> str:
+    return config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False, allow_unicode=True)

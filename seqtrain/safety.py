@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Sequence
@@ -12,15 +11,19 @@ from typing import Any
 
 import yaml
 
-from seqtrain.faults import Fault
+from seqtrain.checked_files import LINK, NO_FILE, load_json, read_checked, stays_within
+from seqtrain.faults import Fault, kind_of
+from seqtrain.files import reading
+from seqtrain.plain_yaml import LOADER, MAX_BYTES, check_plain
 
 FILES = {
-    "config.yaml": 1 << 20,
+    "config.yaml": MAX_BYTES,
     "config.json": 1 << 24,
     "summary.json": 1 << 24,
     "metrics.jsonl": 1 << 32,
-    "tokenizer.json": 1 << 28,
-    "target_tokenizer.json": 1 << 28,
+    "sweep.yaml": MAX_BYTES,
+    "tokenizer.json": 1 << 27,
+    "target_tokenizer.json": 1 << 27,
     "labels.json": 1 << 24,
     "wandb_id": 1 << 10,
     "wandb_sent": 1 << 10,
@@ -29,7 +32,15 @@ FILES = {
 }
 """Files of a run directory, and the most bytes that each may have: they are read, or written, without a second look."""
 
-SUMMARY = {"status": str, "steps": int, "max_steps": int, "hashes": dict, "metrics": dict}
+SUMMARY = {
+    "status": str,
+    "steps": int,
+    "max_steps": int,
+    "hashes": dict,
+    "metrics": dict,
+    "parent": str,
+    "identity": str,
+}
 """Entries of summary.json that others rely on."""
 
 EXPORTED = {"seqtrain_export": int, "step": int, "hashes": dict, "aliases": dict, "config": dict, "summary": dict}
@@ -47,7 +58,7 @@ def check_entries(root: Path) -> None:
     each sitting is its own: it links its logs elsewhere, and never writes there again.
     """
     home = root.resolve()
-    for folder, below, files in os.walk(root):
+    for folder, below, files in os.walk(root, onerror=_cannot_list):
         for name in (*below, *files):
             path = Path(folder, name)
             with contextlib.suppress(FileNotFoundError):  # a temporary file of whoever trains the run right now
@@ -57,16 +68,22 @@ def check_entries(root: Path) -> None:
             below.clear()
 
 
+def _cannot_list(error: OSError) -> None:
+    """Fault for a folder that cannot be listed, unless it was removed meanwhile: nobody knows what it holds."""
+    with contextlib.suppress(FileNotFoundError), reading(Path(error.filename)):
+        raise error
+
+
 def _reason(path: Path, home: Path, *, top: bool) -> str | None:
     """Why a run directory may not hold this, or None."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
-        if not _inside(path, home):
-            return "a link that leads out of the run directory, which is not followed; put there what it points to"
+        if not stays_within(path, home):
+            return LINK
         found = path.stat()
     is_file, is_folder = stat.S_ISREG(found.st_mode), stat.S_ISDIR(found.st_mode)
     if not (is_file or is_folder):
-        return "neither a file nor a folder; remove it"
+        return NO_FILE
     if is_folder and (path.suffix == ".ckpt" or (top and path.name in FILES)):
         return "a folder where a run has a file"
     if is_file and top and path.name in FOLDERS:
@@ -76,47 +93,34 @@ def _reason(path: Path, home: Path, *, top: bool) -> str | None:
     return None
 
 
-def _inside(link: Path, home: Path) -> bool:
-    try:
-        return link.resolve().is_relative_to(home)
-    except (OSError, RuntimeError):  # a circle of links
-        return False
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # eight times as fast where PyYAML has it
-MOST_NESTED = 100  # levels of YAML: the fast loader has no limit of its own, and would end the process
+MAX_WORD_CHARACTERS, MAX_BRACKETS = 1 << 16, 500
+MAX_OTHER_BYTES = 1 << 24  # of a JSON file that FILES does not name
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, in plain values; Fault when it cannot be read."""
     try:
-        text = path.read_text("utf-8")
-        _check_plain(text)
-        content = yaml.load(text, _LOADER)
+        text = read_checked(path, FILES.get(path.name, MAX_BYTES)).decode("utf-8")
+        check_plain(text, written_by="run")
+        content = yaml.load(text, LOADER)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise Fault(f"{path} cannot be read: {error}") from None
+        raise kind_of(error)(f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict):
         raise Fault(f"{path} cannot be read: it holds no mapping")
     return content
 
 
-def _check_plain(text: str) -> None:
-    """YAMLError unless YAML is as large and as deep as it looks: a few aliases may stand for gigabytes."""
-    depth = 0
-    for event in yaml.parse(text, _LOADER):
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError("it holds an alias, which no run writes")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MOST_NESTED:
-            raise yaml.YAMLError(f"it is nested more than {MOST_NESTED} deep, which no run is")
+def is_word(word: Any) -> bool:
+    """Whether this is an override that can be parsed in time: Hydra takes seconds for thousands of brackets."""
+    return isinstance(word, str) and len(word) <= MAX_WORD_CHARACTERS and sum(map(word.count, "[{(")) <= MAX_BRACKETS
 
 
 def read_json(path: Path) -> Any:
     """The value in a JSON file; Fault when it cannot be read."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return load_json(path, FILES.get(path.name, MAX_OTHER_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise Fault(f"{path} cannot be read: {error}") from None
+        raise kind_of(error)(f"{path} cannot be read: {error}") from None
 
 
 def read_summary(path: Path) -> dict[str, Any]:

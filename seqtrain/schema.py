@@ -13,8 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seqtrain.conf_files import ConfFiles, reads_environment
-from seqtrain.faults import Fault, did_you_mean
+from seqtrain.faults import Fault, did_you_mean, refuse_tilde
+from seqtrain.nodes import Unresolved, at, leaves
 from seqtrain.options import Batching, RunOptions, TrainerOptions
+from seqtrain.ranges import out_of_range
 from seqtrain.safety import ENVIRONMENT
 from seqtrain.signatures import Option, fits, signature, words
 from seqtrain.targets import refusal, targets
@@ -33,28 +35,6 @@ OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching}
 
 RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
 """Keys that are no options: Hydra's, and what a model recommends."""
-
-
-class Unresolved:
-    """Stands for a value that is missing or does not resolve; fits no kind."""
-
-
-def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Path and value of everything below a node of plain containers that is no map; an empty map is a value."""
-    if not isinstance(node, dict) or not node:
-        yield path, node
-        return
-    for key, value in node.items():
-        yield from leaves(value, f"{path}.{key}" if path else str(key))
-
-
-def at(node: Any, path: str) -> Any:
-    """What stands at a path of plain containers; Unresolved where there is nothing."""
-    for key in path.split("."):
-        if not isinstance(node, dict) or key not in node:
-            return Unresolved
-        node = node[key]
-    return node
 
 
 def show(value: Any) -> str:
@@ -83,6 +63,7 @@ class Schema:
     trust: Sequence[str] = ()
     given: Collection[str] = ()  # keys that the user typed
     added: Collection[str] = ()  # those of them that stand in no file
+    unread: Collection[str] = ()  # keys that the user typed with a value that was refused already
 
     @functools.cached_property
     def raw(self) -> dict[str, Any]:
@@ -132,13 +113,12 @@ class Schema:
 
     def _group(self, name: str, node: dict[str, Any]) -> Iterator[str]:
         own = _own(name)
-        keys = self._target(name, node, own) if name in GROUPS else self._keys(name, node, own, is_open=False)
-        yield from keys
+        yield from self._target(name, node, own) if name in GROUPS else self._keys(name, node, own, is_open=False)
         yield from (f"{name}.{key}: missing; give it a value" for key in own if key not in node)
         yield from self._out_of_range(name)
 
     def _out_of_range(self, name: str) -> Iterator[str]:
-        """What the ranges of our own options refuse; values of a wrong kind were reported already."""
+        """What our own options refuse together; values of a wrong kind were reported already."""
         own = _own(name)
         values = {key: self._resolved(f"{name}.{key}" if name else key) for key in own}
         if own and all(fits(values[key], option.kind) for key, option in own.items()):
@@ -206,8 +186,12 @@ class Schema:
         return all(key not in other for other in alike) if alike else None
 
     def _value(self, path: str, raw: Any, kind: Any) -> Iterator[str]:
+        if raw == "???" and path in self.unread:
+            return
         if raw == "???":
-            yield f"{path}: missing{self._needed_by(path)}; add {path}=..."
+            group = path.partition(".")[0]
+            needed = f"; {group}={self.choices[group]} needs it" if group in self.choices else ""
+            yield f"{path}: missing{needed}; add {path}=..."
             return
         inner = list(targets(raw, path))
         for here, node in inner:
@@ -219,9 +203,30 @@ class Schema:
         except OmegaConfBaseException as error:
             yield f"{path}={show(raw)}: {first_lines(error)}{self._where(path)}"
             return
+        try:
+            refuse_tilde(path, value)
+        except Fault as fault:
+            yield from fault.lines
+            return
         if not fits(value, kind):
             quote = f""" (as text: '{path}="{show(value)}"')""" if fits("", kind) and fits(value, float) else ""
             yield f"{path}={show(value)}: expected {words(kind)}{quote}{self._where(path)}"
+        elif (
+            (wrong := out_of_range(path, value)) and not self._is_a_strangers(path) and not self._is_told_elsewhere(raw)
+        ):
+            yield f"{path}={show(value)}: {wrong}{self._where(path)}"
+
+    def _is_a_strangers(self, path: str) -> bool:
+        """Whether an optimizer or a schedule of somebody else takes it: of equal names it may mean something else."""
+        group = path.partition(".")[0]
+        target = self._resolved(f"{group}._target_")
+        ours = isinstance(target, str) and target.startswith(("seqtrain.", "torch."))
+        return group in ("optimizer", "schedule") and not ours
+
+    def _is_told_elsewhere(self, raw: Any) -> bool:
+        """Whether a value is that of another key, `${tbptt.k2}`, which is out of its own range."""
+        other = re.fullmatch(r"\$\{([\w.]+)\}", raw) if isinstance(raw, str) else None
+        return other is not None and out_of_range(other[1], self._resolved(other[1])) is not None
 
     def _unknown(self, path: str, node: Any, known: Collection[str]) -> Iterator[str]:
         parent, _, word = path.rpartition(".")
@@ -254,10 +259,6 @@ class Schema:
         content = self.files.content(group, option)
         found = at(content, key)
         return found is not Unresolved and not (group in ENTRIES and found is None)
-
-    def _needed_by(self, path: str) -> str:
-        group = path.partition(".")[0]
-        return f"; {group}={self.choices[group]} needs it" if group in self.choices else ""
 
     def _where(self, path: str) -> str:
         """The file that set a value which nobody typed."""

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, kind_of
 from seqtrain.signatures import defined_in
 
 CLASSES = (
@@ -85,7 +85,7 @@ def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise Fault(f"{target}: cannot be imported: {error}") from error
+        raise kind_of(error)(f"{target}: cannot be imported: {error}") from error
     at_home = inspect.isroutine(found) or inspect.isclass(found)
     if not at_home or not (target in NAMES or _inside(found.__module__, (*CLASSES, *trust))):
         raise Fault(f"{target}: not a class that its package defines; name it where it is defined")

@@ -45,7 +45,8 @@ def final_state(run: Path) -> dict[str, Any]:
     folder = run / "checkpoints"
     newest = load(max(folder.glob("step-*.ckpt")))
     newest["callbacks"]["Recorder"].pop("seconds")
-    newest["seqtrain"].pop("run", None)  # which of the two it is
+    for name in ("run", "where"):  # which of the two it is, and with how many threads
+        newest["seqtrain"].pop(name)
     names = ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "seqtrain")
     return {name: newest[name] for name in names} | {"best": load(folder / BEST)["state_dict"]}
 

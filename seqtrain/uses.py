@@ -15,6 +15,7 @@ from seqtrain.data.encoding import HIDDEN, Tokenizer
 from seqtrain.data.examples import padded
 from seqtrain.data.plan import StreamPlan
 from seqtrain.data.stream import EvalLoader, Stream
+from seqtrain.data.unreadable import is_unicode
 from seqtrain.faults import Fault
 from seqtrain.interface import read_history
 from seqtrain.task import ExampleTask, Task
@@ -94,6 +95,8 @@ def room(opened: Opened, use: Use) -> int | None:
 
 def reason(opened: Opened, text: str, use: Use) -> str | None:
     """Why this cannot be done with this text, or None: it holds nothing, no [MASK], or more than positions."""
+    if not is_unicode(text):
+        return "holds half of a surrogate pair, which is no Unicode; leave it out"
     if use == "continue":
         return None
     ids, limit = encode(opened, text, use), room(opened, use)
@@ -112,6 +115,8 @@ def check(opened: Opened, texts: Sequence[str], use: Use) -> None:
     if isinstance(texts, str):
         raise Fault("expected a list of texts, not one text")
     for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise Fault(f"text {number}: expected a text, not a value of type {type(text).__name__}")
         if why := reason(opened, text, use):
             raise Fault(f"text {number}: {why}")
 

@@ -25,7 +25,7 @@ from rich.console import Console
 from seqtrain import build, check
 from seqtrain.build.trainer import quiet_lightning
 from seqtrain.callbacks.signals import Signals
-from seqtrain.commands.session import config_text
+from seqtrain.commands.written_config import config_text
 from seqtrain.data.loader import TrainLoader
 from seqtrain.data.stream import StreamBatch
 from seqtrain.interface import detach

@@ -51,6 +51,11 @@ class Seqtrain:
         return {name: value for name, value in changed.items() if value is not None}
 
 
+def own_modules() -> list[str]:
+    """Every module of seqtrain."""
+    return [module.name for module in pkgutil.walk_packages(package.__path__, "seqtrain.")]
+
+
 @pytest.fixture(scope="session")
 def seqtrain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a command: a cache of its own, one thread, no network, no colours."""
@@ -71,8 +76,7 @@ def seqtrain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.fixture(scope="session")
 def server(seqtrain_environment: dict[str, str]) -> Iterator[ForkServer]:
     """A fork server that has imported every module of seqtrain and what they rest on."""
-    own = [module.name for module in pkgutil.walk_packages(package.__path__, "seqtrain.")]
-    with ForkServer([*HEAVY, *own], env=seqtrain_environment) as server:
+    with ForkServer([*HEAVY, *own_modules()], env=seqtrain_environment) as server:
         yield server
 
 

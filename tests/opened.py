@@ -10,7 +10,7 @@ from torch import nn
 import seqtrain
 from seqtrain import build, check, checkpoint
 from seqtrain.api import Trained
-from seqtrain.commands.session import config_text
+from seqtrain.commands.written_config import config_text
 from seqtrain.data.rows import Vocabularies
 from seqtrain.runs import Run
 
@@ -39,9 +39,19 @@ def make_run(path: Path, *overrides: str, labels: tuple[str, ...] = ("bad", "fai
     run = Run.create(path)
     run.write_config(config_text(config))
     vocabularies.save(run.path)
-    checkpoint.save({"state_dict": weights, "global_step": STEP}, run.checkpoints / checkpoint.step_name(STEP))
+    run.write_summary({"hashes": vocabularies.hashes})
+    saved = {"state_dict": weights, "global_step": STEP, "seqtrain": {"run": run.identity}}
+    checkpoint.save(saved, run.checkpoints / checkpoint.step_name(STEP))
     run.close()
     return run.path
+
+
+def sign(path: Path, hashes: dict[str, str]) -> None:
+    """Lets the run say that it began with files of these hashes, in its summary and in its checkpoint."""
+    run = Run(path)
+    run.write_summary({"hashes": hashes})
+    file = path / "checkpoints" / checkpoint.step_name(STEP)
+    checkpoint.save(checkpoint.load(file) | {"seqtrain": {"run": run.identity}}, file)
 
 
 def double(path: Path) -> Trained:

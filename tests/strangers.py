@@ -11,15 +11,15 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
-from seqtrain.checkpoint import load, step_name
+from seqtrain.checkpoint import load, save, step_name
 from seqtrain.options import Batching
+from seqtrain.runs import Run
 from tests import tiny
 
 SECRET = "b79e-not-for-strangers"
@@ -95,8 +95,17 @@ def config(**values: Any) -> Damage:
                 node = node[parent]
             node[key] = value(place) if callable(value) else value
         path.write_text(yaml.safe_dump(content))
+        sign(place)
 
     return damage
+
+
+def sign(place: Place) -> None:
+    """Has the checkpoints say that they are of the config as it is now: else nothing but that would be refused."""
+    for path in place.run.glob("checkpoints/*.ckpt"):
+        content = load(path)
+        content["seqtrain"]["run"] = Run(place.run).identity
+        save(content, path)
 
 
 def target(name: str, group: str = "model", **options: Any) -> Damage:
@@ -275,7 +284,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     ),
     "weight of another shape": (saved(lambda content, _: weights(content, torch.zeros(3))), PREDICT, "weights"),
     "weight that is text": (saved(lambda content, _: weights(content, "text")), PREDICT, "weights"),
-    "checkpoint that is a list": (saved(lambda *_: [1, 2]), PREDICT, "holds no weights"),
+    "checkpoint that is a list": (saved(lambda *_: [1, 2]), PREDICT, "does not say which run"),
     "checkpoint nested too deep": (deep, PREDICT, "refused"),
     "empty checkpoint": (text("checkpoints/best.ckpt", b""), PREDICT, "damaged"),
     "optimizer without groups": (
@@ -368,7 +377,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     ),
     "YAML of aliases": (text("config.yaml", ALIASES), PREDICT, "alias"),
     "YAML nested too deep": (text("config.yaml", f"a: {NESTED}"), RESUME, "cannot be read"),
-    "YAML with a date": (config(seed=date(2020, 1, 1)), PREDICT, "config"),
+    "YAML with a date": (text("config.yaml", "seed: 2020-01-01\n"), PREDICT, "a date without quotes"),
     "config that is a list": (text("config.yaml", "[1, 2]"), EVALUATE, "holds no mapping"),
     "config of another tool": (text("config.yaml", "a: 1"), PREDICT, "the first of"),
     "config that is not UTF-8": (text("config.yaml", b"\xff\xfe\x00"), SEARCH, "cannot be read"),
@@ -377,8 +386,8 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
         PREDICT,
         "more than any run writes there",
     ),
-    "model of absurd width": (config(model__dim=10**6), PREDICT, "weights"),
-    "model of absurd depth": (config(model__num_layers=10**12), EMBED, "weights"),
+    "model of absurd width": (config(model__dim=10**6), PREDICT, "model.dim=1000000: expected a whole number from"),
+    "model of absurd depth": (config(model__num_layers=10**12), EMBED, "expected a whole number from"),
     "group that is a list": (config(data=[1]), EVALUATE, "data=[1]"),
     "message that steers the terminal": (config(seed="\x1b]0;x\x07\x1b[2J\u202e"), PREDICT, "seed="),
     "key that steers the terminal": (config(**{"\x1b[2J": 1}), PREDICT, "no such option"),

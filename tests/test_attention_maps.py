@@ -219,6 +219,7 @@ def test_a_page_holds_every_weight_to_a_thousandth_or_says_what_is_missing(tmp_p
     assert write_page(maps, path, "title") == ""
     stored = json.loads(Reader(path.read_text("utf-8")).scripts[0])
     assert [each["name"] for each in stored] == [seen.name for seen in maps]
+    assert [(each["queries"], each["keys"]) for each in stored] == [(seen.queries, seen.keys) for seen in maps]
     torch.testing.assert_close(torch.tensor(stored[1]["heads"]) / 1000, maps[1].weights, rtol=0, atol=0.00051)
     assert write_page(some_maps(8, 8, 5, 200), path, "title") == "75 of 200 tokens"
     assert "Not shown: 75 of 200 tokens." in path.read_text("utf-8")

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.layers.front_ends import TokenEmbedding
 from seqtrain.models.bert import BERT
+from tests.test_attention import sinusoid
 from tests.zoo import assert_near, outputs, some_tokens
 
 VOCABULARY = 7
@@ -91,6 +92,20 @@ def test_the_second_sentence_is_told_from_the_first() -> None:
     nn.init.zeros_(model.segments.weight)
     hidden = model(both)[0][0]
     assert_near(hidden[1:3], hidden[4:6])  # positions are none: nothing else tells them apart
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "none"])
+def test_the_first_block_reads_a_token_its_position_and_its_segment(positions: str) -> None:
+    model, tokens = make(positions=positions, max_length=32 if positions == "learned" else None), some_tokens(2, 6)
+    seen = outputs(model.first_norm)
+    model(tokens)
+    expected = model.embed(tokens) + model.segments(model._segment(tokens))
+    if positions == "sinusoidal":
+        expected = expected + model.embed(tokens) * (math.sqrt(8) - 1)
+        expected = expected + torch.stack([sinusoid(place, 8) for place in range(6)])
+    if model.table is not None:
+        expected = expected + model.table.weight[:6]
+    assert_near(seen[0], expected)
 
 
 @pytest.mark.parametrize(

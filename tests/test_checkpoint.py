@@ -113,17 +113,22 @@ def test_resume_takes_the_newest_sound_checkpoint_and_says_what_it_skipped(tmp_p
 
 
 def test_a_sound_file_that_is_not_of_this_step_or_this_run_is_skipped_too(tmp_path: Path) -> None:
+    ours, theirs = ({"run": {"config": {"seed": seed}, "hashes": {}, "parent": None}} for seed in (1, 2))
     for step in range(1, 6):
-        save({"global_step": step, "seqtrain": {"run": "ours"}}, tmp_path / step_name(step))
-    wrong = {2: {"weights": 1}, 3: [], 4: {"global_step": 3, "seqtrain": {"run": "ours"}}}
+        save({"global_step": step, "seqtrain": ours}, tmp_path / step_name(step))
+    wrong = {2: {"weights": 1}, 3: [], 4: {"global_step": 3, "seqtrain": ours}, 5: {"global_step": 5}}
     for step, content in wrong.items():
         save(content, tmp_path / step_name(step))
-    save({"global_step": 5, "seqtrain": {"run": "theirs"}}, tmp_path / step_name(5))
+    save({"global_step": 6, "seqtrain": theirs}, tmp_path / step_name(6))
     said: list[str] = []
-    assert newest_valid(tmp_path, said.append, run="ours") == tmp_path / step_name(1)
-    reasons = [line.partition(": ")[2] for line in said]
-    assert reasons == ["another run wrote it", *["what it holds is not a checkpoint of this step"] * 3]
-    assert newest_valid(tmp_path, _silent) == tmp_path / step_name(5)
+    assert newest_valid(tmp_path, said.append, run=ours["run"]) == tmp_path / step_name(1)
+    reasons = sorted(line.partition(": ")[2] for line in said)
+    assert reasons == [
+        "another run wrote it: it does not say which run wrote it",
+        "another run wrote it: seed was 2 when it was written and is 1 in config.yaml",
+        *["what it holds is not a checkpoint of this step"] * 3,
+    ]
+    assert newest_valid(tmp_path, _silent) == tmp_path / step_name(6)
 
 
 def test_there_is_no_newest_checkpoint_where_none_is_sound(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ def made(kernel: int, causal: bool, **options: int) -> CNN:
     return model
 
 
-def taps(convolution: nn.Conv1d, x: list[Tensor], causal: bool) -> list[Tensor]:
+def taps(convolution: nn.Conv1d, x: list[Tensor], causal: bool, dilation: int) -> list[Tensor]:
     """The convolution of vectors x, position by position; nothing stands outside them."""
-    (kernel,), (dilation,), (weight, bias) = convolution.kernel_size, convolution.dilation, convolution.parameters()
+    weight, bias = convolution.parameters()
+    kernel = weight.shape[2]
     out = []
     for place in range(len(x)):
         first = place - (kernel - 1) * dilation // (1 if causal else 2)
@@ -40,9 +41,9 @@ def test_hidden_states_equal_sums_over_taps(kernel: int, causal: bool) -> None:
     hidden = model(tokens, None, lengths)[0]
     for lane, length in enumerate(lengths.tolist()):
         x = list(model.embed(tokens[lane, :length]))
-        for norm, (first, second) in zip(model.norms, model.blocks, strict=False):  # type: ignore[misc]
-            inner = taps(first, [norm(vector) for vector in x], causal)
-            inner = taps(second, [F.gelu(vector) for vector in inner], causal)
+        for layer, (norm, (first, second)) in enumerate(zip(model.norms, model.blocks, strict=False)):  # type: ignore[misc]
+            inner = taps(first, [norm(vector) for vector in x], causal, 2**layer)
+            inner = taps(second, [F.gelu(vector) for vector in inner], causal, 2**layer)
             x = [vector + more for vector, more in zip(x, inner, strict=True)]
         assert_near(hidden[lane, :length], torch.stack([model.norms[-1](vector) for vector in x]), 1e-12)
 
@@ -51,6 +52,7 @@ def test_hidden_states_equal_sums_over_taps(kernel: int, causal: bool) -> None:
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_a_hidden_state_sees_its_receptive_field_and_no_further(kernel: int, causal: bool, num_layers: int) -> None:
     model = made(kernel, causal, num_layers=num_layers)
+    assert model.receptive_field == 1 + 2 * (kernel - 1) * (2**num_layers - 1)
     width = 2 * model.receptive_field + 1
     embedded = model.embed(some_tokens(1, width)).detach().requires_grad_()
     model.embed = nn.Identity()

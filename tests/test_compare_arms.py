@@ -42,7 +42,12 @@ def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:
         ({"data.path": "elsewhere.txt"}, 1),  # the same text, as its hash says
         ({"callbacks.mine": {"_target_": "seqtrain.callbacks.samples.Samples", "every": 9}}, 1),
         ({"callbacks.mine": {"_target_": "mine.Stop", "patience": 9}}, 2),  # may end the training
-        ({"model.dim": 64}, 2),
+        *(({f"trainer.{name}": 7}, 1) for name in ("log_every", "checkpoint_every", "keep_last", "keep_best")),
+        *(({f"data.{name}": 7}, 1) for name in ("workers", "eval_batch_size")),
+        ({"logger": {"wandb": {"project": "other"}}, "run_dir": "x"}, 1),
+        *(({f"trainer.{name}": 7}, 2) for name in ("max_steps", "accumulate", "clip", "precision")),
+        *(({key: 7}, 2) for key in ("model.dim", "optimizer.lr", "schedule.warmup", "tbptt.k2", "data.lanes")),
+        *(({key: 7}, 2) for key in ("layer_decay", "init_from", "freeze", "task.tied")),
     ],
 )
 def test_runs_are_one_arm_where_nothing_differs_that_changes_a_number(
@@ -75,6 +80,17 @@ def test_at_equal_x_each_run_counts_as_it_was_when_the_shortest_ended(tmp_path: 
     (said,) = sentences(group, equal, x="tokens")
     assert said.startswith("gpt beats lstm by 0.500")
     assert said.endswith("at equal tokens (2k)")
+
+
+def test_flops_are_those_of_the_tokens_so_a_dearer_model_counts_as_it_was_earlier(tmp_path: Path) -> None:
+    for model, cost in (("lstm", 5.0), ("gpt", 10.0)):
+        for seed in (1, 2):
+            values = (3.0 + seed, 2.0 + seed)
+            made.run(tmp_path / f"{model}{seed}", 1.0, model=model, seed=seed, values=values, flops_per_token=cost)
+    entries = read([tmp_path])
+    assert [entry.curve("validation/loss", "flops")[0][-1] for entry in entries] == [30_000.0] * 2 + [15_000.0] * 2
+    (group,) = groups(entries)
+    assert {arm.name: arm.mean for arm in arms(group, x="flops")} == {"lstm": 1.0, "gpt": 4.5}
 
 
 @pytest.mark.parametrize(("speed", "says"), [(60, "20; gpt at 16.7"), (50.25, "20")])

@@ -105,6 +105,8 @@ def test_the_final_and_the_best_of_a_run_are_told_apart(tmp_path: Path) -> None:
     made.run(tmp_path / "1", 1.75, values=(2.0, 1.5))
     (row,) = table.rows(conclusions(read([tmp_path])))
     assert (row["final"], row["best"]) == (1.75, 1.5)
+    costs = {"steps": 150, "tokens": 3000, "flops": 18e6, "seconds": 30, "tokens_per_second": 100, "parameters": 2560}
+    assert {name: row[name] for name in costs} == costs
     assert ["1", "1.7500", "1.5000"] in [line.split()[:3] for line in shown(tmp_path).splitlines()]
 
 

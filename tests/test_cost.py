@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqtrain import cost
+from seqtrain import build, cost
 from seqtrain.data.plan import TBPTT, StreamPlan
 from seqtrain.data.stream import StreamBatch
 from seqtrain.interface import Capability, SequenceModel
+from seqtrain.transfer import freeze
 from tests.zoo import VOCABULARY, Case, cases, next_token, some_tokens
 
 BATCH = 3
@@ -44,6 +47,15 @@ def test_training_costs_three_times_the_forward_pass(tied: bool, carried: bool) 
     model = Case("gpt", ()).make()
     expected = cost.training_flops(model, next_token(model, tied=tied), 4, carried)
     assert expected == counted(model, 4, carried, backward=True, tied=tied)
+
+
+def test_a_head_is_paid_for_each_target_and_backward_for_each_token_that_gradients_reach() -> None:
+    model = Case("lstm", ()).make()
+    task = next_token(model, tied=False)
+    core, head = 2 * 2 * 4 * 8 * (8 + 8), 2 * 8 * VOCABULARY
+    for targets, reached in ((1.0, 1.0), (0.15, 1.0), (0.5, 0.25), (0.0, 0.0)):
+        found = cost.training_flops(model, task, 4, True, targets, (), reached)
+        assert found == pytest.approx((1 + 2 * reached) * core + 3 * targets * head)
 
 
 HAND = {
@@ -97,6 +109,24 @@ def test_parameters_by_part_add_up_to_all_there_are(case: Case, tied: bool) -> N
     assert parameters["head"] == (0 if tied else VOCABULARY * 8 + VOCABULARY)
 
 
+@pytest.mark.parametrize("name", ["encoder_decoder", "rnn_encoder_decoder"])
+def test_both_front_ends_of_separate_vocabularies_are_embeddings_and_a_frozen_weight_is_counted(name: str) -> None:
+    config = Case(name, ()).config()
+    model = build.make_model(config, VOCABULARY, (), target_vocabulary=20)
+    shared = build.make_model(config, VOCABULARY, ())
+    plan = StreamPlan(
+        documents=np.array([0, 150]),
+        lanes=4,
+        tbptt=TBPTT(k1=8, k2=8, carry=True, reset="never"),
+        seed=0,
+        shuffle=False,
+    )
+    freeze(model, ["embed"])
+    options: dict[str, Any] = {"length": 8, "carry": True, "accumulate": 1, "steps": 1}
+    found, one = (cost.estimate(each, next_token(each), plan, **options).parameters for each in (model, shared))
+    assert found == {**one, "embed": (VOCABULARY + 3 + 20 + 3) * 8, "total": one["total"] + (20 + 3) * 8}
+
+
 def test_tokens_steps_and_epochs_are_those_of_the_plan() -> None:
     found = estimate(Case("lstm", ()), tied=True)
     # 150 tokens on lanes of 37 and 38: steps of 32, 32, 32, 32 and 22 targets
@@ -109,7 +139,8 @@ def test_tokens_steps_and_epochs_are_those_of_the_plan() -> None:
 @pytest.mark.parametrize("case", [*GPTS[:1], Case("lstm", ()), Case("min_gru", ())], ids=str)
 def test_memory_follows_the_lanes_of_a_micro_batch(case: Case) -> None:
     one, two, four = (estimate(case, tied=True, lanes=4, accumulate=n).memory_bytes for n in (4, 2, 1))
-    constant = 4 * cost.OPTIMIZER_COPIES * estimate(case, tied=True).parameters["total"]
+    # Of each number a weight, a gradient and two moments, of four bytes each.
+    constant = 16 * estimate(case, tied=True).parameters["total"]
     assert one > constant
     assert (four - constant) / (one - constant) == pytest.approx(4, rel=0.25)
     assert one < two < four

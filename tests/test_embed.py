@@ -143,6 +143,7 @@ def test_a_command_that_breaks_leaves_the_old_file(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.parquet"]
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_file(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

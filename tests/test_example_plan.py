@@ -133,6 +133,7 @@ def labelled(shared_data: Path) -> Source:
     return Text(path=train, column="sentence", label_column="label", validation_fraction=0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "recipe", "specials"), [("parallel", BPE(size=8000), 1), ("labelled", Word(), 2)], ids=["Multi30k", "SST"]
 )

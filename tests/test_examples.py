@@ -12,13 +12,14 @@ from rich.console import Console
 
 from seqtrain import build, check
 from seqtrain.callbacks.signals import Signals
-from seqtrain.commands.session import config_text
 from seqtrain.commands.train import Request, preflight
+from seqtrain.commands.written_config import config_text
 from seqtrain.data.examples import ExampleBatch, Examples, padded
 from seqtrain.data.plan import ExamplePlan, Picked, deal
 from seqtrain.data.stream import IGNORED
 from seqtrain.runs import Run
 from tests.examples import files, options
+from tests.quick import some_long
 from tests.zoo import assert_near
 
 SETTINGS = {
@@ -82,7 +83,7 @@ def trained(name: str, folder: Path, *more: str) -> dict[str, Any]:
     }
 
 
-@EACH
+@pytest.mark.parametrize("name", some_long(SETTINGS, ("sentiment", "masked_lm", "translation")))
 def test_accumulating_over_uneven_shares_changes_no_number(name: str, tmp_path: Path) -> None:
     whole = trained(name, tmp_path)
     for accumulate in SHARES:

@@ -45,6 +45,7 @@ def test_an_extended_run_equals_a_run_that_was_that_long_from_the_start(
     assert Run(finished).config["trainer"]["max_steps"] == 40
 
 
+@pytest.mark.long
 def test_from_the_extension_on_the_schedule_is_that_of_the_longer_run(seqtrain: Seqtrain, tmp_path: Path) -> None:
     corpus(tmp_path)
     cosine = (*TRAIN, "schedule=cosine", "schedule.warmup=2", "trainer.validate_every=10")

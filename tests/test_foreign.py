@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import signal
 import threading
 from collections.abc import Callable
@@ -194,4 +195,6 @@ def test_jobs_are_cancelled_where_they_were_submitted_and_no_process_of_this_mac
     made._is_over = lambda launching: False
     interrupted(made, trials, signal.SIGTERM)
     assert (tmp_path / "cancelled").read_text() == "7\n"
-    assert said == [f"cancelling 7; `seqtrain resume {trials[0].sweep}` submits what is missing again"]
+    assert said == [
+        f"cancelling 7; `seqtrain resume {shlex.quote(str(trials[0].sweep))}` submits what is missing again"
+    ]

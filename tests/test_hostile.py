@@ -15,10 +15,12 @@ import seqtrain as package
 from seqtrain.callbacks.base_sink import remembered
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import tokenised
+from seqtrain.data.encoding import Tokenizer
 from seqtrain.data.tokenizer import Byte
 from seqtrain.faults import Fault
 from tests import opened, tiny
 from tests.conftest import Seqtrain
+from tests.quick import some_long
 from tests.strangers import (
     ALIASES,
     ATTACKS,
@@ -109,9 +111,7 @@ LONG = (  # alike to others, for another command or of another package
 )
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in ATTACKS]
-)
+@pytest.mark.parametrize("name", some_long(ATTACKS, [name for name in ATTACKS if name not in LONG][::2]))
 def test_what_a_stranger_made_executes_nothing_and_is_answered_in_one_line(
     seqtrain: Seqtrain, place: Place, name: str
 ) -> None:
@@ -188,7 +188,7 @@ EXPERIMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", some_long(EXPERIMENTS, list(EXPERIMENTS)[::3]))
 def test_a_config_of_a_stranger_executes_nothing(seqtrain: Seqtrain, place: Place, name: str) -> None:
     says, more, expected = EXPERIMENTS[name]
     programs = place.outside / "bin"
@@ -273,6 +273,7 @@ def test_a_tokenizer_of_a_stranger_brings_no_expressions(tmp_path: Path) -> None
     ]
     content["normalizer"] = {"type": "Replace", "pattern": {"String": "film"}, "content": "x" * 9}
     path.write_text(json.dumps(content))
+    opened.sign(run, {"tokenizer": Tokenizer.load(path).hash})
     assert package.load(run).tokenizer.encode("a film that was not good").tolist() == before
 
 

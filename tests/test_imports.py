@@ -12,7 +12,7 @@ import pytest
 
 import seqtrain
 from seqtrain import build, check, checkpoint
-from seqtrain.commands.session import config_text
+from seqtrain.commands.written_config import config_text
 from seqtrain.data.rows import Vocabularies
 from seqtrain.data.tokenizer import Byte
 from seqtrain.runs import Run
@@ -27,6 +27,7 @@ NAMES = {*MODULES, "seqtrain.conf"}
 
 MAY_IMPORT = {
     "faults": "",
+    "terminal": "",
     "interface": "",
     "layers": "interface",
     "models": "interface layers",
@@ -36,55 +37,80 @@ MAY_IMPORT = {
     "task": "data interface",
     "tasks": "interface task metrics generate data",
     "metrics": "",
-    "data": "",
+    "data": "checked_files files plain_yaml",
     "generate": "interface",
     "cost": "interface task data",
-    "files": "",
-    "safety": "",
-    "runs": "files safety",
-    "checkpoint": "files",
-    "export": "data files runs safety",
-    "provenance": "",
+    "checked_files": "",
+    "git_commit": "checked_files",
+    "files": "checked_files",
+    "folders": "files",
+    "records": "checked_files",
+    "safety": "checked_files files plain_yaml",
+    "runs": "checked_files files folders records safety identity",
+    "checkpoint": "files checkpoint_limits identity",
+    "export": "checked_files data files folders runs safety",
+    "plain_yaml": "",
+    "provenance": "git_commit",
+    "identity": "files",
+    "checkpoint_limits": "",
+    "checkpoint_check": "expected identity interface learner optim",
+    "expected": "checkpoint identity",
     "processes": "",
     "group": "processes",
     "strategies": "processes",
     "twins": "checkpoint launch runs",
     "learner": "carried data interface optim processes runs strategies sums task",
     "transfer": "interface task",
-    "callbacks": "build learner sums runs checkpoint files generate data interface layers metrics processes provenance "
-    "sweeps attention_maps task",
-    "options": "",
+    "callbacks": "checked_files build learner sums runs checkpoint files generate data interface layers metrics "
+    "processes provenance sweeps attention_maps task",
+    "options": "ranges",
+    "ranges": "",
     "signatures": "",
     "targets": "signatures",
-    "conf_files": "safety",
-    "schema": "conf_files options safety signatures targets",
-    "check": "conf_files schema targets",
-    "preflight": "data options processes safety targets",
+    "conf_files": "safety checked_files plain_yaml",
+    "nodes": "",
+    "schema": "conf_files nodes options ranges safety signatures targets",
+    "check": "conf_files nodes schema targets",
+    "preflight": "data files folders options processes safety targets",
     "launch": "fork_server",
     "fork_server": "launch processes",
-    "sweeps": "build check conf_files files launch metrics processes runs safety schema",
-    "build": "check checkpoint cost data export interface layers options processes runs safety strategies targets task "
-    "transfer learner callbacks",
-    "budget": "build check cost options",
-    "comparison": "files metrics runs sweeps",
-    "pairs": "build check conf data interface task",
-    "report": "build cost data runs task",
+    "sweeps": "build check conf_files files folders launch metrics nodes processes ranges runs safety schema",
+    "build": "check checkpoint cost data export files interface layers options processes runs safety strategies "
+    "targets task transfer learner callbacks checkpoint_check expected identity",
+    "budget": "build check cost options ranges",
+    "comparison": "checked_files files metrics runs sweeps",
+    "effects": "build check task",
+    "pairs": "build check conf data interface task metrics transfer",
+    "report": "checked_files build cost data runs task",
     "embedding": "data interface task",
     "attention_page": "",
     "attention_maps": "attention_page build data files interface layers runs task tasks",
     "uses": "attention_maps build data embedding generate interface layers task tasks",
-    "commands": "api attention_maps budget build callbacks check checkpoint comparison cost data embedding export "
-    "files group launch learner options pairs preflight processes provenance report runs sweeps targets task twins "
+    "commands": "checked_files api attention_maps budget build callbacks check checkpoint comparison cost data "
+    "effects embedding export files group launch learner options pairs preflight processes provenance records "
+    "ranges report runs sweeps targets task twins uses working_folder identity",
+    "api": "attention_maps build callbacks check commands data embedding generate interface ranges runs task tasks "
     "uses",
-    "api": "attention_maps build check commands data embedding generate interface runs task tasks uses",
-    "": "api",
+    "working_folder": "processes",
+    "": "api working_folder",
 }
-"""What each part may import of seqtrain, beside itself and faults, which all may; the last one is the package."""
+"""What each part may import of seqtrain, beside itself, faults and terminal; the last one is the package."""
 
 ONLY = {
-    "pytorch_lightning": ("learner", "strategies", "callbacks", "build.session", "build.trainer"),
+    "pytorch_lightning": ("checkpoint_check", "learner", "strategies", "callbacks", "build.session", "build.trainer"),
     "hydra": ("build.objects", "check", "conf_files", "schema", "preflight", "sweeps", "commands"),
-    "omegaconf": ("budget", "build", "check", "conf_files", "pairs", "schema", "preflight", "sweeps", "commands"),
+    "omegaconf": (
+        "budget",
+        "build",
+        "check",
+        "conf_files",
+        "effects",
+        "pairs",
+        "schema",
+        "preflight",
+        "sweeps",
+        "commands",
+    ),
     "wandb": ("callbacks.wandb_sink",),
     "mlflow": ("callbacks.sinks", "callbacks.mlflow_sink"),
     "datasets": ("data.hub",),
@@ -155,7 +181,7 @@ def part(module: str) -> str:
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_only_what_its_part_may(module: str) -> None:
     assert part(module) in MAY_IMPORT, f"{module}: say in MAY_IMPORT what it may import"
-    allowed = {part(module), "faults", *MAY_IMPORT[part(module)].split()}
+    allowed = {part(module), "faults", "terminal", *MAY_IMPORT[part(module)].split()}
     parts = {part(name) for name in imported(module) if name.split(".")[0] == "seqtrain"}
     assert parts <= allowed
 
@@ -193,7 +219,8 @@ def test_a_file_of_a_model_or_a_task_stands_alone(group: str) -> None:
 
 
 def test_faults_are_found_before_anything_heavy_is_imported() -> None:
-    commands = [module for module in MODULES if part(module) == "commands" and module != "seqtrain.commands.session"]
+    session = {"seqtrain.commands.session", "seqtrain.commands.run_data"}  # imported once all faults are told
+    commands = [module for module in MODULES if part(module) == "commands" and module not in session]
     sources = [module for module in MODULES if part(module) == "data" and module not in BATCHES]
     loaded = closure(*commands, *sources, "seqtrain.check", "seqtrain.preflight", "seqtrain.runs", "seqtrain.launch")
     assert {name.split(".")[0] for name in loaded} & HEAVY == set()
@@ -219,8 +246,10 @@ def run(tmp_path: Path) -> Path:
     run = Run.create(tmp_path / "run")
     run.write_config(config_text(config))
     vocabularies.save(run.path)
+    run.write_summary({"hashes": vocabularies.hashes})
     weights = {f"model.{name}": value for name, value in model.state_dict().items()}
-    checkpoint.save({"state_dict": weights, "global_step": 1}, run.checkpoints / checkpoint.step_name(1))
+    saved = {"state_dict": weights, "global_step": 1, "seqtrain": {"run": run.identity}}
+    checkpoint.save(saved, run.checkpoints / checkpoint.step_name(1))
     run.close()
     return run.path
 

@@ -232,6 +232,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path: Pat
 
 def test_gradients_are_clipped_to_the_norm_and_a_norm_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
     learner = make_learner(Case("rnn", ()).make(), Text().plan(8))
+    learner.task = next_token(learner.model, tied=False)  # so that there is a head to clip
     learner.trainer = make_trainer(tmp_path)
     optimizer = ADAMW(learner.parameters())
     for value, limit, norm in ((3.0, 0.5, 0.5), (1e-4, 0.5, None), (3.0, None, None)):
@@ -252,18 +253,23 @@ def some_state(lanes: int) -> State:
     return {"hidden": torch.arange(lanes * 6.0).view(lanes, 2, 3), "filled": torch.arange(lanes)}
 
 
-def test_carried_state_is_held_over_global_lanes_whatever_slices_read_it() -> None:
-    whole, carried = some_state(7), Carried()
-    for shares in (1, 2, 3, 7):
-        slices = [deal(7, shares, share) for share in range(shares)]
+@pytest.mark.parametrize("lanes", [7, 16, 32, 101])  # above 9: their numbers stand in another order than their words
+def test_carried_state_is_held_over_global_lanes_whatever_slices_read_it(lanes: int) -> None:
+    whole, carried = some_state(lanes), Carried()
+    for shares in (1, 2, 3, 4, 7):
+        slices = [deal(lanes, shares, share) for share in range(shares)]
         carried.spread(whole, slices, torch.device("cpu"))
-        for lanes in slices:
-            taken = carried.take(lanes)
+        for own in slices:
+            taken = carried.take(own)
             assert taken is not None
-            assert_near(taken, {name: value[lanes] for name, value in whole.items()}, 0)
+            assert_near(taken, {name: value[own] for name, value in whole.items()}, 0)
         assert_near(joined([carried.on_cpu()]), whole, 0)
-    carried.spread({}, [slice(0, 7)], torch.device("cpu"))
-    assert carried.take(slice(0, 7)) is None
+        # Micro-batches of processes, told in the order of their ranks, each with its own in any order.
+        told = list(carried.on_cpu().items())
+        ranks = [dict(reversed(told[share::2])) for share in (1, 0)]
+        assert_near(joined(ranks), whole, 0)
+    carried.spread({}, [slice(0, lanes)], torch.device("cpu"))
+    assert carried.take(slice(0, lanes)) is None
     assert joined([carried.on_cpu()]) == {}
 
 

@@ -13,6 +13,7 @@ import pytest
 from seqtrain.callbacks import sinks
 from seqtrain.callbacks.mlflow_sink import MLflowSink
 from seqtrain.faults import Fault
+from tests.pictures import PNG
 
 POINT = {"step": 10, "record": 3, "tokens": 640.0, "train/loss": 2.5}
 
@@ -22,6 +23,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "curve.png").write_bytes(PNG)
     return tmp_path / "run"
 
 

@@ -15,7 +15,7 @@ import pytest
 from seqtrain.comparison import page, plots
 from seqtrain.comparison.entries import read
 from seqtrain.comparison.verdict import conclusions
-from seqtrain.faults import printable
+from seqtrain.terminal import printable
 from tests import made, pages
 from tests.pages import block, content
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from tests import pages
 from tests.chromium import AXIS, HEIGHT, MARKS, ROWS, address, browser, tab, written
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)"
-MOST_BYTES, MOST_SECONDS = 10_000_000, 3.0
+MOST_BYTES = 10_000_000
 
 FIXTURES = (address, browser, tab)  # pytest finds them by their names here
 pytestmark = MARKS
@@ -162,20 +161,22 @@ def test_names_of_strangers_are_shown_and_do_nothing(tab: Any, tmp_path: Path) -
     assert reader.page.locator("main img").count() == 0
 
 
-def test_500_runs_of_1000_points_are_under_10_mb_and_drawn_within_3_s(tab: Any, tmp_path: Path) -> None:
+def test_500_runs_of_1000_points_are_under_10_mb_and_drawn_in_four_times_the_time_of_one(
+    tab: Any, tmp_path: Path
+) -> None:
     for number in range(500):
         model = tuple(pages.FLOORS)[number % 4]
         seed, dim = number // 4 % 3 + 1, 64 + 8 * (number // 12)
         pages.run(tmp_path / f"{number:03d}", model=model, seed=seed, dim=dim, records=1000)
     address = written(tmp_path, "report.html")
     assert (tmp_path / "report.html").stat().st_size < MOST_BYTES
-    took: list[float] = []
-    while len(took) < 8 and min(took, default=MOST_SECONDS) >= MOST_SECONDS:  # a busy machine says nothing of the page
-        seconds, reader = opening(tab(), address)
-        took.append(seconds)
+    pages.run(tmp_path / "alone" / "000", records=1000)
+    alone = written(tmp_path / "alone", "report.html")
+    pairs = [(opening(tab(), address), opening(tab(), alone)) for _ in range(4)]
+    reader = pairs[-1][0][1]
     assert reader.page.evaluate(LINES) > 20
     assert "Curves thinned to 200 points" in reader.page.inner_text("#curves-note")
-    assert min(took) < MOST_SECONDS, f"{took}, at a load of {os.getloadavg()[0]:.1f}"
+    assert min(many / one for (many, _), (one, _) in pairs) < 4
 
 
 def opening(reader: Any, address: str) -> tuple[float, Any]:

@@ -85,8 +85,8 @@ def test_every_token_is_a_target_exactly_once_an_epoch() -> None:
 
 
 def test_a_chunk_follows_the_last_one_of_its_lane_or_starts_from_nothing() -> None:
-    for layout in layouts(carry=True):
-        chunks = epoch(layout.plan())
+    for layout, number in product(layouts(carry=True), (0, 2)):
+        chunks = epoch(layout.plan(), number)
         assert chunks[0].starts.all()
         for before, after in pairwise(chunks):
             live = after.count > 0

@@ -204,9 +204,10 @@ def test_answers_come_before_the_input_ends(
             assert time.monotonic() < limit, f"no answer {count} while the input is open"
             time.sleep(0.01)
 
-    with os.fdopen(reading) as stdin:
+    with os.fdopen(reading) as stdin, answers.open("w", encoding="utf-8") as stdout:
         monkeypatch.setattr(sys, "stdin", stdin)
-        args = [str(runs["sentiment"]), "--input", "-", "--output", str(answers)]
+        monkeypatch.setattr(sys, "stdout", stdout)
+        args = [str(runs["sentiment"]), "--input", "-"]
         thread = threading.Thread(target=predict.main, args=(args,), daemon=True)
         thread.start()
         try:
@@ -282,7 +283,7 @@ def test_an_output_that_is_the_input_is_refused_and_left_whole(runs: dict[str, P
         if command == "embed":
             written.symlink_to(texts)
         with pytest.raises(Fault, match="is the input itself"):
-            cli._run(command, [str(runs["sentiment"]), "--input", str(texts), "--output", str(written)])
+            cli._run([command, str(runs["sentiment"]), "--input", str(texts), "--output", str(written)])
     assert texts.read_text() == "never dull , always lively\n"
 
 

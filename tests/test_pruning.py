@@ -100,7 +100,7 @@ def test_a_trial_that_has_gone_back_is_judged_where_it_left_and_not_before(
 ) -> None:
     assert not validated(pruning, 20, 1.0)
     assert not validated(pruning, 40, 1.0)
-    monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda trial: True)  # at the newest step that it knows
+    monkeypatch.setattr(studies, "gives_up", lambda trial, step: True)
     again = Pruning(run=pruning.run)
     assert not validated(again, 20, 1.0)
     assert validated(again, 40, 1.0)

@@ -17,6 +17,7 @@ from seqtrain.runs import Run
 from tests.conftest import Seqtrain
 from tests.examples import files
 from tests.examples import options as example_options
+from tests.quick import some_long
 from tests.tiny import GPT, OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
 STEPS, OFTEN, STOPPED = 60, 8, 32
@@ -158,7 +159,7 @@ KILLS: dict[str, list[Moment]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["rnn", "lstm", "gpt", pytest.param("windows", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", some_long(["rnn", "lstm", "gpt", "windows"], ["lstm"]))
 def test_a_killed_and_resumed_run_ends_with_the_bits_of_its_uninterrupted_twin(
     name: str, seqtrain: Seqtrain, tmp_path: Path
 ) -> None:

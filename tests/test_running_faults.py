@@ -12,12 +12,13 @@ import torch
 
 from seqtrain.carried import Carried
 from seqtrain.checkpoint import load, newest_valid, save, step_name
-from seqtrain.commands import cli, session
+from seqtrain.commands import cli, failures
 from seqtrain.faults import OutOfMemory
 from seqtrain.learner import MOST_SKIPPED, _spreading
 from seqtrain.runs import Run
 from tests import mishaps
 from tests.conftest import Answer, Seqtrain
+from tests.quick import some_long
 from tests.tiny import OPTIONS, assert_twins, corpus, difference
 
 STEPS = 20
@@ -110,7 +111,10 @@ def wild(steps: list[int], what: str = "hidden") -> tuple[str, ...]:
     ("what", "options"),
     [
         ("hidden", ("model=lstm", "trainer.accumulate=2")),
-        ("gradient", ("model=gpt", "model.num_layers=1", "model.num_heads=2", "optimizer=muon")),
+        pytest.param(
+            *("gradient", ("model=gpt", "model.num_layers=1", "model.num_heads=2", "optimizer=muon")),
+            marks=pytest.mark.long,
+        ),
         pytest.param("hidden", ("model=gru", "optimizer=sgd", "optimizer.momentum=0.9"), marks=pytest.mark.long),
     ],
 )
@@ -136,6 +140,7 @@ def test_a_skipped_update_changes_no_weight_and_no_moment_and_is_counted(
     assert said[-1].endswith("more are counted only: `skipped` in metrics.jsonl")
 
 
+@pytest.mark.long
 def test_a_run_that_skips_resumes_to_the_bit(place: Place) -> None:
     both = ("callbacks=both", "callbacks.mishap.at=13", "callbacks.mishap.what=killed", "callbacks.mishap.name=step-")
     options = (*wild([8, 9, 11, 17])[1:], *both)
@@ -194,6 +199,7 @@ def test_too_many_skipped_updates_in_a_row_stop_the_run(place: Place) -> None:
     assert place.run.summary["status"] == "failed"
 
 
+@pytest.mark.long
 def test_stopping_is_the_default_and_keeps_the_last_good_checkpoint(place: Place) -> None:
     for what, words in (("hidden", "the loss is nan at step 8"), ("gradient", "the gradient's norm is inf at step 8")):
         answer = place.train(*wild([8], what)[:-1], name=what)
@@ -209,10 +215,16 @@ def test_stopping_is_the_default_and_keeps_the_last_good_checkpoint(place: Place
     [
         (
             "no_memory",
-            "at step 8, training on a batch of 4 lanes x 8 tokens; give trainer.accumulate=2, which changes no loss, "
-            "or lower data.lanes or tbptt.k2; the last good checkpoint is step-00000006.ckpt",
+            "at step 8, training on a batch of 4 lanes x 8 tokens; in a new run give trainer.accumulate=2, "
+            "which changes no loss, or lower data.lanes or tbptt.k2; the last good checkpoint is step-00000006.ckpt",
         ),
-        ("no_memory_to_evaluate", "at step 12, evaluating a batch of 4 lanes x 8 tokens; lower data.eval_batch_size"),
+        pytest.param(
+            *(
+                "no_memory_to_evaluate",
+                "at step 12, evaluating a batch of 4 lanes x 8 tokens; resume with a lower data.eval_batch_size",
+            ),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_out_of_memory_names_the_batch_and_what_to_lower_and_the_run_goes_on(
@@ -231,7 +243,7 @@ def test_whatever_else_does_not_fit_is_said_so_in_one_line(tmp_path: Path) -> No
     for allocate in (lambda: torch.empty(1 << 50), lambda: bytearray(1 << 60)):
         with pytest.raises((RuntimeError, MemoryError)) as caught:
             allocate()
-        reason, told = session._verdict(Run(tmp_path), caught.value)
+        reason, told = failures.verdict(Run(tmp_path), caught.value)
         assert reason == "out of memory while the model was built or the data read; lower model.dim, or read less"
         assert isinstance(told, OutOfMemory)
 
@@ -247,9 +259,16 @@ FULL = "the disk is full; make room, then `seqtrain resume run`"
         ("full", "step-00000012.ckpt", FULL),
         pytest.param("full", "metrics.jsonl", FULL, marks=pytest.mark.long),
         pytest.param("full", "summary.json", FULL, marks=pytest.mark.long),
-        ("full_for_records", "", FULL),
-        ("full_in_the_middle", "", "no file may become so large here; raise the limit (ulimit -f), then `seqtrain"),
-        ("no_folder", "checkpoints", "cannot be written"),
+        pytest.param("full_for_records", "", FULL, marks=pytest.mark.long),
+        pytest.param(
+            *(
+                "full_in_the_middle",
+                "",
+                "no file may become so large here; raise the limit (ulimit -f), then `seqtrain",
+            ),
+            marks=pytest.mark.long,
+        ),
+        pytest.param("no_folder", "checkpoints", "cannot be written", marks=pytest.mark.long),
     ],
 )
 def test_a_disk_that_fails_while_training_costs_one_line_and_no_bit(
@@ -279,7 +298,8 @@ def test_a_disk_that_is_full_at_the_start_costs_one_line_and_leaves_things_as_th
     monkeypatch.setattr(os, "fsync", full)
     monkeypatch.chdir(killed.folder)
     monkeypatch.syspath_prepend(str(killed.folder))
-    before = {path: path.read_bytes() for path in killed.folder.rglob("*.*") if path.is_file()}
+    left = {*killed.folder.rglob(".*.tmp")}  # of the killed writer: a resume makes room
+    before = {path: path.read_bytes() for path in {*killed.folder.rglob("*.*")} - left if path.is_file()}
     args = (*TRAIN, "callbacks=none", "run_dir=fresh") if command == "train" else ("resume", "run", *mishaps.TRUST)
     assert cli.main(list(args)) == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "rror" in line]
@@ -331,7 +351,9 @@ def damage(path: Path, how: str) -> None:
         save({"global_step": 12, "state_dict": {}, "seqtrain": {"run": "another"}}, path)
 
 
-@pytest.mark.parametrize("how", ["truncated", "bit-flipped", "empty", "of another step", "of another run"])
+@pytest.mark.parametrize(
+    "how", some_long(["truncated", "bit-flipped", "empty", "of another step", "of another run"], ["bit-flipped"])
+)
 def test_of_a_bad_newest_checkpoint_resume_says_so_and_goes_on_from_the_one_before(
     how: str, killed: Place, twin: Path
 ) -> None:
@@ -379,7 +401,7 @@ def test_the_best_checkpoints_stay_and_a_kill_between_their_names_costs_none(pla
 @pytest.mark.parametrize(
     ("logger", "words"),
     [
-        ("raises", "Raises failed and is left out from here on: the host is gone"),
+        pytest.param("raises", "Raises failed and is left out from here on: the host is gone", marks=pytest.mark.long),
         ("hangs", "Hangs failed and is left out from here on: no answer for 0.2 s"),
     ],
 )
@@ -389,16 +411,16 @@ def test_a_logger_that_fails_or_hangs_is_left_out_and_the_record_is_complete(
     answer = place.train("callbacks=none", f"logger={logger}")
     assert answer.rc == 0, answer.err
     assert answer.err.splitlines().count(words) == 1
-    assert answer.seconds < 60
     assert_twins(twin, place.run.path)
 
 
+@pytest.mark.long
 def test_a_clock_that_goes_backwards_changes_no_record(killed: Place, twin: Path) -> None:
     assert killed.resume(MISHAP="clock").rc == 0
     assert_twins(twin, killed.run.path)
     seconds = [point["seconds"] for point in killed.run.metrics()]
     assert seconds == sorted(seconds)
-    assert 0 < killed.run.summary["seconds"] < 120
+    assert 0 < killed.run.summary["seconds"] < 3600, "the clock of the day, which went back by an hour at each look"
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(killed.run.path / "tensorboard"))

@@ -88,12 +88,12 @@ def config() -> Any:
     return check.compose(WORDS[2:]).config
 
 
-def search(path: Path, *words: str, runner: Any, **options: Any) -> Search:
+def search(path: Path, *words: str, runner: Any, retry_failed: bool = False, **options: Any) -> Search:
     """A search in `path`, begun there if it is not."""
     made = Search(**{**defaults(), "n_trials": 3, **options})
     made.folder = Sweep.open(path) if path.exists() else Sweep.create(path, Asked((*WORDS, *words), "optuna"))
     runner = runner or Runner()
-    made.sitting = Sitting(runner, say=runner.said.append)
+    made.sitting = Sitting(runner, retry_failed=retry_failed, say=getattr(runner, "said", []).append)
     return made
 
 
@@ -153,6 +153,7 @@ def test_the_study_is_told_how_each_trial_ended(tmp_path: Path) -> None:
     assert plain.metric_names == ["best/loss"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "deed",
     [
@@ -249,6 +250,7 @@ def test_a_study_is_read_only_where_its_sweep_is(tmp_path: Path) -> None:
         run(tmp_path / "s", n_trials=2)
 
 
+@pytest.mark.long
 def test_a_study_that_was_lost_is_not_begun_again_over_the_directories_that_there_are(tmp_path: Path) -> None:
     run(tmp_path / "s", n_trials=1)
     (tmp_path / "s" / "study.db").unlink()
@@ -375,7 +377,7 @@ def test_two_trials_of_two_processes_each_at_a_time_share_nothing_and_are_pruned
 
 
 TWO = (
-    *("hydra.sweeper.n_trials=2", "hydra.sweeper.seed=5"),
+    *("hydra.sweeper.n_trials=2", "hydra.sweeper.seed=0"),
     *("hydra.sweeper.pruner.n_startup_trials=1", "hydra.sweeper.sampler.n_startup_trials=1"),
 )
 """The second of these trials is proposed from what the first came to, and is pruned."""

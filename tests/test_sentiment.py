@@ -195,8 +195,9 @@ def test_accuracy_and_macro_f1_are_those_of_all_predictions(seed: int) -> None:
     assert metrics["loss"] == pytest.approx(sums["loss"][0].item() / 12)
 
 
-def test_f1_of_a_table_with_a_label_that_is_nowhere() -> None:
-    table = [[3, 1, 0], [2, 4, 0], [0, 0, 0]]
+@pytest.mark.parametrize("wrongly", [0, 2], ids=["nowhere", "only predicted"])
+def test_f1_of_a_table_with_a_label_that_does_not_occur(wrongly: int) -> None:
+    table = [[3, 1, wrongly], [2, 4, 0], [0, 0, 0]]
     pairs = [(true, found) for true in range(3) for found in range(3) for _ in range(table[true][found])]
     metrics = make().measure({"loss": (5.0, 10.0), "confusion": (table, 10.0)}, FACTS)
     assert (metrics["accuracy"], metrics["macro_f1"]) == pytest.approx(by_hand(pairs, 3), rel=1e-12)

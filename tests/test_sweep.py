@@ -64,7 +64,7 @@ def mixed(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_trial_is_recorded_with_its_reason_and_the_others_go_on(mixed: Path) -> None:
     rows = {row["trial"]: (row["status"], row["reason"]) for row in index(mixed)}
-    assert rows["000"] == ("refused", "optimizer: Invalid learning rate: -1")
+    assert rows["000"] == ("refused", "optimizer.lr=-1: expected a number from 1e-12 to 1e+38")
     assert rows["001"] == ("finished", "")
     assert rows["002"][0] == "failed"
     assert "the loss is nan" in rows["002"][1]
@@ -261,12 +261,13 @@ def test_a_strangers_sweep_runs_no_commands_and_needs_its_trust_again(tmp_path: 
     sweep = tmp_path / "sweep"
     (sweep / "trials").mkdir(parents=True)
     setup = ["hydra/launcher=slurm", f"hydra.launcher.setup=[touch {tmp_path}/executed]"]
-    (sweep / "sweep.yaml").write_text(json.dumps({"kind": "grid", "overrides": setup, "config_dirs": [], "trust": []}))
+    asked = {"kind": "grid", "overrides": setup, "config_dirs": [], "trust": [], "cwd": str(tmp_path)}
+    (sweep / "sweep.yaml").write_text(json.dumps(asked))
     answer = seqtrain("resume", "sweep", cwd=tmp_path)
     assert answer.rc == 2
     assert "hydra.launcher.setup=" in answer.err
     assert "nobody typed it; add it to the command line" in answer.err
-    (sweep / "sweep.yaml").write_text(json.dumps({"kind": "grid", "overrides": [], "config_dirs": [], "trust": ["os"]}))
+    (sweep / "sweep.yaml").write_text(json.dumps(asked | {"overrides": [], "trust": ["os"]}))
     answer = seqtrain("resume", "sweep", cwd=tmp_path)
     assert answer.err == "error: sweep sweep was run with --trust os; if you trust that code, add --trust os\n"
     (sweep / "000").symlink_to(tmp_path)

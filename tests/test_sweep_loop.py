@@ -59,9 +59,11 @@ def grid(sweep: Sweep, *words: str, runner: Any = None, **options: Any) -> tuple
 
 
 @pytest.mark.parametrize("retry_failed", [False, True])
-def test_a_sitting_runs_what_has_not_ended_and_what_failed_only_if_asked(sweep: Sweep, retry_failed: bool) -> None:
+def test_a_sitting_runs_what_has_not_ended_and_what_failed_or_was_refused_only_if_asked(
+    sweep: Sweep, retry_failed: bool
+) -> None:
     _, runner, _ = grid(sweep, retry_failed=retry_failed)
-    assert runner.ran == (["001"] if retry_failed else []) + ["004", "005"]
+    assert runner.ran == (["001", "002"] if retry_failed else []) + ["004", "005"]
 
 
 def test_the_index_says_how_every_trial_stands_before_the_next_one_begins(tmp_path: Path) -> None:

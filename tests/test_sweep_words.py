@@ -73,7 +73,7 @@ def test_a_word_that_cannot_be_read_is_left_to_the_trials_which_say_more_of_it()
     [
         ("hydra.launcher.njobs=2", "hydra.launcher.njobs: no option of local; did you mean n_jobs?"),
         ("+hydra.launcher.fork=2", "hydra.launcher.fork: no option of local"),
-        ("hydra.launcher.n_jobs=zwei", "hydra.launcher.n_jobs=zwei: expected a whole number above 0"),
+        ("hydra.launcher.n_jobs=zwei", "hydra.launcher.n_jobs=zwei: expected a whole number from 1"),
         ("hydra/launcher=slrum", "hydra/launcher=slrum: no such hydra/launcher; did you mean slurm?"),
         ("hydra/launcher=local,joblib", "a sweep has one hydra/launcher"),
         ("hydra/luncher=local", "hydra/luncher=local: no such group; did you mean hydra/launcher?"),

@@ -19,6 +19,7 @@ from seqtrain.runs import Run
 from seqtrain.sweeps.folder import Asked, Sweep
 from tests import tiny, wandb_tools
 from tests.conftest import Seqtrain
+from tests.pictures import PNG
 from tests.test_sinks import events
 
 CONFIG = {
@@ -26,10 +27,6 @@ CONFIG = {
     "logger": {"wandb": {"project": "mine", "tags": ["first"], "x": "seconds", "name": 7, "mode": "online"}},
 }
 SUMMARY = {"status": "finished", "steps": 4, "best": {"step": 4}, "flops_per_token": 3.0}
-PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415478da63f8cfc00000030101"
-    "00c9fe92ef0000000049454e44ae426082"
-)
 
 
 @pytest.fixture(autouse=True)

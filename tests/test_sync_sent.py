@@ -13,6 +13,7 @@ from seqtrain.commands import sync
 from seqtrain.faults import Fault
 from seqtrain.runs import Run
 from seqtrain.sweeps.folder import Asked, Sweep
+from tests.pictures import PNG
 
 
 class Taken(Sink):
@@ -49,7 +50,7 @@ def run(tmp_path: Path) -> Run:
     for record in ({"step": 1, "train/loss": 3.0}, {"note": 1.0}, {"step": 2, "train/loss": 2.0}):
         run.append(record)
     (run.samples / "step-00000001.txt").write_text("once")
-    (run.plots / "curve.png").touch()
+    (run.plots / "curve.png").write_bytes(PNG)
     run.write_summary({"status": "finished", "steps": 2})
     run.close()
     return run

@@ -247,8 +247,8 @@ REFUSED = {
     "not a run": (("init_from=.",), ("init_from=.: no run directory;",)),
     "another model": (("init_from=masked_lm", "model=lstm"), ("init_from: ", "use the same model")),
     "no such part": (("model=lstm", "freeze=[nonsense]"), ("freeze=nonsense", "known: embed, layer")),
-    "no decay": (("layer_decay=0",), ("layer_decay=0", "above 0")),
-    "too much decay": (("layer_decay=1.5",), ("layer_decay=1.5", "up to 1")),
+    "no decay": (("layer_decay=0",), ("layer_decay=0", "from 0.001 to 1")),
+    "too much decay": (("layer_decay=1.5",), ("layer_decay=1.5", "from 0.001 to 1")),
 }
 
 

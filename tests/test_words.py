@@ -1,58 +1,88 @@
-"""Laws of words in tokens: where tokens join, and what a mask in a text stands for."""
+"""Laws of words that do nothing or mean something else than they say: one line, before anything is made."""
 
 from __future__ import annotations
 
-import re
+import os
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from seqtrain.data.tokenizer import BPE, Byte, Char, Recipe, Word
-from tests.masked import TOKENIZER
+from seqtrain import check
+from seqtrain.commands import cli
+from seqtrain.faults import Fault
 
-SENTENCE = "don't stop: 3 naïve-cafés, x_y\nnew line — ok"
-
-
-@pytest.mark.parametrize("recipe", [Byte(), Char(), BPE(size=256), BPE(size=300)], ids=["byte", "char", "bytes", "bpe"])
-def test_tokens_join_where_letters_or_digits_meet(recipe: Recipe) -> None:
-    tokenizer = recipe.train([SENTENCE, "don't stop new naïve line"] * 20)
-    ids = tokenizer.encode(SENTENCE)
-    joins = tokenizer.joins(ids)
-    assert (joins.shape, joins.dtype) == (ids.shape, bool)
-    words = [tokenizer.decode(part.tolist()) for part in np.split(ids, np.flatnonzero(~joins))[1:]]
-    assert "".join(words) == SENTENCE, "no character is torn"
-    assert not any(re.search(r"\w\s", word) for word in words)
-    bare = [word.strip() for word in words]
-    for word in ("naïve", "cafés", "stop", "new", "line", "ok", "3"):
-        assert word in bare
-    assert bare[:3] == ["don", "'", "t"] or bare[:2] == ["don", "'t"]
-    assert "x_y" not in bare
+WORDS = {
+    "hydra.run.dir=x": "changes nothing here; run_dir= names the folder of a run",
+    "hydra.job.chdir=true": "changes nothing here",
+    "hydra.sweep.dir=x": "counts in a sweep only, so add -m",
+    "run_dir=~/x": 'no shell expands this ~; write run_dir="$HOME/x"',
+    "run_dir='~'": 'no shell expands this ~; write run_dir="$HOME"',
+    "init_from=~/run": "no shell expands this ~",
+    f"model.dim={'9' * 5000}": "not of the form key=value: Exceeds the limit",
+}
 
 
-def test_words_of_a_word_tokenizer_and_special_tokens_never_join() -> None:
-    words = Word().train([SENTENCE])
-    assert not words.joins(words.encode(SENTENCE)).any()
-    a, b = (TOKENIZER.ids[char] for char in "ab")
-    special = [TOKENIZER.start, a, TOKENIZER.mask, a, TOKENIZER.separator, b, TOKENIZER.unknown, b, b]
-    assert np.flatnonzero(TOKENIZER.joins(np.array(special))).tolist() == [8]
-    assert TOKENIZER.joins(np.zeros(0, dtype=np.int64)).tolist() == []
+@pytest.mark.parametrize("word", WORDS, ids=lambda word: word[:20])
+def test_a_word_that_cannot_do_what_it_says_is_one_line(word: str) -> None:
+    with pytest.raises(Fault) as refused:
+        check.compose([word])
+    assert len(refused.value.lines) == 1
+    assert WORDS[word] in refused.value.lines[0]
 
 
 @pytest.mark.parametrize(
-    ("recipe", "before", "after"),
-    [(Byte(), "the ", " sat"), (Char(), "the ", " sat"), (Word(), "the", "sat"), (BPE(size=300), "the", " sat")],
-    ids=["byte", "char", "word", "bpe"],
+    ("words", "told"),
+    [
+        (("train", "--cfg", "foo"), "invalid choice: 'foo'"),
+        (("train", "--cfg"), "expected one argument"),
+        (("train", "a\0b"), "a\\u0000b: holds a NUL byte; leave it out"),
+        *(
+            ((command, ""), f"seqtrain {command}: a word is empty")
+            for command in ("serve", "compare", "resume", "train")
+        ),
+        (("compare", ".", "--html", ""), "seqtrain compare: a word is empty, as where a shell variable is not set"),
+        (("compare", ".", "--html="), "seqtrain compare: --html= is given nothing"),
+        (("predict", ".", "--output=", "x"), "seqtrain predict: --output= is given nothing"),
+        (("predict", ".", "--length", "2147483648"), "2147483648 is not a whole number from 1 to 1,000,000"),
+        (("train", "train"), "train: not of the form key=value"),
+        (("compare", ".", "--html=~/x.html"), 'no shell expands this ~; write --html="$HOME/x.html"'),
+    ],
+    ids=lambda word: str(word)[:30],
 )
-def test_a_mask_in_a_text_stands_for_one_token_with_the_space_that_belongs_to_it(
-    recipe: Recipe, before: str, after: str
+def test_a_command_line_that_makes_no_sense_is_one_line(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizer = recipe.train(["the cat sat"] * 20)
-    found = tokenizer.encode_masked("the [MASK] sat")
-    assert found.tolist() == [*tokenizer.encode(before), tokenizer.mask, *tokenizer.encode(after)]
-    assert tokenizer.encode_masked("the sat").tolist() == tokenizer.encode("the sat").tolist()
-    assert tokenizer.encode_masked("[MASK][MASK]").tolist() == [tokenizer.mask] * 2
-    assert tokenizer.encode_masked("").tolist() == []
-    if recipe.__class__ in (Word, BPE):
-        cat = tokenizer.encode("the cat")[-1]
-        found[found == tokenizer.mask] = cat
-        assert tokenizer.decode(found) == "the cat sat"
+    assert cli.main(list(words)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+def test_a_working_folder_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    os.rmdir(tmp_path / "gone")
+    assert cli.main(["matrix"]) == 2
+    assert capsys.readouterr().err.startswith("error: the working folder cannot be used")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(30, "Read-only file system", "report.html"), "report.html: the file system can only be read"),
+        (OSError(28, "No space left on device"), "the disk is full; make room"),
+        (OSError(13, "Permission denied", "x\x1b[2J"), "x\\u001b[2J: Permission denied; mend that"),
+        (OSError(36, "File name too long", "x"), "x: the path is too long for this system"),
+    ],
+    ids=str,
+)
+def test_what_the_system_refuses_is_one_line(error: OSError, told: str, monkeypatch, capsys) -> None:
+    def refuse(argv: list[str]) -> int:
+        raise error
+
+    module = type(cli)("seqtrain.commands.matrix")
+    module.main = refuse  # type: ignore[attr-defined]
+    monkeypatch.setitem(__import__("sys").modules, "seqtrain.commands.matrix", module)
+    assert cli.main(["matrix"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {told}")

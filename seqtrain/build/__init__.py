@@ -1,19 +1,20 @@
 """The only package that turns config into objects; what is named here is what others may call."""
 
 from seqtrain.build.data import Data, Say, make_data, make_source
+from seqtrain.build.memory import check_memory, check_model
 from seqtrain.build.objects import make
 from seqtrain.build.opened import Opened, checked_config, open_run, run_config
-from seqtrain.build.pair import LARGEST, check_model, check_optimizer, make_model, make_pair, make_task, task_class
+from seqtrain.build.pair import check_optimizer, make_model, make_pair, make_task, task_class
 from seqtrain.build.session import Session, begin_from, cost, make_session
-from seqtrain.build.trainer import make_trainer, on_gpu, settle, trainer_options
+from seqtrain.build.trainer import make_trainer, on_gpu, settle, surroundings, trainer_options
 
 __all__ = [
-    "LARGEST",
     "Data",
     "Opened",
     "Say",
     "Session",
     "begin_from",
+    "check_memory",
     "check_model",
     "check_optimizer",
     "checked_config",
@@ -30,6 +31,7 @@ __all__ = [
     "open_run",
     "run_config",
     "settle",
+    "surroundings",
     "task_class",
     "trainer_options",
 ]

@@ -57,6 +57,11 @@ class Data:
     def _examples(self) -> dict[Split, Examples]:
         return {}
 
+    @functools.cached_property
+    def _narrow(self) -> set[Split]:
+        """Splits of which it was said that they are read on fewer lanes than data.eval_lanes."""
+        return set()
+
     def examples(self, split: Split) -> Examples:
         """The examples of a split, made once."""
         assert isinstance(self.reader, ExampleTask)
@@ -74,9 +79,15 @@ class Data:
             self._examples[split] = made
         return self._examples[split]
 
-    def plan(self, split: Split, batch_size: int | None = None) -> StreamPlan | ExamplePlan:
-        """The plan of a split: of training, or of evaluation with so many examples at a time."""
-        train = split == "train" and batch_size is None
+    def plan(self, split: Split) -> StreamPlan | ExamplePlan:
+        """How a run reads a split: train by the plan of training, any other by that of evaluation."""
+        return self._plan(split, train=split == "train")
+
+    def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan | ExamplePlan:
+        """How evaluation reads a split, train too; of examples, so many at a time."""
+        return self._plan(split, train=False, batch_size=batch_size)
+
+    def _plan(self, split: Split, *, train: bool, batch_size: int | None = None) -> StreamPlan | ExamplePlan:
         if isinstance(self.reader, ExampleTask):
             layout = self.batching
             return ExamplePlan(
@@ -89,6 +100,9 @@ class Data:
         documents = self.corpora[split].documents
         tbptt = self.tbptt if train else self.tbptt.evaluation
         eval_lanes = min(self.batching.eval_lanes, most_lanes(documents, tbptt))
+        if not train and eval_lanes < self.batching.eval_lanes and split not in self._narrow:
+            self._narrow.add(split)
+            self.say(f"{split}: read on {eval_lanes} lanes; its text is too short for {self.batching.eval_lanes}")
         return StreamPlan(
             documents=documents,
             lanes=self.batching.lanes if train else eval_lanes,
@@ -128,8 +142,10 @@ class Data:
         share = here.world, here.rank
         if isinstance(self.reader, ExampleTask):
             batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
-            return ExampleLoader(self.examples(split), cast(ExamplePlan, self.plan(split, batch_size)), share=share)
-        plan = cast(StreamPlan, self.plan(split))
+            return ExampleLoader(
+                self.examples(split), cast(ExamplePlan, self.eval_plan(split, batch_size)), share=share
+            )
+        plan = cast(StreamPlan, self.eval_plan(split))
         batch_size = batch_size or self.batching.eval_batch_size
         return EvalLoader(self.stream(split), plan, batch_size=batch_size, share=share)
 
@@ -145,7 +161,8 @@ def make_data(
     source = make_source(config, trust)
     origin = None
     if vocabularies is None and config.init_from is not None:
-        origin = Vocabularies.load(Run.open(config.init_from, export="take").path)
+        run = Run.open(config.init_from, export="take")
+        origin = Vocabularies.load(run.path, run.summary.get("hashes", {}))
         say(f"tokenizer: that of {config.init_from}")
     vocabularies, rows = prepare_rows(
         source,

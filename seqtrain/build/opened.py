@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,18 @@ from omegaconf.errors import OmegaConfBaseException
 from seqtrain import export
 from seqtrain.build.pair import make_pair
 from seqtrain.check import check_config
-from seqtrain.checkpoint import BEST, load, newest_valid
+from seqtrain.checkpoint import BEST, load, newest_valid, refuse_other
+from seqtrain.checkpoint_check import check_weights
 from seqtrain.data.rows import Vocabularies
 from seqtrain.data.tokenizer import Tokenizer
-from seqtrain.faults import Fault
+from seqtrain.expected import Misfit
+from seqtrain.faults import Fault, Unavailable
+from seqtrain.files import exists
 from seqtrain.interface import SequenceModel
 from seqtrain.runs import Run
 from seqtrain.safety import check_references
 from seqtrain.task import Task
+from seqtrain.terminal import pasted
 
 
 @dataclass
@@ -40,13 +45,22 @@ class Opened:
         """The tokenizer of text, and of sources."""
         return self.vocabularies.tokenizer
 
+    @property
+    def hash(self) -> str:
+        """Hash of the weights and of what turns text into numbers."""
+        found = hashlib.blake2b(repr(sorted(self.vocabularies.hashes.items())).encode(), digest_size=16)
+        for module in (self.model, self.task):
+            for name, value in sorted(module.state_dict().items()):
+                found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+                found.update(value.contiguous().numpy().data)
+        return found.hexdigest()
+
 
 def open_run(path: Path | str, trust: Sequence[str] = (), checkpoint: str = "best") -> Opened:
     """Opens a run directory with its `best` or its `last` checkpoint; nothing in it can execute."""
     run = Run.open(path, export="take")
     config = checked_config(run, trust)
-    vocabularies = Vocabularies.load(run.path)
-    vocabularies.check(run.path, run.summary.get("hashes", {}))
+    vocabularies = Vocabularies.load(run.path, run.summary.get("hashes", {}))
     file, saved = _saved(run, checkpoint)
     weights = _fitting(saved, file, config, vocabularies, trust)
     model, task = make_pair(config, vocabularies, trust)
@@ -58,13 +72,29 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
     """The file with the weights of a run, or of what was exported of one, and what it holds."""
     if run.exported:
         return run.path / export.WEIGHTS, export.read(run.path)
-    folder = run.path / "checkpoints"
-    file = folder / BEST if checkpoint == "best" else newest_valid(folder, lambda line: None)
-    if file is None or not file.exists():
-        file = newest_valid(folder, lambda line: None)
+    folder, identity = run.path / "checkpoints", run.identity
+    file = folder / BEST
+    if checkpoint != "best" or not exists(file):
+        file = newest_valid(folder, lambda line: None, run=identity)
     if file is None:
-        raise Fault(f"run {run.path} has no checkpoint yet: `seqtrain resume {run.path}` trains it")
-    return file, load(file)
+        again = pasted("seqtrain", "resume", run.path)
+        raise Unavailable(f"run {run.path} has no checkpoint yet: `{again}` trains it")
+    saved = load(file)
+    refuse_other(file, saved, identity)
+    if file.name == BEST:
+        _check_best_step(file, saved, run.summary)
+    return file, saved
+
+
+def _check_best_step(file: Path, saved: Any, summary: dict[str, Any]) -> None:
+    """Fault where the best checkpoint of a finished run is not of the step that its summary calls the best."""
+    best = summary.get("best")
+    step = best.get("step") if isinstance(best, dict) and summary.get("status") == "finished" else None
+    if step is not None and step != saved.get("global_step"):
+        raise Fault(
+            f"checkpoint {file}: is of step {saved.get('global_step')}, and summary.json says that step {step} is the "
+            "best; put the run's own file back, or use --checkpoint last"
+        )
 
 
 def _fitting(
@@ -75,20 +105,22 @@ def _fitting(
     Asked on the meta device, so that a config of absurd sizes takes no more memory than its checkpoint has.
     """
     weights = saved.get("state_dict") if isinstance(saved, dict) else None
-    if not isinstance(weights, dict) or not isinstance(saved.get("global_step"), int):
+    if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
         raise Fault(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
-    misfit = Fault(f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes")
+    words = f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
     if config.model.get("num_layers", 1) > len(weights):
-        raise misfit
+        raise Fault(words)
     with torch.device("meta"):
         pair = make_pair(config, vocabularies, trust)
-    shapes = {
-        f"{name}.{key}": value.shape
+    expected = {
+        f"{name}.{key}": value
         for name, module in zip(("model", "task"), pair, strict=True)
         for key, value in module.state_dict().items()
     }
-    if shapes != {key: getattr(value, "shape", None) for key, value in weights.items()}:
-        raise misfit
+    try:
+        check_weights(weights, expected)
+    except Misfit as error:
+        raise Fault(f"{words}: {error}") from None
     return weights
 
 

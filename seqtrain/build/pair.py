@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 
 import torch
 from omegaconf import DictConfig
 
 from seqtrain.build.objects import make
-from seqtrain.cost import count
 from seqtrain.data.rows import Vocabularies
 from seqtrain.faults import Fault
 from seqtrain.interface import SequenceModel
 from seqtrain.layers.front_ends import TokenEmbedding
 from seqtrain.targets import resolve
 from seqtrain.task import Task
-from seqtrain.transfer import freeze
-
-LARGEST = 1 << 20  # width, layers or heads of a model; beyond it torch itself counts wrong
 
 
 def make_pair(
@@ -49,11 +44,6 @@ def make_model(
     target_vocabulary: int | None = None,
 ) -> SequenceModel:
     """The model with its front end, or two where there is a `target_vocabulary`; drawn from `config.seed`."""
-    for key in ("dim", "num_layers", "num_heads"):  # the names that every model shares
-        if config.model.get(key, 1) < 1:
-            raise Fault(f"model.{key}={config.model[key]}: expected a whole number above 0")
-        if config.model.get(key, 1) > LARGEST:
-            raise Fault(f"model.{key}={config.model[key]}: expected at most {LARGEST:,}")
     torch.manual_seed(config.seed)
     embed = target_embed = TokenEmbedding(vocabulary=vocabulary, dim=config.model.dim, specials=specials)
     if target_vocabulary is not None:
@@ -91,17 +81,6 @@ def make_task(
 def task_class(config: DictConfig, trust: Sequence[str]) -> type[Task]:
     """The class of the task."""
     return resolve(config.task._target_, trust)
-
-
-def check_model(config: DictConfig, model: SequenceModel) -> None:
-    """Fault for parts to freeze that the model lacks, and for weights that are more than this machine's memory."""
-    freeze(model, config.freeze)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if (needed := 4 * count(model)) > memory:
-        raise Fault(
-            f"model.dim={model.dim}: the weights take {needed / 1e9:,.0f} GB, and this machine has "
-            f"{memory / 1e9:,.0f}; use a smaller model"
-        )
 
 
 def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:

@@ -16,10 +16,13 @@ from seqtrain.build.objects import make
 from seqtrain.build.opened import open_run
 from seqtrain.build.pair import make_pair
 from seqtrain.build.trainer import make_trainer, trainer_options
-from seqtrain.checkpoint import step_of
+from seqtrain.checkpoint import load, step_of
+from seqtrain.checkpoint_check import check
 from seqtrain.cost import Cost, count, estimate
 from seqtrain.data.loader import ENDLESS, TrainLoader
 from seqtrain.data.plan import ExamplePlan, StreamPlan
+from seqtrain.faults import Fault
+from seqtrain.identity import shown
 from seqtrain.options import TrainerOptions
 from seqtrain.runs import Run
 from seqtrain.task import ExampleTask
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from seqtrain.callbacks.signals import Signals
     from seqtrain.learner import Learner
 
+MAX_STEPS_PER_SECOND = 100_000  # beyond any machine
+
 
 @dataclass
 class Session:
@@ -53,7 +58,7 @@ class Session:
     pruning: Pruning | None
 
     def fit(self, checkpoint: Path | None) -> None:
-        """Trains from the start, or from a checkpoint to the end."""
+        """Trains from the start, or from a checkpoint that `hold` has taken, to the end."""
         here = processes.place()
         loader = TrainLoader(
             self.data.cutter("train"),
@@ -67,6 +72,37 @@ class Session:
         self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
         if self.recorder.validated != self.trainer.global_step:
             self.trainer.validate(self.learner, validation, verbose=False)
+
+    def hold(self, path: Path) -> None:
+        """Fault where this training could not have written the checkpoint; says what has changed around it since.
+
+        Every process calls it, before the run's directory says that the run goes on.
+        """
+        first = processes.place().first
+        processes.together(lambda: self._hold(path) if first else None)
+
+    def _hold(self, path: Path) -> None:
+        saved, step = load(path), step_of(path)
+        read = self.plan.most_read(step) if isinstance(self.plan, StreamPlan) else 0
+        check(saved, path, self.learner, self.trainer, max_steps=self._most_steps, max_read=read)
+        before, now = saved["seqtrain"]["where"], self.learner.where
+        changed = [
+            f"{name} {shown(before[name])} -> {shown(now[name])}"
+            for name in now
+            if not name.startswith("trainer.") and before.get(name, now[name]) != now[name]
+        ]
+        if changed:
+            self.data.say(
+                f"since {path} was written: {', '.join(changed)}; the same bits are promised for the same only"
+            )
+
+    @property
+    def _most_steps(self) -> int:
+        """More than the training can have, where the clock decides: without it a forged step would be counted up to."""
+        limits = [ENDLESS if self.max_steps is None else self.max_steps]
+        if self.deadline is not None:
+            limits.append(int(self.deadline.seconds * MAX_STEPS_PER_SECOND))
+        return min(limits)
 
     @property
     def ended(self) -> dict[str, str]:
@@ -82,9 +118,20 @@ class Session:
 
 
 def make_session(
-    config: DictConfig, data: Data, run: Run, signals: Signals, trust: Sequence[str], console: Console
+    config: DictConfig,
+    data: Data,
+    run: Run,
+    signals: Signals,
+    trust: Sequence[str],
+    console: Console,
+    *,
+    logged: dict[str, Any] | None = None,
+    after_pruning: bool = False,
 ) -> Session:
-    """Model, task, learner, callbacks and trainer of a run."""
+    """Model, task, learner, callbacks and trainer of a run.
+
+    `logged`: the config that sinks show, else the run's; `after_pruning`: it is trained on although it was pruned.
+    """
     from seqtrain.callbacks.base_sink import guarded
     from seqtrain.callbacks.checkpoints import Checkpoints, Plateau
     from seqtrain.callbacks.deadline import Deadline
@@ -119,19 +166,20 @@ def make_session(
         data.say(f"freeze: {freeze(model, config.freeze):,} of {count(model):,} numbers of the model stay as they are")
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
     deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
+    pruning = Pruning(run=run, goes_on=after_pruning) if is_searched(run.path) else None
     checkpoints = Checkpoints(
         run=run,
         every=options.checkpoint_every,
         keep_last=options.keep_last,
         keep_best=options.keep_best,
         signals=signals,
+        pruning=pruning,
     )
     extra = [
         make(node, trust, run=run, data=data, tokenizer=data.tokenizer)
         for node in config.callbacks.values()
         if node and (run.writes or not node._target_.startswith("seqtrain."))  # ours only show what one process knows
     ]
-    pruning = Pruning(run=run) if is_searched(run.path) else None
     several = processes.place().world > 1 and options.strategy != "fsdp"  # of shards no two are alike
     callbacks = [
         recorder,
@@ -142,11 +190,12 @@ def make_session(
         *([SameRanks(every=options.check_ranks_every)] if several else []),
         *extra,
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
-        checkpoints,  # behind the others, so that what it saves holds their newest state
-        *([pruning] if pruning else []),  # behind even that: a pruned run that is resumed goes on
+        *([pruning] if pruning else []),
+        checkpoints,  # behind the others, so that what it saves holds their newest state, and what was decided
     ]
     chosen = config.logger.values() if run.writes else ()
-    loggers = [guarded(make(node, trust, directory=run.path, config=run.config), run.path) for node in chosen]
+    shown = run.config if logged is None else logged
+    loggers = [guarded(make(node, trust, directory=run.path, config=shown), run.path) for node in chosen]
     trainer = make_trainer(options, steps or ENDLESS, callbacks, loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
@@ -193,12 +242,22 @@ def cost(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
     )
 
 
-def begin_from(config: DictConfig, session: Session, trust: Sequence[str], say: Say) -> None:
-    """Puts the weights of the run `config.init_from` into a session that has not begun."""
+def begin_from(config: DictConfig, session: Session, trust: Sequence[str], say: Say, *, known: str | None) -> str:
+    """Puts the weights of the run `config.init_from` into a session that has not begun; gives the hash of that run.
+
+    Fault where the hash is not `known`, that of an earlier beginning of the same run.
+    """
     origin = open_run(config.init_from, trust)
+    found = origin.hash
+    if known not in (None, found):
+        raise Fault(
+            f"init_from={config.init_from}: its weights or tokenizers are not those that the run began with; "
+            "put that run back, or start a new one"
+        )
     weights = {f"model.{name}": value for name, value in origin.model.state_dict().items()}
     weights |= {f"task.{name}": value for name, value in origin.task.state_dict().items()}
     learner = session.learner
     same = type(origin.task) is type(learner.task)
     with torch.no_grad():
         adopt(learner.model, learner.task, weights, same_task=same, say=say)
+    return found

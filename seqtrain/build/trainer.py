@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from seqtrain import processes
 from seqtrain.build.data import Say
 from seqtrain.build.objects import plain
+from seqtrain.identity import LIMITS
 from seqtrain.options import TrainerOptions
 
 if TYPE_CHECKING:
@@ -82,6 +83,17 @@ def make_trainer(
         enable_model_summary=False,
         log_every_n_steps=2**40,  # our recorder logs
     )
+
+
+def surroundings(config: DictConfig, trainer: Trainer, cpu: str) -> dict[str, Any]:
+    """What a checkpoint says of where it was written: the limits of the training, and what its bits depend on."""
+    gpu = trainer.strategy.root_device.type == "cuda"
+    return {f"trainer.{name}": config.trainer[name] for name in LIMITS} | {
+        "torch": str(torch.__version__),
+        "machine": torch.cuda.get_device_name() if gpu else cpu,
+        "threads": torch.get_num_threads(),
+        "processes": processes.place().world,
+    }
 
 
 def quiet_lightning() -> None:

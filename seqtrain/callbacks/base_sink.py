@@ -6,7 +6,6 @@ import contextlib
 import queue
 import re
 import socket
-import sys
 import threading
 import urllib.request
 from abc import abstractmethod
@@ -18,10 +17,15 @@ from urllib.parse import urlsplit
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from seqtrain.checked_files import check_png, read_checked
+from seqtrain.files import write_text
 from seqtrain.metrics.direction import direction as known_direction
+from seqtrain.terminal import tell as say
 
 PATIENCE = 2.0  # seconds that a host has to answer
 LONGEST = 60.0  # seconds that one call of a sink may take
+
+MAX_IDENTITY_BYTES = 100
 
 Record = dict[str, Any]
 """One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its place in metrics.jsonl) and whatever was measured."""
@@ -75,7 +79,12 @@ class Sink(Logger):
     @rank_zero_only
     def log_image(self, name: str, path: Path, step: int) -> None:
         """A PNG file, such as a plot, after `step` steps."""
-        self._send(lambda: self._image(name, path, step))
+
+        def send() -> None:
+            check_png(path)  # `seqtrain sync` sends what stands in the run, whoever drew it
+            self._image(name, path, step)
+
+        self._send(send)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -219,14 +228,8 @@ def answers(url: str) -> bool:
 def remembered(path: Path, make: Callable[[], str]) -> str:
     """The identity that an earlier sitting of this run left in `path`, or a new one; ValueError for no such thing."""
     if not path.exists():
-        path.write_text(make())
-    with open(path, encoding="utf-8", errors="replace") as file:
-        identity = file.read(100).strip()
+        write_text(path, make())
+    identity = read_checked(path, MAX_IDENTITY_BYTES).decode("utf-8", "replace").strip()
     if not re.fullmatch(r"[\w-]{1,64}", identity, re.ASCII):  # it becomes part of paths and addresses
         raise ValueError(f"{path} holds no identity; delete it to begin a new record")
     return identity
-
-
-def say(line: str) -> None:
-    """One line on standard error, so that standard output stays for results."""
-    print(line, file=sys.stderr, flush=True)

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, Trainer
 
+from seqtrain.callbacks.pruning import Pruning
 from seqtrain.callbacks.record import step_done
 from seqtrain.callbacks.signals import Signals
-from seqtrain.checkpoint import BEST, best_name, keep_newest, step_name
+from seqtrain.checkpoint import BEST, best_name, keep_newest, remove_older, step_name
 from seqtrain.faults import NonFinite
 from seqtrain.learner import Learner
 from seqtrain.runs import Run
@@ -27,12 +28,16 @@ class Checkpoints(Callback):
     process saves, since each holds a part; the first alone gives files their names.
     """
 
-    def __init__(self, *, run: Run, every: int, keep_last: int, keep_best: int, signals: Signals) -> None:
+    def __init__(
+        self, *, run: Run, every: int, keep_last: int, keep_best: int, signals: Signals, pruning: Pruning | None = None
+    ) -> None:
+        """`pruning`: what may end the training beside early stopping; it stands before this in the trainer's list."""
         self.run = run
         self.every = every
         self.keep_last = keep_last
         self.keep_best = keep_best
         self.signals = signals
+        self.pruning = pruning
         self.ranked: list[dict[str, Any]] = []  # step and metrics of the best validations, the best first
         self.stopped = False  # by early stopping, which Lightning would forget
 
@@ -44,13 +49,19 @@ class Checkpoints(Callback):
     def state_dict(self) -> dict[str, Any]:
         return {"ranked": self.ranked, "stopped": self.stopped}
 
+    @property
+    def _pruned(self) -> bool:
+        return self.pruning is not None and bool(self.pruning.reason)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.ranked, self.stopped = state_dict["ranked"], state_dict["stopped"]
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
         self.load_state_dict(checkpoint["callbacks"][self.state_key])
-        trainer.should_stop = self.stopped
+        trainer.should_stop = self.stopped or self._pruned
         self._name_best(trainer)  # a process killed between two names left the second one behind
+        if trainer.is_global_zero:  # nor may it have come to remove what is kept no longer
+            remove_older(self.run.checkpoints, self.keep_last, step=checkpoint["global_step"])
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.signals.defer()
@@ -75,7 +86,7 @@ class Checkpoints(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self._rank({"step": trainer.global_step, **pl_module.metrics}, *pl_module.task.monitor)
         if trainer.state.fn == "fit":
-            self.stopped = trainer.should_stop
+            self.stopped = trainer.should_stop and not self._pruned
             self._save(trainer)
         self._name_best(trainer)
 

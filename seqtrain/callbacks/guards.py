@@ -49,7 +49,8 @@ class Memory(Callback):
         step = trainer.global_step + 1
         self.reading = (
             f"at step {step}, training on {_shape(batch)}; "
-            f"give trainer.accumulate={2 * trainer.accumulate_grad_batches}, which changes no loss, or lower {keys}"
+            f"in a new run give trainer.accumulate={2 * trainer.accumulate_grad_batches}, which changes no loss, or "
+            f"lower {keys}"
         )
 
     def on_validation_batch_start(  # type: ignore[override]
@@ -57,7 +58,7 @@ class Memory(Callback):
     ) -> None:
         self.reading = (
             f"at step {trainer.global_step}, evaluating {_shape(batch)}; "
-            "lower data.eval_batch_size, which changes no number"
+            "resume with a lower data.eval_batch_size, which changes no number"
         )
 
     def on_exception(self, trainer: Trainer, pl_module: Learner, exception: BaseException) -> None:  # type: ignore[override]

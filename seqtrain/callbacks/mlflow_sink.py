@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 
 from seqtrain.callbacks.base_sink import NO_METRICS, Record, Sink, flat, remembered
+from seqtrain.checked_files import open_checked
 from seqtrain.sweeps.folder import member_of
 
 MOST, LONGEST = 100, 500  # parameters that one batch takes, characters that one value takes
+ARTIFACTS = "mlflow_artifacts"  # beside the runs, where there is no server
 STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "interrupted": "KILLED"}
 
 
@@ -47,10 +50,16 @@ class MLflowSink(Sink):
         for chatty in ("mlflow", "alembic"):
             logging.getLogger(chatty).setLevel(logging.WARNING)  # they report the making of each table
         local = self._directory.resolve().parent
-        client = MlflowClient(self._uri or f"sqlite:///{local / 'mlflow.db'}")
+        file = local / "mlflow.db"
+        known = self._uri is None and os.path.lexists(file)
+        if known:
+            open_checked(file).close()  # Fault for a link or a pipe, which sqlite would follow or wait for
+        client = MlflowClient(self._uri or f"sqlite:///{file}")
         identity = self._directory / _identity(self._uri)
         resumes = identity.exists()
         self._id = remembered(identity, lambda: self._create(client, local))
+        if known:
+            _check_own(file, client.get_run(self._id).info.artifact_uri, local)
         if resumes:
             client.update_run(self._id, status="RUNNING")
             return client
@@ -61,7 +70,7 @@ class MLflowSink(Sink):
 
     def _create(self, client: Any, local: Path) -> str:
         known = client.get_experiment_by_name(self._experiment)
-        artifacts = None if self._uri else (local / "mlflow_artifacts").as_uri()
+        artifacts = None if self._uri else (local / ARTIFACTS).as_uri()
         number = known.experiment_id if known else client.create_experiment(self._experiment, artifacts)
         member = member_of(self._directory)
         name, tags = (member.label, {"sweep": member.sweep}) if member else (self._directory.name, {})
@@ -104,6 +113,12 @@ class MLflowSink(Sink):
             self._client.log_batch(self._id, tags=tags[start : start + MOST])
         self._client.set_terminated(self._id, STATUS.get(figures.get("status", ""), "FAILED"))
         self._client = None
+
+
+def _check_own(file: Path, artifacts: str | None, local: Path) -> None:
+    """ValueError where a file that stood beside the run, perhaps a stranger's, has what is sent kept elsewhere."""
+    if artifacts is None or not artifacts.startswith(f"{(local / ARTIFACTS).as_uri()}/") or ".." in artifacts:
+        raise ValueError(f"{file} keeps what is sent in {artifacts}, not in {local / ARTIFACTS}; move the file away")
 
 
 def _identity(uri: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytorch_lightning import Callback, Trainer
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import optuna
 
 
+AFTER_PRUNING = "after_pruning"
+"""An entry of the summary of a run that was pruned, and that a person has resumed to train it to its end."""
+
+
 def is_searched(run: Path) -> bool:
     """Whether the run is a trial of a search."""
     return member_of(run) is not None and Sweep.open(run.absolute().parent).asked.kind == "optuna"
@@ -27,13 +31,24 @@ class Pruning(Callback):
     """Reports each validation to the study, and ends the training where the study says so.
 
     Every process of a run has one, and all do what the first is told. A study that cannot be asked stops nothing.
+    Stands before what saves checkpoints: a decision is saved with the state that it was made on, so that a run that
+    was killed before it could say how it ended is not trained on.
     """
 
-    def __init__(self, *, run: Run) -> None:
+    def __init__(self, *, run: Run, goes_on: bool = False) -> None:
+        """`goes_on`: the run has ended as pruned, and a person trains it on all the same."""
         self.run = run
+        self.goes_on = goes_on
         self.reason = ""  # why the training ended; empty as long as it goes on
         self._trial: optuna.trial.Trial | None = None
         self._silent = False  # once a person has been told that the study does not answer
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"reason": self.reason}
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
+        if not self.goes_on:
+            self.reason = checkpoint["callbacks"].get(self.state_key, self.state_dict())["reason"]
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if trainer.state.fn != "fit":
@@ -64,6 +79,6 @@ class Pruning(Callback):
         known = self._trial.storage.get_trial(self._trial._trial_id).intermediate_values
         if step not in known:  # else an earlier sitting has told
             self._trial.report(metrics[metric], step)
-        if last or step < max(known, default=0) or not self._trial.should_prune():
+        if last or step < max(known, default=0) or not study.gives_up(self._trial, step):
             return ""
         return f"validation {metric} {metrics[metric]:.4g} at step {step} is behind that of other trials"

@@ -37,13 +37,6 @@ class Samples(Callback):
         run: Run,
         data: Data,
     ) -> None:
-        for name, count in {"length": length, "top_k": top_k, "examples": examples}.items():
-            if count is not None and count < 1:
-                raise ValueError(f"{name}={count}: expected a whole number above 0")
-        if temperature < 0:
-            raise ValueError(f"temperature={temperature}: expected a number from 0")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p={top_p}: expected a number above 0, up to 1")
         self.prompt = prompt
         self.length = length
         self.temperature = temperature

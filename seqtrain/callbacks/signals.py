@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from types import FrameType, TracebackType
 
 from seqtrain.processes import CAUGHT, most
@@ -20,6 +21,7 @@ class Signals:
     """Catches SIGTERM, SIGINT and SIGUSR1 for as long as it is entered.
 
     A second one leaves at once, where this process is `alone`; one of several gets each signal from more than one side.
+    In a thread beside the main one nothing is caught: Python gives signals to the main thread alone.
     """
 
     CAUGHT = CAUGHT
@@ -32,17 +34,18 @@ class Signals:
         self._former: dict[int, object] = {}
 
     def __enter__(self) -> Signals:
-        self._former = {number: signal.signal(number, self._handle) for number in self.CAUGHT}
+        if threading.current_thread() is threading.main_thread():
+            self._former = {number: signal.signal(number, self._handle) for number in self.CAUGHT}
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, former in self._former.items():
-            signal.signal(number, former)  # type: ignore[arg-type]
+            signal.signal(number, signal.SIG_DFL if former is None else former)  # type: ignore[arg-type]
 
     def defer(self) -> None:
         """From here on a signal is only noted: Lightning has put its own handlers in our place, so take it back."""
         self._deferred = True
-        for number in self.CAUGHT:
+        for number in self._former:
             signal.signal(number, self._handle)
 
     def at_once(self) -> None:

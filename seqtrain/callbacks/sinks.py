@@ -12,7 +12,7 @@ from typing import Any, Literal
 from seqtrain.callbacks.base_sink import NO_METRICS, Record, Sink, answers
 from seqtrain.callbacks.mlflow_sink import MLflowSink
 from seqtrain.callbacks.wandb_sink import Axis, WandbSink, leave_agent, wandb_mode
-from seqtrain.faults import Fault
+from seqtrain.faults import Unavailable
 from seqtrain.sweeps.folder import member_of
 
 
@@ -74,7 +74,9 @@ def mlflow(*, experiment: str, tracking_uri: str | None, directory: Path, config
         import mlflow  # type: ignore[import-not-found]  # noqa: F401
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http") and not answers(uri):
-        raise Fault(f"logger.mlflow.tracking_uri={uri} does not answer: start the server or give another tracking_uri")
+        raise Unavailable(
+            f"logger.mlflow.tracking_uri={uri} does not answer: start the server or give another tracking_uri"
+        )
     return MLflowSink(directory, config, experiment, uri)
 
 
@@ -138,7 +140,7 @@ def _package(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise Fault(f"logger={name} needs a package: pip install 'seqtrain[{name}]'") from None
+        raise Unavailable(f"logger={name} needs a package: pip install 'seqtrain[{name}]'") from None
 
 
 def _yaml(values: dict[str, Any]) -> str:

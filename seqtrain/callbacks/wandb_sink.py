@@ -18,11 +18,23 @@ from urllib.parse import urlsplit
 
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 
-from seqtrain.callbacks.base_sink import Record, Sink, answers, direction, flat, remembered, say, went_well
-from seqtrain.faults import Fault
+from seqtrain.callbacks.base_sink import (
+    MAX_IDENTITY_BYTES,
+    Record,
+    Sink,
+    answers,
+    direction,
+    flat,
+    remembered,
+    say,
+    went_well,
+)
+from seqtrain.checked_files import open_append, read_checked
+from seqtrain.faults import Unavailable
 from seqtrain.files import write_text
 from seqtrain.provenance import mask_command
 from seqtrain.runs import Run
+from seqtrain.terminal import pasted
 
 Mode = Literal["online", "offline", "disabled"]
 Axis = Literal["tokens", "steps", "seconds", "flops"]
@@ -64,6 +76,8 @@ class WandbSink(Sink):
             self._flops_per_token, self._monitor = summary.get("flops_per_token"), summary.get("monitor")
             before = self._rows()
             self._run = self._begin()
+            if self._mode == "online" and (entity := self._options["entity"]):  # its config may be a stranger's
+                say(f"W&B: records go to {entity}/{self._options['project']}")
             self._begin_at = before if before > self._run.step else None
             for name in {"record", self._axis}:
                 self._run.define_metric(name, hidden=True)
@@ -82,8 +96,7 @@ class WandbSink(Sink):
         return max(records + media, self._sent()[1])
 
     def _begin(self) -> Any:
-        import wandb as package
-
+        package = trusted_wandb()
         try:
             return self._init(self._mode)
         except (package.Error, TimeoutError) as error:
@@ -96,9 +109,10 @@ class WandbSink(Sink):
             return self._init("offline")
 
     def _init(self, mode: Mode) -> Any:
-        import wandb as package
-
-        settings = package.Settings(silent=True, console="off", init_timeout=START, finish_timeout=FINISH)
+        package = trusted_wandb()
+        settings = package.Settings(
+            silent=True, console="off", init_timeout=START, finish_timeout=FINISH, disable_git=True
+        )  # its git would run what .git/config names
         resume = "allow" if mode == "online" else None  # offline there is nothing to ask, and W&B would warn
         with _masked_arguments():
             return package.init(
@@ -133,7 +147,7 @@ class WandbSink(Sink):
         """What W&B got in earlier sittings: the place of the newest record, and the number of rows."""
         known = self._directory / SENT
         if known.exists():
-            record, rows = map(int, known.read_text().split())
+            record, rows = map(int, read_checked(known, MAX_IDENTITY_BYTES).split())
             return record, rows
         recorded = any(self._directory.glob("wandb/*run-*"))  # by a training that was killed
         return (math.inf if recorded else 0), 0
@@ -177,7 +191,8 @@ class WandbSink(Sink):
         self._run.finish(exit_code=0 if went_well(figures) else 1)
         self._run = None
         if self._mode == "online" and time.monotonic() - began >= FINISH:
-            say(f"W&B: no answer for {FINISH:g} s; `seqtrain sync {self._directory}` sends what is missing there")
+            again = pasted("seqtrain", "sync", Path(self._directory))
+            say(f"W&B: no answer for {FINISH:g} s; `{again}` sends what is missing there")
         if self._newest:
             write_text(self._directory / SENT, f"{self._newest} {rows}\n")
 
@@ -204,15 +219,14 @@ def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "log
     if problem is None:
         return "online"
     if mode == "online":
-        raise Fault(f"{option}online cannot be: {problem}; or use {option}offline")
+        raise Unavailable(f"{option}online cannot be: {problem}; or use {option}offline")
     say(f"W&B: offline, because there is {problem}")
     return "offline"
 
 
 def wandb_problem() -> str | None:
     """Why W&B cannot be online, with the remedy; None when it can."""
-    import wandb as package
-
+    package = trusted_wandb()
     settings = package.setup(package.Settings(silent=True)).settings
     host = urlsplit(settings.base_url).hostname or ""
     keys = (os.environ.get("WANDB_API_KEY"), os.environ.get("WANDB_IDENTITY_TOKEN_FILE"), settings.api_key)
@@ -221,12 +235,37 @@ def wandb_problem() -> str | None:
     return None if answers(settings.base_url) else f"no answer from {host}: check the network"
 
 
+def trusted_wandb() -> Any:
+    """The package, which reads its settings from the environment and the user's own folder alone.
+
+    It would take the host that gets the key, and more, from ./wandb/settings, and a config from ./config-defaults.yaml:
+    whoever made the working folder would choose them.
+    """
+    import wandb as package
+    from wandb.sdk.lib.settings_file import SettingsFiles
+    from wandb.sdk.wandb_config import Config
+    from wandb.sdk.wandb_settings import Settings
+
+    def read_system_settings(settings: Settings) -> SettingsFiles:
+        path = Path(settings.settings_workspace)
+        if path.is_file():
+            say(f"W&B: {path} is not read; logger.wandb.* and WANDB_BASE_URL say what it would")
+        settings.disable_git = True  # or it asks git where it stands before any option can say so
+        own = settings.settings_system
+        return SettingsFiles(global_settings=Path(own) if own else None, local_settings=Path(os.devnull))
+
+    # There is no option that would leave these out.
+    setattr(Settings, "read_system_settings", read_system_settings)  # noqa: B010 - pyright knows its signature
+    setattr(Config, "_load_defaults", lambda config: None)  # noqa: B010
+    return package
+
+
 def leave_out(directory: Path) -> None:
     """Lets `wandb sync` pass over the offline files of a run: what they hold has been sent."""
     home = directory.resolve()
     for path in directory.glob("wandb/offline-run-*/run-*.wandb"):
         if path.resolve().parent.is_relative_to(home):
-            path.with_name(f"{path.name}.synced").touch()
+            open_append(path.with_name(f"{path.name}.synced")).close()  # which follows no link
 
 
 def leave_agent() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from seqtrain.commands.arguments import say
 from seqtrain.faults import Fault
 
 if TYPE_CHECKING:
+    from seqtrain import uses
     from seqtrain.api import Trained
     from seqtrain.uses import Use
 
@@ -46,6 +47,14 @@ class Answers(ABC):
         useless = [name for name in given(options) if name not in self.takes]
         if useless:
             raise Fault(*(f"{flag(name)}: {task} {NOT_DONE[name]}; it takes {known}" for name in useless))
+        idle = self.idle()
+        useless = [name for name in given(options) if name in idle]
+        if useless:
+            raise Fault(*(f"{flag(name)}: {idle[name]}" for name in useless))
+
+    def idle(self) -> dict[str, str]:
+        """Options that it takes and that change nothing beside the others, each with the reason and the remedy."""
+        return {}
 
     def reason(self, text: str) -> str | None:
         """Why there is no answer to this text."""
@@ -72,6 +81,12 @@ class Continuations(Answers):
     use = "continue"
     takes = ("length", "temperature", "top_k", "top_p", "greedy", "seed", "score")
     begun = 0  # texts so far
+
+    def idle(self) -> dict[str, str]:
+        if not self.options.greedy:
+            return {}
+        reason = "with --greedy nothing is drawn, the likeliest token is taken; leave one of them out"
+        return dict.fromkeys(("temperature", "top_k", "top_p", "seed"), reason)
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
         options = self.options
@@ -150,6 +165,14 @@ class Translations(Answers):
 
     use = "translate"
     takes = ("beam", "length_penalty")
+
+    def idle(self) -> dict[str, str]:
+        if self.options.length_penalty is None:
+            return {}
+        beam = self.options.beam or cast("uses.Translation", self.trained.task).beam
+        if beam > 1:
+            return {}
+        return {"length_penalty": "with a beam of 1 the likeliest token is taken, whatever the length; give --beam 4"}
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
         self.cut += sum(self.trained.cuts(text, self.use) for text in texts)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from seqtrain.faults import Failed, Fault, printable
+from seqtrain.faults import Failed, Fault
 from seqtrain.processes import place
+from seqtrain.ranges import Range
+from seqtrain.terminal import tell
 
 if TYPE_CHECKING:
     from seqtrain.runs import Run
@@ -38,19 +39,19 @@ class Parser(argparse.ArgumentParser):
 def say(line: str) -> None:
     """Tells a person what happens, once for all processes of a run; results go to standard output, this to error."""
     if place().first:
-        print(printable(line), file=sys.stderr, flush=True)
+        tell(line)
 
 
-def bounded(kind: Callable[[str], float], low: float, high: float, words: str) -> Callable[[str], float]:
-    """An argument type: a number between `low` and `high`."""
+def bounded(allowed: Range) -> Callable[[str], float]:
+    """An argument type: a number of this range."""
 
     def parse(text: str) -> float:
         try:
-            value = kind(text)
+            value = int(text) if allowed.whole else float(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {words}") from None
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text} is not {words}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words()}") from None
+        if not allowed.holds(value):
+            raise argparse.ArgumentTypeError(f"{text} is not {allowed.words()}")
         return value
 
     return parse

@@ -7,10 +7,13 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 
+from seqtrain import terminal
 from seqtrain.callbacks.signals import Interrupted, Signals
-from seqtrain.faults import Fault, did_you_mean
+from seqtrain.faults import Fault, did_you_mean, refuse_tilde
 from seqtrain.processes import place
+from seqtrain.working_folder import distrust
 
 COMMANDS = {
     "train": "train a model: seqtrain train model=gpt trainer.max_steps=500",
@@ -27,6 +30,16 @@ COMMANDS = {
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
 HIDDEN = ("trial",)  # launchers call it
+REMEDIES = {
+    errno.ENAMETOOLONG: "the path is too long for this system; give a shorter one",
+    errno.EROFS: "the file system can only be read; name a place that can be written",
+    errno.ENOSPC: "the disk is full; make room",
+    errno.EDQUOT: "the quota of the disk is spent; make room",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
+    errno.ENFILE: "too many files are open on this machine; end what is not needed",
+    errno.EIO: "the disk does not answer as it should; see the system's log",
+}
+"""What to do about errors of the system that any look at any path may raise."""
 USAGE = "\n".join(
     [
         "usage: seqtrain COMMAND ...",
@@ -42,32 +55,29 @@ USAGE = "\n".join(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; gives its exit code (0 done, 1 failed, 2 the user can mend it, 128 + signal interrupted)."""
+    distrust()
     argv = sys.argv[1:] if argv is None else argv
+    with terminal.guarded():
+        try:
+            code = _run(argv)
+            sys.stdout.flush()
+            return code
+        except SystemExit:  # of --help
+            sys.stdout.flush()
+            raise
+        except Interrupted as interrupted:
+            return 128 + interrupted.number
+        except Exception as error:
+            if isinstance(error, terminal.OutputLost):
+                terminal.drop_output()
+            return _told(error)
+
+
+def _run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0
-    try:
-        with Signals():
-            return _run(argv[0], argv[1:])
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
-    except Fault as fault:
-        if os.environ.get("SEQTRAIN_DEBUG"):
-            traceback.print_exc()
-        for line in fault.lines if place().first else ():
-            print(f"error: {' '.join(line.split())}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader of our output has gone, which is no fault of anybody's
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # which any look at any path may raise
-            raise
-        print(f"error: {error.filename}: the path is too long for this system; give a shorter one", file=sys.stderr)
-        return 2
-
-
-def _run(command: str, rest: list[str]) -> int:
+    command, *rest = argv
     if command == "--version":
         from importlib.metadata import version
 
@@ -75,8 +85,61 @@ def _run(command: str, rest: list[str]) -> int:
         return 0
     if command not in COMMANDS and command not in HIDDEN:
         raise Fault(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
-    return importlib.import_module(f"seqtrain.commands.{command.replace('-', '_')}").main(rest)
+    _check_surroundings(command, rest)
+    with Signals():
+        return importlib.import_module(f"seqtrain.commands.{command.replace('-', '_')}").main(rest)
+
+
+def _check_surroundings(command: str, words: Sequence[str]) -> None:
+    """Fault for what no command can work with: a folder that is gone, a word that is no path though it looks so."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise Fault(f"the working folder cannot be used ({error.strerror}); change to one that is there") from None
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if "\0" in word:
+            raise Fault(f"{word}: holds a NUL byte; leave it out")
+        if (not word and command != "predict") or (flag.startswith("--") and equals and not value):
+            named = f"{flag}= is given nothing" if word else "a word is empty"  # an empty path would be this folder
+            raise Fault(f"seqtrain {command}: {named}, as where a shell variable is not set; leave it out")
+        if flag.startswith("--") and equals:
+            refuse_tilde(flag, value)
+
+
+def _told(error: Exception) -> int:
+    """Says in one line what ended the command, or, of a bug of ours, all that is known; gives the exit code."""
+    if os.environ.get("SEQTRAIN_DEBUG"):
+        _trace(error)
+    lines = error.lines if isinstance(error, Fault) else _of_the_system(error) if isinstance(error, OSError) else ()
+    if lines:
+        for line in lines if place().first else ():
+            terminal.tell(f"error: {line}")
+        return 2
+    if isinstance(error, terminal.ReaderGone):  # which is no fault of anybody's
+        return 0
+    if isinstance(error, terminal.OutputLost):
+        terminal.tell(f"error: standard output {error}, so the result could not be told")
+    else:
+        _trace(error)
+    return 1
+
+
+def _of_the_system(error: OSError) -> tuple[str, ...]:
+    """What the user can mend of what the system refused, in one line; none where that cannot be told."""
+    place_words = f"{error.filename}: " if error.filename is not None else ""
+    remedy = REMEDIES.get(error.errno or 0)
+    if remedy is None and error.filename is None:
+        return ()
+    return (f"{place_words}{remedy or f'{error.strerror}; mend that, or name another path'}",)
+
+
+def _trace(error: Exception) -> None:
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        terminal.tell(line)
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        sys.path.pop(0)  # the working folder, from which the command `seqtrain` imports nothing either
     sys.exit(main())

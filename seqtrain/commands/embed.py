@@ -12,6 +12,8 @@ from seqtrain.faults import Fault
 from seqtrain.files import atomic
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from seqtrain.api import Trained
     from seqtrain.embedding import Pool
 
@@ -63,12 +65,11 @@ def main(argv: list[str]) -> int:
 
 
 def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: Pool) -> tuple[int, int]:
-    """Writes the file; gives how many texts it holds, and how many lines were bad."""
+    """Writes the file, or none where it would hold no text; gives how many texts it holds, and how many were bad."""
     import pyarrow
     from pyarrow import parquet
 
-    columns = {"text": pyarrow.string(), "embedding": pyarrow.list_(pyarrow.float32()), "line": pyarrow.int64()}
-    schema = pyarrow.schema(columns, metadata={f"seqtrain.{k}": v for k, v in origin(trained, pool).items()})
+    schema = pyarrow.schema(columns(), metadata={f"seqtrain.{k}": v for k, v in origin(trained, pool).items()})
     written = bad = 0
     with atomic(path) as file, parquet.ParquetWriter(file, schema) as writer:
         for group in groups(arriving):
@@ -83,7 +84,16 @@ def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: P
                 }
                 writer.write_table(pyarrow.table(rows, schema=schema))
                 written += len(good)
+        if written == 0:
+            raise Fault(f"--output {path}: not written: the input holds no line that can be embedded; give one")
     return written, bad
+
+
+def columns() -> dict[str, pyarrow.DataType]:
+    """What the file has of each text, by name."""
+    import pyarrow
+
+    return {"text": pyarrow.string(), "embedding": pyarrow.list_(pyarrow.float32()), "line": pyarrow.int64()}
 
 
 def origin(trained: Trained, pool: str) -> dict[str, str]:

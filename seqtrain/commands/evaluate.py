@@ -8,6 +8,7 @@ from typing import Any
 
 from seqtrain.commands.arguments import Parser, bounded, say
 from seqtrain.faults import Fault
+from seqtrain.ranges import RANGES
 
 
 def main(argv: list[str]) -> int:
@@ -22,7 +23,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     parser.add_argument(
         "--batch-size",
-        type=bounded(int, 1, 2**31, "a whole number above 0"),
+        type=bounded(RANGES["data.eval_batch_size"]),
         help="lanes, or examples, at a time: changes memory and speed, no number",
     )
     options = parser.parse_args(argv)
@@ -72,7 +73,7 @@ def evaluate(
         model=opened.model,
         task=opened.task,
         carry=data.tbptt.carry,
-        lanes=data.plan(split).lanes,
+        lanes=data.eval_plan(split).lanes,
         facts=data.facts(),
         seed=config.seed,
     )
@@ -87,7 +88,7 @@ def evaluate(
         "step": opened.step,
         "metrics": learner.metrics,
         "tokens": sum(len(corpus.tokens) for corpus in data.rows[split].columns.values()),
-        "eval_lanes": None if whole else data.plan(split).lanes,
+        "eval_lanes": None if whole else data.eval_plan(split).lanes,
         "examples": len(data.examples(split).lengths) if whole else None,
         "hash": data.rows[split].hash,
     }

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from seqtrain.data.unreadable import foreign
+from seqtrain.data.unreadable import foreign, is_unicode
 from seqtrain.faults import Fault
+from seqtrain.terminal import tell
 
 REMEDY = "give a file of texts, one a line"
+MAX_LINE_BYTES = 1 << 26  # a device never ends its line
 CHUNK = 1 << 16  # bytes asked for at a time; a pipe gives what it holds
 
 
@@ -27,13 +29,13 @@ class Line:
 
     def report(self, reason: str) -> None:
         """Says on standard error why there is no answer to this text."""
-        print(f"error: {self.where}: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+        tell(f"error: {self.where}: {reason}")
 
 
 def from_arguments(texts: Iterable[str]) -> Iterator[Line]:
     """The texts of a command line, in which bytes that are not UTF-8 have become lone surrogates."""
     for number, text in enumerate(texts, 1):
-        reason = None if _encodes(text) else "not UTF-8"
+        reason = None if is_unicode(text) else "not UTF-8"
         yield Line({"argument": number}, f"TEXT {number}", text, reason)
 
 
@@ -69,7 +71,7 @@ def from_file(file: BinaryIO, path: Path) -> Iterator[list[Line]]:
     """The lines of a file, as many at a time as have arrived; a line ends at LF or CR LF and nowhere else."""
     name = "standard input" if str(path) == "-" else str(path)
     number = 0
-    for lines in _arriving(file):
+    for lines in _arriving(file, name):
         yield [_line(line, name, number + index) for index, line in enumerate(lines, 1)]
         number += len(lines)
 
@@ -81,17 +83,29 @@ def batches(arriving: Iterable[list[Line]], size: int) -> Iterator[list[Line]]:
             yield lines[begin : begin + size]
 
 
-def _arriving(file: BinaryIO) -> Iterator[list[bytes]]:
+def _arriving(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
     parts: list[bytes] = []  # of the line that has not ended yet
-    while chunk := os.read(file.fileno(), CHUNK):  # Python's own buffer would wait until it is full
+    size = 0  # of these
+    while chunk := _read(file, name):
         if b"\n" not in chunk:
             parts.append(chunk)
+            size += len(chunk)
+            if size > MAX_LINE_BYTES:
+                raise Fault(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes; {REMEDY}")
             continue
         *lines, rest = b"".join([*parts, chunk]).split(b"\n")
-        parts = [rest] if rest else []
+        parts, size = [rest] if rest else [], len(rest)
         yield lines
     if parts:
         yield [b"".join(parts)]
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    """The bytes that have arrived, nothing at the end; Python's own buffer would wait until it is full."""
+    try:
+        return os.read(file.fileno(), CHUNK)
+    except OSError as error:  # standard input may be a folder
+        raise Fault(f"{name}: {error.strerror}; {REMEDY}") from None
 
 
 def _line(line: bytes, name: str, number: int) -> Line:
@@ -101,11 +115,3 @@ def _line(line: bytes, name: str, number: int) -> Line:
         return Line(place, where, line.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         return Line(place, where, "", f"byte {error.start} of the line is not UTF-8")
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,6 +18,8 @@ from seqtrain.commands.answers import Answers, answers, flag, given
 from seqtrain.commands.arguments import Parser, bounded
 from seqtrain.commands.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
 from seqtrain.faults import Fault
+from seqtrain.files import atomic
+from seqtrain.ranges import ANSWER_RANGES
 
 if TYPE_CHECKING:
     from seqtrain.api import Trained
@@ -44,8 +49,10 @@ def main(argv: list[str]) -> int:
         for batch in batches(itertools.chain([list(from_arguments(texts))], arriving or ()), BATCH):
             bad += _answer(answering, batch, out, options.json)
             asked += len(batch)
-    if not asked:  # a pipe tells only at its end; an empty file was refused before
-        raise Fault("standard input: is empty; give texts, one a line")
+        if not asked:  # a pipe tells only at its end; an empty file was refused before
+            raise Fault("standard input: is empty; give texts, one a line")
+        if options.output is not None and bad == asked:
+            raise Fault(f"--output {options.output}: not written, since no text was answered; mend the texts")
     answering.closing()
     return 2 if bad else 0
 
@@ -54,6 +61,7 @@ def _parser() -> Parser:
     parser = Parser(
         "predict",
         "What a run makes of texts, by its task. Texts come from the arguments and from the lines of --input.\n"
+        "On a terminal control characters of an answer are spelled out; in a file or a pipe it is as it is.\n"
         "  next_token    continues them by sampling; without any, starts from nothing; with --score measures them\n"
         "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"
         "  sentiment     says their labels\n"
@@ -71,30 +79,33 @@ def _parser() -> Parser:
         metavar="FILE",
         help="draw where the model looks in the one TEXT: FILE.png, or FILE.html to explore",
     )
-    count = bounded(int, 1, 2**31, "a whole number above 0")
-    parser.add_argument("--length", type=count, metavar="N", help="next_token: tokens to add; 200 by default")
-    temperature = bounded(float, 1e-6, 1e6, "a number above 0")
-    parser.add_argument("--temperature", type=temperature, metavar="T", help="next_token: 0.8 by default")
+    kinds = {name: bounded(allowed) for name, allowed in ANSWER_RANGES.items()}
+    drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))  # 0 is --greedy
+    parser.add_argument("--length", type=kinds["length"], metavar="N", help="next_token: tokens to add; 200 by default")
+    parser.add_argument("--temperature", type=drawn, metavar="T", help="next_token: 0.8 by default")
     parser.add_argument(
         "--top-k",
-        type=count,
+        type=kinds["top_k"],
         metavar="K",
         help="next_token: draw from the K likeliest tokens only; masked_lm: show K tokens for each mask, 5 by default",
     )
-    share = bounded(float, 1e-9, 1, "in (0, 1]")
-    parser.add_argument("--top-p", type=share, metavar="P", help="next_token: draw from the likeliest that make up P")
+    parser.add_argument(
+        "--top-p", type=kinds["top_p"], metavar="P", help="next_token: draw from the likeliest that make up P"
+    )
     parser.add_argument("--greedy", action="store_true", help="next_token: always the likeliest token")
-    parser.add_argument("--seed", type=bounded(int, 0, 2**32, "a whole number from 0"), help="next_token: 0 by default")
+    parser.add_argument("--seed", type=kinds["seed"], help="next_token: 0 by default")
     parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
     parser.add_argument(
         "--beam",
-        type=bounded(int, 1, 100, "a whole number from 1 to 100"),
+        type=kinds["beam"],
         metavar="N",
         help="translation: hypotheses kept; the run's by default",
     )
-    penalty = bounded(float, 0, 100, "a number from 0 to 100")
     parser.add_argument(
-        "--length-penalty", type=penalty, metavar="P", help="translation: hypotheses are judged by log p / length^P"
+        "--length-penalty",
+        type=kinds["length_penalty"],
+        metavar="P",
+        help="translation, with a beam above 1: hypotheses are judged by log p / length^P",
     )
     return parser
 
@@ -124,15 +135,21 @@ def _json(value: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _output(path: Path | None) -> Iterator[TextIO]:
+    """Where the answers go: a file is written whole, or stays as it was where the block ends in an error."""
     if path is None:
         yield sys.stdout
         return
     try:
-        file = path.open("w", encoding="utf-8")
+        if path.exists() and not path.is_file():  # a pipe or a device takes the answers as they come
+            with path.open("w", encoding="utf-8") as file:
+                yield file
+            return
+        with atomic(Path(os.path.realpath(path))) as whole:  # behind a link, which stays
+            file = io.TextIOWrapper(whole, encoding="utf-8")
+            yield file
+            file.detach()  # what is written is flushed, and `atomic` closes
     except OSError as error:
         raise Fault(f"--output {path}: {error.strerror}") from None
-    with file:
-        yield file
 
 
 def _attend(options: argparse.Namespace) -> int:

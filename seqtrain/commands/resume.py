@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from seqtrain import processes
 from seqtrain.commands.arguments import Parser, finish, say
 from seqtrain.faults import Fault, did_you_mean
+from seqtrain.files import listed
+from seqtrain.identity import LIMITS, MAY_CHANGE, digest, shown
 from seqtrain.sweeps.folder import is_sweep
 
 if TYPE_CHECKING:
@@ -15,11 +17,6 @@ if TYPE_CHECKING:
 
     from seqtrain.runs import Run
 
-SAFE = (
-    *("trainer.max_steps", "trainer.max_epochs", "trainer.max_seconds", "trainer.checkpoint_every"),
-    *("trainer.log_every", "trainer.threads", "trainer.devices", "trainer.num_nodes", "data.workers"),
-    "trainer.keep_last",
-)
 SAFE_GROUPS = ("logger.",)
 
 
@@ -34,8 +31,8 @@ def main(argv: list[str]) -> int:
         "seqtrain resume outputs/2026-11-21_02-04-00_next_token_lstm trainer.max_steps=3000",
     )
     parser.add_argument("run", metavar="RUN")
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"one of {', '.join(SAFE)}, logger.*")
-    parser.add_argument("--retry-failed", action="store_true", help="of a sweep: run the trials that failed, too")
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"one of {', '.join(MAY_CHANGE)}, logger.*")
+    parser.add_argument("--retry-failed", action="store_true", help="of a sweep: run again what failed or was refused")
     options = parser.parse_intermixed_args(argv)
     if is_sweep(Path(options.run)):
         from seqtrain.commands import sweep
@@ -50,17 +47,21 @@ def main(argv: list[str]) -> int:
     if options.retry_failed:
         parser.error("--retry-failed is for sweeps")
 
-    return finish(
-        lambda: resume(options.run, options.overrides, tuple(options.trust), ("seqtrain", "resume", *argv)),
-        options.json,
-    )
+    def work() -> Run:
+        from seqtrain.commands import addresses
+        from seqtrain.runs import Run
+
+        addresses.check_run(Run.open(options.run), options.overrides)
+        return resume(options.run, options.overrides, tuple(options.trust), ("seqtrain", "resume", *argv))
+
+    return finish(work, options.json)
 
 
 def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
     """Continues the run in `path`; Fault for changes that would make it another run, and if there is nothing to do."""
     from seqtrain import budget, build, check
     from seqtrain.checkpoint import newest_valid, step_of
-    from seqtrain.commands import session
+    from seqtrain.commands import failures, session
     from seqtrain.commands.train import Request, preflight
     from seqtrain.runs import Run
 
@@ -70,14 +71,19 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
         config = build.checked_config(run, trust)
 
         def ready() -> tuple[list[str], Path | None]:
-            run.claim()
+            with failures.writing(run, f"`seqtrain resume {run.path}`"):
+                run.claim()
             budget.check_free(config, overrides)
             changed = _apply(config, overrides)
             config.run_dir = None  # of a new run only
             check.check_config(config, {}, trust=trust)
             preflight(config, Request(trust=trust))
             checkpoint = newest_valid(run.checkpoints, say, run=run.identity)
-            _refuse_pointless(run, config, changed, 0 if checkpoint is None else step_of(checkpoint))
+            step = 0 if checkpoint is None else step_of(checkpoint)
+            _refuse_edited(run, checkpoint)
+            changed += _edited_limits(config, changed, checkpoint)
+            _refuse_pointless(run, config, changed, step)
+            _say_lost(run, step)
             return changed, checkpoint
 
         changed, checkpoint = processes.together(ready)
@@ -85,21 +91,45 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
-
-        def begin() -> None:
-            with session.writing(run, f"`seqtrain resume {run.path}`"):
-                run.write_summary(run.summary | {"status": "running"})  # first: what is finished is not gone on with
-                run.write_config(session.config_text(config))
-                run.resumed(step)
-
-        processes.together(begin)
-        session.sit(run, config, trust, command=command, checkpoint=checkpoint)
+        session.sit(run, config, trust, command=command, checkpoint=checkpoint, goes_on=True)
     return run
+
+
+def _say_lost(run: Run, step: int) -> None:
+    """Tells where metrics.jsonl ends before the checkpoint: a run records what it has done before it saves that."""
+    reached, every = run.newest_step(), run.config["trainer"]["log_every"]
+    if reached < step // every * every:
+        say(
+            f"run {run.path}: metrics.jsonl ends at step {reached}, the checkpoint is of step {step}: "
+            "the records between them are lost; from here on it is complete"
+        )
+
+
+def _refuse_edited(run: Run, checkpoint: Path | None) -> None:
+    """Fault where a run that saved no checkpoint has another config than it began with: half of it would be of each."""
+    if checkpoint is None and run.summary.get("identity", digest(run.config)) != digest(run.config):
+        raise Fault(
+            f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
+            "or start a new run"
+        )
+
+
+def _edited_limits(config: DictConfig, changed: list[str], checkpoint: Path | None) -> list[str]:
+    """A line for each limit that was edited in config.yaml since the checkpoint: that extends a run as overrides do."""
+    from seqtrain.checkpoint import written_under
+
+    before = {} if checkpoint is None else written_under(checkpoint)
+    said = {line.partition(":")[0] for line in changed}
+    return [
+        f"trainer.{name}: {shown(before[f'trainer.{name}'])} -> {config.trainer[name]}"
+        for name in LIMITS
+        if f"trainer.{name}" not in said and before.get(f"trainer.{name}", config.trainer[name]) != config.trainer[name]
+    ]
 
 
 def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
     """Fault where there is nothing to go on from, or nothing left to do after `step`."""
-    if not step and any(run.checkpoints.glob("step-*.ckpt")):
+    if not step and listed(run.checkpoints, "step-*.ckpt"):
         raise Fault(
             f"run {run.path}: no checkpoint is sound; delete {run.checkpoints}/step-*.ckpt to begin again at step 0"
         )
@@ -129,10 +159,11 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
         if not equals:
             raise Fault(f"{override}: expected key=value")
         if OmegaConf.select(config, key, default=Unset) is Unset:
-            raise Fault(f"{key}: no such key in this run{did_you_mean(key, SAFE)}")
-        if key not in SAFE and not key.startswith(SAFE_GROUPS):
+            raise Fault(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
+        if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
             raise Fault(
-                f"{key}: a resumed run keeps it, or it were another run; only {', '.join(SAFE)} and logger.* may change"
+                f"{key}: a resumed run keeps it, or it were another run; only {', '.join(MAY_CHANGE)} and logger.* "
+                "may change"
             )
         before, value = OmegaConf.select(config, key), _value(text)
         if before != value:
@@ -150,5 +181,5 @@ def _value(text: str) -> Any:
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise Fault(f"{text}: no value that can be read; give a number, or text in quotes") from None

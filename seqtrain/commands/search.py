@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.commands.arguments import Parser, bounded
-from seqtrain.commands.embed import POOL_HELP, POOLS, groups, origin, sound
+from seqtrain.commands.embed import POOL_HELP, POOLS, columns, groups, origin, sound
 from seqtrain.commands.lines import from_arguments, from_file, open_file, open_lines
 from seqtrain.faults import Fault
+from seqtrain.ranges import ANSWER_RANGES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +42,7 @@ def main(argv: list[str]) -> int:
         required=True,
         help="a text a line (- is standard input), or the parquet file that embed made with this run",
     )
-    parser.add_argument("--top-k", type=bounded(int, 1, 2**31, "a whole number above 0"), default=5, metavar="K")
+    parser.add_argument("--top-k", type=bounded(ANSWER_RANGES["top_k"]), default=5, metavar="K")
     parser.add_argument("--pool", choices=POOLS, help=f"{POOL_HELP}; of a parquet file its own")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_intermixed_args(argv)
@@ -86,14 +88,18 @@ def _is_parquet(path: Path) -> bool:
 
 def _made_pool(options: argparse.Namespace, trained: Trained) -> Any:
     """How the vectors of a parquet file were pooled; Fault where they are not this run's."""
-    from pyarrow import ArrowException, parquet
+    from pyarrow import parquet
 
-    try:
-        metadata = parquet.read_schema(options.corpus).metadata or {}
-    except (ArrowException, OSError) as error:
-        raise Fault(f"--corpus {options.corpus}: not a parquet file that can be read ({error})") from None
-    stored = {name: metadata.get(f"seqtrain.{name}".encode(), b"").decode() for name in ("run", "step", "pool")}
-    if not stored["pool"]:
+    with _told(options.corpus):
+        schema = parquet.read_schema(options.corpus)
+    metadata = schema.metadata or {}
+    stored = {
+        name: metadata.get(f"seqtrain.{name}".encode(), b"").decode("utf-8", "replace")
+        for name in ("run", "step", "pool")
+    }
+    if stored["pool"] not in POOLS or any(
+        name not in schema.names or schema.field(name).type != kind for name, kind in columns().items()
+    ):
         raise Fault(
             f"--corpus {options.corpus}: not made by `seqtrain embed`; give a file that is, or texts, one a line"
         )
@@ -108,12 +114,33 @@ def _made_pool(options: argparse.Namespace, trained: Trained) -> Any:
 
 
 def _stored(path: Path, dim: int) -> Iterator[tuple[Tensor, list[Found]]]:
-    """Vectors (n, D) and texts of a parquet file."""
+    """Vectors (n, D) and texts of a parquet file; Fault where it holds others than embed writes."""
+    import numpy as np
     import torch
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(ROWS, columns=["text", "embedding", "line"]):
-            texts = batch.select(["text", "line"]).to_pylist()
-            values = batch.column("embedding").flatten().to_numpy(zero_copy_only=False)
-            yield torch.tensor(values).view(len(texts), dim), texts
+    with _told(path), parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS, columns=list(columns())):
+            batch.validate(full=True)
+            vectors = batch.column("embedding")
+            values = vectors.flatten().to_numpy(zero_copy_only=False)
+            whole = all(part.null_count == 0 for part in (*batch.columns, vectors.flatten()))
+            even = whole and set(vectors.value_lengths().to_pylist()) <= {dim}
+            if not even or not np.isfinite(values).all():
+                raise Fault(
+                    f"--corpus {path}: holds other rows than {dim} finite numbers of a text each; "
+                    "make it again with `seqtrain embed`"
+                )
+            yield torch.tensor(values).view(-1, dim), batch.select(["text", "line"]).to_pylist()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What pyarrow raises of a damaged file becomes one line."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise Fault(f"--corpus {path}: not a parquet file that can be read ({reason})") from None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from seqtrain.commands.arguments import Parser, bounded, say
 from seqtrain.faults import Fault
+from seqtrain.ranges import Range
 from seqtrain.runs import CONFIG, METRICS, SUMMARY, is_written, list_runs
 
 WAITING = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3">
@@ -39,7 +40,7 @@ def main(argv: list[str]) -> int:
         "seqtrain serve outputs",
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="a folder of runs and sweeps")
-    parser.add_argument("--port", type=bounded(int, 0, 65535, "a port from 0 (any free one) to 65535"), default=8321)
+    parser.add_argument("--port", type=bounded(Range(0, 65535, whole=True)), default=8321)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine alone)")
     options = parser.parse_args(argv)
     if not options.folder.is_dir():
@@ -94,19 +95,19 @@ class Report:
             self.text, self.mark, self.trouble = text.encode(), mark, ""
 
     def _sweeps(self) -> list[Path]:
-        return sorted({self.folder, *(run.path.parent for run in list_runs(self.folder))})
+        return sorted({self.folder, *(run.path.parent for run in list_runs(self.folder, []))})
 
 
 def state_of(folder: Path) -> str:
     """A mark that changes with what any run below the folder has recorded, and when one is killed."""
     found = hashlib.blake2b(digest_size=12)
-    for run in list_runs(folder):
+    for run in list_runs(folder, []):
         for name in (CONFIG, METRICS, SUMMARY):
             try:
                 state = os.stat(run.path / name)
-            except FileNotFoundError:
+                words = f"{run.path / name} {state.st_mtime_ns} {state.st_size} {is_written(run.path)}\n"
+            except (Fault, OSError):  # removed, or not readable: the report says so
                 continue
-            words = f"{run.path / name} {state.st_mtime_ns} {state.st_size} {is_written(run.path)}\n"
             found.update(words.encode("utf-8", "surrogateescape"))
     return f'"{found.hexdigest()}"'
 

@@ -6,9 +6,7 @@ import collections
 import functools
 import json
 import os
-import shlex
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +15,10 @@ from seqtrain import processes
 from seqtrain.callbacks.signals import Interrupted
 from seqtrain.commands.arguments import say
 from seqtrain.faults import Fault
+from seqtrain.files import exists, listed
 from seqtrain.runs import CONFIG, Run, remove
 from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
+from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
     from seqtrain.commands.train import Request
@@ -59,7 +59,7 @@ def start(request: Request, *, as_json: bool) -> int:
         raise
     trials = sweep.trials()
     reasons = list(dict.fromkeys(trial.reason for trial in trials))
-    if trials and all(trial.status == "refused" for trial in trials) and not _ran(sweep):
+    if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _ran(sweep):
         remove(sweep.path)
         raise Fault(*reasons)
     return _finish(sweep, as_json)
@@ -67,18 +67,22 @@ def start(request: Request, *, as_json: bool) -> int:
 
 def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_failed: bool, as_json: bool) -> int:
     """Goes on with a sweep: what is missing or unfinished, and, if asked for, what failed."""
+    from seqtrain.commands import addresses
     from seqtrain.sweeps import foreign
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
     sweep = Sweep.open(path)
     sweep.check_entries()
+    addresses.check_sweep(sweep)
     asked, typed = sweep.asked, Words.sort(words)
     if typed.trial:
         raise Fault(f"{typed.trial[0]}: a sweep keeps what it was asked for; start another one with seqtrain train -m")
     if missing := [package for package in asked.trust if package not in trust]:
         again = " ".join(f"--trust {package}" for package in missing)
         raise Fault(f"sweep {path} was run with {again}; if you trust that code, add {again}")
+    sweep = sweep.where_it_began(say)
+    path = sweep.path
     recorded = Words.sort(asked.overrides)
     settings = Settings.read(
         Words(typed.hydra, recorded.trial),
@@ -90,12 +94,16 @@ def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_fa
     sweeper = _sweeper(settings)
     runner = _runner(settings, trust, asked.kind == "optuna")
     sweep.claim()
+    sweep.prepare()
     if running := foreign.queued(foreign.submitted(foreign.sittings(path))):
         raise Fault(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
     left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
     say(f"sweep {path}: resumed; left as they are: {_counted(left) or 'none'}")
     if not _sit(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed):
-        retry = f"; `seqtrain resume {path} --retry-failed` tries those that failed" if left["failed"] else ""
+        sweep.write_index()  # that of a sitting that was killed may be of before its last trial ended
+        retry = (
+            f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed" if left["failed"] else ""
+        )
         raise Fault(f"sweep {path}: nothing to do, every trial has ended{retry}")
     return _finish(sweep, as_json)
 
@@ -117,7 +125,8 @@ def _sit(
     except Interrupted as interrupted:
         if (sweep.path / INDEX).exists():  # else the plan is not complete, and a resume makes it anew
             sweep.write_index()
-        say(f"interrupted by {signal.Signals(interrupted.number).name}: `seqtrain resume {sweep.path}` goes on")
+        again = pasted("seqtrain", "resume", sweep.path)
+        say(f"interrupted by {signal.Signals(interrupted.number).name}: `{again}` goes on")
         raise
 
 
@@ -155,7 +164,7 @@ def _refuse_several_processes() -> None:
 
 def _ran(sweep: Sweep) -> bool:
     """Whether a trial has left anything that a user may want."""
-    return any(sweep.path.glob(f"*/{CONFIG}"))
+    return any(path.name.isdigit() and exists(path / CONFIG) for path in listed(sweep.path))
 
 
 def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json: bool) -> int:
@@ -173,7 +182,7 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
         except Fault as fault:
             code = 2
             for line in fault.lines:
-                print(f"error: {line}", file=sys.stderr)
+                say(f"error: {line}")
     return code
 
 
@@ -191,10 +200,11 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
 
             print(table.report([sweep.path]))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
-        path = shlex.quote(str(sweep.path))
-        again = [f"seqtrain resume {path}"] if any(trial.status not in ENDED for trial in trials) else []
-        again += [f"seqtrain resume {path} --retry-failed"] if statuses["failed"] else []
-        print(f"go on: {'; '.join([f'seqtrain compare {path} --html report.html', *again])}")
+        resume = pasted("seqtrain", "resume", sweep.path)
+        again = [resume] if any(trial.status not in ENDED for trial in trials) else []
+        again += [f"{resume} --retry-failed"] if statuses["failed"] else []
+        compare = f"{pasted('seqtrain', 'compare', sweep.path)} --html report.html"
+        print(f"go on: {'; '.join([compare, *again])}")
     judged = [trial.status for trial in trials if not trial.reason.startswith(REPEATS)]
     return max((CODES.get(status, 1) for status in judged), default=0)
 

@@ -9,10 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from seqtrain.checked_files import open_checked
 from seqtrain.commands.arguments import Parser, say
 from seqtrain.faults import Fault
-from seqtrain.runs import LONGEST, Run, list_runs
+from seqtrain.files import listed
+from seqtrain.records import LONGEST
+from seqtrain.runs import Run, list_runs
 from seqtrain.sweeps.folder import is_sweep
+from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
     from seqtrain.callbacks.base_sink import Sink
@@ -71,7 +75,7 @@ def _runs(path: Path) -> list[Run]:
         return [Run.open(path)]
     runs = list_runs(path)
     if not runs:
-        raise Fault(f"{path}: no trial of this sweep has begun; `seqtrain resume {path}` runs them")
+        raise Fault(f"{path}: no trial of this sweep has begun; `{pasted('seqtrain', 'resume', path)}` runs them")
     return runs
 
 
@@ -116,7 +120,7 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
         records = [{**point(record), "record": place} for place, record in run.standing() if "step" in record]
         missing = sink.missing(records)
         samples = _send_records(sink, run, missing)
-        plots = sorted(run.path.glob("plots/*.png")) if missing else []
+        plots = listed(run.path / "plots", "*.png") if missing else []
         for path in plots:
             sink.log_image(path.stem, path, records[-1]["step"])
         sink.end(run.summary)
@@ -133,7 +137,7 @@ def _send_records(sink: Sink, run: Run, records: list[dict[str, Any]]) -> int:
     """Each record, and after the last one of a step what the model wrote then; how many of those there were."""
     samples = {
         int(found[1]): path
-        for path in run.path.glob("samples/step-*.txt")
+        for path in listed(run.path / "samples", "step-*.txt")
         if (found := re.fullmatch(r"step-(\d{1,12})", path.stem))
     }
     last = {record["step"]: record["record"] for record in records}
@@ -141,8 +145,8 @@ def _send_records(sink: Sink, run: Run, records: list[dict[str, Any]]) -> int:
         step = record["step"]
         sink.log_metrics(record, step)
         if step in samples and last[step] == record["record"]:
-            with open(samples[step], encoding="utf-8", errors="replace") as file:
-                sink.log_text("samples", file.read(LONGEST), step)
+            with open_checked(samples[step]) as file:
+                sink.log_text("samples", file.read(LONGEST).decode("utf-8", "replace"), step)
     return len(samples.keys() & last.keys())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from seqtrain import processes
 from seqtrain.commands.arguments import Parser, finish, say
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, merged
+from seqtrain.files import listed
 from seqtrain.runs import Run, default_name
 
 if TYPE_CHECKING:
@@ -92,11 +95,11 @@ def preflight(config: DictConfig, request: Request) -> None:
     cheap.check(config, request.trust)
     faults = check.signature_faults(config, request.trust)
     if faults:
-        raise Fault(*faults)
-    from seqtrain import build, pairs
+        raise merged(faults)
+    from seqtrain import build, effects, pairs
 
     pairs.check_pair(config, request.trust)
-    pairs.check_used(config, request.overrides, request.trust)
+    effects.check(config, request.overrides, request.trust)
     pairs.check_tokenizer(config, request.overrides, request.trust)
     pairs.check_stopping(config, request.trust)
     build.check_optimizer(config, request.trust)
@@ -125,35 +128,37 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
     """A new run of a checked config, from its first step to its end; called by each of the processes that meet."""
     with processes.joined() as here:
         processes.together(lambda: _prepare(config, request))
-        from seqtrain import build, check
+        from seqtrain import build, check, effects
         from seqtrain.commands import session
 
+        build.settle(config, say)  # first: what it finds stands in the run's config from the beginning
         run = processes.together(lambda: _made(config, choices) if here.first else None)
         path = processes.told(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
-        for line in check.repeated(request.overrides):
+        for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides)):
             say(line)
-        build.settle(config, say)
-
-        def begin() -> None:
-            with session.writing(run, "start again"):
-                run.write_config(session.config_text(config))
-
         try:
-            processes.together(begin)
             session.sit(run, config, request.trust, command=request.command)
         except Fault:
-            if run.writes and run.summary.get("status", "refused") == "refused" and not any(run.checkpoints.iterdir()):
+            if (
+                run.writes
+                and not run.lost()
+                and run.summary.get("status", "refused") == "refused"
+                and not listed(run.checkpoints)
+            ):
                 session.discard(run)  # before it began: nothing to keep
             raise
     return run
 
 
 def _made(config: DictConfig, choices: dict[str, str]) -> Run:
+    from seqtrain.commands.written_config import config_text
+
+    text = config_text(config)
     if config.run_dir is not None:
-        return Run.create(config.run_dir)
-    return Run.create(Path("outputs") / default_name(choices["task"], choices["model"]), taken="number")
+        return Run.create(config.run_dir, config=text)
+    return Run.create(Path("outputs") / default_name(choices["task"], choices["model"]), config=text, taken="number")
 
 
 def _look(request: Request) -> int:
@@ -165,10 +170,20 @@ def _look(request: Request) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us and are told in one way
     directories = [word for path in request.config_dirs for word in ("--config-dir", str(path))]
     former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
+    usage = io.StringIO()
     try:
-        hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=["hydra.*"])(_nothing)()
-    except (HydraException, OmegaConfBaseException) as error:
+        with contextlib.redirect_stderr(usage):  # argparse tells many lines
+            hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=["hydra.*"])(
+                _nothing
+            )()
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise Fault(str(error)) from error
+    except SystemExit as leaving:
+        if not leaving.code:
+            raise
+        raise Fault(
+            f"seqtrain train: {usage.getvalue().rpartition('error: ')[2].strip()}; see `seqtrain train --help`"
+        ) from None
     finally:
         sys.argv = former
     return 0

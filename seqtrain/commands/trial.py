@@ -9,10 +9,11 @@ from pathlib import Path
 
 from seqtrain import processes
 from seqtrain.callbacks.signals import Interrupted
+from seqtrain.checked_files import open_append
 from seqtrain.commands.arguments import Parser, finish
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, Unavailable, kind_of
 from seqtrain.runs import CONFIG, METRICS, Run, is_written
-from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial
+from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial, status_after
 
 
 def main(argv: list[str]) -> int:
@@ -22,7 +23,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("number", type=int)
     parser.add_argument("--threads", type=int)
     options = parser.parse_args(argv)
-    sweep = Sweep.open(options.sweep)
+    sweep = Sweep.open(options.sweep).where_it_began(lambda _: None)  # the sweep's own process has said it
     trial = sweep.trial(options.number)
     processes.die_with_parent()
     _redirect(trial.log)
@@ -47,12 +48,11 @@ def _todo(trial: Trial) -> str | None:
 
 def _redirect(log: Path) -> None:
     """Sends what is printed from here on to the trial's log, behind what an earlier sitting printed."""
-    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
+    with open_append(log) as file:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
 
 
 def _recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> int:
@@ -60,21 +60,24 @@ def _recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], thr
     trial.conclude("running", pid=os.getpid())
     status: Status = "failed"
     reason = ""
+    unavailable = False
     try:
         return finish(lambda: _run(trial, todo, sweep, trust, threads), as_json=False)
     except Interrupted:
         status = "interrupted"
         raise
     except Fault as fault:
-        status, reason = "refused", "; ".join(fault.lines)
+        unavailable = isinstance(fault, Unavailable)
+        status, reason = status_after(fault), "; ".join(fault.lines)
         raise
     except BaseException as error:
+        unavailable = kind_of(error) is Unavailable
         reason = f"{type(error).__name__}: {error}"
         raise
     finally:
         if (trial.path / CONFIG).exists():  # the run knows better
-            status, reason = trial.status, trial.reason
-        trial.conclude(status, reason)
+            status, reason = trial.status, trial.reason or reason
+        trial.conclude(status, reason, unavailable=unavailable)
 
 
 def _run(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> Run:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from seqtrain.commands.arguments import Parser, bounded, finish_failed, say
 from seqtrain.launch import ForkServer
+from seqtrain.ranges import SEED, Range
+from seqtrain.terminal import pasted
 
 SHORT = ("trainer.max_steps=40", "trainer.validate_every=15", "trainer.checkpoint_every=5", "trainer.log_every=1")
 """What makes the training short, its kills frequent and its records complete, where nothing else is asked for."""
@@ -29,10 +31,8 @@ def main(argv: list[str]) -> int:
         "seqtrain verify-resume model=gpt trainer.accumulate=4 --kills 10",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument("--kills", type=bounded(int, 1, 10_000, "a whole number above 0"), default=5)
-    parser.add_argument(
-        "--seed", type=bounded(int, 0, 2**32, "a whole number from 0"), default=0, help="of the moments"
-    )
+    parser.add_argument("--kills", type=bounded(Range(1, 10_000, whole=True)), default=5)
+    parser.add_argument("--seed", type=bounded(SEED), default=0, help="of the moments")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave both runs here: DIR/twin and DIR/killed")
     options = parser.parse_intermixed_args(argv)
     return finish_failed(
@@ -58,7 +58,7 @@ def verify(
             def start(*given: str, cwd: Path) -> object:
                 return server.popen(given, cwd=here, env={**os.environ, "WANDB_MODE": "disabled"})
 
-            say(f"training the twin: seqtrain train {' '.join(words)}")
+            say(f"training the twin: {pasted('seqtrain', 'train', *words)}")
             twin = twins.trained(start, words, folder)  # type: ignore[arg-type]
             hits = twins.killed_and_resumed(start, words, folder, kills=kills, seed=seed)  # type: ignore[arg-type]
         found = twins.difference(twin, folder / "killed")

@@ -10,10 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from seqtrain.faults import Fault, did_you_mean, printable
+from seqtrain.faults import Fault, did_you_mean
+from seqtrain.files import exists
 from seqtrain.metrics.direction import direction
 from seqtrain.runs import CONFIG, Run, list_runs, stands
 from seqtrain.sweeps.folder import member_of
+from seqtrain.terminal import pasted, printable
 
 Axis = Literal["steps", "tokens", "seconds", "flops"]
 AXES: tuple[Axis, ...] = get_args(Axis)
@@ -169,7 +171,7 @@ def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list
     """
     found: dict[Path, tuple[Path, str, bool]] = {}
     for path in map(Path, paths):
-        for run in _below(path):
+        for run in _below(path, left_out):
             inside = run.path.relative_to(path)
             name = str(Path(path.resolve().name) / inside) if inside.parts else path.resolve().name
             found.setdefault(run.path.resolve(), (run.path, name, not inside.parts))
@@ -226,14 +228,14 @@ def option(target: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z]\w)|(?<=[A-Z])(?=[A-Z][a-z])", "_", target.rpartition(".")[2]).lower()
 
 
-def _below(path: Path) -> list[Run]:
-    if (path / CONFIG).is_file():
+def _below(path: Path, left_out: list[str] | None) -> list[Run]:
+    if exists(path / CONFIG):
         return [Run(path)]
     if not path.is_dir():
         others = [near.name for near in path.parent.iterdir() if near.is_dir()] if path.parent.is_dir() else []
         raise Fault(f"{path}: no such run, sweep or folder of runs{did_you_mean(path.name, others)}")
-    if not (runs := list_runs(path)):
-        raise Fault(f"{path}: holds no run; `seqtrain train run_dir={path}/NAME` makes one")
+    if not (runs := list_runs(path, left_out)):
+        raise Fault(f"{path}: holds no run; `{pasted('seqtrain', 'train', 'run_dir=' + str(path / 'NAME'))}` makes one")
     return runs
 
 

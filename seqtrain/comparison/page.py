@@ -15,12 +15,14 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from seqtrain.checked_files import open_checked
 from seqtrain.comparison import plots
 from seqtrain.comparison.entries import Axis, Entry, Which, differing, short_names, standing
 from seqtrain.comparison.verdict import COSTS, Conclusion
-from seqtrain.faults import Fault, printable
+from seqtrain.faults import Fault
 from seqtrain.files import write_text
 from seqtrain.runs import CONFIG, METRICS, Run
+from seqtrain.terminal import printable
 
 SCRIPTS = ("state.js", "draw.js", "tables.js", "page.js")
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -188,7 +190,7 @@ def _sample(entry: Entry) -> tuple[int, str] | None:
 
 def _text(path: Path, most: int) -> str:
     """The beginning of a text file; a whole character may take four bytes."""
-    with open(path, "rb") as file:
+    with open_checked(path) as file:
         return file.read(4 * most).decode("utf-8", "replace")[:most]
 
 

@@ -14,9 +14,9 @@ from seqtrain.comparison.entries import Axis, Entry, Which, differing, read, sho
 from seqtrain.comparison.guard import Group
 from seqtrain.comparison.selection import ordered, resolved, value, written
 from seqtrain.comparison.verdict import COSTS, Conclusion, because, conclusions, quantity, unit
-from seqtrain.faults import printable
 from seqtrain.runs import CONFIG
 from seqtrain.sweeps.folder import Sweep, is_sweep
+from seqtrain.terminal import printable
 
 COSTING = ("tokens", "flops", "seconds", "tokens_per_second", "parameters")
 HEADS = {"name": "run", "flops": "FLOPs", "tokens_per_second": "tokens/s", "seconds": "s"}
@@ -75,7 +75,7 @@ def text(
         if any(len(arm.values) > 1 for arm in conclusion.arms):
             lines += ["", *_arms(conclusion, x, width)]
         lines += ["", *_verdict(conclusion), *_few(conclusion.remarks, width)]
-        blocks.append("\n".join(map(_plain, lines)))
+        blocks.append("\n".join(map(printable, lines)))
     return "\n".join(["\n\n".join(blocks), *_few(missing, width)])
 
 
@@ -244,11 +244,6 @@ def _folder(entries: Sequence[Entry]) -> str:
 def _short(cell: str) -> str:
     cell = printable(cell)
     return cell if len(cell) <= LONGEST else f"{cell[: LONGEST // 2 - 1]}..{cell[-LONGEST // 2 + 1 :]}"
-
-
-def _plain(line: str) -> str:
-    """The line with control characters spelled out, its spaces kept: labels may be a stranger's."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
 def _metric(found: float | None) -> str:

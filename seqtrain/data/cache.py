@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from seqtrain.faults import Fault
+from seqtrain.checked_files import load_json, open_append, open_new
+from seqtrain.faults import Fault, Unavailable
+from seqtrain.files import sync
 
+MAX_BYTES = 1 << 26  # of a value that is kept as JSON
 VERSION = 1  # part of every key; raise it whenever the same input would give another entry or layout
 Entry = TypeVar("Entry")
 
@@ -38,7 +41,7 @@ class Store:
                     self._build(folder, write)
                     return read(folder)
         except OSError as error:
-            raise Fault(
+            raise Unavailable(
                 f"SEQTRAIN_CACHE={self.root}: {error.strerror or error}; set SEQTRAIN_CACHE to a folder that can be "
                 "written and has space"
             ) from error
@@ -49,7 +52,7 @@ class Store:
             write(temporary)
             shutil.rmtree(folder, ignore_errors=True)
             os.rename(temporary, folder)
-            _sync(folder.parent)
+            sync(folder.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -57,7 +60,7 @@ class Store:
     def _locked(self, folder: Path) -> Iterator[None]:
         """One process at a time; the lock goes with the process, however it ends."""
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with open(folder.with_name(folder.name + ".lock"), "w") as lock:
+        with open_append(folder.with_name(folder.name + ".lock")) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for stale in folder.parent.glob(f"{folder.name}-*"):  # of a process that was killed
                 shutil.rmtree(stale, ignore_errors=True)
@@ -77,19 +80,11 @@ def cached_json(key: str, make: Callable[[], Any], cache: Path | None = None) ->
 @contextmanager
 def durable(path: Path) -> Iterator[IO[bytes]]:
     """A new file that is on the disk when the block ends."""
-    with open(path, "wb") as file:
+    with open_new(path) as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
 
 
 def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return load_json(path, MAX_BYTES)

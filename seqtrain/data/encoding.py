@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -18,12 +17,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from seqtrain.checked_files import load_json
 from seqtrain.data.vocabulary import LINE_END, UNKNOWN, byte_characters, check_vocabulary, merges
-from seqtrain.faults import Fault
+from seqtrain.faults import Unavailable, kind_of
+from seqtrain.files import write_text
 
 Kind = Literal["byte", "char", "word", "bpe"]
 HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
 SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
+MAX_BYTES = 1 << 27  # of tokenizer.json
 BATCH = 1 << 22  # characters handed to the threads of `tokenizers` at a time
 # The longest stretch that ends in a word and stands before a space or a line end. No token of any tokenizer here
 # spans that place from the left, so cutting there changes no token.
@@ -145,19 +147,13 @@ class Tokenizer(ABC):
 
     def save(self, path: Path | str) -> None:
         """Writes one JSON file that `tokenizers.Tokenizer.from_file` reads too."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(self.content, file, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_text(Path(path), json.dumps(self.content, ensure_ascii=False))
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
         """Reads what `save` wrote; raises Fault for any other file."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = load_json(Path(path), MAX_BYTES)
             model, before = content["model"]["type"], content["pre_tokenizer"]
             if model == "BPE":
                 kind = BPETokenizer if before["use_regex"] else ByteTokenizer
@@ -166,9 +162,9 @@ class Tokenizer(ABC):
             check_vocabulary(content, kind.kind)
             return kind(content)
         except FileNotFoundError:
-            raise Fault(f"{path}: no such tokenizer file") from None
+            raise Unavailable(f"{path}: no such tokenizer file") from None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Fault(f"{path}: not a tokenizer that seqtrain saved ({error!r})") from None
+            raise kind_of(error)(f"{path}: not a tokenizer that seqtrain saved ({error!r})") from None
 
 
 class ByteTokenizer(Tokenizer):

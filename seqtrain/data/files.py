@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import glob
+import itertools
 import json
 import mmap
 import sys
@@ -16,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from seqtrain.checked_files import LINK, stays_within
 from seqtrain.data.columns import Column, check_kind, require, value_of
 from seqtrain.data.source import Row
 from seqtrain.data.unreadable import absent, foreign, readable
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, Unavailable
 
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 EXTENSIONS: dict[str, Format] = {
@@ -100,14 +102,24 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
             known = (
                 f"{', '.join(EXTENSIONS)}; set data.format for another extension" if format == "auto" else "any name"
             )
-            raise Fault(f"{key}={path}: no file in this folder (looked for {known})")
+            raise Unavailable(f"{key}={path}: no file in this folder (looked for {known})")
     elif glob.has_magic(path):
         paths = [Path(p) for p in glob.glob(str(where), recursive=True) if Path(p).is_file()]
         if not paths:
-            raise Fault(f"{key}={path}: no file matches; put the pattern in quotes, and look at the folder")
+            raise Unavailable(f"{key}={path}: no file matches; put the pattern in quotes, and look at the folder")
     else:
-        raise Fault(f"{key}={path}: {absent(where, 'file or folder')}")
+        raise Unavailable(f"{key}={path}: {absent(where, 'file or folder')}")
+    home = where if where.is_dir() else _fixed(where)
+    outside = [] if paths == [where] else [p for p in paths if not stays_within(p, home)]
+    if outside:
+        raise Fault(f"{key}={path}: {outside[0]} is {LINK}, or give that file itself")
     return [TextFile(p, _format_of(key, p, format), columns) for p in sorted(paths, key=lambda p: p.as_posix())]
+
+
+def _fixed(pattern: Path) -> Path:
+    """The folder that a pattern begins with, before anything in it stands for several names."""
+    parts = itertools.takewhile(lambda part: not glob.has_magic(part), pattern.parts)
+    return Path(*parts)
 
 
 def _wanted(path: Path, format: str) -> bool:

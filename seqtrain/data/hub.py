@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
-import os
 import sys
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from seqtrain.data.columns import LABELS, Column, columns_of, missing, value_of
-from seqtrain.data.hub_files import check_own, stored_files
-from seqtrain.data.source import Cut, Row, Source, Split, SplitBy, no_text
+from seqtrain.data.hub_files import check_about, check_own, told
+from seqtrain.data.online import reachable, wants_offline
+from seqtrain.data.source import Cut, Row, Source, Split, SplitBy, idle_cut, no_text
 from seqtrain.data.text import row_cut
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, Unavailable
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetBuilder
-
-PATIENCE = 4.0  # seconds until the hub counts as out of reach
+    from pyarrow import Table
 
 
 class Hub(Source):
@@ -115,6 +110,16 @@ class Hub(Source):
         described = {"source": "hub", "path": self.path, "name": self.name, "revision": self.revision}
         return described | {"version": None if self._saved else self._builder.hash, "splits": self.splits}
 
+    def idle(self) -> dict[str, str]:
+        idle = idle_cut({split: f"data.{split}_split={name}" for split, name in self.splits.items() if name})
+        if "text" not in self.fields:
+            idle["column"] = "a row is a pair of data.source_column and data.target_column"
+        if self._folder is not None:
+            idle["revision"] = "a local folder has no revisions"
+        if self._saved:
+            idle["name"] = "a save_to_disk copy is of one configuration"
+        return idle
+
     def _texts(self, split: Split) -> Iterator[str]:
         texts = (row["text"] for row in self._read(split))
         if not self.join:
@@ -129,8 +134,8 @@ class Hub(Source):
         features = _flat(data.features)
         paths = [_path(data.features, column.name) for column in self._columns]
         number = 0
-        for batch in data.select_columns(sorted({path[0] for path in paths})).iter(batch_size=1024):
-            columns = [cast(dict[str, list], batch)[path[0]] for path in paths]
+        for batch in self._batches(data, sorted({path[0] for path in paths})):
+            columns = [batch[path[0]] for path in paths]
             for stored in zip(*columns, strict=True):
                 number += 1
                 values = zip(self._columns, paths, stored, strict=True)
@@ -140,6 +145,12 @@ class Hub(Source):
                 }
         if number == 0:
             raise Fault(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
+
+    def _batches(self, data: Dataset, names: list[str]) -> Iterator[dict[str, list]]:
+        """As they are stored: a picture or a sound beside a text, which may be any address, is not opened."""
+        with told(f"data.path={self.path}"):
+            for batch in data.select_columns(names).with_format("arrow").iter(batch_size=1024):
+                yield cast("Table", batch).to_pydict()
 
     def _value(self, place: str, column: Column, value: Any, path: list[str], features: dict[str, Any]) -> str:
         place = f"data.path={self.path}: {place}"
@@ -177,11 +188,12 @@ class Hub(Source):
         """The local folder that `path` is, or None for a name on the hub."""
         path = Path(self.path).expanduser()
         if path.is_dir():
+            check_about(self.path, path)
             return path
         if path.is_file():
             raise Fault(f"data.path={self.path}: is a file; use data=text data.path={self.path}")
         if self.path.startswith(("/", ".", "~")) or self.path.count("/") > 1:
-            raise Fault(f"data.path={self.path}: no such folder")
+            raise Unavailable(f"data.path={self.path}: no such folder")
         return None
 
     @cached_property
@@ -194,55 +206,51 @@ class Hub(Source):
     def _online(self) -> bool:
         from datasets import config
 
-        return not _wants_offline() and reachable(config.HF_ENDPOINT)
+        return not wants_offline() and reachable(config.HF_ENDPOINT)
 
     @cached_property
     def _data(self) -> dict[str, Dataset]:
         """All splits by name."""
-        from datasets import Dataset, exceptions, load_from_disk
+        from datasets import Dataset, load_from_disk
 
-        try:
+        with told(f"data.path={self.path}"):
             if self._saved:
-                check_own(self.path, self._folder, stored_files(cast(Path, self._folder)))
                 data = load_from_disk(str(self._folder))
             else:
                 self._builder.download_and_prepare()
                 data = self._builder.as_dataset()
-        except StopIteration:  # of `datasets`, where a file is empty
-            raise Fault(f"data.path={self.path}: holds a file without rows; give it rows, or remove it") from None
-        except (OSError, ValueError, KeyError, TypeError, exceptions.DatasetsError) as error:
-            raise Fault(f"data.path={self.path}: {_one_line(error)}") from error
         splits = {"train": data} if isinstance(data, Dataset) else data
         return {str(name): split for name, split in splits.items()}
 
     @cached_property
     def _builder(self) -> DatasetBuilder:
         """What knows the data set, its splits and its version; from the cache where the hub is out of reach."""
-        from datasets import config, exceptions, load_dataset_builder
+        from datasets import config, load_dataset_builder
 
         _quiet()
         remote = self._folder is None
         if remote:
             config.HF_HUB_OFFLINE = not self._online  # or `datasets` tries for half a minute before it looks there
-        try:
-            path = self.path if remote else str(self._folder)
-            builder = load_dataset_builder(path, self.name, revision=self.revision if remote else None)
-        except ConnectionError:
-            raise Fault(self._out_of_reach()) from None
-        except (OSError, ValueError, RuntimeError, exceptions.DatasetsError) as error:  # RuntimeError: it has a script
-            name = f" data.name={self.name}" if self.name else ""
-            raise Fault(f"data.path={self.path}{name}: {_one_line(error)}") from error
+        name = f" data.name={self.name}" if self.name else ""
+        with told(f"data.path={self.path}{name}"):
+            try:
+                path = str(self._folder.absolute()) if self._folder else self.path  # `csv` alone is a reader's name
+                builder = load_dataset_builder(path, self.name, revision=self.revision if remote else None)
+            except ConnectionError:
+                raise Unavailable(self._out_of_reach()) from None
         check_own(
             self.path,
             self._folder,
             (file for files in (builder.config.data_files or {}).values() for file in files),
         )
         if remote and not self._online and self.revision not in (None, builder.hash):
-            raise Fault(f"data.revision={self.revision}: the hub is out of reach, and the cache holds {builder.hash}")
+            raise Unavailable(
+                f"data.revision={self.revision}: the hub is out of reach, and the cache holds {builder.hash}"
+            )
         return builder
 
     def _out_of_reach(self) -> str:
-        why = "HF_HUB_OFFLINE is set" if _wants_offline() else "the hub cannot be reached"
+        why = "HF_HUB_OFFLINE is set" if wants_offline() else "the hub cannot be reached"
         return (
             f"data.path={self.path}: {why} and the data set is not in the cache; "
             "give a local folder or a save_to_disk copy as data.path (or data=python_stdlib, which needs no download)"
@@ -259,30 +267,6 @@ def _path(features: Any, name: str) -> list[str]:
     return [name] if name in features else name.split(".")
 
 
-def reachable(url: str, patience: float = PATIENCE) -> bool:
-    """Whether anything, be it an error page, is answered from the address within `patience` seconds."""
-    answered: list[bool] = []
-
-    def ask() -> None:
-        try:
-            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=patience).close()
-            answered.append(True)
-        except urllib.error.HTTPError:
-            answered.append(True)
-        except (OSError, ValueError, http.client.HTTPException):
-            pass
-
-    asking = threading.Thread(target=ask, daemon=True)  # looking up a name heeds no timeout
-    asking.start()
-    asking.join(patience)
-    return bool(answered)
-
-
-def _wants_offline() -> bool:
-    names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
-    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
-
-
 def _quiet() -> None:
     """No progress bars where no one watches, no warnings beside our own messages."""
     from datasets import disable_progress_bars
@@ -291,8 +275,3 @@ def _quiet() -> None:
     logging.set_verbosity_error()
     if not sys.stderr.isatty():
         disable_progress_bars()
-
-
-def _one_line(error: BaseException) -> str:
-    cause = f": {error.__cause__}" if error.__cause__ else ""
-    return " ".join(f"{error}{cause}".split()) or type(error).__name__

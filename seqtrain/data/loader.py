@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
+from multiprocessing.queues import Queue
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,7 +63,10 @@ class TrainLoader:
         numbers = range(self.first, ENDLESS)
         if not self.workers:
             return map(self.batches.__getitem__, numbers)
-        return self._ahead(iter(DataLoader(self.batches, batch_size=None, sampler=numbers, num_workers=self.workers)))
+        ahead = DataLoader(
+            self.batches, batch_size=None, sampler=numbers, num_workers=self.workers, worker_init_fn=_end_with_a_batch
+        )
+        return self._ahead(iter(ahead))
 
     def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
         try:
@@ -72,6 +77,11 @@ class TrainLoader:
     def __len__(self) -> int:
         """To Lightning the whole training is one endless epoch: none of its epoch ends falls between our steps."""
         return ENDLESS
+
+
+def _end_with_a_batch(worker: int) -> None:
+    """Ends a worker that cannot hand a batch over, as where /dev/shm is full: it would be waited for without end."""
+    Queue._on_queue_feeder_error = staticmethod(lambda error, batch: os._exit(1))  # type: ignore[attr-defined]
 
 
 class MicroBatches(Dataset):

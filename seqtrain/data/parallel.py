@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from seqtrain.data.columns import Column, distinct
 from seqtrain.data.files import count_lines, lines
-from seqtrain.data.source import SPLITS, Cut, Row, Source, Split, no_text
+from seqtrain.data.source import SPLITS, Cut, Row, Source, Split, idle_cut, no_text
 from seqtrain.data.split_files import SplitFiles, key_of
 from seqtrain.data.unreadable import absent, foreign
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, merged
 
 Sides = tuple[str | None, str | None]  # the paths of source and target
 
@@ -73,7 +73,7 @@ class Parallel(Source):
         """Of line files: counts the lines of all and decodes the first of each."""
         if self._tables.paths:
             return self._tables.check(self._cut)
-        faults: list[str] = []
+        faults: list[Fault] = []
         for split in self._sides:
             try:
                 count = self._count(split)
@@ -81,10 +81,10 @@ class Parallel(Source):
                 if split == "train":
                     self._cut.check(count)
             except Fault as fault:
-                faults += fault.lines
-        faults += self._shared()
+                faults.append(fault)
+        faults += map(Fault, self._shared())
         if faults:
-            raise Fault(*faults)
+            raise merged(faults)
 
     def documents(self, split: Split) -> Iterator[str]:
         """Always raises Fault: there are pairs only."""
@@ -102,6 +102,13 @@ class Parallel(Source):
         if self._tables.paths:
             return {"source": "parallel", "paths": self._tables.paths, "files": self._tables.counts()}
         return {"source": "parallel", "paths": {split: list(paths) for split, paths in self._sides.items()}}
+
+    def idle(self) -> dict[str, str]:
+        side = "" if self._tables.paths else "source_"
+        idle = idle_cut({split: key_of(split, side) for split in self._given})
+        if self._sides:
+            idle |= dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
+        return idle
 
     @property
     def _given(self) -> set[Split]:

@@ -142,6 +142,11 @@ class StreamPlan:
         epoch, within = divmod(step, self.steps)
         return epoch * self.num_tokens + int(self._pieces(epoch).targets[:within].sum())
 
+    def most_read(self, step: int) -> int:
+        """The most tokens that a lane has read in the epoch of the last of `step` steps, padding included."""
+        epoch, within = divmod(max(step - 1, 0), self.steps)
+        return int(self._pieces(epoch).widths[: within + 1].sum())
+
     def pace(self, step: int) -> float:
         """The length of the chunk of this step, counted over epochs, in units of k2."""
         epoch, within = divmod(step, self.steps)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from seqtrain.checked_files import load_json
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
 from seqtrain.data.source import Source, Split
 from seqtrain.data.tokenizer import Recipe, Tokenizer
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, kind_of
+from seqtrain.files import exists, write_text
 
 TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json", "labels.json"
+MAX_LABEL_BYTES = 1 << 24
 PAIR = ("source", "target")
 
 
@@ -45,32 +49,53 @@ class Vocabularies:
             hashes["labels"] = text_hash(self.labels)
         return hashes
 
-    def check(self, folder: Path, hashes: dict[str, str]) -> None:
-        """Raises Fault where those of the run in `folder` are not what its summary's `hashes` say it began with."""
-        for name, value in self.hashes.items():
-            if hashes.get(name, value) != value:
-                raise Fault(
-                    f"{folder / name}.json: is not the one that this run was trained with; put the run's own file back"
-                )
-
     def save(self, folder: Path) -> None:
+        """Writes one file for each of `hashes`; who reads them is told those, so that a missing file has no meaning."""
         self.tokenizer.save(folder / TOKENIZER)
         if not self.shared:
             self.target_tokenizer.save(folder / TARGET_TOKENIZER)
         if self.labels:
-            (folder / LABELS).write_text(json.dumps(self.labels, ensure_ascii=False), encoding="utf-8")
+            write_text(folder / LABELS, json.dumps(self.labels, ensure_ascii=False))
+
+    @staticmethod
+    def missing(folder: Path, hashes: Mapping[str, Any]) -> list[str]:
+        """The files that the hashes speak of and that are not there: all of them, where there are no hashes yet."""
+        return [name for name in _files(hashes) if not exists(folder / name)] if hashes else [TOKENIZER]
 
     @classmethod
-    def load(cls, folder: Path) -> Vocabularies:
-        """Reads what `save` wrote; raises Fault where it is damaged."""
-        tokenizer, target, labels = Tokenizer.load(folder / TOKENIZER), folder / TARGET_TOKENIZER, folder / LABELS
-        try:
-            names = json.loads(labels.read_text("utf-8")) if labels.exists() else []
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise ValueError("each must be text")
-        except (OSError, ValueError, RecursionError) as error:
-            raise Fault(f"{labels}: not a list of labels ({error})") from None
-        return cls(tokenizer, Tokenizer.load(target) if target.exists() else tokenizer, tuple(names))
+    def load(cls, folder: Path, hashes: Mapping[str, Any]) -> Vocabularies:
+        """Reads what `save` wrote and these `hashes` were of; raises Fault where a file is missing, damaged or another.
+
+        The hashes alone say whether source and target share a tokenizer, and whether there are labels.
+        """
+        if "tokenizer" not in hashes:
+            raise Fault(f"{folder}: its summary does not say which tokenizer it has; put the run's own file back")
+        for name in cls.missing(folder, hashes):
+            raise Fault(f"{folder / name}: is missing; put the run's own file back")
+        tokenizer = Tokenizer.load(folder / TOKENIZER)
+        target = Tokenizer.load(folder / TARGET_TOKENIZER) if "target_tokenizer" in hashes else tokenizer
+        found = cls(tokenizer, target, _read_labels(folder / LABELS) if "labels" in hashes else ())
+        for name, value in found.hashes.items():
+            if hashes[name] != value:
+                raise Fault(
+                    f"{folder / name}.json: is not the one that this run was trained with; put the run's own file back"
+                )
+        return found
+
+
+def _files(hashes: Mapping[str, Any]) -> list[str]:
+    """The files of the vocabularies that have these hashes."""
+    return [name for name in (TOKENIZER, TARGET_TOKENIZER, LABELS) if name.removesuffix(".json") in hashes]
+
+
+def _read_labels(path: Path) -> tuple[str, ...]:
+    try:
+        names = load_json(path, MAX_LABEL_BYTES)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("each must be text")
+    except (OSError, ValueError, RecursionError) as error:
+        raise kind_of(error)(f"{path}: not a list of labels ({error})") from None
+    return tuple(names)
 
 
 @dataclass(frozen=True)

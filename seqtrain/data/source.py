@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Literal, TypeVar, get_args
 
@@ -49,6 +49,10 @@ class Source(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """What was read, as plain JSON for the run record."""
+
+    def idle(self) -> dict[str, str]:
+        """Options that change nothing as the source is set up, each with the reason; may look at its files."""
+        return {}
 
 
 class Cut:
@@ -132,6 +136,18 @@ class Cut:
                 f"data.{asked[0]}_fraction: {total} {kind} cannot be split into train and {held_out}; give more"
             )
         return _between(documents, begin, end)
+
+
+def idle_cut(given: Mapping[Split, str]) -> dict[str, str]:
+    """The options of cutting that change nothing where these splits are `given`, each with the option that does it."""
+    idle = {
+        f"{split}_fraction": f"{split} is not cut off from train, since {option} is given"
+        for split, option in given.items()
+        if split != "train"
+    }
+    if {"validation", "test"} <= given.keys():
+        idle["split_by"] = "nothing is cut off from train"
+    return idle
 
 
 def no_text(data: str) -> Fault:

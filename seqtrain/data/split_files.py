@@ -9,7 +9,7 @@ from typing import Literal
 from seqtrain.data.columns import Column
 from seqtrain.data.files import Format, TextFile, find
 from seqtrain.data.source import Cut, Row, Split
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, merged
 
 CHECKED = 1 << 20  # characters of each file that the preflight reads
 REPORTED = 8  # faulty files that the preflight names
@@ -31,20 +31,20 @@ class SplitFiles:
 
     def check(self, cut: Cut) -> None:
         """Reads the first part of every file; raises Fault with all that is wrong, or if train cannot be cut."""
-        lines: list[str] = []
+        found: list[Fault] = []
         owner: dict[Path, Split] = {}
         for split in self.paths:
             try:
                 files = self._files(split)
                 faults, count = _check(files)
-                lines += faults
-                lines += self._shared(split, files, owner)
+                found += faults
+                found += self._shared(split, files, owner)
                 if split == "train" and not faults and count is not None:
                     cut.check(count)
             except Fault as fault:
-                lines += fault.lines
-        if lines:
-            raise Fault(*lines)
+                found.append(fault)
+        if found:
+            raise merged(found)
 
     def rows(self, split: Split) -> Iterator[Row]:
         """The rows of a split that has a path, file after file."""
@@ -55,16 +55,20 @@ class SplitFiles:
         """How many files each split has."""
         return {split: len(self._files(split)) for split in self.paths}
 
+    def formats(self) -> set[Format]:
+        """The formats of all files."""
+        return {file.format for split in self.paths for file in self._files(split)}
+
     def _files(self, split: Split) -> list[TextFile]:
         return find(key_of(split), self.paths[split], self.format, self.columns)
 
-    def _shared(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[str]:
+    def _shared(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[Fault]:
         """Files that an earlier split owns already: a model must not be measured on what it was trained on."""
         places = [file.path.resolve() for file in files]
         shared = [path for path in places if path in owner][:1]
         owner |= {path: split for path in places if path not in owner}
         return [
-            f"{key_of(split)}={self.paths[split]}: {path} is in {key_of(owner[path])} too; name it once"
+            Fault(f"{key_of(split)}={self.paths[split]}: {path} is in {key_of(owner[path])} too; name it once")
             for path in shared
         ]
 
@@ -74,9 +78,9 @@ def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:
     return f"data.{side}path" if split == "train" else f"data.{split}_{side}path"
 
 
-def _check(files: list[TextFile]) -> tuple[list[str], int | None]:
+def _check(files: list[TextFile]) -> tuple[list[Fault], int | None]:
     """What is wrong with the first part of each file, and the number of rows if all were seen."""
-    lines: list[str] = []
+    found: list[Fault] = []
     count, complete = 0, True
     for file in files:
         size = 0
@@ -88,7 +92,7 @@ def _check(files: list[TextFile]) -> tuple[list[str], int | None]:
                     complete = complete and file.format == "txt"
                     break
         except Fault as fault:
-            lines += fault.lines
-        if len(lines) >= REPORTED:
+            found.append(fault)
+        if len(found) >= REPORTED:
             break
-    return lines, count if complete else None
+    return found, count if complete else None

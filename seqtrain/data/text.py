@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from seqtrain.data.columns import columns_of
-from seqtrain.data.source import Cut, Row, Source, Split, SplitBy
-from seqtrain.data.split_files import SplitFiles
+from seqtrain.data.source import Cut, Row, Source, Split, SplitBy, idle_cut
+from seqtrain.data.split_files import SplitFiles, key_of
 from seqtrain.faults import Fault
 
 
@@ -67,6 +67,12 @@ class Text(Source):
 
     def describe(self) -> dict[str, Any]:
         return {"source": "text", "paths": self._files.paths, "files": self._files.counts()}
+
+    def idle(self) -> dict[str, str]:
+        idle = idle_cut({split: key_of(split) for split in self._files.paths})
+        if self._files.formats() == {"txt"}:
+            idle["column"] = "a txt file has no columns"
+        return idle
 
 
 def row_cut(split_by: SplitBy) -> Literal["row"]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from seqtrain.faults import Fault, did_you_mean
+from seqtrain.faults import Fault, Unavailable, did_you_mean
 
 SIGNATURES = {
     b"\x1f\x8b": "is compressed by gzip; unpack it with `gunzip`",
@@ -46,6 +46,15 @@ def foreign(path: Path) -> str | None:
     return "is binary; give a file of text" if binary and 0 in head else None
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: one with lone surrogates, as of bytes that are not UTF-8, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _is_utf8(head: bytes) -> bool:
     """Whether these bytes begin a UTF-8 text; the last character may be cut off."""
     try:
@@ -63,7 +72,7 @@ def readable(path: Path) -> Iterator[None]:
     except UnicodeDecodeError:
         raise Fault(_where_not_utf8(path)) from None
     except OSError as error:
-        raise Fault(f"{path}: {error.strerror or error}; give a file that can be read") from None
+        raise Unavailable(f"{path}: {error.strerror or error}; give a file that can be read") from None
 
 
 def _where_not_utf8(path: Path) -> str:

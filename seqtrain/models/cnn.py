@@ -8,6 +8,8 @@ from torch.nn import functional as F
 
 from seqtrain.interface import Capability, SequenceModel, State
 
+MAX_FIELD = 2**20  # tokens that a hidden state sees: a lane's state holds them all
+
 
 class CNN(SequenceModel):
     """Blocks of two convolutions each; the dilation doubles from block to block, from 1 to 2^(num_layers - 1).
@@ -24,6 +26,11 @@ class CNN(SequenceModel):
             raise ValueError(f"kernel={kernel} must be above 1: a single tap sees no other token")
         if not causal and kernel % 2 == 0:
             raise ValueError(f"kernel={kernel} must be odd with causal=false: as many taps on either side")
+        self.reaches = [(kernel - 1) * 2**layer for layer in range(num_layers)]  # of one convolution, in tokens
+        if self.receptive_field > MAX_FIELD:
+            raise ValueError(
+                f"num_layers={num_layers}: sees more than {MAX_FIELD:,} tokens with kernel={kernel}; use fewer"
+            )
         self.embed = embed
         self.dim = dim
         self.causal = causal
@@ -38,7 +45,6 @@ class CNN(SequenceModel):
             nn.ModuleList(nn.Conv1d(dim, dim, kernel, dilation=2**layer) for _ in range(2))
             for layer in range(num_layers)
         )
-        self.reaches = [(kernel - 1) * 2**layer for layer in range(num_layers)]  # of one convolution, in tokens
 
     @property
     def receptive_field(self) -> int:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, cast, get_args
+from typing import IO, Any, Literal, NoReturn, cast, get_args
 
 import yaml
 
-from seqtrain.faults import Fault
-from seqtrain.files import locked, plain_json, write_text
+from seqtrain import folders
+from seqtrain.faults import Fault, Unavailable
+from seqtrain.files import exists, listed, locked, plain_json, remove_temporary, write_text
 from seqtrain.runs import CONFIG, LOCK, Run, stands
-from seqtrain.safety import read_json, read_yaml
+from seqtrain.safety import is_word, read_json, read_yaml
+from seqtrain.terminal import pasted
 
 ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"
+CWD = "cwd"  # of sweep.yaml: the folder in which it was begun
 STOP = ".stop"  # there while a sitting is being ended: what a launcher begins now leaves at once
 
 Status = Literal["planned", "running", "finished", "failed", "refused", "pruned", "interrupted"]
@@ -24,6 +28,11 @@ ENDED: tuple[Status, ...] = ("finished", "failed", "refused", "pruned")
 
 REPEATS = "the same as trial "
 """How the reason begins for which a search refuses to train what it has trained."""
+
+
+def status_after(fault: Fault) -> Status:
+    """How a trial has ended that a fault ended: only what it asks for itself refuses it."""
+    return "failed" if isinstance(fault, Unavailable) else "refused"
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Trial:
     @property
     def status(self) -> Status:
         """How it stands now, whatever killed the processes that ran it."""
-        if (self.path / CONFIG).exists():
+        if exists(self.path / CONFIG):
             return cast(Status, stands(self.path, Run(self.path).summary))
         recorded = self.outcome.get("status", "planned")
         return recorded if recorded in ("failed", "refused") else "planned"  # else a run has gone: it is made anew
@@ -76,13 +85,19 @@ class Trial:
     @property
     def reason(self) -> str:
         """Why it did not finish; empty where it did, or where nobody could say."""
-        if (self.path / CONFIG).exists():
-            return str(Run(self.path).summary.get("reason", ""))
-        return str(self.outcome.get("reason", ""))
+        known = Run(self.path).summary if exists(self.path / CONFIG) else {}
+        told = {} if known.get("status") == "finished" else self.outcome  # by the process that could not go on with it
+        return str(known.get("reason") or told.get("reason", ""))
 
-    def conclude(self, status: Status, reason: str = "", *, pid: int = 0) -> None:
+    @property
+    def unavailable(self) -> bool:
+        """Whether it failed for want of something that may be there later: see `faults.Unavailable`."""
+        return self.status == "failed" and self.outcome.get("unavailable") is True
+
+    def conclude(self, status: Status, reason: str = "", *, pid: int = 0, unavailable: bool = False) -> None:
         """Records how it stands; by the one process that runs it, which gives its `pid` while it does."""
         record = {"overrides": self.overrides, "label": self.label, "status": status, "reason": reason, "pid": pid}
+        record |= {"unavailable": True} if unavailable else {}
         write_text(self.sweep / TRIALS / f"{self.name}.json", plain_json(record, 1))
 
     def row(self) -> dict[str, Any]:
@@ -97,7 +112,7 @@ class Trial:
 
     def fail(self, reason: str) -> None:
         """Records that it failed, for a process that could not say so itself."""
-        if (self.path / CONFIG).exists():
+        if exists(self.path / CONFIG):
             run = Run(self.path)
             run.write_summary(run.summary | {"status": "failed", "reason": reason})
         self.conclude("failed", reason)
@@ -112,21 +127,27 @@ class Sweep:
 
     @classmethod
     def create(cls, path: Path | str, asked: Asked) -> Sweep:
-        """A new sweep at `path`; Fault where there is something already."""
+        """A new sweep at `path`, which this process alone runs; it appears with what it was asked to do in it.
+
+        `path` may be an empty folder, or one in which a start was killed. Fault for any other that exists.
+        """
         sweep = cls(Path(path))
-        if (sweep.path / ASKED).exists():
-            raise Fault(f"hydra.sweep.dir={path} exists already; use `seqtrain resume {path}` or another directory")
-        if sweep.path.exists() and (not sweep.path.is_dir() or any(sweep.path.iterdir())):
-            raise Fault(f"hydra.sweep.dir={path} exists already and is no empty folder; give another one")
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
+        plain[CWD] = os.getcwd()
         try:
-            for folder in (TRIALS, LOGS):
-                (sweep.path / folder).mkdir(parents=True, exist_ok=True)
-            sweep.claim()
-            plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
-            write_text(sweep.path / ASKED, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+            sweep._lock = folders.made(sweep.path, ASKED, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+            if sweep._lock is None:
+                sweep._refuse_taken()
+            sweep.prepare()
         except OSError as error:
-            raise Fault(f"hydra.sweep.dir={path} cannot be made: {error.strerror}; give another one") from None
+            raise Unavailable(f"hydra.sweep.dir={path} cannot be made: {error.strerror}; give another one") from None
         return sweep
+
+    def _refuse_taken(self) -> NoReturn:
+        if is_sweep(self.path):
+            again = pasted("seqtrain", "resume", self.path)
+            raise Fault(f"hydra.sweep.dir={self.path} exists already; use `{again}` or another directory")
+        raise Fault(f"hydra.sweep.dir={self.path} exists already and is no empty folder; give another one")
 
     @classmethod
     def open(cls, path: Path | str) -> Sweep:
@@ -141,10 +162,29 @@ class Sweep:
         """What was asked for; Fault where that is damaged."""
         found = read_yaml(self.path / ASKED)
         lists = {name: found.get(name, []) for name in ("overrides", "config_dirs", "trust")}
-        sound = all(isinstance(words, list) and all(isinstance(w, str) for w in words) for words in lists.values())
+        sound = all(isinstance(words, list) and all(map(is_word, words)) for words in lists.values())
         if not sound or found.get("kind") not in ("grid", "optuna"):
             raise Fault(f"{self.path / ASKED}: not what a sweep writes there")
         return Asked(kind=found["kind"], **{name: tuple(words) for name, words in lists.items()})
+
+    def where_it_began(self, say: Callable[[str], None]) -> Sweep:
+        """The sweep, once its relative paths are found again: the working folder is that in which it was begun.
+
+        Where that has gone, the working folder stays, and `say` is told so.
+        """
+        began = read_yaml(self.path / ASKED).get(CWD)
+        if not isinstance(began, str):
+            raise Fault(f"{self.path / ASKED}: does not say in which folder the sweep was begun; begin a new sweep")
+        path = self.path.absolute()
+        try:
+            if os.path.samefile(began, "."):
+                return self
+            os.chdir(began)
+        except OSError as error:
+            say(f"{began}, where the sweep was begun: {error.strerror}; relative paths are held against {os.getcwd()}")
+            return self
+        say(f"relative paths are held against {began}, where the sweep was begun")
+        return Sweep(path)
 
     def plan(self, number: int, overrides: Sequence[str], label: str) -> Trial:
         """A trial that is to be run; one that was planned already is left as it is."""
@@ -167,7 +207,7 @@ class Sweep:
     def check_entries(self) -> None:
         """Fault for a link where a sweep has a file or a folder of its own: it would be written through."""
         for folder in (self.path, self.path / TRIALS, self.path / LOGS):
-            for path in folder.glob("*"):
+            for path in listed(folder):
                 if path.is_symlink():
                     raise Fault(f"{path}: a link, which no sweep makes; put there what it points to")
 
@@ -176,11 +216,18 @@ class Sweep:
         rows = [trial.row() for trial in self.trials()]
         write_text(self.path / INDEX, plain_json({"trials": rows}, 1) + "\n")
 
+    def prepare(self) -> None:
+        """Makes its folders, and removes what killed processes left half written; for the process that claimed it."""
+        for folder in (self.path, self.path / TRIALS, self.path / LOGS):
+            folder.mkdir(exist_ok=True)
+            remove_temporary(folder)
+        folders.remove_dead(self.path)
+
     def claim(self) -> None:
         """Makes this process the only one that runs the sweep, until it ends; Fault when another one does so."""
         self._lock = locked(self.path / LOCK)
         if self._lock is None:
-            raise Fault(f"sweep {self.path} is being run by another process: wait for it or stop it")
+            raise Unavailable(f"sweep {self.path} is being run by another process: wait for it or stop it")
 
 
 @dataclass(frozen=True)
@@ -202,21 +249,22 @@ def member_of(run: Path) -> Member | None:
 
 def is_sweep(path: Path) -> bool:
     """Whether this is a sweep's directory."""
-    return (path / ASKED).is_file()
+    return os.path.isdir(path) and exists(path / ASKED)
 
 
 def _records(sweep: Path) -> list[Path]:
-    return [path for path in (sweep / TRIALS).glob("*.json") if path.stem.isdigit()]
+    records = listed(sweep / TRIALS, "*.json")
+    return [path for path in records if path.stem.isdecimal() and path.stem.isascii()]
 
 
 def _record(path: Path) -> dict[str, Any]:
     """What trials/NNN.json says; empty when there is none; Fault when it is damaged."""
-    if not path.exists():
+    if not exists(path):
         return {}
     record = read_json(path)
     kinds = {"overrides": list, "label": str, "status": str, "reason": str}
     if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in kinds.items()):
         raise Fault(f"{path}: not what a sweep writes there")
-    if record["status"] not in get_args(Status) or not all(isinstance(word, str) for word in record["overrides"]):
+    if record["status"] not in get_args(Status) or not all(map(is_word, record["overrides"])):
         raise Fault(f"{path}: not what a sweep writes there")
     return record

@@ -25,6 +25,7 @@ from seqtrain.schema import first_lines
 from seqtrain.sweeps.folder import ENDED, STOP, Trial
 from seqtrain.sweeps.launchers import MEETING, PLACE, STEP, environment
 from seqtrain.sweeps.settings import quoted
+from seqtrain.terminal import pasted
 
 SUBMITIT = ".submitit"  # of a sweep: what Submitit writes, a folder for each sitting
 JOB = re.compile(r"(\d+)(_\d+)?_submitted\.pkl")
@@ -69,6 +70,8 @@ class Foreign:
                 launching.join()
         except BaseException as error:
             self._leave(waiting, getattr(error, "number", signal.SIGTERM))
+            if not self._jobs():  # cut off with its workers, joblib would complain behind our last word
+                launching.join(processes.ENDING)
             raise
 
     def _launch(self, batch: list[Trial]) -> None:
@@ -102,7 +105,8 @@ class Foreign:
         """Asks the trials that run to save and leave, and cancels what has not begun."""
         (self.sweep / STOP).touch()
         if jobs := self._jobs():
-            self.say(f"cancelling {' '.join(jobs)}; `seqtrain resume {self.sweep}` submits what is missing again")
+            again = pasted("seqtrain", "resume", self.sweep)
+            self.say(f"cancelling {' '.join(jobs)}; `{again}` submits what is missing again")
             with contextlib.suppress(OSError):
                 subprocess.run(["scancel", *jobs], capture_output=True, check=False)
         limit = time.monotonic() + processes.ENDING
@@ -146,9 +150,11 @@ def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:
     Under Submitit this process catches SIGUSR2, time is up, and has the job requeued, which sends SIGTERM to all of it.
     """
     path = Path(config.run_dir)
+    if (path.parent / STOP).exists():  # before a Python is started for nothing
+        return 0
     submitit = "SUBMITIT_EXECUTOR" in os.environ
     apart = (*PLACE, *MEETING, *(() if submitit else STEP))  # the tasks of a job step are the processes of the trial
-    command = [sys.executable, "-m", "seqtrain.commands.cli", "trial", str(path.parent), path.name, *words]
+    command = [sys.executable, "-P", "-m", "seqtrain.commands.cli", "trial", str(path.parent), path.name, *words]
     env = environment(os.environ, apart=apart)
     if submitit:
         former = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # sent to every process of the job; ours inherit this

@@ -8,11 +8,10 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import HydraException
 
-from seqtrain.conf_files import ConfFiles
+from seqtrain.conf_files import ConfFiles, parsed
 from seqtrain.faults import Fault
 from seqtrain.schema import first_lines
 from seqtrain.sweeps.folder import INDEX, Trial
@@ -52,10 +51,9 @@ class Grid(Sweeper):
 def combinations(words: Sequence[str], files: ConfFiles) -> list[tuple[tuple[str, ...], str]]:
     """The overrides of each combination, in the order typed, and what differs in it from others; Fault for a word."""
     columns: list[list[tuple[str, bool]]] = []
-    parser = OverridesParser.create()
     for word in words:
         try:
-            override = parser.parse_override(word)
+            override = parsed(word)
         except HydraException:
             columns.append([(word, False)])  # told, in words of ours, where the trial is composed
             continue

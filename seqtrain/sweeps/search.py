@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,10 @@ from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
 from seqtrain.sweeps.space import EXAMPLE, ends, other_model, short, space
 from seqtrain.sweeps.study import Objective
 from seqtrain.sweeps.sweeper import Sweeper
+from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
+    import optuna
     from optuna.trial import FrozenTrial
 
 SAME = "same_as"  # of a trial in the study: the number of the one whose values it was told
@@ -64,8 +65,9 @@ class Search(Sweeper):
 
     def plan(self, words: Sequence[str]) -> None:
         """Reads the space and opens the study; Fault where there is nothing to search, or where no corner is a run."""
-        if self.sitting.retry_failed:
+        if self.sitting.retry_failed and not any(trial.unavailable for trial in self.folder.trials()):
             raise Fault("--retry-failed: a search does not ask twice; hydra.sweeper.n_trials=N asks for others")
+        self._unlucky = False
         self.space, self.fixed = space(self.params, words)
         if not self.space:
             raise Fault(f"sweep=optuna: there is nothing to search; add a range, such as {EXAMPLE}")
@@ -87,23 +89,30 @@ class Search(Sweeper):
             self.sitting.say(f"all {self.n_trials} trials run at a time, so that none learns from another; {fewer}")
 
     def trials(self) -> Iterator[Trial]:
-        """First what the study still waits for, then new ones, each asked for when there is room for it."""
+        """First what the study still waits for, then new ones, each asked for when there is room for it.
+
+        None is asked for once one has found that something is wanting: the next would want it, too.
+        """
         for number in self._waiting():
             trial = self._planned(number)
-            if trial.status in ENDED:  # the sweep was killed before it could tell
+            again = trial.unavailable and self.sitting.retry_failed
+            if trial.status in ENDED and not again:  # the sweep was killed before it could tell
                 self.told(trial)
                 self.folder.write_index()
             else:
                 yield trial
-        while len(self.study.get_trials(deepcopy=False)) < self.n_trials:
-            yield self._planned(self._ask())
+        while len(self.study.get_trials(deepcopy=False)) < self.n_trials and not self._unlucky:
+            trial = self._planned(self._ask())
+            self.folder.write_index()
+            yield trial
 
     def told(self, trial: Trial) -> None:
-        """Tells the study; one that was interrupted goes on later, under the same number."""
+        """Tells the study; what was interrupted, or is to be tried again, goes on later, under the same number."""
         from optuna.trial import TrialState
 
         status = trial.status
-        if status not in ENDED:
+        self._unlucky |= trial.unavailable
+        if status not in ENDED or trial.unavailable:
             return
         same = self._asked(trial.number).user_attrs.get(SAME)
         if same is not None:
@@ -142,7 +151,7 @@ class Search(Sweeper):
             found = self._asked(number)
             pairs = zip(self.objectives, found.values, strict=True)
             values = ", ".join(f"{objective.name} {value:.6g}" for objective, value in pairs)
-            words = shlex.join(self.folder.trial(found.number).overrides)
+            words = pasted(*self.folder.trial(found.number).overrides)
             yield f"{kind}: trial {found.number:03d}, {values}: seqtrain train {words}"
 
     def _objectives(self) -> list[Objective]:
@@ -174,12 +183,24 @@ class Search(Sweeper):
     def _ask(self) -> int:
         """Asks the study for another trial; gives its number."""
         self.study.sampler = self._sampler(len(self.study.get_trials(deepcopy=False)))
-        return self.study.ask(self.space).number
+        return self._drawn(self.study.ask())
 
-    def _sampler(self, number: int) -> Any:
+    def _drawn(self, trial: optuna.Trial) -> int:
+        """Draws the parameters that a trial has not got yet; gives its number.
+
+        Each is drawn with random numbers of its own: killed between two of them, the search draws the same ones.
+        """
+        self.study.sampler = self._sampler(trial.number)
+        trial.relative_params  # noqa: B018 - those that the sampler draws together are drawn here
+        for place, (name, kind) in enumerate(self.space.items()):
+            self.study.sampler = self._sampler(trial.number, place)
+            trial._suggest(name, kind)
+        return trial.number
+
+    def _sampler(self, *place: int) -> Any:
         import numpy as np
 
-        return studies.sampler(self.sampler, int(np.random.default_rng([self.seed, number]).integers(2**32)))
+        return studies.sampler(self.sampler, int(np.random.default_rng([self.seed, *place]).integers(2**32)))
 
     def _waiting(self) -> list[int]:
         """Trials that were asked for and of whose end the study was not told."""
@@ -187,22 +208,16 @@ class Search(Sweeper):
 
     def _planned(self, number: int) -> Trial:
         """The trial of this number in its directory; what it is to be is in the study."""
+        import optuna
+
         found = self._asked(number)
         if self.space.keys() - found.params.keys():  # killed while it was asked for
-            found = self._completed(found)
+            self.study.sampler = self._sampler(number)
+            self._drawn(optuna.trial.Trial(self.study, found._trial_id))
+            found = self._asked(number)
         words = [f"{name}={show(value)}" for name, value in found.params.items()]
         label = " ".join(f"{name}={short(value)}" for name, value in found.params.items())
         return self.folder.plan(number, [*self.fixed, *words], label)
-
-    def _completed(self, found: FrozenTrial) -> FrozenTrial:
-        """Draws the parameters that a trial has not got yet."""
-        import optuna
-
-        self.study.sampler = self._sampler(found.number)
-        trial = optuna.trial.Trial(self.study, found._trial_id)
-        for name, kind in self.space.items():
-            trial._suggest(name, kind)
-        return self._asked(found.number)
 
     def _asked(self, number: int) -> FrozenTrial:
         """How the study has a trial now."""

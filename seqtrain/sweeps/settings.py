@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.plugins.plugin import Plugin
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.check import key_of
-from seqtrain.conf_files import UNUSABLE, ConfFiles, reads_environment
-from seqtrain.faults import Fault, did_you_mean
+from seqtrain.conf_files import UNUSABLE, ConfFiles, parsed, reads_environment
+from seqtrain.faults import Fault, Unavailable, did_you_mean, refuse_tilde
+from seqtrain.nodes import leaves
+from seqtrain.ranges import RANGES, out_of_range
 from seqtrain.safety import ENVIRONMENT
-from seqtrain.schema import GLOBAL, first_lines, leaves, show
+from seqtrain.schema import GLOBAL, first_lines, show
 from seqtrain.sweeps.folder import TRIALS
 
 Made = TypeVar("Made", bound=Plugin)
@@ -97,6 +98,7 @@ class Settings:
         if faults:
             raise Fault(*faults)
         config = _composed(files, [*anywhere, *(_usable(word, files) for word in own)])
+        refuse_tilde("hydra.sweep.dir", str(config.hydra.sweep.dir))
         directory = directory or Path(str(config.hydra.sweep.dir))
         # A launcher composes again, elsewhere and later; trials/ is there already, where Hydra would make a folder.
         config.hydra.overrides.hydra.extend(config.hydra.overrides.task)  # sweep=, or a file that chooses a launcher
@@ -130,6 +132,8 @@ class Settings:
         unknown = [str(key) for key in node if key not in known]
         if unknown:
             raise Fault(*(f"hydra.{kind}.{key}: no option of {choice}{did_you_mean(key, known)}" for key in unknown))
+        if wrong := [line for path, value in leaves(node, f"hydra.{kind}") if (line := _wrong_number(path, value))]:
+            raise Fault(*wrong)
         # As Hydra would make it; ours are told to take plain values.
         options = node if target.startswith(f"{OURS}.") else OmegaConf.create(node)
         return found(**{str(key): options[key] for key in node})
@@ -179,13 +183,22 @@ def _composed(files: ConfFiles, words: Sequence[str]) -> DictConfig:
     return config
 
 
+def _wrong_number(path: str, value: Any) -> str | None:
+    """What is wrong with an option of a plugin that is to be a number; a plugin of others checks no kinds."""
+    if path not in RANGES or value is None or value == "auto":
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    reason = out_of_range(path, value) if is_number else f"expected {RANGES[path].words()}"
+    return reason and f"{path}={show(value)}: {reason}"
+
+
 def _hydra(config: DictConfig) -> Any:
     return OmegaConf.to_container(config.hydra, resolve=False)
 
 
 def _parsed(word: str) -> Override | None:
     try:
-        return OverridesParser.create().parse_override(word)
+        return parsed(word)
     except HydraException:
         return None
 
@@ -250,6 +263,6 @@ def _resolved(target: str, kind: str, trust: Sequence[str]) -> Any:
     except ImportError as error:
         extra = FOREIGN.get(target)
         remedy = f"it comes with `pip install 'seqtrain[{extra}]'`" if extra else f"cannot be imported: {error}"
-        raise Fault(f"hydra.{kind}._target_={target}: {remedy}") from None
+        raise Unavailable(f"hydra.{kind}._target_={target}: {remedy}") from None
     except AttributeError:
         raise Fault(f"hydra.{kind}._target_={target}: no such class") from None

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from seqtrain.check import key_of
-from seqtrain.conf_files import ConfFiles
+from seqtrain.conf_files import ConfFiles, parsed
 from seqtrain.faults import Fault
 from seqtrain.schema import first_lines, show
 from seqtrain.sweeps import study as studies
@@ -52,7 +51,7 @@ def other_model(params: Mapping[str, Any], words: Sequence[str], asked: Asked) -
 
 def _parsed(text: str) -> Override:
     try:
-        return OverridesParser.create().parse_override(text)
+        return parsed(text)
     except HydraException as error:
         raise Fault(f"{text}: not of the form key=value: {first_lines(error)}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import os
 import warnings
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from seqtrain.faults import Fault, did_you_mean
+from seqtrain.faults import Fault, Unavailable, did_you_mean
 from seqtrain.metrics.direction import direction
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def import_optuna() -> Any:
         import optuna
         import sqlalchemy  # noqa: F401 - optuna imports it only when it opens a storage
     except ImportError:
-        raise Fault("sweep=optuna: needs optuna: pip install 'seqtrain[sweep]'") from None
+        raise Unavailable("sweep=optuna: needs optuna: pip install 'seqtrain[sweep]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
@@ -160,6 +161,21 @@ def reported(study: optuna.Study) -> str | None:
     return Objective(names[0], "min").metric if len(names) == 1 else None
 
 
+def gives_up(trial: optuna.trial.Trial, step: int) -> bool:
+    """Whether the study's pruner stops the trial after its validation at `step`, however often that is asked.
+
+    Successive halving notes in the study which rungs a trial has passed, and asked once more it would look at the next
+    one. So what was noted before the first question at this step is kept, and shown to the pruner each time.
+    """
+    asked = f"asked at step {step}"
+    found = copy.copy(trial.storage.get_trial(trial._trial_id))
+    if asked not in found.system_attrs:
+        trial.storage.set_trial_system_attr(trial._trial_id, asked, sorted(found.system_attrs))
+    before = found.system_attrs.get(asked, found.system_attrs)
+    found.system_attrs = {name: value for name, value in found.system_attrs.items() if name in before}
+    return trial.study.pruner.prune(trial.study, found)
+
+
 def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorage:
     """Where the sweep's study is; `exists`: known to be sound, so that its tables are not looked through once more."""
     optuna, file = import_optuna(), sweep.absolute() / STUDY
@@ -194,4 +210,4 @@ def _opening(sweep: Path) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, ImportError, RuntimeError, import_optuna().exceptions.OptunaError) as error:
-        raise Fault(f"sweep {sweep}: its study cannot be opened: {str(error).splitlines()[0]}") from None
+        raise Unavailable(f"sweep {sweep}: its study cannot be opened: {str(error).splitlines()[0]}") from None

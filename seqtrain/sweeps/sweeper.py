@@ -14,15 +14,17 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from seqtrain import check
-from seqtrain.faults import Fault
+from seqtrain.faults import Fault, Unavailable
 from seqtrain.runs import Run
-from seqtrain.sweeps.folder import ENDED, Sweep, Trial
+from seqtrain.sweeps.folder import ENDED, Sweep, Trial, status_after
 
 if TYPE_CHECKING:
     from seqtrain.sweeps.launchers import Runner
 
+NUMBERED = "the directory of a trial is its number; name that of the sweep with hydra.sweep.dir="
 NOT_SWEPT = {
-    "run_dir": "the directory of a trial is its number; name that of the sweep with hydra.sweep.dir=",
+    "run_dir": NUMBERED,
+    "output_dir": NUMBERED,  # as others call it
     "dry_run": "use --dry-run",
 }
 """Keys of a run that a sweep decides itself."""
@@ -34,7 +36,7 @@ class Sitting:
 
     runner: Runner  # takes an iterator of trials, gives each back when it has ended
     trust: tuple[str, ...] = ()
-    retry_failed: bool = False
+    retry_failed: bool = False  # what was refused, too: files, packages and this program may have changed
     say: Callable[[str], None] = print
 
 
@@ -84,14 +86,15 @@ class Sweeper(HydraSweeper):
 
     def _missing(self) -> Iterator[Trial]:
         """The trials that are to be run now; a faulty one is refused on the spot."""
-        left = ENDED if not self.sitting.retry_failed else tuple(status for status in ENDED if status != "failed")
+        left = ("finished", "pruned") if self.sitting.retry_failed else ENDED
         for trial in self.trials():
             if trial.status in left:
                 continue
             try:
                 self._check(trial)
             except Fault as fault:
-                trial.conclude("refused", "; ".join(fault.lines))
+                unavailable = isinstance(fault, Unavailable)
+                trial.conclude(status_after(fault), "; ".join(fault.lines), unavailable=unavailable)
                 self._conclude(trial)
                 continue
             self._begun[trial.number] = time.monotonic()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import time
+import threading
+import urllib.request
 from importlib.resources import files
 from pathlib import Path
 
@@ -113,11 +114,10 @@ def test_null_text_is_named_with_its_row(tmp_path):
         list(source.documents("train"))
 
 
-def test_a_hub_out_of_reach_is_said_within_seconds():
-    begin = time.monotonic()
+def test_a_hub_that_never_answers_is_said_in_one_line(monkeypatch):
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: threading.Event().wait())
     with pytest.raises(Fault, match=r"cannot be reached.*local folder or a save_to_disk copy") as caught:
         Hub(path="nobody/nothing").check()
-    assert time.monotonic() - begin < hub.PATIENCE + 4
     assert len(caught.value.lines) == 1
 
 

@@ -6,12 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from itertools import pairwise
 
 import pytest
 
-from seqtrain.data.locale_phrases import LocalePhrases
+from seqtrain.data.locale_phrases import KEPT, LocalePhrases
 from seqtrain.data.source import SPLITS
 from seqtrain.faults import Fault
 
@@ -42,6 +43,19 @@ def test_every_word_and_number_of_a_held_out_phrase_is_in_train(side):
 
     assert len(words("train")) > 500
     assert words("validation") | words("test") <= words("train")
+
+
+def test_each_part_of_a_held_out_phrase_is_in_train_several_times():
+    source = LocalePhrases(size=2000)
+    phrases = source._phrases()
+    owners = source._owners([parts for _, _, parts in phrases])
+    learnt = Counter(
+        part for (_, _, parts), owner in zip(phrases, owners, strict=True) if owner == "train" for part in set(parts)
+    )
+    held_out = {
+        part for (_, _, parts), owner in zip(phrases, owners, strict=True) if owner != "train" for part in parts
+    }
+    assert min(learnt[part] for part in held_out) == KEPT
 
 
 @pytest.mark.parametrize(("source", "target"), pairwise(LOCALES))
@@ -84,6 +98,7 @@ def test_phrases_do_not_depend_on_the_process_or_on_locales_used_before():
     assert json.loads(answer.stdout) == list(source.rows("test"))
 
 
+@pytest.mark.long
 def test_another_seed_gives_other_phrases():
     assert default()["train"] != list(LocalePhrases(seed=1).rows("train"))
 

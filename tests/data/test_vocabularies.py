@@ -127,7 +127,7 @@ def test_a_shared_tokenizer_is_of_both_sides_and_separate_ones_each_of_its_own(t
 def test_vocabularies_are_read_as_they_were_saved(source: Source, shared: bool, tmp_path: Path) -> None:
     made, rows, _ = prepared(source, tmp_path / "cache", BPE(size=270), shared=shared)
     made.save(tmp_path)
-    read = Vocabularies.load(tmp_path)
+    read = Vocabularies.load(tmp_path, made.hashes)
     assert (read.labels, read.hashes, read.shared) == (made.labels, made.hashes, made.shared)
     assert (tmp_path / TARGET_TOKENIZER).exists() != shared
     assert (tmp_path / LABELS).exists() == (source is SENTIMENT)
@@ -143,7 +143,7 @@ def test_damaged_labels_are_named(tmp_path: Path) -> None:
     made.save(tmp_path)
     (tmp_path / LABELS).write_text("[")
     with pytest.raises(Fault, match=r"labels\.json: not a list of labels"):
-        Vocabularies.load(tmp_path)
+        Vocabularies.load(tmp_path, made.hashes)
 
 
 def test_of_an_origin_the_tokenizers_are_taken_and_the_labels_are_not(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def trial_processes(run: Path) -> list[int]:
             here = (path / "cwd").resolve() == run.parent.parent
         except OSError:
             continue
-        if here and line[3:6] == words:
+        if here and "trial" in line and line[line.index("trial") :][:3] == words:
             found.append(int(path.name))
     return found
 

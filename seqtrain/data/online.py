@@ -1,0 +1,36 @@
+"""Whether the hub may be asked, and answers."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import threading
+import urllib.error
+import urllib.request
+
+PATIENCE = 4.0  # seconds until the hub counts as out of reach
+
+
+def reachable(url: str, patience: float = PATIENCE) -> bool:
+    """Whether anything, be it an error page, is answered from the address within `patience` seconds."""
+    answered: list[bool] = []
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=patience).close()
+            answered.append(True)
+        except urllib.error.HTTPError:
+            answered.append(True)
+        except (OSError, ValueError, http.client.HTTPException):
+            pass
+
+    asking = threading.Thread(target=ask, daemon=True)  # looking up a name heeds no timeout
+    asking.start()
+    asking.join(patience)
+    return bool(answered)
+
+
+def wants_offline() -> bool:
+    """Whether the environment forbids to ask it."""
+    names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)

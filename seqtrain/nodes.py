@@ -1,0 +1,28 @@
+"""Configurations as plain containers, by dotted path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+class Unresolved:
+    """Stands for a value that is missing or does not resolve; fits no kind."""
+
+
+def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Path and value of everything below a node of plain containers that is no map; an empty map is a value."""
+    if not isinstance(node, dict) or not node:
+        yield path, node
+        return
+    for key, value in node.items():
+        yield from leaves(value, f"{path}.{key}" if path else str(key))
+
+
+def at(node: Any, path: str) -> Any:
+    """What stands at a path of plain containers; Unresolved where there is nothing."""
+    for key in path.split("."):
+        if not isinstance(node, dict) or key not in node:
+            return Unresolved
+        node = node[key]
+    return node

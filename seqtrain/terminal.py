@@ -1,0 +1,207 @@
+"""What reaches a terminal: text whose control characters are spelled out, and streams that may be closed or full.
+
+Everything here writes `\\u001b` for a character that could steer a terminal, or that the stream's encoding lacks: JSON
+stays the same JSON.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+import unicodedata
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+MAX_CHARACTERS = 10_000
+"""Of one line to a person; what stands in the middle of a longer one is left out."""
+
+ERRORS = "seqtrain_spelled"
+"""Name of the codec error handler that spells out what an encoding lacks."""
+
+
+class OutputLost(Exception):
+    """Standard output takes nothing any more: it is closed, or its disk is full."""
+
+
+class ReaderGone(OutputLost):
+    """Who read standard output has gone, as `head` does when it has seen enough."""
+
+
+def tell(line: str) -> None:
+    """Tells a person one line; results go to standard output, this to error."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+def drop_output() -> None:
+    """Lets what is still to be written to standard output, at exit too, lead nowhere."""
+    with contextlib.suppress(OSError, ValueError):  # a stream of a test, or of a notebook, has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def printable(text: str) -> str:
+    """The text on one line, its control characters spelled out: a name of a stranger's must not steer a terminal."""
+    line = re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]\s*|\t", " ", text).rstrip()
+    if len(line) > MAX_CHARACTERS:
+        line = f"{line[: MAX_CHARACTERS // 2]} ... {line[-MAX_CHARACTERS // 2 :]}"
+    return spelled(line)
+
+
+def spelled(text: str) -> str:
+    """The text with its line ends and tabs, and every other control character spelled out."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _is_harmless(char) else _code(char) for char in text)
+
+
+def pasted(*words: str | Path) -> str:
+    """A command that a shell takes as it is meant when it is pasted, also with blanks, quotes or `$` in a word.
+
+    A path that begins with `-` becomes one that no command takes for an option.
+    """
+    return " ".join(
+        _quoted(f"./{word}" if isinstance(word, Path) and str(word)[0] == "-" else str(word)) for word in words
+    )
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Standard input, output and error as a command needs them, for as long as it is entered.
+
+    Closed ones are there again, and lead nowhere; a terminal is shown control characters spelled out; what an encoding
+    lacks is spelled out; what standard output cannot take raises OutputLost, and what standard error cannot take is
+    dropped: no training ends for want of a reader. A warning of Python is told as one line.
+    """
+    former = sys.stdin, sys.stdout, sys.stderr
+    show = warnings.showwarning
+    lost = sys.stdout is None
+    _open_descriptors()
+    sys.stdin = former[0] or _nowhere("r")
+    sys.stdout = _Results(former[1] or _nowhere(), lost=lost)  # type: ignore[assignment]
+    sys.stderr = _Words(former[2] or _nowhere())  # type: ignore[assignment]
+    warnings.showwarning = _tell_warning
+    try:
+        yield
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = former
+        warnings.showwarning = show
+
+
+class _Stream:
+    """A text stream that does what the one below does, but for writing."""
+
+    def __init__(self, below: TextIO) -> None:
+        self.below = below
+        if isinstance(below, io.TextIOWrapper) and below.errors == "strict":
+            with contextlib.suppress(ValueError, OSError):
+                below.reconfigure(errors=ERRORS)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.below, name)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def write(self, text: str) -> int:
+        raise NotImplementedError
+
+
+class _Results(_Stream):
+    """Standard output."""
+
+    def __init__(self, below: TextIO, *, lost: bool) -> None:
+        super().__init__(below)
+        self.lost = lost  # closed before the command began
+
+    def write(self, text: str) -> int:
+        if self.lost:
+            raise OutputLost("is closed")
+        with _telling():
+            self.below.write(spelled(text) if self.below.isatty() else text)
+        return len(text)
+
+    def flush(self) -> None:
+        with _telling():
+            self.below.flush()
+
+
+class _Words(_Stream):
+    """Standard error."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self.below.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.below.flush()
+
+
+def _tell_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """In the place of `warnings.showwarning`: a library may quote what a stranger wrote."""
+    tell(f"warning: {message} ({category.__name__})")
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    """Turns what keeps standard output from being written into OutputLost."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ReaderGone("has no reader any more") from error
+    except OSError as error:
+        raise OutputLost(f"cannot be written ({error.strerror})") from error
+
+
+def _open_descriptors() -> None:
+    """Opens descriptors 0, 1 and 2 where they are closed: the next file that is opened would be taken for them."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
+def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
+    return open(os.devnull, mode, encoding="utf-8")
+
+
+def _is_harmless(char: str) -> bool:
+    return char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs"
+
+
+def _code(char: str) -> str:
+    """A character as JSON spells it: astral ones are two."""
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[index]:02x}{units[index + 1]:02x}" for index in range(0, len(units), 2))
+
+
+def _quoted(word: str) -> str:
+    """A word quoted for a shell; one with control characters as bash, zsh read it."""
+    if spelled(word) == word and not re.search(r"[\n\t]", word):
+        return shlex.quote(word)
+    found = []
+    for byte in word.encode("utf-8", "surrogateescape" if _came_from_bytes(word) else "backslashreplace"):
+        plain = 0x20 <= byte < 0x7F and byte not in b"\\'"
+        found.append(chr(byte) if plain else f"\\x{byte:02x}")
+    return f"$'{''.join(found)}'"
+
+
+def _came_from_bytes(word: str) -> bool:
+    """Whether what is no Unicode in a word stands for bytes, as in the names that the system gives."""
+    return not any("\ud800" <= char <= "\udfff" and not "\udc80" <= char <= "\udcff" for char in word)
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_code, error.object[error.start : error.end])), error.end
+
+
+codecs.register_error(ERRORS, _spell)

@@ -1,0 +1,20 @@
+"""What fuzz tests share: a fork server whose commands are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from seqtrain.launch import ForkServer
+from tests.conftest import HEAVY, REPOSITORY, own_modules
+from tests.fuzz.law import Law
+
+
+@pytest.fixture(scope="session")
+def law(seqtrain_environment: dict[str, str]) -> Iterator[Law]:
+    """`law.flaw("train", ..., cwd=folder, untouched=folders)` says what is wrong with how a command ends, or None."""
+    env = {**seqtrain_environment, "CUDA_VISIBLE_DEVICES": ""}
+    modules = [*HEAVY, *own_modules(), "tests.fuzz.law"]
+    with ForkServer(modules, target="tests.fuzz.law:target", env=env | {"PYTHONPATH": str(REPOSITORY)}) as server:
+        yield Law(server, env)

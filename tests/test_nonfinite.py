@@ -1,0 +1,61 @@
+"""Laws of updates that are left out, in process: what is counted, what stays, when it is too much."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from seqtrain.faults import NonFinite
+from seqtrain.learner import MOST_SKIPPED, Learner
+from tests.zoo import Case, assert_near, next_token
+
+
+def made() -> tuple[Learner, torch.optim.Optimizer]:
+    model = Case("lstm", ()).make()
+    learner = Learner(model=model, task=next_token(model), carry=True, lanes=4, facts={}, seed=0, on_nonfinite="skip")
+    learner.trainer = learner.kept = SimpleNamespace(global_step=6)  # type: ignore[assignment] - referred to weakly
+    return learner, torch.optim.SGD(learner.parameters(), lr=1.0, momentum=0.9, weight_decay=0.1)
+
+
+def update(learner: Learner, optimizer: torch.optim.Optimizer, gradient: float) -> None:
+    """What Lightning does once the gradients of a step are there."""
+    for weight in learner.parameters():
+        weight.grad = torch.full_like(weight, gradient)
+    learner.configure_gradient_clipping(optimizer, 0.5)
+    optimizer.step()
+
+
+def test_as_many_in_a_row_as_may_be_are_skipped_and_a_sound_one_begins_the_count_anew() -> None:
+    learner, optimizer = made()
+    for bad in (MOST_SKIPPED - 1, MOST_SKIPPED - 1):
+        for _ in range(bad):
+            update(learner, optimizer, float("nan"))
+        assert learner.progress.skipped_in_a_row == bad
+        update(learner, optimizer, 1.0)
+        assert learner.progress.skipped_in_a_row == 0
+    assert learner.progress.skipped == 2 * (MOST_SKIPPED - 1)
+    for _ in range(MOST_SKIPPED - 1):
+        update(learner, optimizer, float("inf"))
+    words = rf"gradient's norm is inf at step 7, the {MOST_SKIPPED}th in a row"
+    with pytest.raises(NonFinite, match=words):
+        update(learner, optimizer, float("inf"))
+
+
+def test_a_skipped_update_moves_nothing_and_takes_back_its_loss() -> None:
+    learner, optimizer = made()
+    update(learner, optimizer, 1.0)
+    before = {name: value.clone() for name, value in learner.state_dict().items()}
+    moments = [state["momentum_buffer"].clone() for state in optimizer.state.values()]
+    learner.sums_before = {"loss": (3.0, 2)}
+    learner.sums.parts = {"loss": (float("nan"), 4)}
+    learner.carried.put(slice(0, 2), {"hidden": torch.tensor([[1.0, 2.0], [float("nan"), 4.0]])})
+    update(learner, optimizer, float("nan"))
+    assert_near(dict(learner.state_dict()), before, 0)
+    assert_near([state["momentum_buffer"] for state in optimizer.state.values()], moments, 0)
+    assert learner.sums.read() == {"loss": (3.0, 2.0)}
+    assert learner.progress.gradient_norm is None, "a resumed run would not know that of an earlier update"
+    taken = learner.carried.take(slice(0, 2))
+    assert taken is not None
+    assert taken["hidden"].tolist() == [[1.0, 2.0], [0.0, 0.0]]

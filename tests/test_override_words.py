@@ -1,0 +1,38 @@
+"""Words of a command line that no reader of numbers or lists can take are refused in a line, wherever they are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra.errors import HydraException
+
+from seqtrain import check
+from seqtrain.commands.resume import _value
+from seqtrain.conf_files import ConfFiles, parsed
+from seqtrain.faults import Fault
+from seqtrain.sweeps.grid import combinations
+from seqtrain.sweeps.settings import Words
+from seqtrain.sweeps.space import space
+from tests import tiny
+
+DIGITS = "9" * 5000
+DEEP = "[" * 3000 + "]" * 3000
+
+
+@pytest.mark.parametrize("value", [DIGITS, DEEP], ids=["digits", "levels"])
+def test_a_number_or_list_beyond_reading_is_a_fault_of_its_word(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny.corpus(tmp_path))
+    word = f"trainer.max_steps={value}"
+    with pytest.raises(HydraException):
+        parsed(word)
+    with pytest.raises(Fault, match="not of the form key=value"):
+        check.compose([*tiny.OPTIONS, word])
+    with pytest.raises(Fault, match="not of the form key=value"):
+        space({}, [word])
+    assert combinations([word], ConfFiles()) == [((word,), "")]  # told where the trial is composed
+    assert Words.sort([word]).trial == [word]
+    with pytest.raises(Fault, match="no value that can be read"):
+        _value(value)

@@ -1,0 +1,29 @@
+"""What summary.json says of a sitting is of this sitting alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from signal import SIGTERM
+
+import pytest
+
+from seqtrain import check
+from seqtrain.callbacks.signals import Interrupted
+from seqtrain.commands import session
+from seqtrain.runs import Run
+from tests.examples import DATA
+
+
+def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = check.compose(["task=next_token", *DATA["next_token"], "logger=none", "callbacks=none"]).config
+    run = Run.create(tmp_path / "run", config=session.plain_config(config))
+    run.write_summary({"status": "failed", "reason": "the disk is full"})
+
+    def leave(*_: object) -> None:
+        raise Interrupted(SIGTERM)
+
+    monkeypatch.setattr(session, "read_data", leave)
+    with pytest.raises(Interrupted):
+        session.train(run, config, (), command=("seqtrain",))
+    summary = Run(run.path).summary
+    assert (summary["status"], summary.get("reason")) == ("interrupted", None)

@@ -1,0 +1,48 @@
+"""Laws of the records that stand: what resumes overwrote is dropped, in time that grows with the file alone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.records import RESUMED
+from seqtrain.runs import Run
+
+
+class Counting(dict[str, Any]):
+    """A record that counts how often its step is asked for."""
+
+    asked = 0
+
+    def get(self, *args: Any) -> Any:
+        Counting.asked += 1
+        return super().get(*args)
+
+
+def standing(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, Any]]]:
+    monkeypatch.setattr(Run, "records", lambda run: iter(records))
+    return Run(Path("nowhere")).standing()
+
+
+def test_each_resume_drops_what_lies_after_the_step_it_began_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(0)
+    for _ in range(200):
+        kinds = [draw.choice(["step", "step", RESUMED, "other"]) for _ in range(12)]
+        records: list[dict[str, Any]] = [{kind: draw.randrange(-1, 6)} for kind in kinds]
+        kept: list[tuple[int, dict[str, Any]]] = []
+        for place, record in enumerate(records, 1):
+            if RESUMED in record:
+                kept = [(before, each) for before, each in kept if each.get("step", 0) <= record[RESUMED]]
+            else:
+                kept.append((place, record))
+        assert standing(records, monkeypatch) == kept
+
+
+def test_many_resumes_of_a_long_run_look_at_each_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counting, "asked", 0)
+    records: list[dict[str, Any]] = [*(Counting(step=1) for _ in range(100)), *({RESUMED: 1} for _ in range(100))]
+    assert len(standing(records, monkeypatch)) == 100
+    assert Counting.asked == 100
