@@ -105,7 +105,17 @@ def is_valid(path: Path) -> bool:
 
 
 def newest_valid(folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None) -> Path | None:
-    """The sound `step-*.ckpt` of the largest step, or None; tells `say` of each one that it skipped, and why.
+    """The path that `newest_sound` finds."""
+    found = newest_sound(folder, say, run=run)
+    return None if found is None else found[0]
+
+
+def newest_sound(
+    folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None
+) -> tuple[Path, dict[str, Any]] | None:
+    """The sound `step-*.ckpt` of the largest step and what it holds; tells `say` of each that it skipped, and why.
+
+    None where there is none. Of the tensors, which lie in the file yet, nothing is read beyond a checksum.
 
     Args:
         run: The identity of the run that must have written it; None: any.
@@ -127,7 +137,7 @@ def newest_valid(folder: Path, say: Callable[[str], None], *, run: dict[str, Any
         else:
             for skipped, other in foreign.items():
                 say(f"skipped {skipped}: {other}")
-            return path
+            return path, found
     for path, other in foreign.items():
         raise Fault(f"checkpoint {path}: {other}; put config.yaml back as it was, or start a new run")
     return None
@@ -141,9 +151,9 @@ def refuse_other(path: Path, found: Any, run: dict[str, Any]) -> None:
         )
 
 
-def written_under(path: Path) -> dict[str, Any]:
-    """Limits and surroundings under which a checkpoint that was found sound was written."""
-    where = _of_step(path)["seqtrain"].get("where")
+def written_under(found: dict[str, Any]) -> dict[str, Any]:
+    """Limits and surroundings under which a checkpoint was written whose writer is known."""
+    where = found["seqtrain"].get("where")
     return where if isinstance(where, dict) else {}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import reprlib
-from collections.abc import Iterator
 from typing import Any, Literal
 
 from seqtrain.files import plain_json
+from seqtrain.nodes import flat
 
 TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "accelerator": "said",  # by the machine's name
@@ -72,7 +72,7 @@ def decisive(config: dict[str, Any]) -> dict[str, Any]:
         for name, node in _mapping(config, "callbacks").items()
         if node and not str(node.get("_target_")).startswith("seqtrain.")
     }
-    return json.loads(plain_json(dict(_flat(kept))))
+    return json.loads(plain_json(dict(flat(kept))))
 
 
 def digest(config: dict[str, Any]) -> str:
@@ -110,11 +110,3 @@ def _of(config: dict[str, Any], key: str) -> str:
 def _mapping(config: dict[str, Any], name: str) -> dict[str, Any]:
     value = config.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _flat(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value

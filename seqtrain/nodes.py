@@ -19,6 +19,15 @@ def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from leaves(value, f"{path}.{key}" if path else str(key))
 
 
+def flat(values: dict[str, Any], prefix: str = "", joint: str = ".") -> Iterator[tuple[str, Any]]:
+    """Path and value of every leaf of nested mappings; an empty mapping has none."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}{joint}", joint)
+        else:
+            yield f"{prefix}{key}", value
+
+
 def at(node: Any, path: str) -> Any:
     """What stands at a path of plain containers; Unresolved where there is nothing."""
     for key in path.split("."):

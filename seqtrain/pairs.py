@@ -39,15 +39,15 @@ def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
     )
     if lines:
         raise Fault(*lines)
-    size = config.tokenizer.get("size")  # of the others only the data tells how many tokens they have
-    with torch.device("meta"):
-        check_model(config, make_model(config, size, trust) if isinstance(size, int) else model)
     freeze(model, config.freeze)
     if not any(weight.requires_grad for weight in (*model.parameters(), *task.parameters())):
         raise Fault(
             f"freeze=[{','.join(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
             "its own"
         )
+    size = config.tokenizer.get("size")  # of the others only the data tells how many tokens they have
+    with torch.device("meta"):
+        check_model(config, make_model(config, size, trust) if isinstance(size, int) else model)
 
 
 def _asked(config: DictConfig, trust: Sequence[str]) -> tuple[SequenceModel, Task, TBPTT]:

@@ -218,14 +218,15 @@ def check_answer_options(**given: Any) -> None:
 
 def out_of_range(path: str, value: Any) -> str | None:
     """What is wrong with a value that has the right kind, in words; None where nothing is."""
-    numbers = [item for item in (value if isinstance(value, list) else [value]) if _is_number(item)]
+    numbers = [item for item in (value if isinstance(value, list) else [value]) if is_number(item)]
     allowed = RANGES.get(path)
     if allowed is None or all(map(allowed.holds, numbers)):
         return None
     return f"expected {'a list, each item ' if isinstance(value, list) else ''}{allowed.words()}"
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

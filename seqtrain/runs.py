@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import math
 import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -19,12 +17,12 @@ import yaml
 from seqtrain import folders
 from seqtrain.checked_files import open_append, open_checked
 from seqtrain.faults import Fault, Unavailable, did_you_mean
-from seqtrain.files import exists, is_at, is_locked, listed, locked, plain_json, reading, remove_temporary, write_text
+from seqtrain.files import exists, is_at, listed, locked, plain_json, reading, remove_temporary, write_text
 from seqtrain.folders import LOCK
 from seqtrain.identity import identity
 from seqtrain.records import LONGEST, RESUMED, ends_line, numbers, parsed
 from seqtrain.safety import FILES, check_entries, read_export, read_summary, read_yaml
-from seqtrain.terminal import pasted, printable
+from seqtrain.terminal import pasted
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 EXPORT = "config.json"  # of a folder that `seqtrain export` wrote
@@ -93,7 +91,11 @@ class Run:
             raise Fault(f"{path} is an export: weights to use (predict, embed, search, init_from); give the run itself")
         if not exists(path / CONFIG) and not cls(path).exported:
             killed = path.is_dir() and exists(path / LOCK) and folders.vacant(path)
-            began = f"; it has not begun: `seqtrain train run_dir={path} ...` starts it" if killed else ""
+            began = (
+                f"; it has not begun: `{pasted('seqtrain', 'train', f'run_dir={path}')} ...` starts it"
+                if killed
+                else ""
+            )
             raise Fault(f"{path} is no run directory: it has no {CONFIG}{began}")
         check_entries(path)
         return cls(path)
@@ -182,9 +184,10 @@ class Run:
 
     def newest_step(self) -> int:
         """The step up to which the record reaches: that of its newest point, or where a resume has marked it."""
-        steps = [record.get("step", 0) for record in self.metrics()]
-        marks = [record[RESUMED] for record in self.records() if RESUMED in record]
-        return max([0, *steps, *marks[-1:]])
+        reached = 0
+        for record in self.records():
+            reached = record[RESUMED] if RESUMED in record else max(reached, record.get("step", 0))
+        return reached
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records that stand: without torn lines, and without what a later resume overwrote."""
@@ -255,7 +258,7 @@ class Run:
             remove_temporary(folder)
         write_text(self.path / ".probe", "on trial")
         (self.path / ".probe").unlink()
-        open(self.path / METRICS, "ab").close()
+        open_append(self.path / METRICS).close()
 
     def close(self) -> None:
         """Closes the files and lets another process write."""
@@ -269,47 +272,6 @@ class Run:
 def default_name(task: str, model: str) -> str:
     """A name for a new run, such as `2026-11-21_02-04-00_next_token_lstm`: sorts by time, holds no `=`."""
     return datetime.now().strftime("%Y-%m-%d_%H-%M-%S_") + re.sub(r"[^\w.-]+", "-", f"{task}_{model}")
-
-
-def list_runs(root: Path | str, unread: list[str] | None = None) -> list[Run]:
-    """Every run in `root` and in its folders, such as sweeps, in the order of their paths.
-
-    A folder that cannot be read raises Fault, or, where `unread` is given, adds a line to it.
-    """
-    runs = []
-    for folder, below, files in os.walk(root, onerror=functools.partial(_cannot_list, unread)):
-        below[:] = sorted(name for name in below if not fnmatch(name, folders.STAGED))
-        if CONFIG in files and (METRICS in files or LOCK in files):
-            below.clear()
-            runs.append(Run(Path(folder)))
-    return runs
-
-
-def _cannot_list(unread: list[str] | None, error: OSError) -> None:
-    """Says that a folder was left out; a run that is removed meanwhile is no such case."""
-    if isinstance(error, FileNotFoundError):
-        return
-    if unread is None:
-        raise Unavailable(
-            f"{error.filename} cannot be read: {error.strerror}; make it readable, or name the runs themselves"
-        )
-    unread.append(printable(f"left out: {error.filename} cannot be read: {error.strerror}"))
-
-
-def is_written(run: Path) -> bool:
-    """Whether a process of this machine holds the run's lock."""
-    path = run / LOCK
-    try:
-        with reading(path), open_checked(path) as lock:
-            return is_locked(lock)
-    except FileNotFoundError:
-        return False
-
-
-def stands(run: Path, summary: dict[str, Any]) -> str:
-    """The status of a run with this summary, also where a killed process could not write it: then `interrupted`."""
-    status = str(summary.get("status", "interrupted"))
-    return "interrupted" if status == "running" and not is_written(run) else status
 
 
 def remove(path: Path) -> None:

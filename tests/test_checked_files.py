@@ -14,7 +14,8 @@ from seqtrain.checked_files import load_json, open_checked, open_new, read_check
 from seqtrain.data.cache import cached_json
 from seqtrain.faults import Fault
 from seqtrain.files import locked, write_text
-from seqtrain.runs import Run, is_written
+from seqtrain.listing import is_written
+from seqtrain.runs import Run
 from seqtrain.safety import read_json, read_yaml
 from seqtrain.sweeps.folder import Asked, Sweep
 

@@ -46,12 +46,13 @@ MAY_IMPORT = {
     "folders": "files",
     "records": "checked_files",
     "safety": "checked_files files plain_yaml",
+    "listing": "checked_files files folders runs",
     "runs": "checked_files files folders records safety identity",
     "checkpoint": "files checkpoint_limits identity",
     "export": "checked_files data files folders runs safety",
     "plain_yaml": "",
     "provenance": "git_commit",
-    "identity": "files",
+    "identity": "files nodes",
     "checkpoint_limits": "",
     "checkpoint_check": "expected identity interface learner optim",
     "expected": "checkpoint identity",
@@ -61,7 +62,7 @@ MAY_IMPORT = {
     "twins": "checkpoint launch runs",
     "learner": "carried data interface optim processes runs strategies sums task",
     "transfer": "interface task",
-    "callbacks": "checked_files build learner sums runs checkpoint files generate data interface layers metrics "
+    "callbacks": "checked_files build learner nodes sums runs checkpoint files generate data interface layers metrics "
     "processes provenance sweeps attention_maps task",
     "options": "ranges",
     "ranges": "",
@@ -74,11 +75,11 @@ MAY_IMPORT = {
     "preflight": "data files folders options processes safety targets",
     "launch": "fork_server",
     "fork_server": "launch processes",
-    "sweeps": "build check conf_files files folders launch metrics nodes processes ranges runs safety schema",
+    "sweeps": "build check conf_files files folders launch listing metrics nodes processes ranges runs safety schema",
     "build": "check checkpoint cost data export files interface layers options processes runs safety strategies "
     "targets task transfer learner callbacks checkpoint_check expected identity",
     "budget": "build check cost options ranges",
-    "comparison": "checked_files files metrics runs sweeps",
+    "comparison": "checked_files files listing metrics runs sweeps",
     "effects": "build check task",
     "pairs": "build check conf data interface task metrics transfer",
     "report": "checked_files build cost data runs task",
@@ -87,7 +88,7 @@ MAY_IMPORT = {
     "attention_maps": "attention_page build data files interface layers runs task tasks",
     "uses": "attention_maps build data embedding generate interface layers task tasks",
     "commands": "checked_files api attention_maps budget build callbacks check checkpoint comparison cost data "
-    "effects embedding export files group launch learner options pairs preflight processes provenance records "
+    "effects embedding export files group launch learner listing options pairs preflight processes provenance records "
     "ranges report runs sweeps targets task twins uses working_folder identity",
     "api": "attention_maps build callbacks check commands data embedding generate interface ranges runs task tasks "
     "uses",

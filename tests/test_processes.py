@@ -130,7 +130,7 @@ def test_who_hears_of_a_dead_process_hears_what_a_resume_would_do(
     monkeypatch.setattr(group, "start", lambda *_, **__: group.Outcome(1, ("process 1 was killed",)))
     config = check.compose(["trainer.accelerator=cpu", "trainer.devices=2"]).config
     with pytest.raises(Failed, match=f"^process 1 was killed; `seqtrain resume {run.path}` {says}"):
-        session._in_group(run, config, (), (), None)
+        session._in_group(run, config, session.Attempt())
 
 
 @pytest.fixture(scope="module")

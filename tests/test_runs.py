@@ -19,8 +19,9 @@ import pytest
 from seqtrain import runs
 from seqtrain.faults import Fault
 from seqtrain.files import atomic
+from seqtrain.listing import list_runs
 from seqtrain.provenance import environment, mask_command, mask_secrets
-from seqtrain.runs import METRICS, Run, default_name, list_runs
+from seqtrain.runs import METRICS, Run, default_name
 
 
 @pytest.fixture
@@ -269,20 +270,3 @@ def test_a_clock_that_goes_backwards_gives_no_run_the_folder_of_another(tmp_path
     made = [Run.create(tmp_path / default_name("next_token", "lstm"), taken="number") for _ in range(4)]
     assert len({run.path for run in made}) == 4
     assert {run.path for run in list_runs(tmp_path)} == {run.path for run in made}
-
-
-def test_many_marks_of_resumes_cost_no_more_than_as_many_points(tmp_path: Path) -> None:
-    """Counted, not timed: each record is looked at once, however many resumes follow it."""
-    run = Run.create(tmp_path / "run", config={"seed": 1})
-    looks: list[int] = []
-
-    class Counted(dict):  # type: ignore[type-arg]
-        def get(self, *key: object) -> object:
-            looks.append(1)
-            return super().get(*key)
-
-    points = [Counted(step=1) for _ in range(50)]
-    run.records = lambda: iter([*points, *({"resumed_from": 1} for _ in range(50))])  # type: ignore[method-assign]
-    assert len(run.metrics()) == 50
-    assert len(looks) == 50
-    run.close()

@@ -24,6 +24,6 @@ def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, mo
 
     monkeypatch.setattr(session, "read_data", leave)
     with pytest.raises(Interrupted):
-        session.train(run, config, (), command=("seqtrain",))
+        session.train(run, config, session.Attempt(command=("seqtrain",)))
     summary = Run(run.path).summary
     assert (summary["status"], summary.get("reason")) == ("interrupted", None)

@@ -11,8 +11,9 @@ import pytest
 
 from seqtrain import folders, runs
 from seqtrain.faults import Fault
+from seqtrain.listing import is_written, list_runs
 from seqtrain.preflight import _place
-from seqtrain.runs import LOCK, METRICS, Run, is_written, list_runs
+from seqtrain.runs import LOCK, METRICS, Run
 from tests.kills.hook import killed_before
 
 CONFIG = {"seed": 1}

@@ -63,12 +63,12 @@ def test_a_group_of_processes_says_of_which_kind_its_fault_was(
     monkeypatch.setattr(session, "train", fails)
     monkeypatch.setattr(session.build, "on_gpu", lambda config: False)
     lines: list[str] = []
-    code = session.member(lines.append, tmp_path, {}, (), (), None, False)
+    code = session.member(lines.append, tmp_path, {}, session.Attempt())
     outcome = SimpleNamespace(code=code, lines=tuple(lines))
     monkeypatch.setattr(session.group, "start", lambda *_, **__: outcome)
     config: Any = OmegaConf.create({"trainer": {"devices": 2}})
     with pytest.raises(Fault) as raised:
-        session._in_group(Run.create(tmp_path / "run"), config, (), (), None)
+        session._in_group(Run.create(tmp_path / "run"), config, session.Attempt())
     assert (type(raised.value), raised.value.lines) == (kind, ("it is so",))
 
 

@@ -20,7 +20,8 @@ from seqtrain.commands.sweep import _ran
 from seqtrain.comparison.entries import read
 from seqtrain.faults import Fault
 from seqtrain.files import exists, listed
-from seqtrain.runs import METRICS, Run, is_written, list_runs
+from seqtrain.listing import is_written, list_runs
+from seqtrain.runs import METRICS, Run
 from seqtrain.sweeps.folder import ASKED, Asked, Sweep, is_sweep
 from tests.conftest import Seqtrain
 from tests.tiny import OPTIONS, assert_twins, corpus

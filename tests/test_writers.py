@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from seqtrain.faults import Fault
-from seqtrain.runs import Run, is_written, stands
+from seqtrain.listing import is_written, stands
+from seqtrain.runs import Run
 
 
 @pytest.fixture

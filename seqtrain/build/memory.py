@@ -11,15 +11,10 @@ from seqtrain.build.trainer import on_gpu
 from seqtrain.cost import OPTIMIZER_COPIES, count
 from seqtrain.faults import Unavailable
 from seqtrain.interface import SequenceModel
-from seqtrain.transfer import freeze
 
 
 def check_model(config: DictConfig, model: SequenceModel) -> None:
-    """Fault for parts to freeze that the model lacks, and for what is more than this machine's memory.
-
-    Takes a model on the meta device, where nothing has been allocated yet.
-    """
-    freeze(model, config.freeze)
+    """Unavailable for a model that is more than this machine's memory; takes one on the meta device, without any."""
     sizes = [f"model.{key}={config.model[key]}" for key in ("dim", "num_layers") if key in config.model]
     with torch.device("meta"):
         state = sum(tensor.nbytes for tensor in model.initial(config.data.lanes).values()) if config.tbptt.carry else 0

@@ -9,7 +9,7 @@ import socket
 import threading
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -194,15 +194,6 @@ def direction(name: str, monitor: Sequence[str] | None = None) -> Literal["min",
     if monitor and measure == monitor[0]:
         return "min" if monitor[1] == "min" else "max"
     return known_direction(measure)
-
-
-def flat(values: dict[str, Any], prefix: str = "", joint: str = ".") -> Iterator[tuple[str, Any]]:
-    """Path and value of every leaf of nested mappings."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}{joint}", joint)
-        else:
-            yield f"{prefix}{key}", value
 
 
 def answers(url: str) -> bool:

@@ -11,8 +11,9 @@ from typing import Any
 
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 
-from seqtrain.callbacks.base_sink import NO_METRICS, Record, Sink, flat, remembered
+from seqtrain.callbacks.base_sink import NO_METRICS, Record, Sink, remembered
 from seqtrain.checked_files import open_checked
+from seqtrain.nodes import flat
 from seqtrain.sweeps.folder import member_of
 
 MOST, LONGEST = 100, 500  # parameters that one batch takes, characters that one value takes

@@ -24,7 +24,6 @@ from seqtrain.callbacks.base_sink import (
     Sink,
     answers,
     direction,
-    flat,
     remembered,
     say,
     went_well,
@@ -32,6 +31,7 @@ from seqtrain.callbacks.base_sink import (
 from seqtrain.checked_files import open_append, read_checked
 from seqtrain.faults import Unavailable
 from seqtrain.files import write_text
+from seqtrain.nodes import flat
 from seqtrain.provenance import mask_command
 from seqtrain.runs import Run
 from seqtrain.terminal import pasted

@@ -11,6 +11,7 @@ from seqtrain.faults import Fault, did_you_mean
 from seqtrain.files import listed
 from seqtrain.identity import LIMITS, MAY_CHANGE, digest, shown
 from seqtrain.sweeps.folder import is_sweep
+from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -60,7 +61,7 @@ def main(argv: list[str]) -> int:
 def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
     """Continues the run in `path`; Fault for changes that would make it another run, and if there is nothing to do."""
     from seqtrain import budget, build, check
-    from seqtrain.checkpoint import newest_valid, step_of
+    from seqtrain.checkpoint import newest_sound, step_of, written_under
     from seqtrain.commands import failures, session
     from seqtrain.commands.train import Request, preflight
     from seqtrain.runs import Run
@@ -71,17 +72,18 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
         config = build.checked_config(run, trust)
 
         def ready() -> tuple[list[str], Path | None]:
-            with failures.writing(run, f"`seqtrain resume {run.path}`"):
+            with failures.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
                 run.claim()
             budget.check_free(config, overrides)
             changed = _apply(config, overrides)
             config.run_dir = None  # of a new run only
             check.check_config(config, {}, trust=trust)
             preflight(config, Request(trust=trust))
-            checkpoint = newest_valid(run.checkpoints, say, run=run.identity)
+            newest = newest_sound(run.checkpoints, say, run=run.identity)
+            checkpoint = None if newest is None else newest[0]
             step = 0 if checkpoint is None else step_of(checkpoint)
             _refuse_edited(run, checkpoint)
-            changed += _edited_limits(config, changed, checkpoint)
+            changed += _edited_limits(config, changed, {} if newest is None else written_under(newest[1]))
             _refuse_pointless(run, config, changed, step)
             _say_lost(run, step)
             return changed, checkpoint
@@ -91,7 +93,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
-        session.sit(run, config, trust, command=command, checkpoint=checkpoint, goes_on=True)
+        session.sit(run, config, session.Attempt(trust, command, checkpoint, goes_on=True))
     return run
 
 
@@ -114,11 +116,8 @@ def _refuse_edited(run: Run, checkpoint: Path | None) -> None:
         )
 
 
-def _edited_limits(config: DictConfig, changed: list[str], checkpoint: Path | None) -> list[str]:
+def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any]) -> list[str]:
     """A line for each limit that was edited in config.yaml since the checkpoint: that extends a run as overrides do."""
-    from seqtrain.checkpoint import written_under
-
-    before = {} if checkpoint is None else written_under(checkpoint)
     said = {line.partition(":")[0] for line in changed}
     return [
         f"trainer.{name}: {shown(before[f'trainer.{name}'])} -> {config.trainer[name]}"

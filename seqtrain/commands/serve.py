@@ -16,8 +16,9 @@ from pathlib import Path
 
 from seqtrain.commands.arguments import Parser, bounded, say
 from seqtrain.faults import Fault
+from seqtrain.listing import is_written, list_runs
 from seqtrain.ranges import Range
-from seqtrain.runs import CONFIG, METRICS, SUMMARY, is_written, list_runs
+from seqtrain.runs import CONFIG, METRICS, SUMMARY
 
 WAITING = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3">
 <title>seqtrain</title><p>There is no run yet that can be shown; this page looks again every 3 seconds.</p></html>"""

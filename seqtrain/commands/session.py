@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,41 +29,38 @@ KINDS: dict[int, type[Fault]] = {2: Fault, UNAVAILABLE: Unavailable}
 """The faults that a process of a group tells the one that started it by its exit code."""
 
 
-def sit(
-    run: Run,
-    config: DictConfig,
-    trust: Sequence[str],
-    *,
-    command: Sequence[str],
-    checkpoint: Path | None = None,
-    goes_on: bool = False,
-) -> None:
-    """Trains from `checkpoint`, or from the start, to the end; whatever happens, summary.json says how it ended.
+@dataclass(frozen=True)
+class Attempt:
+    """What one sitting is told beside the run and its config.
 
     `goes_on`: the run has begun before. Its directory says so again, and takes a changed config, when all that this
     sitting needs is there; what is refused before that leaves the run as it was.
+    """
+
+    trust: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    checkpoint: Path | None = None  # to go on from; None: from the start
+    goes_on: bool = False
+
+
+def sit(run: Run, config: DictConfig, attempt: Attempt) -> None:
+    """Trains to the end; whatever happens, summary.json says how it ended.
+
     In this process, which may be one of several that meet, or in as many as `config.trainer.devices` asks for.
     """
     if processes.place().world == 1 and config.trainer.devices > 1:
-        _in_group(run, config, trust, command, checkpoint, goes_on)
+        _in_group(run, config, attempt)
     else:
-        train(run, config, trust, command=command, checkpoint=checkpoint, goes_on=goes_on)
+        train(run, config, attempt)
 
 
-def _in_group(
-    run: Run,
-    config: DictConfig,
-    trust: Sequence[str],
-    command: Sequence[str],
-    checkpoint: Path | None,
-    goes_on: bool = False,
-) -> None:
+def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
     """Starts the processes, and raises what one of them would have raised alone."""
     run.claim()
     outcome = group.start(
         config.trainer.devices,
         member,
-        *(run.path, plain_config(config), tuple(trust), tuple(command), checkpoint, goes_on),
+        *(run.path, plain_config(config), attempt),
         gpu=build.on_gpu(config),
     )
     reason = "; ".join(outcome.lines) or "a process ended without a word"
@@ -81,20 +79,12 @@ def _in_group(
         raise Failed(f"{reason}{again}")
 
 
-def member(
-    tell: Callable[[str], None],
-    path: Path,
-    config: dict[str, Any],
-    trust: tuple[str, ...],
-    command: tuple[str, ...],
-    checkpoint: Path | None,
-    goes_on: bool,
-) -> int:
+def member(tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt) -> int:
     """One process of a group, with the run's config in plain values; tells what went wrong, gives its exit code."""
     try:
         with processes.joined() as here:
             run = Run(path, writes=here.first, claimed=True)
-            train(run, OmegaConf.create(config), trust, command=command, checkpoint=checkpoint, goes_on=goes_on)
+            train(run, OmegaConf.create(config), attempt)
     except Interrupted as interrupted:
         return 128 + interrupted.number
     except Fault as fault:
@@ -114,21 +104,14 @@ def member(
     return 0
 
 
-def train(
-    run: Run,
-    config: DictConfig,
-    trust: Sequence[str],
-    *,
-    command: Sequence[str],
-    checkpoint: Path | None = None,
-    goes_on: bool = False,
-) -> None:
+def train(run: Run, config: DictConfig, attempt: Attempt) -> None:
     """Trains in this process, alone or together with those that it has met."""
     from rich.console import Console
 
+    trust, checkpoint, goes_on = attempt.trust, attempt.checkpoint, attempt.goes_on
     summary = run.summary | {
         "status": "running",
-        "command": provenance.mask_command(list(command)),
+        "command": provenance.mask_command(list(attempt.command)),
         "trust": list(trust),
     }
     summary.pop("reason", None)  # of an earlier sitting

@@ -13,8 +13,9 @@ from seqtrain.checked_files import open_checked
 from seqtrain.commands.arguments import Parser, say
 from seqtrain.faults import Fault
 from seqtrain.files import listed
+from seqtrain.listing import list_runs
 from seqtrain.records import LONGEST
-from seqtrain.runs import Run, list_runs
+from seqtrain.runs import Run
 from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import pasted
 

@@ -139,7 +139,7 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides)):
             say(line)
         try:
-            session.sit(run, config, request.trust, command=request.command)
+            session.sit(run, config, session.Attempt(request.trust, request.command))
         except Fault:
             if (
                 run.writes

@@ -12,7 +12,8 @@ from seqtrain.callbacks.signals import Interrupted
 from seqtrain.checked_files import open_append
 from seqtrain.commands.arguments import Parser, finish
 from seqtrain.faults import Fault, Unavailable, kind_of
-from seqtrain.runs import CONFIG, METRICS, Run, is_written
+from seqtrain.listing import is_written
+from seqtrain.runs import CONFIG, METRICS, Run
 from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial, status_after
 
 

@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 
 from seqtrain.faults import Fault, did_you_mean
 from seqtrain.files import exists
+from seqtrain.listing import list_runs, stands
 from seqtrain.metrics.direction import direction
-from seqtrain.runs import CONFIG, Run, list_runs, stands
+from seqtrain.runs import CONFIG, Run
 from seqtrain.sweeps.folder import member_of
 from seqtrain.terminal import pasted, printable
 

@@ -14,7 +14,8 @@ import yaml
 from seqtrain import folders
 from seqtrain.faults import Fault, Unavailable
 from seqtrain.files import exists, listed, locked, plain_json, remove_temporary, write_text
-from seqtrain.runs import CONFIG, LOCK, Run, stands
+from seqtrain.listing import stands
+from seqtrain.runs import CONFIG, LOCK, Run
 from seqtrain.safety import is_word, read_json, read_yaml
 from seqtrain.terminal import pasted
 

@@ -19,7 +19,7 @@ from seqtrain.check import key_of
 from seqtrain.conf_files import UNUSABLE, ConfFiles, parsed, reads_environment
 from seqtrain.faults import Fault, Unavailable, did_you_mean, refuse_tilde
 from seqtrain.nodes import leaves
-from seqtrain.ranges import RANGES, out_of_range
+from seqtrain.ranges import RANGES, is_number, out_of_range
 from seqtrain.safety import ENVIRONMENT
 from seqtrain.schema import GLOBAL, first_lines, show
 from seqtrain.sweeps.folder import TRIALS
@@ -187,8 +187,7 @@ def _wrong_number(path: str, value: Any) -> str | None:
     """What is wrong with an option of a plugin that is to be a number; a plugin of others checks no kinds."""
     if path not in RANGES or value is None or value == "auto":
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    reason = out_of_range(path, value) if is_number else f"expected {RANGES[path].words()}"
+    reason = out_of_range(path, value) if is_number(value) else f"expected {RANGES[path].words()}"
     return reason and f"{path}={show(value)}: {reason}"
 
 

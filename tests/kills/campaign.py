@@ -15,7 +15,8 @@ from typing import Any
 from seqtrain import twins
 from seqtrain.checkpoint import load
 from seqtrain.launch import Child, ForkServer
-from seqtrain.runs import Run, stands
+from seqtrain.listing import stands
+from seqtrain.runs import Run
 from seqtrain.sweeps.folder import ENDED, Sweep
 from tests.kills import hook
 from tests.kills.kinds import BASE, BEGUN_FROM, KINDS, Kind, of
