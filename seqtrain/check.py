@@ -46,15 +46,20 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: S
     line = _CommandLine.read(overrides, files)
     if line.refused & DECIDES_OTHERS:
         raise Fault(*line.faults)
-    config = line.compose(files)
+    config, added = line.compose(files)
     choices = _choices(config, files)
     with open_dict(config):
         del config["hydra"]
-    schema = Schema(config, choices, files, trust, given=line.values, added=line.added(files), unread=line.unread)
+    schema = Schema(config, choices, files, trust, given=line.values, added=added, unread=line.unread)
     faults = [*line.faults, *schema.faults(skip=line.refused)]
     if faults:
         raise Fault(*faults)
     return Composed(config, choices, list(overrides))
+
+
+def warm() -> None:
+    """Composes a configuration for nothing: for a server whose commands then find parsers and files read."""
+    compose(["data=text", "data.path=a/b.txt", "model.dim=16", "optimizer.lr=1e-3", "run_dir=a-1", "freeze=[a,b]"])
 
 
 def check_config(
@@ -116,7 +121,7 @@ class _CommandLine:
     """The overrides, each read by itself, so that one fault does not hide the next."""
 
     fixed: list[str] = field(default_factory=list)  # choices of options, deletions and the like, as typed
-    values: dict[str, str] = field(default_factory=dict)  # key: override, in the form that may add a key
+    values: dict[str, Override] = field(default_factory=dict)  # by key; each may add it
     faults: list[str] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)  # keys whose words are faults by themselves
     refused: set[str] = field(default_factory=set)  # groups whose choice is a fault: their keys cannot be judged
@@ -161,7 +166,7 @@ class _CommandLine:
         elif override.is_list_extend() or override.package or override.is_value_path:
             self.fixed.append(text)
         else:
-            self.values[key] = f"++{text.lstrip('+')}"
+            self.values[key] = override
 
     def _delete(self, text: str, key: str) -> None:
         group, _, entry = key.partition(".")
@@ -183,27 +188,28 @@ class _CommandLine:
         else:
             self.fixed.append(text.lstrip("+"))
 
-    def compose(self, files: ConfFiles) -> DictConfig:
-        """The configuration of all overrides that Hydra can use; the others become faults."""
-        try:
-            return files.compose([*self.fixed, *self.values.values()])
-        except UNUSABLE:
-            self._drop_unusable(files)
-        return files.compose([*self.fixed, *self.values.values()])
+    def compose(self, files: ConfFiles) -> tuple[DictConfig, set[str]]:
+        """The configuration of all overrides that can be used, the others become faults; and the keys that they added.
 
-    def _drop_unusable(self, files: ConfFiles) -> None:
-        """Finds out by trial which overrides Hydra cannot use."""
-        if problem := _problem(files, self.fixed):
+        Hydra composes what the choices ask for, and values are set in it as Hydra would: composing takes most of the
+        time of a command that is refused, so it is done once, and each value that does not fit is named by itself.
+        """
+        try:
+            config = files.compose(self.fixed)
+        except UNUSABLE as error:
             if unnamed := self._unnamed(files):
-                raise Fault(*self.faults, unnamed)
+                raise Fault(*self.faults, unnamed) from None
             reasons = [f"{text}: {reason}" for text in self.fixed if (reason := _problem(files, [text]))]
-            raise Fault(*self.faults, *(reasons or [problem]))
-        for key, text in list(self.values.items()):
-            if reason := _problem(files, [*self.fixed, text]):
-                self.faults.append(f"{text[2:]}: {reason}")
+            raise Fault(*self.faults, *(reasons or [first_lines(error)])) from None
+        files_say = OmegaConf.to_container(config, resolve=False)
+        added = {key for key in self.values if at(files_say, key) is Unresolved}
+        for key, override in list(self.values.items()):
+            try:
+                OmegaConf.update(config, key, override.value(), merge=True, force_add=True)
+            except UNUSABLE as error:
+                self.faults.append(f"{_typed(override)}: {first_lines(error)}")
                 del self.values[key]
-        if problem := _problem(files, [*self.fixed, *self.values.values()]):
-            raise Fault(*self.faults, problem)
+        return config, added
 
     def _unnamed(self, files: ConfFiles) -> str | None:
         """What a task of the user's own leaves open, since no file says what it takes by itself; None where none is."""
@@ -219,12 +225,10 @@ class _CommandLine:
         words = " ".join(f"{group}=..." for group in open_groups)
         return f"task={task}: takes no {', '.join(open_groups)} by itself; add {words}" if open_groups else None
 
-    def added(self, files: ConfFiles) -> set[str]:
-        """Keys of the command line that stand in no file."""
-        if not self.values:
-            return set()
-        base = OmegaConf.to_container(files.compose(self.fixed), resolve=False)
-        return {key for key in self.values if at(base, key) is Unresolved}
+
+def _typed(override: Override) -> str:
+    """A word of the command line without the sign that it may be added: all may."""
+    return str(override.input_line).lstrip("+")
 
 
 def _problem(files: ConfFiles, overrides: Sequence[str]) -> str | None:

@@ -25,11 +25,14 @@ from seqtrain.processes import die_with_parent
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
     """The server's loop; comes back in a forked command, with its arguments, or with None when the client is gone."""
-    for module in modules:
+    for name in modules:
+        module, _, function = name.partition(":")
         try:
-            importlib.import_module(module)
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
         except Exception as error:  # left to the command that needs it, where the error belongs
-            print(f"fork server: {module} cannot be imported: {error!r}", file=sys.stderr)
+            print(f"fork server: {name} cannot be imported: {error!r}", file=sys.stderr)
     gc.collect()
     gc.freeze()  # keeps the collector of each command off the shared pages
     wake, waker = socket.socketpair()

@@ -35,6 +35,8 @@ class Result:
 class ForkServer:
     """Runs commands in processes forked from one that has imported `modules`; thread-safe.
 
+    `module:function` is called once it is imported: what it leaves in memory every command finds there.
+
     Each command is a process and a group of its own, may be killed, and dies with the server, as the server dies with
     this process. What a library reads from the environment while it is imported, such as OMP_NUM_THREADS or HF_HOME,
     it takes from `env`, the server's; everything later, from the command's.

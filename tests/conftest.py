@@ -75,8 +75,8 @@ def seqtrain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 @pytest.fixture(scope="session")
 def server(seqtrain_environment: dict[str, str]) -> Iterator[ForkServer]:
-    """A fork server that has imported every module of seqtrain and what they rest on."""
-    with ForkServer([*HEAVY, *own_modules()], env=seqtrain_environment) as server:
+    """A fork server that has imported every module of seqtrain and what they rest on, and composed a config once."""
+    with ForkServer([*HEAVY, *own_modules(), "seqtrain.check:warm"], env=seqtrain_environment) as server:
         yield server
 
 

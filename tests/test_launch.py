@@ -46,6 +46,9 @@ def main(args):
     if word == "shared":
         import makes_a_folder
         return 0 if os.path.isdir(makes_a_folder.folder.name) else 1
+    if word == "called":
+        import makes_a_folder
+        return len(makes_a_folder.calls)
     if word == "path":
         import found_by_path
         return found_by_path.answer
@@ -56,7 +59,9 @@ def main(args):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("commands")
     (folder / "commands_of_a_test.py").write_text(COMMAND)
-    (folder / "makes_a_folder.py").write_text("import tempfile; folder = tempfile.TemporaryDirectory()")
+    (folder / "makes_a_folder.py").write_text(
+        "import tempfile; folder = tempfile.TemporaryDirectory(); calls = []\ndef call(): calls.append(1)"
+    )
     return folder
 
 
@@ -103,6 +108,11 @@ def test_a_command_has_its_own_arguments_folder_environment_and_output(small: Fo
 def test_commands_leave_no_trace_in_one_another(small: ForkServer, tmp_path: Path) -> None:
     small.run(["look"], cwd=tmp_path, env={"A": "1"})
     assert '"A"' not in small.run(["look"], env={}).stdout
+
+
+def test_a_function_of_the_server_is_called_once_before_the_first_command(surroundings: dict[str, str]) -> None:
+    with ForkServer(["makes_a_folder:call"], target="commands_of_a_test:main", env=surroundings) as server:
+        assert [server.run(["called"]).rc for _ in range(2)] == [1, 1]
 
 
 def test_a_command_that_ends_takes_nothing_from_the_next(small: ForkServer) -> None:

@@ -53,7 +53,7 @@ def verify(
     here, began = Path.cwd(), time.monotonic()
     own = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "seqtrain.")]
     try:
-        with ForkServer([*HEAVY, *own]) as server:
+        with ForkServer([*HEAVY, *own, "seqtrain.check:warm"]) as server:
 
             def start(*given: str, cwd: Path) -> object:
                 return server.popen(given, cwd=here, env={**os.environ, "WANDB_MODE": "disabled"})
