@@ -16,6 +16,7 @@ from seqtrain.options import Batching, RunOptions, TrainerOptions
 from seqtrain.schema import RESERVED, targets
 from seqtrain.signatures import signature
 from seqtrain.targets import resolve
+from tests.quick import some_long
 
 CONF = Path(str(files("seqtrain.conf")))
 FILES = {
@@ -93,12 +94,10 @@ def test_a_signature_that_is_read_equals_the_one_that_is_imported(group: str, no
     assert {name: option.required for name, option in found.options.items()} == required
 
 
-RECIPES = [file for file in FILES if file.startswith(("experiment/", "data/"))]
+QUICK = [file for file in FILES if file.startswith(("model/", "task/", "trainer/"))]
 
 
-@pytest.mark.parametrize(
-    "file", [pytest.param(f, marks=pytest.mark.long) if f in RECIPES else f for f in FILES if f not in PARTS]
-)
+@pytest.mark.parametrize("file", some_long((file for file in FILES if file not in PARTS), QUICK))
 def test_every_file_is_an_option_without_a_fault(file: str) -> None:
     composed = composed_with(file)
     group, _, option = file.partition("/")

@@ -14,7 +14,7 @@ from torch import Tensor
 from seqtrain import build
 from seqtrain.interface import Capability, SequenceModel, State, detach, reset, select
 from tests import zoo
-from tests.zoo import MODELS, VARIANTS, VOCABULARY, Case, assert_near, cases, outputs, starting
+from tests.zoo import MODELS, VARIANTS, VOCABULARY, Case, assert_near, cases, mixtures_long, outputs, starting
 
 BATCH, TIME = 3, 24
 some_tokens = partial(zoo.some_tokens, specials=3)
@@ -22,7 +22,7 @@ some_tokens = partial(zoo.some_tokens, specials=3)
 
 def per_case(promise: Capability = Capability.NONE):
     """Parametrises a test over all models that promise something."""
-    return pytest.mark.parametrize("case", cases(promise), ids=str)
+    return pytest.mark.parametrize("case", mixtures_long(cases(promise)), ids=str)
 
 
 def pieces(model: SequenceModel, tokens: Tensor, cuts: list[int], state: State | None) -> tuple[Tensor, State]:

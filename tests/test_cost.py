@@ -15,7 +15,7 @@ from seqtrain.data.plan import TBPTT, StreamPlan
 from seqtrain.data.stream import StreamBatch
 from seqtrain.interface import Capability, SequenceModel
 from seqtrain.transfer import freeze
-from tests.zoo import VOCABULARY, Case, cases, next_token, some_tokens
+from tests.zoo import VOCABULARY, Case, cases, mixtures_long, next_token, some_tokens
 
 BATCH = 3
 GPTS = [case for case in cases() if case.name == "gpt"]
@@ -78,7 +78,7 @@ def test_a_recurrent_networks_operations_are_those_counted_by_hand(case: Case) -
             assert model.flops_per_token(length, carried) == HAND[case]
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
 def test_operations_cover_every_matrix_that_a_token_meets(case: Case) -> None:
     model = case.make()
     embedded = {id(part) for part in model.embed.parameters()}
@@ -97,7 +97,7 @@ def estimate(case: Case, *, tied: bool, accumulate: int = 1, carry: bool = True,
     return cost.estimate(model, task, plan, length=8, carry=carry, accumulate=accumulate, steps=12)
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
 @pytest.mark.parametrize("tied", [True, False])
 def test_parameters_by_part_add_up_to_all_there_are(case: Case, tied: bool) -> None:
     parameters = estimate(case, tied=tied).parameters

@@ -14,11 +14,11 @@ from seqtrain import build
 from seqtrain.generate import decode
 from seqtrain.interface import Capability, SequenceModel
 from seqtrain.tasks.translation import target_embedding
-from tests.zoo import START, VOCABULARY, Case, cases, some_tokens
+from tests.zoo import START, VOCABULARY, Case, cases, mixtures_long, some_tokens
 
 PROMISES = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
 TRANSLATING = [case for case in cases(PROMISES) if ("bidirectional", False) not in case.options]
-CASES = pytest.mark.parametrize("case", TRANSLATING, ids=str)
+CASES = pytest.mark.parametrize("case", mixtures_long(TRANSLATING), ids=str)
 PLAIN = pytest.mark.parametrize("case", [case for case in TRANSLATING if not case.options], ids=str)
 SOURCES = [some_tokens(length, seed=length) for length in (6, 1, 3, 6, 2)]
 LIMITS = [7, 3, 1, 9, 8]

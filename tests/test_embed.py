@@ -18,6 +18,7 @@ from seqtrain.commands import cli, embed, lines
 from seqtrain.embedding import Nearest, Pool
 from seqtrain.interface import Capability
 from tests.opened import MASKED, NEXT_TOKEN, SENTIMENT, STEP, TEXTS, TRANSLATION, double, make_run
+from tests.quick import some_long
 
 CNN = ("task=masked_lm", "model=cnn", "model.causal=false", "tokenizer=char")
 BOTH = ("task=sentiment", "model=lstm", "model.bidirectional=true", "tokenizer=char")
@@ -48,7 +49,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 @pytest.mark.parametrize("pool", ["mean", "last"])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", some_long(RUNS, ["bert", "gru", "gpt"]))
 def test_a_text_has_the_same_vector_alone_and_among_longer_ones(name: str, pool: Pool, runs: dict[str, Path]) -> None:
     run = double(runs[name])
     together = run.embed(LINES * 6, pool=pool)
@@ -169,7 +170,7 @@ def test_memory_does_not_grow_with_the_file(
 # -- search ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["bert", "gru", "gpt"])
+@pytest.mark.parametrize("name", some_long(["bert", "gru", "gpt"], ["gru"]))
 @pytest.mark.parametrize("pool", ["mean", "last"])
 def test_a_text_of_the_corpus_is_nearest_to_itself_with_cosine_one(
     name: str, pool: str, runs: dict[str, Path], call: Any, tmp_path: Path

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqtrain.generate import continue_tokens, pick
 from seqtrain.interface import Capability, SequenceModel
-from tests.zoo import START, TABLE, VOCABULARY, Case, cases, next_token
+from tests.zoo import START, TABLE, VOCABULARY, Case, cases, mixtures_long, next_token
 
 WAYS = {
     "greedy": {"temperature": 0.0},
@@ -19,7 +19,9 @@ WAYS = {
     "top-p": {"temperature": 1.3, "top_p": 0.6},
 }
 PROMPTS = [[START], [START, 3, 1, 4, 1, 5, 2, 6, 5, 3], [START, 2, 6]]
-STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
+STATEFUL = pytest.mark.parametrize(
+    "case", mixtures_long(cases(Capability.STATEFUL | Capability.UNCONDITIONAL)), ids=str
+)
 LEARNED = [
     case for case in cases(Capability.STATEFUL | Capability.UNCONDITIONAL) if ("positions", "learned") in case.options
 ]
@@ -70,7 +72,7 @@ def test_batched_generation_equals_single(case: Case, way: str) -> None:
     assert way == "greedy" or len({tuple(lane) for lane in together}) == len(PROMPTS)
 
 
-@pytest.mark.parametrize("case", LEARNED, ids=str)
+@pytest.mark.parametrize("case", mixtures_long(LEARNED), ids=str)
 @pytest.mark.parametrize("way", ["greedy", "sampled"])
 def test_generation_goes_on_past_the_table_of_learned_positions(case: Case, way: str) -> None:
     model = case.make()

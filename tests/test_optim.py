@@ -18,7 +18,7 @@ from seqtrain.learner import Learner
 from seqtrain.optim.groups import parameter_groups
 from seqtrain.optim.muon import Muon
 from seqtrain.optim.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
-from tests.zoo import Case, cases, next_token, some_tokens
+from tests.zoo import Case, cases, mixtures_long, next_token, some_tokens
 
 STEPS = 1000
 OPTIONS: dict[str, Any] = {
@@ -92,7 +92,7 @@ def test_a_negative_warm_up_is_refused() -> None:
 # -- parameter groups --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
 @pytest.mark.parametrize("tied", [True, False])
 def test_every_parameter_is_in_exactly_one_group_of_its_role(case: Case, tied: bool) -> None:
     model = case.make()

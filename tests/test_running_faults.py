@@ -375,6 +375,7 @@ def test_where_no_checkpoint_is_sound_resume_refuses_in_one_line_and_changes_not
     assert {path: path.read_bytes() for path in killed.run.path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_the_best_checkpoints_stay_and_a_kill_between_their_names_costs_none(place: Place) -> None:
     wide = ("optimizer.lr=3", "schedule=constant", "trainer.precision=32-true")  # so that the best are not the last
     keep = ("trainer.keep_best=3", "trainer.keep_last=1", "trainer.validate_every=3", *wide)

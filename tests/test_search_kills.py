@@ -15,6 +15,7 @@ from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import Sweep, Trial
 from seqtrain.sweeps.study import Objective
 from tests.conftest import Seqtrain
+from tests.quick import some_long
 from tests.test_search import SEARCH, Runner, asked, end, run
 from tests.tiny import corpus
 
@@ -27,8 +28,8 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("drawn", [0, 1])
+@pytest.mark.parametrize("name", some_long(SAMPLERS, ["TPE"]))
+@pytest.mark.parametrize("drawn", some_long([0, 1], [1]))
 def test_a_trial_that_was_half_asked_for_gets_the_parameters_that_it_would_have_got(
     tmp_path: Path, name: str, drawn: int
 ) -> None:

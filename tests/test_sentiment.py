@@ -22,7 +22,7 @@ from seqtrain.task import Facts
 from seqtrain.tasks.sentiment import LabelledExamples, Pool, Sentiment, pool
 from tests.conftest import Seqtrain
 from tests.examples import files, options
-from tests.zoo import Case, assert_near, cases, some_tokens
+from tests.zoo import Case, assert_near, cases, mixtures_long, some_tokens
 
 POOLS: tuple[Pool, ...] = ("last", "mean", "max", "cls")
 FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
@@ -72,7 +72,7 @@ def test_pooling_is_that_of_a_loop_over_real_positions(how: Pool) -> None:
     assert_near(pool(spoilt, torch.tensor(LENGTHS), how), naive(hidden, LENGTHS, how), 1e-12)
 
 
-@pytest.mark.parametrize("case", cases(Capability.UNCONDITIONAL), ids=str)
+@pytest.mark.parametrize("case", mixtures_long(cases(Capability.UNCONDITIONAL)), ids=str)
 @pytest.mark.parametrize("how", POOLS)
 def test_padding_changes_no_score(how: Pool, case: Case) -> None:
     model, task = case.make(), make(pool=how).eval()

@@ -56,7 +56,7 @@ def twin(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("reading data", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("first step", signal.SIGTERM, marks=pytest.mark.long),
         ("training", signal.SIGINT),
-        ("validating", signal.SIGTERM),
+        pytest.param("validating", signal.SIGTERM, marks=pytest.mark.long),
         pytest.param("the last validation", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("after training", signal.SIGTERM, marks=pytest.mark.long),
     ],

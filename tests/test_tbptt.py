@@ -17,9 +17,11 @@ from seqtrain.data.stream import IGNORED, Stream, StreamBatch
 from seqtrain.interface import Capability, SequenceModel, State
 from seqtrain.learner import Learner
 from tests.streams import LANES, TIME, Setting
-from tests.zoo import START, VOCABULARY, Case, assert_near, cases, next_token, outputs
+from tests.zoo import START, VOCABULARY, Case, assert_near, cases, mixtures_long, next_token, outputs
 
-STATEFUL = pytest.mark.parametrize("case", cases(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
+STATEFUL = pytest.mark.parametrize(
+    "case", mixtures_long(cases(Capability.STATEFUL | Capability.UNCONDITIONAL)), ids=str
+)
 
 
 def truncated(setting: Setting, k: int | None) -> Iterator[list[Tensor]]:

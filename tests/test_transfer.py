@@ -25,6 +25,7 @@ from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.transfer import adopt, freeze
 from tests.conftest import Seqtrain
 from tests.examples import DATA, files
+from tests.quick import some_long
 from tests.zoo import Case, next_token
 
 Weights = dict[str, Tensor]
@@ -252,7 +253,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", some_long(REFUSED, ["nowhere", "another model", "no such part"]))
 def test_a_beginning_that_cannot_be_is_refused_in_one_line_and_leaves_nothing(
     name: str, folder: Path, seqtrain: Seqtrain
 ) -> None:

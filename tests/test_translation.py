@@ -27,6 +27,7 @@ from seqtrain.interface import SequenceModel
 from seqtrain.metrics import bleu, chrf
 from seqtrain.task import Facts, Totals
 from seqtrain.tasks.translation import EXTRA, Translation, TranslationBatch
+from tests.quick import some_long
 from tests.zoo import Case
 
 PAIRS = [
@@ -301,7 +302,7 @@ def test_a_silent_batch_has_no_loss_no_gradient_and_no_translation() -> None:
 
 
 @pytest.mark.parametrize("case", MODELS[2:], ids=str)
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", some_long([True, False], [False]))
 def test_a_model_that_has_learned_its_pairs_translates_them(case: Case, shared: bool) -> None:
     vocabularies, _ = data(shared)
     size = vocabularies.target_tokenizer.vocabulary

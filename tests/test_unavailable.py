@@ -248,6 +248,7 @@ def test_a_grid_whose_configs_are_away_for_a_while_fails_and_is_run_by_a_retry(t
     assert sit(sweep, retry_failed=True) == ["finished", "finished"]
 
 
+@pytest.mark.long
 def test_a_search_asks_no_more_where_something_is_wanting_and_a_retry_goes_on_under_the_same_numbers(
     tmp_path: Path,
 ) -> None:

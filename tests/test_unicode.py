@@ -59,9 +59,8 @@ def test_text_of_every_plane_comes_back_from_a_file(tmp_path: Path) -> None:
     assert list(pairs.rows("train")) == [{"source": text, "target": text}]
 
 
-@pytest.mark.parametrize(
-    ("name", "tokenizer"), [("it.txt", "bpe"), pytest.param("it.jsonl", "word", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "tokenizer"), [("it.txt", "bpe"), ("it.jsonl", "word")])
 def test_a_line_of_half_a_million_characters_trains(
     name: str, tokenizer: str, tmp_path: Path, seqtrain: Seqtrain
 ) -> None:

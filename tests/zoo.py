@@ -58,6 +58,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 """What else a model can be, beside what its file says; a model without an entry is tested as its file says."""
 
 
+ONCE = [("lstm", "dot", True), ("rnn", "none", True), ("gru", "none", False)]
+"""Cells, attentions and directions of `rnn_encoder_decoder` in which each option comes once beside the default's."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One configuration of one shipped model."""
@@ -67,6 +71,13 @@ class Case:
 
     def __str__(self) -> str:
         return "-".join([self.name, *(f"{key}={value}" for key, value in self.options)])
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether it only mixes options that come in other cases too."""
+        if self.name == "rnn_encoder_decoder" and self.options:
+            return tuple(value for _, value in self.options) not in ONCE
+        return ("norm", "post") in self.options and any(name == "positions" for name, _ in self.options)
 
     def config(self, **options: Any) -> DictConfig:
         """What build wants to know to make it."""
@@ -89,6 +100,11 @@ def cases(promise: Capability = Capability.NONE) -> list[Case]:
     names = sorted(path.stem for path in MODELS.glob("*.yaml") if "_target_" in OmegaConf.load(path))
     found = [Case(name, tuple(options.items())) for name in names for options in ({}, *VARIANTS.get(name, []))]
     return [case for case in found if promise in case.make().capabilities]
+
+
+def mixtures_long(cases: list[Case]) -> list[Any]:
+    """Cases as parameters of a test; those that only mix options are long."""
+    return [pytest.param(case, marks=pytest.mark.long if case.is_mixture else ()) for case in cases]
 
 
 def shipped_first(promise: Capability) -> list[Any]:

@@ -11,13 +11,13 @@ import urllib.request
 PATIENCE = 4.0  # seconds until the hub counts as out of reach
 
 
-def reachable(url: str, patience: float = PATIENCE) -> bool:
-    """Whether anything, be it an error page, is answered from the address within `patience` seconds."""
+def reachable(url: str) -> bool:
+    """Whether anything, be it an error page, is answered from the address in time."""
     answered: list[bool] = []
 
     def ask() -> None:
         try:
-            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=patience).close()
+            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE).close()
             answered.append(True)
         except urllib.error.HTTPError:
             answered.append(True)
@@ -26,7 +26,7 @@ def reachable(url: str, patience: float = PATIENCE) -> bool:
 
     asking = threading.Thread(target=ask, daemon=True)  # looking up a name heeds no timeout
     asking.start()
-    asking.join(patience)
+    asking.join(PATIENCE)
     return bool(answered)
 
 

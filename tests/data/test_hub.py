@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seqtrain.data import hub
+from seqtrain.data import hub, online
 from seqtrain.data.hub import Hub
 from seqtrain.faults import Fault
 
@@ -116,6 +116,7 @@ def test_null_text_is_named_with_its_row(tmp_path):
 
 def test_a_hub_that_never_answers_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: threading.Event().wait())
+    monkeypatch.setattr(online, "PATIENCE", 0.1)
     with pytest.raises(Fault, match=r"cannot be reached.*local folder or a save_to_disk copy") as caught:
         Hub(path="nobody/nothing").check()
     assert len(caught.value.lines) == 1
