@@ -169,8 +169,9 @@ def test_a_resume_and_a_trial_look_where_the_sweep_was_begun(begun: Path) -> Non
     assert os.path.samefile(Path.cwd(), begun)
 
 
-def test_a_record_whose_name_is_no_number_is_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT TWO}", "x"])
+def test_a_record_whose_name_is_no_number_is_passed_over(tmp_path: Path, name: str) -> None:
     sweep = made.of_each_status(tmp_path / "sweep")
     known = len(sweep.trials())
-    shutil.copy(sweep.path / "trials" / "000.json", sweep.path / "trials" / "\N{SUPERSCRIPT TWO}.json")
+    shutil.copy(sweep.path / "trials" / "000.json", sweep.path / "trials" / f"{name}.json")
     assert len(sweep.trials()) == known
