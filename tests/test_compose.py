@@ -11,21 +11,12 @@ from seqtrain import check
 from seqtrain.conf_files import ConfFiles
 
 WORDS = [
-    ("model.dim=32",),
-    ("+model.dim=32",),
-    ("++model.dim=32",),
-    ("model={dim:32,num_layers:3}",),
-    ("model.dim=${seed}", "seed=16"),
-    ("run_dir='a b'",),
-    ('run_dir="a\\"b"',),
-    ("freeze=[embed,'layer 1']",),
-    ("trainer.clip=null",),
-    ("optimizer.lr=1e-3", "optimizer.lr=2e-3"),
-    ("optimizer=sgd", "optimizer.momentum=0.5"),
-    ("model.dim=32", "model=gpt"),
-    ("callbacks=[default,early_stopping]", "callbacks.samples.length=5"),
-    ("data=text", "data.path='a=b.txt'"),
-    ("budget=[params:1e5,flops:1e9]",),
+    ("model.dim=32", "+trainer.max_steps=10", "++seed=2"),
+    ("model={dim:32,num_layers:3}", "freeze=[embed,'layer 1']", "trainer.clip=null"),
+    ("model.dim=${seed}", "seed=16", "run_dir='a b'"),
+    ("optimizer.lr=1e-3", "optimizer.lr=2e-3", 'run_dir="a\\"b"', "budget=[params:1e5,flops:1e9]"),
+    ("model.dim=32", "model=gpt", "optimizer=sgd", "optimizer.momentum=0.5"),
+    ("callbacks=[default,early_stopping]", "callbacks.samples.length=5", "data=text", "data.path='a=b.txt'"),
 ]
 
 

@@ -35,8 +35,8 @@ def main(args):
     if word == "die":
         os.kill(os.getpid(), int(rest[0]))
     if word == "sleep":
-        print("asleep", flush=True)
         try:
+            print("asleep", flush=True)
             time.sleep(60)
         except KeyboardInterrupt:
             return 130

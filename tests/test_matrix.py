@@ -195,6 +195,7 @@ def test_the_matrix_says_of_every_cell_what_training_says(cells: list[pairs.Cell
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_the_command_prints_the_matrix(cells: list[pairs.Cell], seqtrain: Seqtrain, tmp_path: Path) -> None:
     answer = seqtrain("matrix", "--json", cwd=tmp_path)
     assert answer.rc == 0, answer.err
@@ -202,6 +203,7 @@ def test_the_command_prints_the_matrix(cells: list[pairs.Cell], seqtrain: Seqtra
     assert seqtrain("matrix", cwd=tmp_path).out.splitlines() == table(cells)
 
 
+@pytest.mark.long
 def test_the_table_names_the_cuts_that_train_or_the_number_of_a_reason(cells: list[pairs.Cell]) -> None:
     head, _, *lines = table(cells)
     rows, reasons = lines[: lines.index("")], lines[lines.index("") + 1 :]
@@ -222,6 +224,7 @@ def test_the_table_names_the_cuts_that_train_or_the_number_of_a_reason(cells: li
             assert all((cell.reason or "").startswith(reason) for cell in here)
 
 
+@pytest.mark.long
 def test_the_readme_holds_the_matrix_as_it_is(cells: list[pairs.Cell]) -> None:
     _, begin, rest = (REPOSITORY / "README.md").read_text("utf-8").partition("<!-- matrix -->\n")
     held, end, _ = rest.partition("<!-- /matrix -->")
