@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
 from seqtrain.comparison import table
-from seqtrain.comparison.entries import read
+from seqtrain.comparison.entries import Entry, read
 from seqtrain.comparison.selection import chosen
 from seqtrain.comparison.verdict import conclusions
 from tests import made
@@ -81,3 +83,24 @@ def test_runs_of_one_name_keep_the_names_that_were_typed(tmp_path: Path) -> None
         made.run(tmp_path / folder / "run")
     paths = [tmp_path / folder / "run" for folder in ("a", "b")]
     assert [entry.name for entry in read(paths)] == [str(path) for path in paths]
+
+
+@pytest.mark.parametrize("which", ["final", "best"])
+def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(which: str) -> None:
+    def stands(final: float, best: float) -> Any:
+        return SimpleNamespace(metric=lambda name, which: {"final": final, "best": best}[which])
+
+    entries = [stands(2.0, 1.0), stands(1.0, 3.0), stands(3.0, 2.0)]
+    made: Any = SimpleNamespace(group=SimpleNamespace(entries=entries, metric="loss", mode="min"))
+    order = {"final": [1, 0, 2], "best": [0, 2, 1]}[which]
+    for sort, expected in ((which, order), (f"-{which}", order[::-1])):
+        (found,) = table._sorted([made], sort)
+        assert [entries.index(entry) for entry in found] == expected
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_whether_more_is_better_of_a_measure_that_nobody_knows_is_for_its_task_to_say(mode: str) -> None:
+    entry = Entry(Path("run"), "run", "", {}, {"monitor": ["mine", mode]})
+    assert entry.maximises("mine") == (mode == "max")
+    assert entry.maximises("bleu")
+    assert not entry.maximises("loss")

@@ -14,6 +14,7 @@ import torch
 
 import seqtrain
 from seqtrain.commands import export as command
+from seqtrain.export import _write_weights
 from seqtrain.faults import Fault
 from seqtrain.runs import Run
 from tests.conftest import Seqtrain
@@ -102,6 +103,18 @@ def test_a_tensor_with_two_names_is_written_once(tmp_path: Path) -> None:
     assert aliases
     sizes = {id(weight): weight.numel() for weight in seqtrain.load(path).model.parameters()}
     assert (path / "model.safetensors").stat().st_size < 4 * sum(sizes.values()) + 30_000
+
+
+def test_a_view_of_a_tensor_is_no_other_name_of_it(tmp_path: Path) -> None:
+    whole = torch.arange(9.0).view(3, 3)
+    weights = {"whole": whole, "again": whole, "rows": whole[:2], "turned": whole.t(), "flat": whole.view(9)}
+    aliases = _write_weights(tmp_path / "weights", weights)
+    assert aliases == {"again": "whole"}
+    from safetensors.torch import load_file
+
+    found = load_file(tmp_path / "weights")
+    assert found.keys() == weights.keys() - aliases.keys()
+    assert all(torch.equal(found[name], weights[name]) for name in found)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
 import signal
@@ -16,7 +17,7 @@ import torch
 import seqtrain
 from seqtrain import api
 from seqtrain.callbacks.record import Recorder
-from seqtrain.callbacks.signals import Signals
+from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.faults import Fault
 from seqtrain.processes import CAUGHT
 from seqtrain.runs import Run
@@ -119,3 +120,32 @@ def test_signals_in_a_thread_catch_nothing_and_leave_what_was_there() -> None:
     thread.start()
     thread.join()
     assert seen == [handlers]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_signal_that_was_noted_while_training_ends_it_when_training_is_over(alone: bool) -> None:
+    with Signals(alone=alone) as signals:
+        signals.leave()  # none has come
+        signals.defer()
+        signal.raise_signal(signal.SIGUSR1)
+        with pytest.raises(Interrupted) as leaving:
+            signals.leave()  # between the batches of a validation
+        assert leaving.value.number == signal.SIGUSR1
+        with pytest.raises(Interrupted):
+            signals.at_once()
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_second_signal_leaves_at_once_only_where_one_process_trains_alone(alone: bool) -> None:
+    with Signals(alone=alone) as signals:
+        signals.defer()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Interrupted) if alone else contextlib.nullcontext():
+            signal.raise_signal(signal.SIGINT)
+        signals.leave_together()  # nothing is agreed yet
+        signals.agree()
+        with pytest.raises(Interrupted) as leaving:
+            signals.leave_together()
+        assert leaving.value.number == signal.SIGINT

@@ -120,6 +120,37 @@ def test_a_process_that_dies_while_it_is_looked_at_is_not_overlooked() -> None:
         os.close(member.sentinel)
 
 
+@pytest.mark.parametrize(("codes", "cause"), [((1, -9), 1), ((-9, 1), 0), ((0, 2), 1), ((2, 0), 0), ((0, 0), 0)])
+def test_of_processes_that_are_found_dead_together_the_killed_one_is_the_cause(
+    codes: tuple[int, int], cause: int
+) -> None:
+    members = [Dying(code) for code in codes]
+    nobody = 1 << 30  # a number that no process has
+    assert group._watch(members, {nobody + rank: rank for rank in range(2)}) == cause
+    for member in members:
+        os.close(member.sentinel)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (0, group.Outcome(0, ("said",))),
+        (2, group.Outcome(2, ("said",))),
+        (143, group.Outcome(143, ("said",))),
+        (-signal.SIGTERM, group.Outcome(143)),
+        (-signal.SIGSEGV, group.Outcome(1, ("said", "process 1 was killed by SIGSEGV"))),
+        (
+            -signal.SIGKILL,
+            group.Outcome(1, ("said", "process 1 was killed by SIGKILL (the machine may have run out of memory)")),
+        ),
+    ],
+)
+def test_what_the_first_process_to_fail_ended_with_is_what_its_run_ends_with(
+    code: int, expected: group.Outcome
+) -> None:
+    assert group._outcome(1, code, ["said", "said"][: 1 + (code > -1)]) == expected
+
+
 @pytest.mark.parametrize(("saved", "says"), [(False, "begins again"), (True, "goes on from the last checkpoint")])
 def test_who_hears_of_a_dead_process_hears_what_a_resume_would_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: bool, says: str

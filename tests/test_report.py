@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from seqtrain import report
+from seqtrain.data.plan import TBPTT
 from seqtrain.runs import Run
 
 
@@ -39,6 +40,24 @@ def run(tmp_path: Path) -> Run:
             run.append({"step": step, "validation/loss": 4.0 / step, "validation/bleu": 20.0 * step})
     run.close()
     return run
+
+
+@pytest.mark.parametrize(
+    ("carry", "reset", "cuts"),
+    [
+        (True, "never", {}),
+        (True, "document", {"k1": 8, "k2": 8, "reset": "document"}),
+        (False, "never", {"k1": 2, "k2": 8, "reset": "never"}),
+    ],
+)
+def test_the_context_of_a_stream_is_the_lanes_it_was_read_on_and_the_cuts_that_count(
+    carry: bool, reset: str, cuts: dict[str, Any]
+) -> None:
+    tbptt = TBPTT(k2=8, k1=2, carry=carry, reset=reset)  # type: ignore[arg-type]
+    plans = {"train": SimpleNamespace(lanes=32), "validation": SimpleNamespace(lanes=3)}
+    asked = SimpleNamespace(lanes=32, eval_lanes=64)  # more than a short text has
+    data: Any = SimpleNamespace(reader=None, plan=plans.__getitem__, tbptt=tbptt, batching=asked)
+    assert report.context(data) == {"eval_lanes": 3, "carry": carry, **cuts}
 
 
 def test_a_pause_does_not_slow_a_run(run: Run, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from seqtrain.files import atomic
 from seqtrain.listing import list_runs
 from seqtrain.provenance import environment, mask_command, mask_secrets
 from seqtrain.runs import METRICS, Run, default_name
+from seqtrain.safety import check_references
 
 
 @pytest.fixture
@@ -242,6 +243,14 @@ def test_keys_that_only_look_secret_are_kept(key: str) -> None:
 def test_secrets_are_masked_by_their_look_and_references_stay_unresolved() -> None:
     config = {"uri": "https://me:pass@host/x", "note": "hf_" + "a" * 30, "user": "${oc.env:USER}"}
     assert mask_secrets(config) == {"uri": "https://***@host/x", "note": "***", "user": "${oc.env:USER}"}
+
+
+@pytest.mark.parametrize("value", ["${oc.env:KEY}", ["${oc.env:KEY}"], {"deep": [{"er": "${oc.env:KEY}"}]}])
+def test_a_reference_to_the_environment_is_found_at_any_depth(value: object) -> None:
+    config = {"logger": {"mine": {"tags": value}}}
+    with pytest.raises(Fault, match=r"^run: logger\.mine\.tags.*=\$\{oc\.env:KEY\}: .* add --trust oc\.env$"):
+        check_references(config, Path("run"), ())
+    check_references(config, Path("run"), ("oc.env",))
 
 
 def test_secrets_are_masked_in_a_command_line() -> None:

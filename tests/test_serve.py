@@ -189,6 +189,25 @@ def test_a_report_rests_for_a_while_and_the_longer_the_longer_it_took(
     assert made_at == [100.0, 100.5 + took + rests]
 
 
+def test_what_is_recorded_while_a_report_is_made_is_in_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, states, made_of = [100.0], ["begun"], []
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(serve, "state_of", lambda folder: states[-1])
+
+    def make(report: serve.Report, mark: str) -> None:
+        made_of.append(mark)
+        states.append("ended")  # and nothing is recorded after that
+
+    monkeypatch.setattr(serve.Report, "_make", make)
+    report = serve.Report(tmp_path, rest=10.0)
+    for _ in range(3):
+        report.newest()
+        clock[0] += 11.0
+    assert made_of == ["begun", "ended"]
+
+
 def test_a_port_in_use_is_one_line(served: serve.Server, tmp_path: Path) -> None:
     with pytest.raises(Fault, match=rf"^--port {served.port}: in use; give another one"):
         serve.listening(serve.Report(tmp_path), "127.0.0.1", int(served.port))

@@ -49,7 +49,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return made
 
 
-def test_every_option_of_training_reaches_what_acts_on_it(make: Make) -> None:
+def test_every_option_of_training_reaches_what_acts_on_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqtrain.callbacks.pruning.is_searched", lambda run: True)
     session = make(
         *("seed=7", "layer_decay=0.5", "freeze=[blocks.0]", "schedule.warmup=3", "schedule.final=0.25"),
         *("trainer.max_steps=4000", "trainer.max_epochs=1", "trainer.accumulate=2", "trainer.clip=0.125"),
@@ -72,8 +73,9 @@ def test_every_option_of_training_reaches_what_acts_on_it(make: Make) -> None:
     frozen = {name.split(".")[1] for name, weight in learner.model.named_parameters() if not weight.requires_grad}
     assert frozen == {"0"}
     names = [type(callback).__name__ for callback in trainer.callbacks]  # type: ignore[attr-defined]
-    assert {"Skips", "EarlyStopping", "Plateau", "Recorder"} <= set(names)
-    assert names[-1] == "Checkpoints", "what it saves holds the newest state of the others"
+    assert {"Skips", "EarlyStopping", "Plateau", "Recorder", "Pruning"} <= set(names)
+    assert names[-1] == "Checkpoints", "what it saves holds the newest state of the others, and what they decided"
+    assert kept.pruning is session.pruning is not None
 
 
 def test_what_is_not_asked_for_is_not_done(make: Make) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from seqtrain.callbacks.record import Recorder
 from seqtrain.records import RESUMED
 from seqtrain.runs import Run
 
@@ -46,3 +48,18 @@ def test_many_resumes_of_a_long_run_look_at_each_record_once(monkeypatch: pytest
     records: list[dict[str, Any]] = [*(Counting(step=1) for _ in range(100)), *({RESUMED: 1} for _ in range(100))]
     assert len(standing(records, monkeypatch)) == 100
     assert Counting.asked == 100
+
+
+def test_the_places_of_records_count_on_over_a_resume_and_what_it_overwrites(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    for step in (1, 2, 3):
+        run.append({"step": step})
+    run.resumed(1)
+    sent: list[int] = []
+    logger = SimpleNamespace(log_metrics=lambda record, step: sent.append(record["record"]))
+    trainer: Any = SimpleNamespace(global_step=2, loggers=[logger])
+    learner: Any = SimpleNamespace(progress=SimpleNamespace(tokens=0))
+    recorder = Recorder(run=run, every=1, plan=cast(Any, SimpleNamespace(steps=1)))
+    for _ in range(2):
+        recorder._write(trainer, learner, {"train/loss": 1.0})
+    assert sent == [place for place, record in run.standing() if "train/loss" in record] == [5, 6]

@@ -66,6 +66,19 @@ def test_a_sitting_runs_what_has_not_ended_and_what_failed_or_was_refused_only_i
     assert runner.ran == (["001", "002"] if retry_failed else []) + ["004", "005"]
 
 
+def test_what_an_earlier_sitting_left_says_nothing_of_a_trial_that_is_run_again(sweep: Sweep) -> None:
+    left: list[tuple[str, str, str]] = []
+
+    class Looking(Runner):
+        def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
+            for trial in trials:
+                left.append((trial.name, trial.outcome["status"], trial.outcome["reason"]))
+                yield trial
+
+    grid(sweep, runner=Looking(), retry_failed=True)
+    assert left == [(name, "planned", "") for name in ("001", "002", "004", "005")]
+
+
 def test_the_index_says_how_every_trial_stands_before_the_next_one_begins(tmp_path: Path) -> None:
     _, runner, said = grid(Sweep.create(tmp_path / "sweep", Asked(())), "seed=1,2")
     assert runner.seen == [{"000": "planned", "001": "planned"}, {"000": "finished", "001": "planned"}]
