@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from seqtrain.callbacks import guards
+from seqtrain.carried import Carried
 from seqtrain.faults import NonFinite
 from seqtrain.learner import MOST_SKIPPED, Learner
 from tests.zoo import Case, assert_near, next_token
@@ -59,3 +62,42 @@ def test_a_skipped_update_moves_nothing_and_takes_back_its_loss() -> None:
     taken = learner.carried.take(slice(0, 2))
     assert taken is not None
     assert taken["hidden"].tolist() == [[1.0, 2.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("broken", ["hidden", "cell"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_lane_is_forgotten_whole_where_any_part_of_its_state_is_no_number(broken: str, value: float) -> None:
+    state = {part: torch.arange(1.0, 13).view(3, 2, 2) for part in ("hidden", "cell")}
+    state |= {"filled": torch.tensor([5, 6, 7])}
+    state[broken] = state[broken].clone()
+    state[broken][1, 1, 0] = value  # the output of an LSTM is a number where its cell is infinite
+    carried = Carried()
+    carried.put(slice(3, 6), state)
+    carried.forget_broken()
+    taken = carried.take(slice(3, 6))
+    assert taken is not None
+    assert taken.keys() == state.keys()
+    for name, left in taken.items():
+        assert_near(left[[0, 2]], state[name][[0, 2]], 0)
+        assert not left[1].any(), name
+
+
+def test_the_first_skips_of_all_sittings_are_told_each_at_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(guards, "say", said.append)
+    learner, _ = made()
+    trainer: Any = SimpleNamespace(accumulate_grad_batches=2, global_step=0, is_global_zero=True)
+
+    def sitting(begin: int, skipped: list[bool]) -> None:
+        skips = guards.Skips()
+        skips.on_train_start(trainer, learner)
+        for step, skip in enumerate(skipped, begin):
+            trainer.global_step = step
+            skips.on_train_batch_end(trainer, learner, None, None, 2 * step - 2)
+            learner.progress.skipped += skip
+            skips.on_train_batch_end(trainer, learner, None, None, 2 * step - 1)
+
+    sitting(1, [False, True, True, False])
+    sitting(5, [False, False, True, True])  # resumed: what was skipped before is known
+    assert [line.partition(":")[0] for line in said] == ["step 2", "step 3", "step 7"]
+    assert ["counted only" in line for line in said] == [False, False, True]

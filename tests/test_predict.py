@@ -121,6 +121,15 @@ def test_the_score_of_a_masked_model_hides_each_token_in_turn(trained: dict[str,
     assert found["pseudo_perplexity"] == pytest.approx(math.exp(found["loss"]))
 
 
+def test_a_text_that_spells_a_mask_is_scored_as_it_is_written(trained: dict[str, Trained]) -> None:
+    run, text = trained["masked_lm"], "the [MASK] was"
+    found = run.score(text)
+    tokens = run.tokenizer.encode(text).tolist()
+    assert run.tokenizer.mask not in tokens
+    assert [token["text"] for token in found["tokens"]] == [run.tokenizer.token_text(token) for token in tokens]
+    assert found["loss"] == pytest.approx(sum(run.task.score(run.model, tokens)) / len(tokens))  # type: ignore[operator]
+
+
 def test_translations_come_in_order_and_with_the_beam_that_is_asked_for(trained: dict[str, Trained]) -> None:
     run = trained["translation"]
     for options in ({}, {"beam": 3, "length_penalty": 0.0}):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqtrain import build
 from seqtrain.build.data import _check_known
 from seqtrain.checkpoint import load
 from seqtrain.data.corpus import Corpus
@@ -26,7 +27,7 @@ from seqtrain.transfer import adopt, freeze
 from tests.conftest import Seqtrain
 from tests.examples import DATA, files
 from tests.quick import some_long
-from tests.zoo import Case, next_token
+from tests.zoo import VOCABULARY, Case, next_token
 
 Weights = dict[str, Tensor]
 
@@ -186,6 +187,32 @@ def test_each_layer_has_the_learning_rate_of_the_one_above_times_the_decay(name:
         if layer and not key.startswith("embed"):
             assert scales[id(value)] == 0.5 ** (3 - int(layer[1])), key
     assert len(parameter_groups(model, task, 1.0)) == len({group["role"] for group in parameter_groups(model, task)})
+
+
+LEARNED = (("positions", "learned"), ("max_length", 16))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "count"),
+    [
+        ("gpt", LEARNED, 2),
+        ("bert", LEARNED, 3),
+        ("encoder_decoder", (), 2),
+        ("encoder_decoder", LEARNED, 4),
+        ("rnn_encoder_decoder", (), 2),
+    ],
+    ids=str,
+)
+def test_what_stands_before_the_first_layer_is_below_it_and_no_hidden_matrix(
+    name: str, options: tuple[tuple[str, Any], ...], count: int
+) -> None:
+    model = build.make_model(Case(name, options).config(num_layers=3), VOCABULARY, (), target_vocabulary=9)
+    fronts = [value for key, value in model.named_parameters() if re.match(r"(target_)?(embed|table)\.|segments", key)]
+    assert len(fronts) == count
+    for decay, scale in ((1.0, 1.0), (0.5, 0.5**4)):
+        groups = parameter_groups(model, next_token(model), decay)
+        found = {id(value): (group["role"], group["lr_scale"]) for group in groups for value in group["params"]}
+        assert {found[id(value)] for value in fronts} == {("other", scale)}
 
 
 # -- through the command line ------------------------------------------------------------------------------------

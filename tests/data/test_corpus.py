@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from seqtrain.data.cache import Store, cached_json
-from seqtrain.data.corpus import Corpus, text_hash
+from seqtrain.data.corpus import Corpus, text_hash, tokenised
 from seqtrain.data.rows import Vocabularies, prepare_rows
 from seqtrain.data.source import Source, Split
 from seqtrain.data.text import Text
@@ -197,3 +198,27 @@ def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
     assert cached_json("key", lambda: {"a": [1.5, None]}) == {"a": [1.5, None]}
     assert (tmp_path / "here" / "json").is_dir()
     assert cached_json("key", lambda: 1 / 0) == {"a": [1.5, None]}
+
+
+def test_an_entry_is_on_the_disk_before_it_has_its_name_and_its_name_after(tmp_path, monkeypatch):
+    synced, named = set(), []
+    sync, rename = os.fsync, os.rename
+
+    def seen(descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    def checked(old, new):
+        assert {file.stat().st_ino for file in old.iterdir()} <= synced, "a power cut would leave a name without a file"
+        synced.clear()
+        rename(old, new)
+        named.append(new.parent)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    monkeypatch.setattr(os, "rename", checked)
+    for make in (
+        lambda: tokenised(Store(tmp_path), lambda: iter(["text"]), "train", Byte().train([]), lambda line: None),
+        lambda: cached_json("key", lambda: 1, tmp_path),
+    ):
+        make()
+        assert named.pop().stat().st_ino in synced

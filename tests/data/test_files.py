@@ -15,7 +15,7 @@ from seqtrain.data.split_files import CHECKED
 from seqtrain.data.text import Text
 from seqtrain.faults import Fault
 
-TEXTS = ["one", "two\nlines, 'quoted' \"twice\"", "Łódź 🦊", "nul \0 inside", "tail\n"]
+TEXTS = ["one", "two\nlines, 'quoted' \"twice\"", "Łódź 🦊", "nul \0 inside", "returned\r\nand\rback", "tail\n"]
 
 
 def put(path: Path, content: str | bytes) -> Path:
@@ -170,3 +170,12 @@ def test_a_file_in_two_splits_is_refused(tmp_path):
         put(tmp_path / name, name)
     with pytest.raises(Fault, match=r"data\.validation_path=.*valid\.txt is in data\.path too"):
         Text(path=str(tmp_path), validation_path=str(tmp_path / "valid.txt")).check()
+
+
+@pytest.mark.parametrize("name", ["link.txt", "more/../a.txt"])
+def test_a_file_in_two_splits_is_refused_under_another_name_too(tmp_path, name):
+    path = put(tmp_path / "a.txt", "text")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "link.txt").symlink_to("a.txt")
+    with pytest.raises(Fault, match=r"data\.validation_path=.* is in data\.path too"):
+        Text(path=str(path), validation_path=str(tmp_path / name)).check()

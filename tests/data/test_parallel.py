@@ -123,6 +123,16 @@ def test_the_same_files_in_two_splits_are_refused(tmp_path):
         source.check()
 
 
+@pytest.mark.parametrize("name", ["link", "more/../a"])
+def test_the_same_files_in_two_splits_are_refused_under_another_name_too(tmp_path, name):
+    one, other = put(tmp_path / "a", "a\nb\n"), put(tmp_path / "b", "a\nb\n")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "link").symlink_to("a")
+    again = {"test_source_path": str(tmp_path / name), "test_target_path": other}
+    with pytest.raises(Fault, match=r"data\.test_source_path=.*: is data\.source_path too"):
+        Parallel(source_path=one, target_path=other, **again).check()
+
+
 def test_a_text_file_holds_no_pairs(tmp_path):
     with pytest.raises(Fault, match="a txt file has no columns"):
         Parallel(path=put(tmp_path / "a.txt", "x")).check()
