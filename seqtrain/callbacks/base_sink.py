@@ -197,17 +197,15 @@ def direction(name: str, monitor: Sequence[str] | None = None) -> Literal["min",
 
 
 def answers(url: str) -> bool:
-    """Whether the host of `url`, or the proxy on the way to it, takes a connection in time."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
-    if proxy:
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    address = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+    """Whether the host of `url`, or the proxy on the way to it, takes a connection in time; not where it names none."""
+    try:
+        address = _host(url)
+    except ValueError:  # `http://[`, a port that is no number, or of such a proxy
+        return False
     answered = threading.Event()
 
     def knock() -> None:
-        with contextlib.suppress(OSError), socket.create_connection(address, PATIENCE):
+        with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, PATIENCE):
             answered.set()
 
     thread = threading.Thread(target=knock, daemon=True)  # a name server that is silent obeys no timeout
@@ -217,6 +215,16 @@ def answers(url: str) -> bool:
 
 
 def remembered(path: Path, make: Callable[[], str]) -> str:
+def _host(url: str) -> tuple[str, int]:
+    """The host and the port that a request to `url` goes to at first; ValueError where it names none."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
+    if proxy:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
     """The identity that an earlier sitting of this run left in `path`, or a new one; ValueError for no such thing."""
     if not path.exists():
         write_text(path, make())
