@@ -45,6 +45,7 @@ class Sink(Logger):
         super().__init__()
         self.label = label
         self.broken = False
+        self.trouble = f"{label} failed and is left out from here on"  # what is said of it then, before the reason
         self._directory = directory
         self._worker = Worker()
 
@@ -108,7 +109,7 @@ class Sink(Logger):
         error = self._worker.run(action)  # whatever a third party does, it must not stop the training
         if error is not None:
             self.broken = True
-            say(f"{self.label} failed and is left out from here on: {' '.join(str(error).split())}")
+            say(f"{self.trouble}: {' '.join(str(error).split())}")
 
     def _missing(self, records: list[Record]) -> list[Record]:
         return records
@@ -214,7 +215,6 @@ def answers(url: str) -> bool:
     return answered.is_set()
 
 
-def remembered(path: Path, make: Callable[[], str]) -> str:
 def _host(url: str) -> tuple[str, int]:
     """The host and the port that a request to `url` goes to at first; ValueError where it names none."""
     parts = urlsplit(url)
@@ -225,6 +225,7 @@ def _host(url: str) -> tuple[str, int]:
     return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
+def remembered(path: Path, make: Callable[[], str]) -> str:
     """The identity that an earlier sitting of this run left in `path`, or a new one; ValueError for no such thing."""
     if not path.exists():
         write_text(path, make())
