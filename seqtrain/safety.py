@@ -32,6 +32,12 @@ FILES = {
 }
 """Files of a run directory, and the most bytes that each may have: they are read, or written, without a second look."""
 
+MARKS = ("config.yaml", "sweep.yaml", "config.json")
+"""Files by which the folder of a run, a sweep or an export is known."""
+
+ALSO_KEPT = ("index.json", "study.db", "mlflow.db")
+"""What stands beside FILES in these folders, or beside them, and cannot be made again."""
+
 SUMMARY = {
     "status": str,
     "steps": int,
@@ -95,6 +101,14 @@ def _reason(path: Path, home: Path, *, top: bool) -> str | None:
 
 MAX_WORD_CHARACTERS, MAX_BRACKETS = 1 << 16, 500
 MAX_OTHER_BYTES = 1 << 24  # of a JSON file that FILES does not name
+
+def check_output(option: str, path: Path) -> None:
+    """Fault for an output that would take the place of what a run, a sweep or an export keeps, and lose it."""
+    real = Path(os.path.realpath(path))
+    kept = real.name in (*FILES, *ALSO_KEPT) or real.suffix in (".ckpt", ".safetensors")
+    if kept and real.is_file() and any((home / mark).is_file() for home in real.parents[:2] for mark in MARKS):
+        raise Fault(f"{option} {path}: is what {real.parent} keeps, and would be lost; name another file")
+
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -89,7 +89,7 @@ MAY_IMPORT = {
     "uses": "attention_maps build data embedding generate interface layers task tasks",
     "commands": "checked_files api attention_maps budget build callbacks check checkpoint comparison cost data "
     "effects embedding export files group launch learner listing options pairs preflight processes provenance records "
-    "ranges report runs sweeps targets task twins uses working_folder identity",
+    "ranges report runs safety sweeps targets task twins uses working_folder identity",
     "api": "attention_maps build callbacks check commands data embedding generate interface ranges runs task tasks "
     "uses",
     "working_folder": "processes",
