@@ -227,8 +227,11 @@ def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "log
 def wandb_problem() -> str | None:
     """Why W&B cannot be online, with the remedy; None when it can."""
     package = trusted_wandb()
-    settings = package.setup(package.Settings(silent=True)).settings
-    host = urlsplit(settings.base_url).hostname or ""
+    try:
+        settings = package.setup(package.Settings(silent=True)).settings
+        host = urlsplit(settings.base_url).hostname or ""
+    except Exception as error:  # of variables that hold what W&B does not take
+        return f"a fault in what the environment says of W&B ({' '.join(str(error).split())}): mend it"
     keys = (os.environ.get("WANDB_API_KEY"), os.environ.get("WANDB_IDENTITY_TOKEN_FILE"), settings.api_key)
     if not (any(keys) or _in_netrc(host)):
         return "no API key: `wandb login` gives one"
