@@ -29,8 +29,8 @@ from seqtrain.callbacks.base_sink import (
     went_well,
 )
 from seqtrain.checked_files import open_append, read_checked
-from seqtrain.faults import Unavailable
-from seqtrain.files import write_text
+from seqtrain.faults import Fault, Unavailable
+from seqtrain.files import expanded, write_text
 from seqtrain.nodes import flat
 from seqtrain.provenance import mask_command
 from seqtrain.runs import Run
@@ -278,9 +278,8 @@ def leave_agent() -> None:
 
 
 def _in_netrc(host: str) -> bool:
-    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
-    with contextlib.suppress(OSError, netrc.NetrcParseError):
-        return netrc.netrc(str(path)).authenticators(host) is not None
+    with contextlib.suppress(Fault, OSError, UnicodeError, netrc.NetrcParseError):
+        return netrc.netrc(str(expanded(os.environ.get("NETRC", "~/.netrc")))).authenticators(host) is not None
     return False
 
 
