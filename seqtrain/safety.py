@@ -13,7 +13,7 @@ import yaml
 
 from seqtrain.checked_files import LINK, NO_FILE, load_json, read_checked, stays_within
 from seqtrain.faults import Fault, kind_of
-from seqtrain.files import reading
+from seqtrain.files import reading, walked
 from seqtrain.plain_yaml import LOADER, MAX_BYTES, check_plain
 
 FILES = {
@@ -53,6 +53,7 @@ EXPORTED = {"seqtrain_export": int, "step": int, "hashes": dict, "aliases": dict
 """Entries that config.json of an export must have."""
 
 FOLDERS = ("checkpoints", "samples", "plots", "tensorboard", "wandb")
+MAX_DEPTH = 50  # of folders below a run directory
 ENVIRONMENT = "oc.env"
 """What `--trust` names to let a configuration of others read environment variables."""
 
@@ -64,7 +65,9 @@ def check_entries(root: Path) -> None:
     each sitting is its own: it links its logs elsewhere, and never writes there again.
     """
     home = root.resolve()
-    for folder, below, files in os.walk(root, onerror=_cannot_list):
+    for folder, below, files in walked(root, _cannot_list):
+        if below and folder.count(os.sep) - os.fspath(root).count(os.sep) >= MAX_DEPTH:
+            raise Fault(f"{root}: folders in folders, deeper than any run has them ({MAX_DEPTH}); remove them")
         for name in (*below, *files):
             path = Path(folder, name)
             with contextlib.suppress(FileNotFoundError):  # a temporary file of whoever trains the run right now
@@ -99,9 +102,6 @@ def _reason(path: Path, home: Path, *, top: bool) -> str | None:
     return None
 
 
-MAX_WORD_CHARACTERS, MAX_BRACKETS = 1 << 16, 500
-MAX_OTHER_BYTES = 1 << 24  # of a JSON file that FILES does not name
-
 def check_output(option: str, path: Path) -> None:
     """Fault for an output that would take the place of what a run, a sweep or an export keeps, and lose it."""
     real = Path(os.path.realpath(path))
@@ -109,6 +109,9 @@ def check_output(option: str, path: Path) -> None:
     if kept and real.is_file() and any((home / mark).is_file() for home in real.parents[:2] for mark in MARKS):
         raise Fault(f"{option} {path}: is what {real.parent} keeps, and would be lost; name another file")
 
+
+MAX_WORD_CHARACTERS, MAX_BRACKETS = 1 << 16, 500
+MAX_OTHER_BYTES = 1 << 24  # of a JSON file that FILES does not name
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
