@@ -75,7 +75,8 @@ MAY_IMPORT = {
     "preflight": "data files folders options processes safety targets",
     "launch": "fork_server",
     "fork_server": "launch processes",
-    "sweeps": "build check conf_files files folders launch listing metrics nodes processes ranges runs safety schema",
+    "sweeps": "build check checked_files conf_files files folders launch listing metrics nodes processes ranges runs "
+    "safety schema",
     "build": "check checkpoint cost data export files interface layers options processes runs safety strategies "
     "targets task transfer learner callbacks checkpoint_check expected identity",
     "budget": "build check cost options ranges",
