@@ -252,6 +252,16 @@ def test_a_study_is_read_only_where_its_sweep_is(tmp_path: Path) -> None:
         run(tmp_path / "s", n_trials=2)
 
 
+def test_a_study_that_is_removed_while_its_search_runs_is_one_line(tmp_path: Path) -> None:
+    def ending(trial: Trial) -> None:
+        end(trial)
+        (trial.sweep / "study.db").unlink()
+
+    with pytest.raises(Fault, match=f"^sweep {tmp_path}/s: its study cannot be opened: ") as caught:
+        run(tmp_path / "s", runner=Runner(ending))
+    assert len(caught.value.lines) == 1
+
+
 ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT"
 FORGED = {
     "objectives that are a number": "UPDATE study_user_attributes SET value_json = '5' WHERE key = 'objectives'",

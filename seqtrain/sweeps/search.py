@@ -110,6 +110,10 @@ class Search(Sweeper):
 
     def told(self, trial: Trial) -> None:
         """Tells the study; what was interrupted, or is to be tried again, goes on later, under the same number."""
+        with studies.opening(self.folder.path):  # somebody may have removed it meanwhile
+            self._tell(trial)
+
+    def _tell(self, trial: Trial) -> None:
         from optuna.trial import TrialState
 
         status = trial.status
