@@ -54,10 +54,10 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
         ) from None
 
 
-def check_weights(found: Any, expected: dict[str, Tensor]) -> None:
+def check_weights(found: Any, expected: dict[str, Tensor], place: str = "state_dict") -> None:
     """Misfit unless these are weights of the expected names, shapes and types, every number of them finite."""
-    alike(found, expected, "state_dict")
-    finite(found, "state_dict")
+    alike(found, expected, place)
+    finite(found, place)
 
 
 def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> None:

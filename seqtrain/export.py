@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.checked_files import open_checked
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, TOKENIZER, Vocabularies
 from seqtrain.faults import Fault
 from seqtrain.files import plain_json
 from seqtrain.folders import LOCK, appearing
@@ -15,11 +15,19 @@ from seqtrain.runs import EXPORT, Run
 from seqtrain.safety import read_export
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 WEIGHTS = "model.safetensors"
 MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
+FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS)
 FORMAT = 1  # raise it whenever what is written here could not be read before
+MOST_NAMES = 1 << 16  # weights that one may have
+TYPES = {
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
+    **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8"},
+}
+"""What safetensors calls the types of weights that models have."""
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
     *("unknown", "splits", "hashes", "versions"),
@@ -44,6 +52,33 @@ def write(run: Run, vocabularies: Vocabularies, weights: dict[str, Tensor], step
         raise Fault(f"--output {target}: {error.strerror}; make room, or name another folder") from None
 
 
+def described(folder: Path) -> dict[str, Tensor]:
+    """The weights in an export by name, shape and type alone; Fault where its file is not one of just these.
+
+    What a stranger made may be of any size: it is hashed and loaded once it is known to have what its model has.
+    """
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise _other(path)
+    _check_header(path)
+    try:
+        with safe_open(path, "pt") as file:  # which holds the size of the file against its header
+            names = file.keys()
+            if len(names) > MOST_NAMES:
+                raise Fault(f"{path}: {len(names):,} weights, more than any model has; export the run again")
+            slices = {name: file.get_slice(name) for name in names}
+            found = {
+                name: torch.empty(each.get_shape(), dtype=_type(path, name, each.get_dtype()), device="meta")
+                for name, each in slices.items()
+            }
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise Fault(f"{path} cannot be read: {error}") from None
+    return _with_aliases(folder, found)
+
+
 def read(folder: Path) -> dict[str, Any]:
     """The weights in an export, as a checkpoint has them; Fault where a file is not what was written."""
     from safetensors import SafetensorError
@@ -51,19 +86,35 @@ def read(folder: Path) -> dict[str, Any]:
 
     about = read_export(folder / EXPORT)
     for name, value in about["hashes"].items():
-        path = folder / Path(name).name
-        if not path.is_file() or _hash(path) != value:
-            raise Fault(f"{path}: missing, or not what was exported; export the run again")
-    _check_header(folder / WEIGHTS)
+        path = folder / name
+        if name not in (WEIGHTS, *FILES) or not path.is_file() or _hash(path) != value:
+            raise _other(path)
     try:
         weights = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise Fault(f"{folder / WEIGHTS} cannot be read: {error}") from None
-    missing = [other for other in about["aliases"].values() if other not in weights]
+    return {"state_dict": _with_aliases(folder, weights), "global_step": about["step"]}
+
+
+def _other(path: Path) -> Fault:
+    return Fault(f"{path}: missing, or not what was exported; export the run again")
+
+
+def _with_aliases(folder: Path, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights, those among them that have several names under each of these."""
+    aliases = read_export(folder / EXPORT)["aliases"]
+    missing = [other for other in aliases.values() if other not in weights]
     if missing:
         raise Fault(f"{folder / EXPORT}: names {missing[0]}, which {WEIGHTS} does not hold")
-    weights |= {name: weights[other] for name, other in about["aliases"].items()}
-    return {"state_dict": weights, "global_step": about["step"]}
+    return weights | {name: weights[other] for name, other in aliases.items()}
+
+
+def _type(path: Path, name: str, written: str) -> torch.dtype:
+    import torch
+
+    if written not in TYPES:
+        raise Fault(f"{path}: {name} is {written}, a type that no weight of a model has; export the run again")
+    return getattr(torch, TYPES[written])
 
 
 def _check_header(path: Path) -> None:

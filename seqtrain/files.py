@@ -9,7 +9,7 @@ import fnmatch
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -84,6 +84,14 @@ def exists(path: Path) -> bool:
     return True
 
 
+def expanded(path: Path | str) -> Path:
+    """The path, `~` replaced by the home folder; Fault where the system knows of none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise Unavailable(f"{path}: this system knows of no home folder; set HOME, or give a whole path") from None
+
+
 def is_at(file: IO[bytes], path: Path) -> bool:
     """Whether a file that is held open is still what lies at `path`."""
     try:
@@ -103,6 +111,26 @@ def listed(folder: Path, pattern: str = "*") -> list[Path]:
     except FileNotFoundError:
         return []
     return [folder / name for name in sorted(fnmatch.filter(names, pattern))]
+
+
+def walked(root: Path | str, cannot_list: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Every folder at and below `root` with the names of the folders and of the files in it, as os.walk has it.
+
+    However deep folders lie, of which os.walk makes a RecursionError; what is taken out of the folders is not entered.
+    """
+    waiting = [os.fspath(root)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                found = {entry.name: entry.is_dir() for entry in entries}
+        except OSError as error:
+            cannot_list(error)
+            continue
+        below = [name for name, is_folder in found.items() if is_folder]
+        yield folder, below, [name for name, is_folder in found.items() if not is_folder]
+        paths = [os.path.join(folder, name) for name in reversed(below)]
+        waiting += [path for path in paths if not os.path.islink(path)]
 
 
 def plain_json(value: Any, indent: int | None = None) -> str:

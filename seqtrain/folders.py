@@ -123,7 +123,7 @@ def _name_beside(target: Path) -> Path:
 
 def remove_dead(parent: Path) -> None:
     """Removes folders on their way in or out whose process has ended, and with it their lock."""
-    with contextlib.suppress(OSError, Fault):
+    with contextlib.suppress(OSError, Fault, RecursionError):  # of folders in folders without end
         for staged in {*listed(parent, STAGED)} - _appearing:
             if staged.is_symlink() or not staged.is_dir():  # no start makes such a thing
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from seqtrain import folders
 from seqtrain.checked_files import open_checked
 from seqtrain.faults import Unavailable
-from seqtrain.files import is_locked, reading
+from seqtrain.files import is_locked, reading, walked
 from seqtrain.folders import LOCK
 from seqtrain.runs import CONFIG, METRICS, Run
 from seqtrain.terminal import printable
@@ -23,7 +22,7 @@ def list_runs(root: Path | str, unread: list[str] | None = None) -> list[Run]:
     A folder that cannot be read raises Fault, or, where `unread` is given, adds a line to it.
     """
     runs = []
-    for folder, below, files in os.walk(root, onerror=functools.partial(_cannot_list, unread)):
+    for folder, below, files in walked(root, functools.partial(_cannot_list, unread)):
         below[:] = sorted(name for name in below if not fnmatch(name, folders.STAGED))
         if CONFIG in files and (METRICS in files or LOCK in files):
             below.clear()

@@ -43,17 +43,40 @@ class PeerLost(Failed):
 
 
 def place(env: Mapping[str, str] = os.environ) -> Place:
-    """The place that torchrun, `srun` or `start` gave this process; the only one where nobody did."""
+    """The place that torchrun, `srun` or `start` gave this process; the only one where nobody did, or none there is."""
+    try:
+        return _given(env)
+    except (KeyError, ValueError):  # `check_place` says so
+        return Place()
+
+
+def check_place(env: Mapping[str, str] = os.environ) -> None:
+    """Fault where the environment names a place that there is not."""
+    try:
+        _given(env)
+    except (KeyError, ValueError):
+        names = [name for name in ("RANK", "WORLD_SIZE") if name in env] or ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]
+        words = ", ".join(f"{name}={env.get(name, '')}" for name in names)
+        raise Fault(
+            f"{words}: no place of a process among several; start them with torchrun or srun, or unset it"
+        ) from None
+
+
+def _given(env: Mapping[str, str]) -> Place:
+    """The place; KeyError or ValueError where that is none."""
+    found = Place()
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
         local_world = int(env.get("LOCAL_WORLD_SIZE", world))
-        return Place(rank, world, int(env.get("LOCAL_RANK", rank)), local_world, int(env.get("GROUP_RANK", 0)))
+        found = Place(rank, world, int(env.get("LOCAL_RANK", rank)), local_world, int(env.get("GROUP_RANK", 0)))
     # In the batch script itself, outside `srun`, there is one process, whatever SLURM_NTASKS says.
-    if "SLURM_STEP_ID" in env and "SLURM_PROCID" in env and int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+    elif "SLURM_STEP_ID" in env and "SLURM_PROCID" in env and int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
         world, nodes = int(env["SLURM_STEP_NUM_TASKS"]), int(env.get("SLURM_STEP_NUM_NODES", 1))
         rank, node = int(env["SLURM_PROCID"]), int(env.get("SLURM_NODEID", 0))
-        return Place(rank, world, int(env["SLURM_LOCALID"]), world // nodes, node)
-    return Place()
+        found = Place(rank, world, int(env["SLURM_LOCALID"]), world // max(nodes, 1), node)
+    if not (0 <= found.rank < found.world and found.local_rank >= 0 and found.local_world >= 1 and found.node >= 0):
+        raise ValueError
+    return found
 
 
 def check_world(devices: int | str, num_nodes: int) -> None:
@@ -89,14 +112,15 @@ def joined(minutes: float = 30) -> Iterator[Place]:
     import torch.distributed as dist
 
     meet = os.environ.get("SEQTRAIN_MEET")  # of `start`: a file needs no free port
-    if meet is None and not {"MASTER_ADDR", "SLURM_JOB_ID"} & os.environ.keys():
+    meets = {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys() or "SLURM_JOB_ID" in os.environ
+    if meet is None and not meets:
         raise Fault(
             f"RANK={here.rank}, WORLD_SIZE={here.world}: set in the environment, but not MASTER_ADDR and MASTER_PORT, "
             "where the processes meet; start them with torchrun, or unset RANK and WORLD_SIZE"
         )
     if meet is None:
         _rendezvous(os.environ)
-        _check_address(os.environ["MASTER_ADDR"])
+        _check_address(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
     with losing_peers():
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
@@ -121,14 +145,14 @@ def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
         env["MASTER_PORT"] = str(15_000 + (job * 7 + step) % 17_000)  # below what the system gives to anybody
 
 
-def _check_address(host: str) -> None:
-    """Fault for a name that nobody knows: torch would ask for it until its patience ends."""
+def _check_address(host: str, port: str) -> None:
+    """Fault for a name that nobody knows: torch would ask for it until its patience ends; and for what is no port."""
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise Fault(f"MASTER_PORT={port}: no port; give a number from 1 to 65535")
     try:
         socket.getaddrinfo(host, None)
-    except OSError as error:
-        raise Unavailable(
-            f"MASTER_ADDR={host}: no such host ({error.strerror}); give the name of the first machine"
-        ) from None
+    except (OSError, UnicodeError) as error:
+        raise Unavailable(f"MASTER_ADDR={host}: no such host ({error}); give the name of the first machine") from None
 
 
 def first_host(nodes: str) -> str:

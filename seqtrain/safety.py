@@ -13,7 +13,7 @@ import yaml
 
 from seqtrain.checked_files import LINK, NO_FILE, load_json, read_checked, stays_within
 from seqtrain.faults import Fault, kind_of
-from seqtrain.files import reading
+from seqtrain.files import reading, walked
 from seqtrain.plain_yaml import LOADER, MAX_BYTES, check_plain
 
 FILES = {
@@ -32,6 +32,12 @@ FILES = {
 }
 """Files of a run directory, and the most bytes that each may have: they are read, or written, without a second look."""
 
+MARKS = ("config.yaml", "sweep.yaml", "config.json")
+"""Files by which the folder of a run, a sweep or an export is known."""
+
+ALSO_KEPT = ("index.json", "study.db", "mlflow.db")
+"""What stands beside FILES in these folders, or beside them, and cannot be made again."""
+
 SUMMARY = {
     "status": str,
     "steps": int,
@@ -47,6 +53,7 @@ EXPORTED = {"seqtrain_export": int, "step": int, "hashes": dict, "aliases": dict
 """Entries that config.json of an export must have."""
 
 FOLDERS = ("checkpoints", "samples", "plots", "tensorboard", "wandb")
+MAX_DEPTH = 50  # of folders below a run directory
 ENVIRONMENT = "oc.env"
 """What `--trust` names to let a configuration of others read environment variables."""
 
@@ -58,7 +65,9 @@ def check_entries(root: Path) -> None:
     each sitting is its own: it links its logs elsewhere, and never writes there again.
     """
     home = root.resolve()
-    for folder, below, files in os.walk(root, onerror=_cannot_list):
+    for folder, below, files in walked(root, _cannot_list):
+        if below and folder.count(os.sep) - os.fspath(root).count(os.sep) >= MAX_DEPTH:
+            raise Fault(f"{root}: folders in folders, deeper than any run has them ({MAX_DEPTH}); remove them")
         for name in (*below, *files):
             path = Path(folder, name)
             with contextlib.suppress(FileNotFoundError):  # a temporary file of whoever trains the run right now
@@ -91,6 +100,14 @@ def _reason(path: Path, home: Path, *, top: bool) -> str | None:
     if top and found.st_size > FILES.get(path.name, found.st_size):
         return f"{found.st_size:,} bytes, more than any run writes there ({FILES[path.name]:,})"
     return None
+
+
+def check_output(option: str, path: Path) -> None:
+    """Fault for an output that would take the place of what a run, a sweep or an export keeps, and lose it."""
+    real = Path(os.path.realpath(path))
+    kept = real.name in (*FILES, *ALSO_KEPT) or real.suffix in (".ckpt", ".safetensors")
+    if kept and real.is_file() and any((home / mark).is_file() for home in real.parents[:2] for mark in MARKS):
+        raise Fault(f"{option} {path}: is what {real.parent} keeps, and would be lost; name another file")
 
 
 MAX_WORD_CHARACTERS, MAX_BRACKETS = 1 << 16, 500

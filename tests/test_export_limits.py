@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,4 +61,59 @@ def test_a_header_without_end_is_not_parsed(exported: Path) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header + torch.zeros(9).numpy().tobytes())
     sign(exported)
     with pytest.raises(Fault, match="its header has 16,777,218 bytes, more than any export's"):
+        seqtrain.load(exported)
+
+
+@pytest.fixture
+def unread(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is read whole to hash it is a failure: it may have a terabyte."""
+
+    def read(path: Path) -> str:
+        raise AssertionError(f"{path} was read whole")
+
+    monkeypatch.setattr("seqtrain.export._hash", read)
+
+
+@pytest.mark.usefixtures("unread")
+def test_weights_of_more_bytes_than_their_header_tells_are_not_read(exported: Path) -> None:
+    os.truncate(exported / "model.safetensors", 1 << 40)
+    with pytest.raises(Fault, match=r"model\.safetensors cannot be read"):
+        seqtrain.load(exported)
+
+
+@pytest.mark.usefixtures("unread")
+def test_weights_that_the_model_does_not_have_are_not_read(exported: Path) -> None:
+    path = exported / "model.safetensors"
+    save_file(load_file(path) | {"huge": torch.zeros(9)}, path)
+    content = path.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    begin = header["huge"]["data_offsets"][0]
+    header["huge"] = {"dtype": "F32", "shape": [1 << 30], "data_offsets": [begin, begin + (1 << 32)]}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["data_offsets"][0] > begin:
+            entry["data_offsets"] = [offset + (1 << 32) - 36 for offset in entry["data_offsets"]]
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    os.truncate(path, 8 + len(text) + len(content) - end + (1 << 32) - 36)
+    with pytest.raises(Fault, match="state_dict: huge is unknown"):
+        seqtrain.load(exported)
+
+
+def test_names_without_end_are_not_looked_through(exported: Path) -> None:
+    names = {f"x{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for number in range((1 << 16) + 1)}
+    text = json.dumps(names).encode()
+    (exported / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    sign(exported)
+    with pytest.raises(Fault, match="65,537 weights, more than any model has"):
+        seqtrain.load(exported)
+
+
+def test_a_file_that_no_export_has_is_not_hashed(exported: Path) -> None:
+    (exported / "more.bin").touch()
+    os.truncate(exported / "more.bin", 1 << 40)
+    about = json.loads((exported / "config.json").read_text())
+    about["hashes"]["more.bin"] = "0" * 64
+    (exported / "config.json").write_text(json.dumps(about))
+    with pytest.raises(Fault, match=r"more\.bin: missing, or not what was exported"):
         seqtrain.load(exported)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from seqtrain.commands import cli
 from seqtrain.runs import Run
 from tests.conftest import Seqtrain
+from tests.opened import NEXT_TOKEN, make_run
 from tests.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, records, wait_until
 
 TRAIN = ("train", *OPTIONS, "trainer.checkpoint_every=5")
@@ -85,6 +87,27 @@ def test_a_change_that_is_unsafe_or_pointless_is_refused_and_changes_nothing(
     assert words in answer.err
     assert len(answer.err.splitlines()) == 1
     assert {path.name: path.read_bytes() for path in finished.glob("*.*")} == before
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("trainer.max_steps=2026-01-01", "trainer.max_steps=2026-01-01: no value that a config can hold"),
+        ("trainer.max_steps=!!set {a}", "trainer.max_steps=!!set {a}: no value that a config can hold"),
+        ("trainer.max_steps=${a", "trainer.max_steps=${a: no value that a config can hold"),
+        ("logger.tensorboard={a: 2026-01-01}", "no value that a config can hold"),
+        ("[=5", "[: no such key in this run"),
+    ],
+)
+def test_a_change_that_no_config_can_hold_is_one_line(
+    override: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", *NEXT_TOKEN, "logger=tensorboard")
+    assert cli.main(["resume", str(run), override]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert words in error
+    assert error.count("\n") == 1
 
 
 def test_a_text_that_has_changed_is_refused(finished: Path, seqtrain: Seqtrain) -> None:

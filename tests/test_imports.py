@@ -75,7 +75,8 @@ MAY_IMPORT = {
     "preflight": "data files folders options processes safety targets",
     "launch": "fork_server",
     "fork_server": "launch processes",
-    "sweeps": "build check conf_files files folders launch listing metrics nodes processes ranges runs safety schema",
+    "sweeps": "build check checked_files conf_files files folders launch listing metrics nodes processes ranges runs "
+    "safety schema",
     "build": "check checkpoint cost data export files interface layers options processes runs safety strategies "
     "targets task transfer learner callbacks checkpoint_check expected identity",
     "budget": "build check cost options ranges",
@@ -89,7 +90,7 @@ MAY_IMPORT = {
     "uses": "attention_maps build data embedding generate interface layers task tasks",
     "commands": "checked_files api attention_maps budget build callbacks check checkpoint comparison cost data "
     "effects embedding export files group launch learner listing options pairs preflight processes provenance records "
-    "ranges report runs sweeps targets task twins uses working_folder identity",
+    "ranges report runs safety sweeps targets task twins uses working_folder identity",
     "api": "attention_maps build callbacks check commands data embedding generate interface ranges runs task tasks "
     "uses",
     "working_folder": "processes",

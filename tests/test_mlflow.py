@@ -115,3 +115,15 @@ def test_an_mlflow_server_that_does_not_answer_is_a_fault(directory: Path, clien
         sinks.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
     with pytest.raises(Fault, match=r"logger\.mlflow\.tracking_uri=http://127\.0\.0\.1:\d+ does not answer"):
         sinks.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[", "http://host:port", "http://host:99999", "http://", "http://.", "http://a..b"]
+)
+def test_an_address_that_names_no_host_does_not_answer(
+    address: str, directory: Path, client: type[_Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(Fault, match="does not answer: start the server or give another"):
+        sinks.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})

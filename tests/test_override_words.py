@@ -8,6 +8,7 @@ import pytest
 from hydra.errors import HydraException
 
 from seqtrain import check
+from seqtrain.commands import cli
 from seqtrain.commands.resume import _value
 from seqtrain.conf_files import ConfFiles, parsed
 from seqtrain.faults import Fault
@@ -36,3 +37,18 @@ def test_a_number_or_list_beyond_reading_is_a_fault_of_its_word(
     assert Words.sort([word]).trial == [word]
     with pytest.raises(Fault, match="no value that can be read"):
         _value(value)
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("run_dir=x", "run_dir=x: both runs get a folder of their own; --keep DIR leaves them in DIR"),
+        ("dry_run=true", "dry_run=true: what trains nothing cannot be resumed"),
+    ],
+)
+def test_verify_resume_refuses_what_it_would_not_act_upon(
+    word: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["verify-resume", word]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {words}")

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from seqtrain import api
-from seqtrain.commands import predict
+from seqtrain.commands import cli, predict
 from seqtrain.faults import Fault
+from seqtrain.safety import check_output
 from seqtrain.tasks.next_token import NextToken
 
 
@@ -111,3 +112,45 @@ def test_a_folder_on_standard_input_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(Fault, match="standard input: Is a directory; give a file of texts"):
         list(from_file(folder, Path("-")))
     os.close(handle)
+
+
+KEPT = {
+    "config of a run": "run/config.yaml",
+    "records of a run": "run/metrics.jsonl",
+    "summary of a run": "run/summary.json",
+    "checkpoint": "run/checkpoints/best.ckpt",
+    "plan of a sweep": "sweep/sweep.yaml",
+    "study of a search": "sweep/study.db",
+    "weights of an export": "export/model.safetensors",
+}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    for name in (*KEPT.values(), "export/config.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("precious\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize(
+    "words", [("predict", "run", "x", "--output"), ("compare", "run", "--csv"), ("compare", "run", "--html")]
+)
+def test_no_answer_takes_the_place_of_what_a_run_keeps(
+    words: tuple[str, ...], name: str, kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = kept / KEPT[name]
+    (kept / "link").symlink_to(path)
+    for output in (path, kept / "link"):
+        assert cli.main([*words, str(output)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {words[-1]} {output}: is what {path.parent} keeps, and would be lost")
+        assert error.count("\n") == 1
+    assert path.read_text() == "precious\n"
+
+
+def test_an_answer_may_lie_beside_what_a_run_keeps_and_replace_an_earlier_one(kept: Path) -> None:
+    (kept / "run" / "answers.txt").touch()
+    for name in ("run/answers.txt", "run/new.csv", "config.yaml", "summary.json"):
+        check_output("--output", kept / name)

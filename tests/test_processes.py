@@ -15,7 +15,7 @@ import torch
 from seqtrain import check, group, processes
 from seqtrain.callbacks.same_ranks import checksum
 from seqtrain.checkpoint import newest_valid, step_name
-from seqtrain.commands import session
+from seqtrain.commands import cli, session
 from seqtrain.faults import Failed, Fault
 from seqtrain.launch import Child
 from seqtrain.processes import Place, check_world, first_host, place
@@ -43,6 +43,40 @@ BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "
 )
 def test_a_process_knows_its_place(env: dict[str, str], expected: Place) -> None:
     assert place(env) == expected
+
+
+NOWHERE = {
+    "a word": {**TORCHRUN, "RANK": "x"},
+    "none of none": {"RANK": "0", "WORLD_SIZE": "0"},
+    "beyond the last": {**TORCHRUN, "RANK": "4"},
+    "before the first": {**TORCHRUN, "RANK": "-1"},
+    "no place of its own": {**TORCHRUN, "LOCAL_RANK": ""},
+    "half of what srun says": {name: value for name, value in SRUN.items() if name != "SLURM_LOCALID"},
+    "no node": {**SRUN, "SLURM_STEP_NUM_TASKS": "x"},
+}
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_a_place_that_there_is_not_is_one_line(name: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for key in (*TORCHRUN, *SRUN):
+        monkeypatch.delenv(key, raising=False)
+    for key, value in NOWHERE[name].items():
+        monkeypatch.setenv(key, value)
+    assert cli.main(["compare", "nowhere"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no place of a process among several; start them with torchrun or srun, or unset it" in line
+
+
+@pytest.mark.parametrize("port", ["abc", "0", "-1", "65536", None])
+def test_a_port_that_there_is_not_is_one_line(port: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in (*SRUN, "MASTER_PORT", "SEQTRAIN_MEET"):
+        monkeypatch.delenv(key, raising=False)
+    for key, value in {**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(key, value)
+    if port is not None:
+        monkeypatch.setenv("MASTER_PORT", port)
+    with pytest.raises(Fault, match="MASTER_PORT"), processes.joined():
+        pass
 
 
 @pytest.mark.parametrize(

@@ -279,3 +279,11 @@ def test_a_clock_that_goes_backwards_gives_no_run_the_folder_of_another(tmp_path
     made = [Run.create(tmp_path / default_name("next_token", "lstm"), taken="number") for _ in range(4)]
     assert len({run.path for run in made}) == 4
     assert {run.path for run in list_runs(tmp_path)} == {run.path for run in made}
+
+
+def test_what_is_no_record_is_not_parsed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run.path / METRICS).write_bytes(b"\0" * 9 + b'\n[1]\n\n{"step": 1}\n{"st')
+    asked, loads = [], json.loads
+    monkeypatch.setattr("seqtrain.records.json.loads", lambda line: asked.append(line) or loads(line))
+    assert run.metrics() == [{"step": 1}]
+    assert asked == [b'{"step": 1}\n', b'{"st']

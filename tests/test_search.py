@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -248,6 +250,52 @@ def test_a_study_is_read_only_where_its_sweep_is(tmp_path: Path) -> None:
     (tmp_path / "s" / "study.db").symlink_to(tmp_path / "other" / "study.db")
     with pytest.raises(Fault, match="no file of this sweep's own"):
         run(tmp_path / "s", n_trials=2)
+
+
+def test_a_study_that_is_removed_while_its_search_runs_is_one_line(tmp_path: Path) -> None:
+    def ending(trial: Trial) -> None:
+        end(trial)
+        (trial.sweep / "study.db").unlink()
+
+    with pytest.raises(Fault, match=f"^sweep {tmp_path}/s: its study cannot be opened: ") as caught:
+        run(tmp_path / "s", runner=Runner(ending))
+    assert len(caught.value.lines) == 1
+
+
+ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT"
+FORGED = {
+    "objectives that are a number": "UPDATE study_user_attributes SET value_json = '5' WHERE key = 'objectives'",
+    "objectives that are no words": "UPDATE study_user_attributes SET value_json = '[5]' WHERE key = 'objectives'",
+    "notes that are no JSON": "UPDATE study_user_attributes SET value_json = '{'",
+    "a state that there is not": "UPDATE trials SET state = 'DONE'",
+    "numbers with a gap": "UPDATE trials SET number = 7",
+    "values that are words": "UPDATE trial_values SET value = 'many'",
+    "parameters of no distribution": "UPDATE trial_params SET distribution_json = '[]'",
+    "a view without end": f"ALTER TABLE trials RENAME TO t; CREATE VIEW trials AS {ENDLESS} t.* FROM t, r",
+    "a trigger without end": f"CREATE TRIGGER t AFTER INSERT ON trials BEGIN "
+    f"INSERT INTO studies(study_name) {ENDLESS} n FROM r; END",
+    "a table that is none": "CREATE VIRTUAL TABLE t USING fts5(x)",
+}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search of one trial, at its end."""
+    path = tmp_path_factory.mktemp("searched") / "s"
+    run(path, n_trials=1)
+    return path
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_study_that_no_search_left_is_one_line(name: str, searched: Path, tmp_path: Path) -> None:
+    shutil.copytree(searched, tmp_path / "s")
+    with contextlib.closing(sqlite3.connect(tmp_path / "s" / "study.db")) as database:
+        database.executescript(FORGED[name])
+    with pytest.raises(Fault) as caught:
+        run(tmp_path / "s", n_trials=2)
+    (line,) = caught.value.lines
+    assert str(tmp_path / "s") in line
+    assert "\n" not in line
 
 
 @pytest.mark.long

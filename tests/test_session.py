@@ -78,6 +78,12 @@ def test_every_option_of_training_reaches_what_acts_on_it(make: Make, monkeypatc
     assert kept.pruning is session.pruning is not None
 
 
+def test_a_logger_that_is_null_is_left_out(make: Make) -> None:
+    base = tuple(word for word in (*STREAM, *QUIET) if word != "logger=none")
+    session = make("logger=[tensorboard,wandb]", "logger.wandb=null", base=base)
+    assert [sink.label for sink in session.trainer.loggers] == ["TensorBoard"]
+
+
 def test_what_is_not_asked_for_is_not_done(make: Make) -> None:
     session = make("trainer.max_steps=4", "trainer.clip=null", "schedule=plateau", "tbptt=windows", "tbptt.k2=8")
     learner, trainer = session.learner, session.trainer

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 from seqtrain import check, preflight
+from seqtrain.callbacks import sinks, wandb_sink
 from seqtrain.callbacks.checkpoints import Checkpoints
 from seqtrain.commands import cli, failures
+from seqtrain.data.cache import Store
+from seqtrain.data.files import find
 from seqtrain.data.loader import TrainLoader
 from seqtrain.faults import Unavailable
 from seqtrain.runs import METRICS, SUMMARY, Run
@@ -176,3 +179,32 @@ def test_what_semaphores_find_no_room_for_is_not_the_disk(tmp_path: Path, monkey
     assert "the disk is full" in str(failures.verdict(Run(tmp_path), error)[1])
     monkeypatch.setattr(preflight, "LEAST_ROOM", 1 << 62)
     assert "/dev/shm is full, which data.workers need" in str(failures.verdict(Run(tmp_path), error)[1])
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user of a container: a number without a name, and no home folder."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("HOME", "SEQTRAIN_CACHE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_user_without_a_home_is_told_what_to_set() -> None:
+    with pytest.raises(Unavailable, match=r"^~/\.cache/seqtrain: this system knows of no home folder; set HOME"):
+        Store()
+    with pytest.raises(Unavailable, match=r"^~/x\.txt: this system knows of no home folder"):
+        find("data.path", "~/x.txt", "auto", [])
+    assert not wandb_sink._in_netrc("api.wandb.ai")
+
+
+def test_a_package_that_ends_its_own_import_is_one_line() -> None:
+    with (
+        pytest.raises(Unavailable, match=r"^logger=mlflow: its package cannot be imported: no home$"),
+        sinks._package("mlflow"),
+    ):
+        raise RuntimeError("no\nhome")

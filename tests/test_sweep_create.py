@@ -10,6 +10,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
+import yaml
 
 from seqtrain import files
 from seqtrain.commands import sweep as command
@@ -157,6 +158,18 @@ def test_where_the_folder_in_which_a_sweep_was_begun_has_gone_that_is_said(begun
     assert said == [
         f"{begun}, where the sweep was begun: No such file or directory; relative paths are held against {here}"
     ]
+
+
+@pytest.mark.parametrize("where", ["a\0b", "", 5, None, "x" * 5000])
+def test_a_folder_that_no_sweep_was_begun_in_is_a_fault_or_said(begun: Path, where: object) -> None:
+    said: list[str] = []
+    asked = yaml.safe_load((begun / "sweep" / "sweep.yaml").read_text())
+    (begun / "sweep" / "sweep.yaml").write_text(yaml.safe_dump(asked | {"cwd": where}))
+    try:
+        Sweep.open("../there/sweep").where_it_began(said.append)
+    except Fault as fault:
+        said += fault.lines
+    assert len(said) == 1
 
 
 def test_a_resume_and_a_trial_look_where_the_sweep_was_begun(begun: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from seqtrain.faults import Fault
+from seqtrain.launch import Child
 from seqtrain.runs import Run
 from seqtrain.sweeps.folder import Asked, Sweep, member_of
+from seqtrain.sweeps.launchers import _after
 from tests import made
 from tests.test_sweep import statuses
 
@@ -102,3 +105,12 @@ def test_trials_beyond_a_thousand_come_by_number(sweep: Sweep) -> None:
     for number in (1000, 999):
         sweep.plan(number, [], "")
     assert [trial.number for trial in sweep.trials()] == [*range(len(made.STATUSES)), 999, 1000]
+
+
+def test_a_sweep_that_is_moved_while_a_trial_runs_is_told_by_its_path(sweep: Sweep) -> None:
+    trial = sweep.trial(0)
+    sweep.path.rename(sweep.path.with_name("moved"))
+    child = SimpleNamespace(poll=lambda: 1, stderr="", close=lambda: None)
+    with pytest.raises(FileNotFoundError, match="sweep/trials"):
+        _after(trial, cast(Child, child))
+    assert not sweep.path.exists()

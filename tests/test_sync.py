@@ -116,7 +116,8 @@ def test_what_cannot_be_sent_is_one_line_and_the_others_are_sent(tmp_path: Path,
     assert sync.main([str(sweep.path)]) == 2
     out, err = capsys.readouterr()
     assert out == f"{runs[2].path}: 5 records, 2 samples, 1 plot to W&B offline\n"
-    assert [line.partition(":")[0] for line in err.splitlines()] == ["W&B failed and is left out from here on", "error"]
+    assert [line[:5] for line in err.splitlines()] == ["error"] * 2
+    assert err.startswith(f"error: {runs[0].path}: not sent, W&B failed: ")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ from seqtrain.checkpoint import BEST, load, newest_valid, refuse_other
 from seqtrain.checkpoint_check import check_weights
 from seqtrain.data.rows import Vocabularies
 from seqtrain.data.tokenizer import Tokenizer
-from seqtrain.expected import Misfit
+from seqtrain.expected import Misfit, alike
 from seqtrain.faults import Fault, Unavailable
 from seqtrain.files import exists
 from seqtrain.interface import SequenceModel
@@ -61,8 +61,13 @@ def open_run(path: Path | str, trust: Sequence[str] = (), checkpoint: str = "bes
     run = Run.open(path, export="take")
     config = checked_config(run, trust)
     vocabularies = Vocabularies.load(run.path, run.summary.get("hashes", {}))
+    if run.exported:  # before it is read whole
+        _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, vocabularies, trust)
     file, saved = _saved(run, checkpoint)
-    weights = _fitting(saved, file, config, vocabularies, trust)
+    weights = saved.get("state_dict") if isinstance(saved, dict) else None
+    if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
+        raise Fault(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
+    _check_fit(weights, check_weights, file, config, vocabularies, trust)
     model, task = make_pair(config, vocabularies, trust)
     load_weights(weights, model, task)
     return Opened(run, config, vocabularies, model.eval(), task.eval(), saved["global_step"])
@@ -97,16 +102,18 @@ def _check_best_step(file: Path, saved: Any, summary: dict[str, Any]) -> None:
         )
 
 
-def _fitting(
-    saved: Any, file: Path, config: DictConfig, vocabularies: Vocabularies, trust: Sequence[str]
-) -> dict[str, torch.Tensor]:
-    """The weights of a checkpoint; Fault where they are not those that its run's config describes.
+def _check_fit(
+    weights: dict[str, torch.Tensor],
+    check: Callable[[Any, Any, str], None],
+    file: Path,
+    config: DictConfig,
+    vocabularies: Vocabularies,
+    trust: Sequence[str],
+) -> None:
+    """Fault where `check` finds that these are not the weights which the config of their run describes.
 
     Asked on the meta device, so that a config of absurd sizes takes no more memory than its checkpoint has.
     """
-    weights = saved.get("state_dict") if isinstance(saved, dict) else None
-    if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
-        raise Fault(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
     words = f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
     if config.model.get("num_layers", 1) > len(weights):
         raise Fault(words)
@@ -118,10 +125,9 @@ def _fitting(
         for key, value in module.state_dict().items()
     }
     try:
-        check_weights(weights, expected)
+        check(weights, expected, "state_dict")
     except Misfit as error:
         raise Fault(f"{words}: {error}") from None
-    return weights
 
 
 def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task: Task) -> None:

@@ -193,7 +193,7 @@ def make_session(
         *([pruning] if pruning else []),
         checkpoints,  # behind the others, so that what it saves holds their newest state, and what was decided
     ]
-    chosen = config.logger.values() if run.writes else ()
+    chosen = [node for node in config.logger.values() if node] if run.writes else []
     shown = run.config if logged is None else logged
     loggers = [guarded(make(node, trust, directory=run.path, config=shown), run.path) for node in chosen]
     trainer = make_trainer(options, steps or ENDLESS, callbacks, loggers, run.path)

@@ -45,6 +45,7 @@ class Sink(Logger):
         super().__init__()
         self.label = label
         self.broken = False
+        self.trouble = f"{label} failed and is left out from here on"  # what is said of it then, before the reason
         self._directory = directory
         self._worker = Worker()
 
@@ -108,7 +109,7 @@ class Sink(Logger):
         error = self._worker.run(action)  # whatever a third party does, it must not stop the training
         if error is not None:
             self.broken = True
-            say(f"{self.label} failed and is left out from here on: {' '.join(str(error).split())}")
+            say(f"{self.trouble}: {' '.join(str(error).split())}")
 
     def _missing(self, records: list[Record]) -> list[Record]:
         return records
@@ -197,23 +198,31 @@ def direction(name: str, monitor: Sequence[str] | None = None) -> Literal["min",
 
 
 def answers(url: str) -> bool:
-    """Whether the host of `url`, or the proxy on the way to it, takes a connection in time."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
-    if proxy:
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    address = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+    """Whether the host of `url`, or the proxy on the way to it, takes a connection in time; not where it names none."""
+    try:
+        address = _host(url)
+    except ValueError:  # `http://[`, a port that is no number, or of such a proxy
+        return False
     answered = threading.Event()
 
     def knock() -> None:
-        with contextlib.suppress(OSError), socket.create_connection(address, PATIENCE):
+        with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, PATIENCE):
             answered.set()
 
     thread = threading.Thread(target=knock, daemon=True)  # a name server that is silent obeys no timeout
     thread.start()
     thread.join(PATIENCE)
     return answered.is_set()
+
+
+def _host(url: str) -> tuple[str, int]:
+    """The host and the port that a request to `url` goes to at first; ValueError where it names none."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
+    if proxy:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def remembered(path: Path, make: Callable[[], str]) -> str:

@@ -141,6 +141,8 @@ def _package(name: str) -> Iterator[None]:
         yield
     except ImportError:
         raise Unavailable(f"logger={name} needs a package: pip install 'seqtrain[{name}]'") from None
+    except Exception as error:  # what it finds in the environment: MLflow does not begin where there is no home folder
+        raise Unavailable(f"logger={name}: its package cannot be imported: {' '.join(str(error).split())}") from None
 
 
 def _yaml(values: dict[str, Any]) -> str:

@@ -29,8 +29,8 @@ from seqtrain.callbacks.base_sink import (
     went_well,
 )
 from seqtrain.checked_files import open_append, read_checked
-from seqtrain.faults import Unavailable
-from seqtrain.files import write_text
+from seqtrain.faults import Fault, Unavailable
+from seqtrain.files import expanded, write_text
 from seqtrain.nodes import flat
 from seqtrain.provenance import mask_command
 from seqtrain.runs import Run
@@ -227,8 +227,11 @@ def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "log
 def wandb_problem() -> str | None:
     """Why W&B cannot be online, with the remedy; None when it can."""
     package = trusted_wandb()
-    settings = package.setup(package.Settings(silent=True)).settings
-    host = urlsplit(settings.base_url).hostname or ""
+    try:
+        settings = package.setup(package.Settings(silent=True)).settings
+        host = urlsplit(settings.base_url).hostname or ""
+    except Exception as error:  # of variables that hold what W&B does not take
+        return f"a fault in what the environment says of W&B ({' '.join(str(error).split())}): mend it"
     keys = (os.environ.get("WANDB_API_KEY"), os.environ.get("WANDB_IDENTITY_TOKEN_FILE"), settings.api_key)
     if not (any(keys) or _in_netrc(host)):
         return "no API key: `wandb login` gives one"
@@ -275,9 +278,8 @@ def leave_agent() -> None:
 
 
 def _in_netrc(host: str) -> bool:
-    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
-    with contextlib.suppress(OSError, netrc.NetrcParseError):
-        return netrc.netrc(str(path)).authenticators(host) is not None
+    with contextlib.suppress(Fault, OSError, UnicodeError, netrc.NetrcParseError):
+        return netrc.netrc(str(expanded(os.environ.get("NETRC", "~/.netrc")))).authenticators(host) is not None
     return False
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from seqtrain import terminal
 from seqtrain.callbacks.signals import Interrupted, Signals
 from seqtrain.faults import Fault, did_you_mean, refuse_tilde
-from seqtrain.processes import place
+from seqtrain.processes import check_place, place
 from seqtrain.working_folder import distrust
 
 COMMANDS = {
@@ -96,6 +96,7 @@ def _check_surroundings(command: str, words: Sequence[str]) -> None:
         os.getcwd()
     except OSError as error:
         raise Fault(f"the working folder cannot be used ({error.strerror}); change to one that is there") from None
+    check_place()
     for word in words:
         flag, equals, value = word.partition("=")
         if "\0" in word:

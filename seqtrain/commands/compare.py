@@ -16,6 +16,7 @@ from seqtrain.comparison.selection import chosen
 from seqtrain.comparison.verdict import conclusions
 from seqtrain.faults import Fault
 from seqtrain.files import write_text
+from seqtrain.safety import check_output
 
 if TYPE_CHECKING:
     from seqtrain.comparison.entries import Entry, Which
@@ -58,6 +59,9 @@ def _check(options: Namespace) -> None:
         raise Fault("--html -: a page is opened from a file; name one, such as report.html")
     if options.csv == STDOUT and options.json:
         raise Fault("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
+    for option in ("csv", "html"):
+        if vars(options)[option] not in (None, STDOUT):
+            check_output(f"--{option}", Path(vars(options)[option]))
     unused = [f"--{name}" for name in ("x", "sort", "csv", "html") if vars(options)[name] is not None]
     if options.pieces and unused:
         raise Fault(f"--pieces: answers in one sentence, which {unused[0]} does not change; leave one of them out")

@@ -20,6 +20,7 @@ from seqtrain.commands.lines import Line, batches, check_apart, from_arguments, 
 from seqtrain.faults import Fault
 from seqtrain.files import atomic
 from seqtrain.ranges import ANSWER_RANGES
+from seqtrain.safety import check_output
 
 if TYPE_CHECKING:
     from seqtrain.api import Trained
@@ -34,6 +35,8 @@ def main(argv: list[str]) -> int:
         return _attend(options)
     path: Path | None = options.input
     check_apart(path, options.output)
+    if options.output is not None:
+        check_output("--output", options.output)
     arriving = None if path is None else from_file(open_lines(path), path)
 
     from seqtrain.api import load

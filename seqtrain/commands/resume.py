@@ -151,13 +151,14 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
 def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
     """Sets what may change; gives a line for each value that does."""
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     changed = []
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise Fault(f"{override}: expected key=value")
-        if OmegaConf.select(config, key, default=Unset) is Unset:
+        if _standing(config, key) is Unset:
             raise Fault(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
         if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
             raise Fault(
@@ -166,13 +167,27 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
             )
         before, value = OmegaConf.select(config, key), _value(text)
         if before != value:
-            OmegaConf.update(config, key, value)
+            try:
+                OmegaConf.update(config, key, value)
+            except OmegaConfBaseException:  # a date, a set, half an interpolation
+                raise Fault(f"{override}: no value that a config can hold; give a number, or text in quotes") from None
             changed.append(f"{key}: {before} -> {value}")
     return changed
 
 
 class Unset:
     """Stands for a key that is not there."""
+
+
+def _standing(config: DictConfig, key: str) -> Any:
+    """What a key stands for; Unset where there is no such key, or none can be spelled so."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return OmegaConf.select(config, key, default=Unset)
+    except OmegaConfBaseException:
+        return Unset
 
 
 def _value(text: str) -> Any:

@@ -118,6 +118,7 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
     run.claim()
     try:
         sink = _sink(run, options)
+        sink.trouble = f"error: {run.path}: not sent, {sink.label} failed"
         records = [{**point(record), "record": place} for place, record in run.standing() if "step" in record]
         missing = sink.missing(records)
         samples = _send_records(sink, run, missing)

@@ -100,6 +100,10 @@ def _check(args: Sequence[str], trust: Sequence[str]) -> None:
     from seqtrain.options import read_budget
 
     config = check.compose(args, trust=trust).config
+    if config.run_dir is not None:
+        raise Fault(f"run_dir={config.run_dir}: both runs get a folder of their own; --keep DIR leaves them in DIR")
+    if config.dry_run:
+        raise Fault("dry_run=true: what trains nothing cannot be resumed; leave it out")
     if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
         raise Fault("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
     preflight.check(config, trust)

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 
 from seqtrain.checked_files import load_json, open_append, open_new
 from seqtrain.faults import Fault, Unavailable
-from seqtrain.files import sync
+from seqtrain.files import expanded, sync
 
 MAX_BYTES = 1 << 26  # of a value that is kept as JSON
 VERSION = 1  # part of every key; raise it whenever the same input would give another entry or layout
@@ -27,7 +27,7 @@ class Store:
 
     def __init__(self, root: Path | None = None) -> None:
         """`root`: by default $SEQTRAIN_CACHE, or else ~/.cache/seqtrain."""
-        self.root = root or Path(os.environ.get("SEQTRAIN_CACHE") or Path.home() / ".cache" / "seqtrain")
+        self.root = root or Path(os.environ.get("SEQTRAIN_CACHE") or expanded("~/.cache/seqtrain"))
 
     def entry(self, group: str, key: str, write: Callable[[Path], None], read: Callable[[Path], Entry]) -> Entry:
         """What `read` makes of the entry's folder; where it raises, for there is none or it is damaged, `write` fills a

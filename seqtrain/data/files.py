@@ -22,6 +22,7 @@ from seqtrain.data.columns import Column, check_kind, require, value_of
 from seqtrain.data.source import Row
 from seqtrain.data.unreadable import absent, foreign, readable
 from seqtrain.faults import Fault, Unavailable
+from seqtrain.files import expanded
 
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 EXTENSIONS: dict[str, Format] = {
@@ -93,7 +94,22 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
 
     Of a folder: every file below it with a known extension (with any, where `format` is given), hidden ones left out.
     """
-    where = Path(path).expanduser()
+    where = expanded(path)
+    try:
+        paths = _paths(key, path, where, format)
+    except RecursionError:
+        raise Fault(
+            f"{key}={path}: folders in folders, too deep to be looked through; name the folder of the files"
+        ) from None
+    home = where if where.is_dir() else _fixed(where)
+    outside = [] if paths == [where] else [p for p in paths if not stays_within(p, home)]
+    if outside:
+        raise Fault(f"{key}={path}: {outside[0]} is {LINK}, or give that file itself")
+    return [TextFile(p, _format_of(key, p, format), columns) for p in sorted(paths, key=lambda p: p.as_posix())]
+
+
+def _paths(key: str, path: str, where: Path, format: Format | Literal["auto"]) -> list[Path]:
+    """The files, in any order; Fault where there is none."""
     if where.is_file():
         paths = [where]
     elif where.is_dir():
@@ -109,11 +125,7 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
             raise Unavailable(f"{key}={path}: no file matches; put the pattern in quotes, and look at the folder")
     else:
         raise Unavailable(f"{key}={path}: {absent(where, 'file or folder')}")
-    home = where if where.is_dir() else _fixed(where)
-    outside = [] if paths == [where] else [p for p in paths if not stays_within(p, home)]
-    if outside:
-        raise Fault(f"{key}={path}: {outside[0]} is {LINK}, or give that file itself")
-    return [TextFile(p, _format_of(key, p, format), columns) for p in sorted(paths, key=lambda p: p.as_posix())]
+    return paths
 
 
 def _fixed(pattern: Path) -> Path:

@@ -14,6 +14,7 @@ from seqtrain.data.online import reachable, wants_offline
 from seqtrain.data.source import Cut, Row, Source, Split, SplitBy, idle_cut, no_text
 from seqtrain.data.text import row_cut
 from seqtrain.faults import Fault, Unavailable
+from seqtrain.files import expanded
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetBuilder
@@ -186,7 +187,7 @@ class Hub(Source):
     @cached_property
     def _folder(self) -> Path | None:
         """The local folder that `path` is, or None for a name on the hub."""
-        path = Path(self.path).expanduser()
+        path = expanded(self.path)
         if path.is_dir():
             check_about(self.path, path)
             return path

@@ -29,8 +29,12 @@ def check_own(path: str, folder: Path | None, files: Iterable[str]) -> None:
 
 def check_about(path: str, folder: Path) -> None:
     """Fault for what `datasets` would trip over, wait for or be led away by in a local data set."""
-    for file in folder.rglob("*::*"):  # an address within an address
-        raise Fault(f"data.path={path}: {file.name}: a name with :: would be read as an address; rename it")
+    try:
+        within = next(folder.rglob("*::*"), None)  # an address within an address
+    except RecursionError:
+        raise Fault(f"data.path={path}: folders in folders, too deep to be looked through; lift its files") from None
+    if within is not None:
+        raise Fault(f"data.path={path}: {within.name}: a name with :: would be read as an address; rename it")
     for name in ("README.md", ".huggingface.yaml"):
         with _judged(path, folder / name) as file:
             _check_card(path, folder, _card(file))

@@ -13,6 +13,7 @@ from seqtrain.data.source import SPLITS, Cut, Row, Source, Split, idle_cut, no_t
 from seqtrain.data.split_files import SplitFiles, key_of
 from seqtrain.data.unreadable import absent, foreign
 from seqtrain.faults import Fault, merged
+from seqtrain.files import expanded
 
 Sides = tuple[str | None, str | None]  # the paths of source and target
 
@@ -152,7 +153,7 @@ class Parallel(Source):
         """Pairs of files in two splits: a model must not be measured on what it was trained on."""
         owner: dict[tuple[Path, ...], Split] = {}
         for split, paths in self._sides.items():
-            first = owner.setdefault(tuple(Path(path).expanduser().resolve() for path in paths), split)
+            first = owner.setdefault(tuple(expanded(path).resolve() for path in paths), split)
             if first != split:
                 keys = key_of(split, "source_"), key_of(first, "source_")
                 yield f"{keys[0]}={paths[0]}: is {keys[1]} too; name it once"
@@ -177,7 +178,7 @@ def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> N
 
 
 def _line_file(key: str, path: str) -> Path:
-    where = Path(path).expanduser()
+    where = expanded(path)
     if where.is_dir():
         raise Fault(f"{key}={path}: is a folder; give a file with a sentence a line")
     if not where.is_file():

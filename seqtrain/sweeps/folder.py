@@ -174,7 +174,7 @@ class Sweep:
         Where that has gone, the working folder stays, and `say` is told so.
         """
         began = read_yaml(self.path / ASKED).get(CWD)
-        if not isinstance(began, str):
+        if not isinstance(began, str) or "\0" in began:
             raise Fault(f"{self.path / ASKED}: does not say in which folder the sweep was begun; begin a new sweep")
         path = self.path.absolute()
         try:

@@ -87,6 +87,8 @@ def values(override: Override, files: ConfFiles) -> list[str]:
         found = list(itertools.islice(override.sweep_string_iterator(), MOST + 1))
     except (HydraException, ValueError) as error:
         raise Fault(f"{word}: {first_lines(error)}") from None
+    if not found:
+        raise Fault(f"{word}: names no value, so there is no trial; give one at least")
     if len(found) > MOST:
         raise Fault(f"{word}: a grid has at most {MOST:,} trials; name fewer values, or choose a search with sweep=")
     return found

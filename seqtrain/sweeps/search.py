@@ -94,7 +94,8 @@ class Search(Sweeper):
         None is asked for once one has found that something is wanting: the next would want it, too.
         """
         for number in self._waiting():
-            trial = self._planned(number)
+            with studies.opening(self.folder.path):
+                trial = self._planned(number)
             again = trial.unavailable and self.sitting.retry_failed
             if trial.status in ENDED and not again:  # the sweep was killed before it could tell
                 self.told(trial)
@@ -102,12 +103,17 @@ class Search(Sweeper):
             else:
                 yield trial
         while len(self.study.get_trials(deepcopy=False)) < self.n_trials and not self._unlucky:
-            trial = self._planned(self._ask())
+            with studies.opening(self.folder.path):
+                trial = self._planned(self._ask())
             self.folder.write_index()
             yield trial
 
     def told(self, trial: Trial) -> None:
         """Tells the study; what was interrupted, or is to be tried again, goes on later, under the same number."""
+        with studies.opening(self.folder.path):  # somebody may have removed it meanwhile
+            self._tell(trial)
+
+    def _tell(self, trial: Trial) -> None:
         from optuna.trial import TrialState
 
         status = trial.status

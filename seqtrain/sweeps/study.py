@@ -6,12 +6,14 @@ import contextlib
 import copy
 import inspect
 import os
+import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from seqtrain.checked_files import open_checked
 from seqtrain.faults import Fault, Unavailable, did_you_mean
 from seqtrain.metrics.direction import direction
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 STUDY = "study.db"
 ELSEWHERE = "SEQTRAIN_STUDY"  # environment variable: the URL of a storage outside the sweep, which may hold a password
 PATIENCE = 60  # seconds that sqlite waits for another process to write
+
+MAX_BYTES = 1 << 28  # of the file of a study, some 2,000 a trial
 
 SAMPLERS = tuple(f"optuna.samplers.{name}Sampler" for name in ("TPE", "Random", "GP", "NSGAII"))
 """Who may propose trials: none that unpickles what stands in the storage, as optuna's CmaEsSampler does."""
@@ -117,7 +121,7 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
     os.environ.pop(ELSEWHERE, None)
     if url is not None:
         os.environ[ELSEWHERE] = url  # the processes of trials inherit it
-    with _opening(sweep):
+    with opening(sweep):
         storage = _storage(sweep)
         known = _name(sweep, storage)
         study = optuna.create_study(
@@ -130,6 +134,7 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
             study.set_metric_names(names)
             study.set_user_attr("objectives", names)
         study.set_user_attr("pruner", dict(pruner))  # for the processes of trials, which ask it
+        _check_sound(study)
     if study.user_attrs["objectives"] != names:
         begun = ",".join(study.user_attrs["objectives"])
         raise Fault(f"hydra.sweeper.objectives=[{','.join(names)}]: sweep {sweep} was begun with [{begun}]; keep them")
@@ -185,6 +190,8 @@ def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorag
             raise Fault(f"hydra.sweep.dir={sweep}: sqlite takes no path that holds one of {NO_PATH}; give another one")
         if file.is_symlink() or (exists and not file.is_file()):
             raise Fault(f"{file}: no file of this sweep's own; put the study there, or begin a new sweep")
+        if file.exists():
+            _check_tables(file)
         url = f"sqlite:///{file}"
     waiting = {"connect_args": {"timeout": PATIENCE}} if url.startswith("sqlite") else {}
     return optuna.storages.get_storage(
@@ -202,12 +209,41 @@ def _name(sweep: Path, storage: optuna.storages.BaseStorage) -> str | None:
     return sweep.name if sweep.name in names else None
 
 
-@contextlib.contextmanager
-def _opening(sweep: Path) -> Iterator[None]:
-    """Turns what keeps a storage from being opened into a Fault; its address may hold a password, so it is not told."""
-    from sqlalchemy.exc import SQLAlchemyError
+def _check_tables(file: Path) -> None:
+    """Fault for a database that holds more than tables: what a stranger's views and triggers do has no end."""
+    open_checked(file, MAX_BYTES).close()
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=rw", timeout=PATIENCE, uri=True)) as database:
+        try:
+            rows = database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        except sqlite3.Error as error:
+            raise Unavailable(f"{file}: the study cannot be opened: {error}") from None
+    for kind, name, sql in rows:
+        if kind not in ("table", "index") or str(sql).upper().startswith("CREATE VIRTUAL"):
+            raise Fault(f"{file}: holds {name}, which no search puts there; begin a new sweep")
 
+
+def _check_sound(study: optuna.Study) -> None:
+    """ValueError where the study is not what a search leaves: its trials are found by their place, its values added."""
+    names = study.user_attrs["objectives"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"its objectives are {names}")
+    for place, trial in enumerate(study.get_trials(deepcopy=False)):
+        values = [*(trial.values or ()), *trial.intermediate_values.values()]
+        sound = all(isinstance(value, float | int) for value in values)
+        if trial.number != place or not sound or type(trial.user_attrs.get("same_as", 0)) is not int:
+            raise ValueError(f"trial {place} is not what a search leaves")
+
+
+@contextlib.contextmanager
+def opening(sweep: Path) -> Iterator[None]:
+    """Turns what keeps a storage from being read into a Fault; its address may hold a password, so it is not told.
+
+    A stranger's study may hold anything, of which Optuna raises anything.
+    """
     try:
         yield
-    except (SQLAlchemyError, ImportError, RuntimeError, import_optuna().exceptions.OptunaError) as error:
-        raise Unavailable(f"sweep {sweep}: its study cannot be opened: {str(error).splitlines()[0]}") from None
+    except Fault:
+        raise
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise Unavailable(f"sweep {sweep}: its study cannot be opened: {reason}") from None
