@@ -114,13 +114,14 @@ class Run:
     def lost(self) -> bool:
         """Whether what this process writes is not in the run's directory any more: it was removed or moved meanwhile.
 
-        A file that is held open is written on without a word, and another run may have been made in the same place.
+        A file that is held open is written on without a word, and another run may have been made in the same place; a
+        lock that was removed keeps nobody else from writing.
         """
-        held, name = (self._lock, LOCK) if self._metrics is None else (self._metrics, METRICS)
-        return self._was_lost if held is None else not is_at(held, self.path / name)
+        held = {name: file for name, file in ((LOCK, self._lock), (METRICS, self._metrics)) if file is not None}
+        return not all(is_at(file, self.path / name) for name, file in held.items()) if held else self._was_lost
 
     def _check_place(self) -> None:
-        """FileNotFoundError where the run's directory is not there any more."""
+        """FileNotFoundError where the run's directory, or its lock, is not there any more."""
         if self.lost():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path / METRICS))
 

@@ -56,7 +56,7 @@ def test_a_directory_that_is_gone_takes_no_record_no_summary_and_no_checkpoint(h
         with pytest.raises(FileNotFoundError) as error:
             step()
         reason, told = failures.verdict(run, error.value)
-        assert reason == "its directory was removed or moved while it was trained"
+        assert reason == "its directory, or the lock in it, was removed or moved while it was trained"
         assert isinstance(told, Unavailable)
         assert told.lines == (f"run {run.path}: {reason}; resume it where it is now, or start a new run",)
     run.close()
@@ -98,7 +98,9 @@ def test_a_training_whose_directory_is_removed_is_one_line_and_leaves_nothing(
     monkeypatch.setattr(Run, "append", removing)
     assert cli.main(["train", *tiny.OPTIONS, *QUICK, "run_dir=run"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert line.startswith("error: run run: its directory was removed or moved while it was trained; ")
+    assert line.startswith(
+        "error: run run: its directory, or the lock in it, was removed or moved while it was trained; "
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from seqtrain.faults import Fault
+from seqtrain.folders import LOCK
 from seqtrain.listing import is_written, stands
 from seqtrain.runs import Run
 
@@ -70,6 +71,19 @@ def test_two_processes_never_write_one_run(run: Run) -> None:
     assert "is being written by another process" in refused.stderr
     run.close()
     assert subprocess.run(command).returncode == 0
+
+
+def test_a_writer_whose_lock_was_removed_writes_nothing_more_for_another_may_have_it(run: Run) -> None:
+    run.append({"step": 1})
+    (run.path / LOCK).unlink()
+    other = Run.open(run.path)
+    other.claim()
+    with pytest.raises(FileNotFoundError):
+        run.append({"step": 2})
+    other.append({"step": 2})
+    assert run.lost()
+    assert not other.lost()
+    other.close()
 
 
 def test_a_worker_forked_by_a_killed_writer_does_not_hold_the_run(run: Run) -> None:

@@ -37,7 +37,7 @@ def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
         reason = f"a data worker died, killed by hand, or for want of memory or of room in {SHARED_MEMORY}"
         return reason, Failed(f"{reason}: `{_resume(run)} data.workers=0` does without; {_last_good(run)}")
     if isinstance(error, OSError) and run.lost():
-        reason = "its directory was removed or moved while it was trained"
+        reason = "its directory, or the lock in it, was removed or moved while it was trained"
         return reason, Unavailable(f"run {run.path}: {reason}; resume it where it is now, or start a new run")
     remedy = _remedy(run, error) if isinstance(error, OSError) else None
     again = f"then `{_resume(run)}`"
