@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -88,10 +89,19 @@ class Case:
 
     def make(self, **options: Any) -> SequenceModel:
         """The model in evaluation mode, in float64."""
-        model = build.make_model(self.config(**options), VOCABULARY, ()).double().eval()
+        built, random = _built(self, tuple(options.items()))
+        model = copy.deepcopy(built)
+        torch.set_rng_state(random)  # so that every one that is made has the same weights
         for parameter in model.parameters():
             nn.init.normal_(parameter, std=0.4)
         return model
+
+
+@cache
+def _built(case: Case, options: tuple[tuple[str, Any], ...]) -> tuple[SequenceModel, Tensor]:
+    """A model to copy, and torch's state behind it: to compose and build one takes most of the time of a small test."""
+    model = build.make_model(case.config(**dict(options)), VOCABULARY, ()).double().eval()
+    return model, torch.get_rng_state()
 
 
 @cache
@@ -99,7 +109,7 @@ def cases(promise: Capability = Capability.NONE) -> list[Case]:
     """All that keep a promise."""
     names = sorted(path.stem for path in MODELS.glob("*.yaml") if "_target_" in OmegaConf.load(path))
     found = [Case(name, tuple(options.items())) for name in names for options in ({}, *VARIANTS.get(name, []))]
-    return [case for case in found if promise in case.make().capabilities]
+    return [case for case in found if promise in _built(case, ())[0].capabilities]
 
 
 def mixtures_long(cases: list[Case]) -> list[Any]:
