@@ -51,6 +51,7 @@ def test_a_run_of_folders_in_folders_is_one_line_and_hides_no_other(deep: Path) 
     assert [run.path.name for run in list_runs(deep / "d")] == []
 
 
+@pytest.mark.long
 def test_data_in_folders_in_folders_is_one_line(deep: Path) -> None:
     for path in (deep, f"{deep}/**/*.txt"):
         with pytest.raises(Fault, match="folders in folders, too deep to be looked through"):
@@ -59,6 +60,7 @@ def test_data_in_folders_in_folders_is_one_line(deep: Path) -> None:
         check_about(str(deep), deep)
 
 
+@pytest.mark.long
 def test_a_start_beside_what_cannot_be_removed_begins(deep: Path) -> None:
     deep.rename(deep.with_name(folders.STAGED.replace("????????", "00000000")))
     Run.create(deep.parent / "new").close()

@@ -21,7 +21,9 @@ DIGITS = "9" * 5000
 DEEP = "[" * 3000 + "]" * 3000
 
 
-@pytest.mark.parametrize("value", [DIGITS, DEEP], ids=["digits", "levels"])
+@pytest.mark.parametrize(
+    "value", [pytest.param(DIGITS, id="digits"), pytest.param(DEEP, id="levels", marks=pytest.mark.long)]
+)
 def test_a_number_or_list_beyond_reading_is_a_fault_of_its_word(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

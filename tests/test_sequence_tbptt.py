@@ -23,7 +23,6 @@ from seqtrain.pairs import misfit
 from seqtrain.tasks.sentiment import Pool, Sentiment, pool_pieces
 from tests.conftest import Seqtrain
 from tests.examples import files, options
-from tests.quick import some_long
 from tests.zoo import Case, assert_near, cases, mixtures_long, outputs, shipped_first, some_tokens
 
 POOLS: tuple[Pool, ...] = ("last", "mean", "max")
@@ -205,7 +204,8 @@ def kept(model: SequenceModel, given: Sentiment, found: ExampleBatch) -> int:
     return sum(tensor.untyped_storage().nbytes() for place, tensor in held.items() if place not in weights)
 
 
-@pytest.mark.parametrize("name", some_long(["rnn", "lstm", "gru", "min_gru", "cnn", "gpt"], ["lstm"]))
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rnn", "lstm", "gru", "min_gru", "cnn", "gpt"])
 def test_100_000_tokens_keep_as_many_bytes_for_backward_as_1_000(name: str) -> None:
     model = Case(name, ()).make(dim=4, num_layers=1).train()
     sizes = {}
