@@ -146,6 +146,12 @@ def test_memory_follows_the_lanes_of_a_micro_batch(case: Case) -> None:
     assert one < two < four
 
 
+def test_weights_are_no_activations_wherever_they_are() -> None:
+    model = Case("gpt", ()).make()
+    one, other = (cost.activations(model, next_token(model, tied=tied), 2, 8, True) for tied in (True, False))
+    assert one == other  # a head of its own keeps what the embedding as head keeps, but for weights
+
+
 def test_the_estimate_leaves_model_and_task_as_they_were() -> None:
     model = Case("gpt", ()).make()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}

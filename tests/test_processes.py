@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain import check, group, processes
+from seqtrain import check, group, processes, report
 from seqtrain.callbacks.same_ranks import checksum
 from seqtrain.checkpoint import newest_valid, step_name
-from seqtrain.commands import session
+from seqtrain.commands import arguments, session
 from seqtrain.faults import Failed, Fault
 from seqtrain.launch import Child
 from seqtrain.processes import Place, check_world, first_host, place
 from seqtrain.runs import Run
+from tests import made
 from tests.conftest import Seqtrain
 from tests.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
@@ -43,6 +44,22 @@ BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "
 )
 def test_a_process_knows_its_place(env: dict[str, str], expected: Place) -> None:
     assert place(env) == expected
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_how_a_run_ended_is_told_by_the_first_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    run = Run(made.run(tmp_path / "run"))
+    monkeypatch.setattr(report, "lines", lambda run: ["the end"])
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    told = []
+    for rank in range(4):
+        monkeypatch.setenv("RANK", str(rank))
+        assert arguments.finish(lambda: run, as_json) == 0
+        told.append(bool(capsys.readouterr().out))
+    assert told == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
