@@ -115,7 +115,7 @@ def test_a_picture_that_is_not_drawn_to_its_end_leaves_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plot: Callable[[Path], object]
 ) -> None:
     def fill(figure: Figure, file: IO[bytes] | Path, **_: object) -> None:
-        _ = file.write_bytes(b"half") if isinstance(file, Path) else file.write(b"half")
+        file.write_bytes(b"half") if isinstance(file, Path) else file.write(b"half")
         raise OSError(errno.ENOSPC, "the disk is full")
 
     path = tmp_path / "picture.png"
