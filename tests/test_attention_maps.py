@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from seqtrain import Fault, attention_maps
+from seqtrain import Fault, attention_maps, uses
 from seqtrain.api import Trained
 from seqtrain.attention_maps import ATTENDING, Seen, draw, write_page
 from seqtrain.callbacks.attention import AttentionMaps
@@ -97,6 +97,20 @@ def test_tokens_are_named_as_the_run_reads_them(trained: dict[str, Trained]) -> 
     assert (cross.queries, cross.keys) == (["[start]", *"a film"], [*"tired", "[sep]"])
     (first, *_) = trained["prefix"].attention("tired", "a film")
     assert first.keys == [*"tired", "[sep]", "[start]", *"a film"]
+
+
+@pytest.mark.parametrize("name", ["pair", "recurrent"])
+def test_a_target_is_named_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
+    opened = trained[name].opened
+    ours = opened.tokenizer
+    theirs = SimpleNamespace(
+        vocabulary=ours.vocabulary, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
+    )
+    vocabularies = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs)
+    both: Any = SimpleNamespace(**vars(opened) | {"tokenizer": ours, "vocabularies": vocabularies})
+    first, *_ = uses.attend(both, "tired", "a film")
+    assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))]
+    assert first.keys == [*"tired", "[sep]"]
 
 
 def test_a_translation_shows_its_own_greedy_target(trained: dict[str, Trained]) -> None:
@@ -293,3 +307,21 @@ def test_a_training_ends_with_a_picture_where_its_model_attends(
     picture = tmp_path / "run" / "plots" / "attention.png"
     assert sink.log_image.call_args_list == ([mock.call("attention", picture, 5)] if name == "gpt" else [])
     assert picture.parent.exists() == (name == "gpt")
+
+
+@pytest.mark.parametrize("name", ["pair", "recurrent", "prefix"])
+def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
+    def tokenizer(language: str) -> SimpleNamespace:
+        return SimpleNamespace(vocabulary=9, token_text=lambda token: f"{language}{token}")
+
+    run = trained[name]
+    callback: Any = SimpleNamespace(
+        data=SimpleNamespace(vocabularies=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de"))),
+        _example=lambda: ([1, 2, 3], [4, 5]),
+    )
+    learner: Any = SimpleNamespace(model=run.model)
+    first, *_ = AttentionMaps._maps(callback, learner)
+    if name == "prefix":
+        assert first.queries == first.keys == ["en1", "en2", "en3", "en4", "en5"]
+    else:
+        assert (first.queries, first.keys) == (["de4", "de5"], ["en1", "en2", "en3"])

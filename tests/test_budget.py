@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from seqtrain import budget, build, check
 from seqtrain.commands.train import Request, dry_run
-from seqtrain.data.plan import Chunk
+from seqtrain.cost import training_flops
+from seqtrain.data.plan import TBPTT, Chunk
 from seqtrain.faults import Fault
 from seqtrain.options import RunOptions, read_budget
 from tests.examples import DATA, SMALL, files
@@ -150,6 +151,21 @@ def test_steps_are_as_many_as_the_operations_pay_for(task: str, model: str, made
     assert each * read == pytest.approx(2e11, rel=0.01)
     assert steps % plan.steps, "a case that ends within an epoch"
     assert f"trainer.max_steps={steps}, {each * read:.4g} FLOPs" in line
+
+
+def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Made) -> None:
+    config, data = made("sentiment", "gpt model.dim=32 model.memory=64", "seconds:1")
+    costs = []
+    for k2 in (4, config.data.max_length):
+        tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
+        costs.append(build.cost(config, replace(data, tbptt=tbptt), ()))
+    lengths = data.examples("train").lengths
+    model, task = build.make_pair(config, data.vocabularies, (), data.label_counts)
+    share = float(lengths.clip(max=4).sum() / lengths.sum())
+    given = 1 / float(lengths.mean())
+    alone, carried = (training_flops(model, task, 4, carry, given, (), share) for carry in (False, True))
+    assert costs[0].flops_per_token == pytest.approx(carried, rel=0.01)
+    assert carried > 1.1 * alone
 
 
 def test_the_clock_decides_the_steps_of_a_budget_of_seconds(made: Made) -> None:

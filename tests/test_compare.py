@@ -81,6 +81,20 @@ def test_every_fault_of_several_runs_is_told_at_once(tmp_path: Path) -> None:
     assert len(caught.value.lines) == 2
 
 
+@pytest.mark.parametrize("below", ["0", "9"], ids=["before", "after"])
+def test_a_damaged_run_that_is_named_is_a_fault_whatever_else_is_damaged(tmp_path: Path, below: str) -> None:
+    damaged, sound = made.run(tmp_path / "5"), made.run(tmp_path / "sound" / "run")
+    for path in (damaged, made.run(tmp_path / "folder" / below)):
+        (path / "config.yaml").write_text("- a list")
+    paths = [damaged, tmp_path / "folder"]
+    left_out: list[str] = []
+    with pytest.raises(Fault) as caught:
+        read([sound, *(paths if below == "9" else reversed(paths))], left_out)
+    assert len(caught.value.lines) == 2
+    assert [entry.path for entry in read([sound, tmp_path / "folder"], left_out)] == [sound]
+    assert len(left_out) == 1
+
+
 def test_a_damaged_run_among_others_is_left_out_with_the_reason(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain import build, cost
+from seqtrain.build import memory
 from seqtrain.data.plan import TBPTT, StreamPlan
 from seqtrain.data.stream import StreamBatch
+from seqtrain.faults import Unavailable
 from seqtrain.interface import Capability, SequenceModel
 from seqtrain.transfer import freeze
 from tests.zoo import VOCABULARY, Case, cases, mixtures_long, next_token, some_tokens
@@ -144,6 +147,33 @@ def test_memory_follows_the_lanes_of_a_micro_batch(case: Case) -> None:
     assert one > constant
     assert (four - constant) / (one - constant) == pytest.approx(4, rel=0.25)
     assert one < two < four
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "strategy", "precision", "size"),
+    [
+        *((False, "auto", "32-true", 16), (False, "ddp", "bf16-mixed", 16), (False, "auto", "64-true", 32)),
+        *((False, "fsdp", "32-true", 4), (False, "fsdp", "64-true", 8), (True, "auto", "32-true", 4)),
+    ],
+)
+def test_a_number_that_trains_takes_memory_by_where_and_how_it_trains(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool, strategy: str, precision: str, size: int
+) -> None:
+    monkeypatch.setattr(memory, "on_gpu", lambda config: on_gpu)
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": 1000}[name])
+    config = OmegaConf.create({"trainer": {"strategy": strategy, "precision": precision}})
+    most = 4_000_000 // size
+    memory.check_memory(config, "it", most)
+    memory.check_memory(config, "it", most - 1, state=size)
+    for parameters, state in ((most + 1, 0), (most, 1)):
+        with pytest.raises(Unavailable, match="use a smaller model"):
+            memory.check_memory(config, "it", parameters, state)
+
+
+def test_weights_are_no_activations_wherever_they_are() -> None:
+    model = Case("gpt", ()).make()
+    one, other = (cost.activations(model, next_token(model, tied=tied), 2, 8, True) for tied in (True, False))
+    assert one == other  # a head of its own keeps what the embedding as head keeps, but for weights
 
 
 def test_the_estimate_leaves_model_and_task_as_they_were() -> None:

@@ -17,7 +17,7 @@ import pytest
 from seqtrain.launch import ForkServer
 
 COMMAND = """
-import atexit, os, subprocess, sys, time
+import atexit, os, subprocess, sys, threading, time
 import json
 def main(args):
     word, *rest = args
@@ -31,6 +31,9 @@ def main(args):
         sys.exit("a word")
     if word == "atexit":
         atexit.register(print, "farewell")
+        return None
+    if word == "thread":
+        threading.Timer(0.2, print, ["late"]).start()
         return None
     if word == "die":
         os.kill(os.getpid(), int(rest[0]))
@@ -126,6 +129,10 @@ def test_exit_status_is_that_of_a_process_of_its_own(small: ForkServer) -> None:
     assert (left.rc, left.stderr) == (1, "a word\n")
     assert (small.run(["atexit"]).rc, small.run(["atexit"]).stdout) == (0, "farewell\n")
     assert [small.run(["die", str(number)]).rc for number in (9, 11, 15)] == [-9, -11, -15]
+
+
+def test_a_command_ends_when_its_threads_have(small: ForkServer) -> None:
+    assert small.run(["thread"]).stdout == "late\n"
 
 
 def test_signals_reach_the_command_alone(small: ForkServer) -> None:

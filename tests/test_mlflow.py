@@ -100,6 +100,18 @@ def test_mlflow_writes_one_run_in_a_file_beside_the_runs(directory: Path, client
     ]
 
 
+@pytest.mark.parametrize(
+    ("typed", "expected"), [(None, "sqlite:///of_the_environment"), ("sqlite:///x", "sqlite:///x")]
+)
+def test_an_address_that_is_typed_goes_before_that_of_the_environment(
+    directory: Path, client: type[_Client], monkeypatch: pytest.MonkeyPatch, typed: str | None, expected: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///of_the_environment")
+    sink = sinks.mlflow(experiment="e", tracking_uri=typed, directory=directory, config={})
+    assert sink.experiment is not None
+    assert client.calls[0] == ("client", expected)
+
+
 def test_a_resumed_run_stays_the_same_mlflow_run(directory: Path, client: type[_Client]) -> None:
     for _ in range(2):
         sink = MLflowSink(directory, {}, "e", "http://server")

@@ -104,6 +104,12 @@ def test_accuracy_is_a_share_and_a_hopeless_loss_has_a_finite_perplexity() -> No
     assert math.isfinite(found["perplexity"])
 
 
+@pytest.mark.parametrize("words_per_token", [0.01, 1.0, 30.0])
+def test_a_hopeless_loss_has_a_finite_perplexity_of_words(words_per_token: float) -> None:
+    found = measure(1e9, 10, Facts(bytes_per_token=1.0, words_per_token=words_per_token))
+    assert found["word_perplexity"] == found["perplexity"] == math.exp(700)
+
+
 def test_metrics_do_not_depend_on_how_sums_and_counts_were_gathered() -> None:
     facts = Facts(bytes_per_token=3.0, words_per_token=0.5)
     assert measure(6.0, 4, facts) == measure(1.0 + 5.0, 1 + 3, facts)

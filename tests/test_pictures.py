@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -97,6 +100,30 @@ def test_a_learning_curve_is_of_bits_per_byte_where_they_are_known(tmp_path: Pat
     large = figures[0].axes[0]
     assert large.get_title("left") == "bits per byte"
     assert large.get_lines()[0].get_xydata().tolist() == [[100, 1.25], [300, 1.25]]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        lambda path: plot_curves(RECORDS, path),
+        lambda path: plot_confusion(np.eye(2), ("bad", "good"), path),
+        lambda path: draw([Seen("layer 1", torch.ones(1, 2, 2), ["a", "b"], ["a", "b"])], path, "title"),
+    ],
+    ids=["curves", "confusion", "attention"],
+)
+def test_a_picture_that_is_not_drawn_to_its_end_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plot: Callable[[Path], object]
+) -> None:
+    def fill(figure: Figure, file: IO[bytes] | Path, **_: object) -> None:
+        file.write_bytes(b"half") if isinstance(file, Path) else file.write(b"half")
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"whole")
+    monkeypatch.setattr(Figure, "savefig", fill)
+    with pytest.raises(OSError, match="full"):
+        plot(path)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("picture.png", b"whole")]
 
 
 def test_attention_is_drawn_with_a_layer_a_row_a_head_a_column_queries_down_and_keys_across(

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain import check, group, processes
+from seqtrain import check, group, processes, report
 from seqtrain.callbacks.same_ranks import checksum
 from seqtrain.checkpoint import newest_valid, step_name
-from seqtrain.commands import cli, session
+from seqtrain.commands import arguments, cli, session
 from seqtrain.faults import Failed, Fault
 from seqtrain.launch import Child
 from seqtrain.processes import Place, check_world, first_host, place
 from seqtrain.runs import Run
+from tests import made
 from tests.conftest import Seqtrain
 from tests.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
@@ -77,6 +78,22 @@ def test_a_port_that_there_is_not_is_one_line(port: str | None, monkeypatch: pyt
         monkeypatch.setenv("MASTER_PORT", port)
     with pytest.raises(Fault, match="MASTER_PORT"), processes.joined():
         pass
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_how_a_run_ended_is_told_by_the_first_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    run = Run(made.run(tmp_path / "run"))
+    monkeypatch.setattr(report, "lines", lambda run: ["the end"])
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    told = []
+    for rank in range(4):
+        monkeypatch.setenv("RANK", str(rank))
+        assert arguments.finish(lambda: run, as_json) == 0
+        told.append(bool(capsys.readouterr().out))
+    assert told == [True, False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,12 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "ranked by text": (lambda s: callback(s, "Checkpoints")["ranked"][0].update(loss="x"), "other than numbers"),
     "stopped that is text": (lambda s: callback(s, "Checkpoints").update(stopped="no"), "stopped is str"),
     "clock that is no number": (lambda s: callback(s, "Recorder").update(seconds=float("nan")), "seconds is nan"),
+    "clock without end": (lambda s: callback(s, "Recorder").update(seconds=float("inf")), "seconds is inf"),
+    "clock before its beginning": (lambda s: callback(s, "Recorder").update(seconds=-1.0), "seconds is -1"),
+    "patience from before the beginning": (
+        lambda s: callback(s, "EarlyStopping").update(wait_count=-1),
+        "wait_count is -1",
+    ),
     "clock that is none": (lambda s: callback(s, "Recorder").update(seconds=None), "seconds is NoneType"),
     "record that is missing": (lambda s: s["callbacks"].pop("Recorder"), "Recorder is missing"),
     "other patience": (lambda s: callback(s, "EarlyStopping").update(patience=99), "patience is 99"),

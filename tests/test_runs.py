@@ -227,6 +227,18 @@ def test_what_is_removed_takes_outputs_along_only_where_that_is_empty(
     assert ([path.name for path in Path("outputs").iterdir()] if Path("outputs").exists() else None) == left
 
 
+def test_a_record_reaches_as_far_as_it_was_gone_on_with(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    reached = [run.newest_step()]
+    for step in (10, 30, 20):
+        run.append({"step": step})
+        reached.append(run.newest_step())
+    run.resumed(20)  # what was recorded beyond is overwritten
+    reached.append(run.newest_step())
+    run.append({"step": 25})
+    assert [*reached, run.newest_step()] == [0, 10, 30, 30, 20, 25]
+
+
 @pytest.mark.parametrize(
     "key", ["token", "hf_token", "api_key", "apiKey", "WANDB_API_KEY", "client-secret", "password"]
 )

@@ -124,6 +124,18 @@ def test_another_vocabulary_is_refused() -> None:
     assert len(caught.value.lines) == 1
 
 
+@pytest.mark.parametrize("missing", [-1, 3, 9])
+def test_an_embedding_of_another_vocabulary_is_refused(missing: int) -> None:
+    model = Case("gru", ()).make()
+    given = weights_of(model, sentiment(model))
+    weight = given["model.embed.weight"]
+    given["model.embed.weight"] = torch.cat([weight, weight])[: len(weight) - missing]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(Fault, match=r"embed\.weight|vocabulary"):
+        adopted(model, sentiment(model), given)
+    assert torch.equal(model.state_dict()["embed.weight"], before["embed.weight"])
+
+
 def test_another_model_is_refused() -> None:
     model = Case("gru", ()).make()
     other = weights_of(Case("gpt", ()).make(), sentiment(model))

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import pytest
 
+from seqtrain.data import phrases
 from seqtrain.data.locale_phrases import KEPT, LocalePhrases
 from seqtrain.data.source import SPLITS
 from seqtrain.faults import Fault
@@ -70,6 +71,13 @@ def test_any_two_locales_make_phrases_with_plain_spaces_and_without_identifiers(
         assert not re.search("(duration|length|mass|volume|digital)-", text)
 
 
+def test_a_source_that_had_two_targets_never_comes_back_and_what_a_language_lacks_is_left_out(monkeypatch):
+    said = [("a", "v"), ("a", "w"), ("a", "v"), ("", "v"), ("b", ""), ("c", "x"), ("c", "x"), ("d", "y")]
+    drafts = [phrases.Draft((en,), lambda locale, both={"en": en, "de": de}: both[str(locale)]) for en, de in said]
+    monkeypatch.setattr(phrases, "Drafts", lambda *_: drafts)
+    assert LocalePhrases(size=2)._phrases() == [("c", "x", ("c",)), ("d", "y", ("d",))]
+
+
 def test_phrases_are_those_of_the_two_languages():
     found = {row["source"]: row["target"] for rows in default().values() for row in rows}
     known = {
@@ -86,6 +94,7 @@ def test_phrases_are_those_of_the_two_languages():
 
 CHILD = """
 import json
+from seqtrain.data import phrases
 from seqtrain.data.locale_phrases import LocalePhrases
 print(json.dumps(list(LocalePhrases(source_locale="tr", target_locale="th", size=2000).rows("test"))))
 """
