@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain import check
-from seqtrain.conf_files import ConfFiles
+from seqtrain.conf_files import ConfFiles, reads_environment
 
 WORDS = [
     ("model.dim=32", "+trainer.max_steps=10", "++seed=2"),
@@ -41,3 +43,29 @@ def test_a_command_line_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ConfFiles, "compose", lambda files, words: composed.append(words) or compose(files, words))
     check.compose(["model=gpt", "model.dim=32", "optimizer.lr=1"])
     assert composed == [["model=gpt"]]
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+def test_of_two_folders_with_the_same_config_the_first_one_counts(tmp_path: Path, order: tuple[str, ...]) -> None:
+    seeds = {"one": 11, "two": 12}
+    for name, seed in seeds.items():
+        (tmp_path / name / "experiment").mkdir(parents=True)
+        (tmp_path / name / "experiment" / "mine.yaml").write_text(f"# @package _global_\nseed: {seed}\n")
+    folders = [tmp_path / name for name in order]
+    assert check.compose(["experiment=mine"], config_dirs=folders).config.seed == seeds[order[0]]
+
+
+def test_a_value_that_reads_the_environment_is_known_also_where_it_cannot_be_worked_out() -> None:
+    config = OmegaConf.create(
+        {
+            "plain": "${oc.env:HOME}",
+            "fails": "${oc.env:HOME} ${nothing}",
+            "deep": {"er": ["${plain}"]},
+            "seed": 1,
+            "other": "${seed}",
+            "wrong": "${nothing}",
+        }
+    )
+    found = {str(key): reads_environment(config, str(key)) for key in config}
+    assert found == {"plain": True, "fails": True, "deep": True, "seed": False, "other": False, "wrong": False}
+    assert config.plain == os.environ["HOME"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from seqtrain import build, check
 from seqtrain.build.session import Session, cost, make_session
+from seqtrain.build.trainer import quiet_lightning
 from seqtrain.callbacks.signals import Signals
 from seqtrain.optim.groups import parameter_groups
 from seqtrain.optim.schedules import Cosine
@@ -82,6 +84,15 @@ def test_a_logger_that_is_null_is_left_out(make: Make) -> None:
     base = tuple(word for word in (*STREAM, *QUIET) if word != "logger=none")
     session = make("logger=[tensorboard,wandb]", "logger.wandb=null", base=base)
     assert [sink.label for sink in session.trainer.loggers] == ["TensorBoard"]
+
+
+def test_advice_that_does_not_apply_is_silenced_and_no_other_warning() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        quiet_lightning()
+        for word in ("The 'train_dataloader' does not have many workers", "of a user's own"):
+            warnings.warn(word, stacklevel=1)
+    assert [str(warning.message) for warning in seen] == ["of a user's own"]
 
 
 def test_what_is_not_asked_for_is_not_done(make: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +34,18 @@ def test_the_choice_of_documents_depends_on_their_number_only():
     others = [str(i) for i in range(100)]
     again = Cut(by="document", validation=0.1, test=0.0).documents(lambda: iter(others), "validation")
     assert first == [int(text) for text in again] == sorted(shuffled(100)[:10])
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"), [((), (70, 10, 20)), (("validation",), (80, 3, 20)), (("test",), (90, 10, 3))]
+)
+def test_only_a_split_without_a_path_is_cut_off(tmp_path, given, sizes):
+    for name, count in {"train": 100, "validation": 3, "test": 3}.items():
+        rows = "".join(json.dumps({"text": f"{name} {number}"}) + "\n" for number in range(count))
+        (tmp_path / f"{name}.jsonl").write_text(rows)
+    paths = {f"{split}_path": str(tmp_path / f"{split}.jsonl") for split in given}
+    source = Text(path=str(tmp_path / "train.jsonl"), **paths, validation_fraction=0.1, test_fraction=0.2)
+    assert tuple(len(list(source.documents(split))) for split in SPLITS) == sizes
 
 
 def test_cut_by_position_loses_no_character():
