@@ -68,7 +68,7 @@ class Runner:
 LATE = "before it was told"
 
 
-class Killed(Exception):
+class Killed(BaseException):  # as no code can take a kill for an error
     """Stands for the end of the process that searches."""
 
 
