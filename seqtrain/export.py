@@ -76,7 +76,7 @@ def described(folder: Path) -> dict[str, Tensor]:
             }
     except (OSError, RuntimeError, SafetensorError) as error:
         raise Fault(f"{path} cannot be read: {error}") from None
-    return _with_aliases(folder, found)
+    return _with_aliases(folder, found, read_export(folder / EXPORT)["aliases"])
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -93,16 +93,15 @@ def read(folder: Path) -> dict[str, Any]:
         weights = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise Fault(f"{folder / WEIGHTS} cannot be read: {error}") from None
-    return {"state_dict": _with_aliases(folder, weights), "global_step": about["step"]}
+    return {"state_dict": _with_aliases(folder, weights, about["aliases"]), "global_step": about["step"]}
 
 
 def _other(path: Path) -> Fault:
     return Fault(f"{path}: missing, or not what was exported; export the run again")
 
 
-def _with_aliases(folder: Path, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _with_aliases(folder: Path, weights: dict[str, Tensor], aliases: dict[str, str]) -> dict[str, Tensor]:
     """The weights, those among them that have several names under each of these."""
-    aliases = read_export(folder / EXPORT)["aliases"]
     missing = [other for other in aliases.values() if other not in weights]
     if missing:
         raise Fault(f"{folder / EXPORT}: names {missing[0]}, which {WEIGHTS} does not hold")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import itertools
 import shutil
@@ -249,6 +250,12 @@ def test_a_study_is_read_only_where_its_sweep_is(tmp_path: Path) -> None:
     (tmp_path / "s" / "study.db").unlink()
     (tmp_path / "s" / "study.db").symlink_to(tmp_path / "other" / "study.db")
     with pytest.raises(Fault, match="no file of this sweep's own"):
+        run(tmp_path / "s", n_trials=2)
+
+
+def test_a_disk_that_is_full_when_a_trial_is_planned_is_no_fault_of_the_study(tmp_path: Path) -> None:
+    full = mock.patch.object(Sweep, "plan", side_effect=OSError(errno.ENOSPC, "no space"))
+    with full, pytest.raises(OSError, match="no space"):
         run(tmp_path / "s", n_trials=2)
 
 

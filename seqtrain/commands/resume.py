@@ -158,14 +158,15 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
         key, equals, text = override.partition("=")
         if not equals:
             raise Fault(f"{override}: expected key=value")
-        if _standing(config, key) is Unset:
+        before = _standing(config, key)
+        if before is Unset:
             raise Fault(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
         if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
             raise Fault(
                 f"{key}: a resumed run keeps it, or it were another run; only {', '.join(MAY_CHANGE)} and logger.* "
                 "may change"
             )
-        before, value = OmegaConf.select(config, key), _value(text)
+        value = _value(text)
         if before != value:
             try:
                 OmegaConf.update(config, key, value)

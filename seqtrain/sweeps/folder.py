@@ -76,11 +76,16 @@ class Trial:
         return _record(self.sweep / TRIALS / f"{self.name}.json")
 
     @property
+    def recorded(self) -> str | None:
+        """The status that its process left; None where it left none."""
+        return self.outcome.get("status")
+
+    @property
     def status(self) -> Status:
         """How it stands now, whatever killed the processes that ran it."""
         if exists(self.path / CONFIG):
             return cast(Status, stands(self.path, Run(self.path).summary))
-        recorded = self.outcome.get("status", "planned")
+        recorded = self.recorded
         return recorded if recorded in ("failed", "refused") else "planned"  # else a run has gone: it is made anew
 
     @property

@@ -60,7 +60,7 @@ class Foreign:
         try:
             while waiting:
                 over = self._is_over(launching)
-                ended = [trial for trial in waiting if over or trial.outcome.get("status") in ENDED]
+                ended = [trial for trial in waiting if over or trial.recorded in ENDED]
                 if over and self._error is not None:
                     self._tell(batch)
                 waiting = [trial for trial in waiting if trial not in ended]
@@ -97,7 +97,7 @@ class Foreign:
     def _tell(self, batch: list[Trial]) -> None:
         """Says why the launcher gave up; a Fault where it ran nothing."""
         line = f"hydra.launcher: {type(self._error).__name__}: {first_lines(cast(BaseException, self._error))}"
-        if all(trial.outcome.get("status") == "planned" for trial in batch):
+        if all(trial.recorded == "planned" for trial in batch):
             raise Fault(line)
         self.say(line)
 
@@ -120,7 +120,7 @@ class Foreign:
 
 
 def _runs(trial: Trial) -> bool:
-    return trial.outcome.get("status") == "running"
+    return trial.recorded == "running"
 
 
 def sittings(sweep: Path) -> list[Path]:

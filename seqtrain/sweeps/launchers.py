@@ -145,7 +145,7 @@ def gpu_shares(devices: Sequence[str], n_jobs: int) -> list[dict[str, str]]:
 def _after(trial: Trial, child: Child) -> Trial:
     """The trial, with its end recorded where its process could not do so."""
     code = child.poll() or 0
-    if trial.outcome.get("status") not in (*ENDED, "interrupted"):
+    if trial.recorded not in (*ENDED, "interrupted"):
         last = (child.stderr.strip().splitlines() or [""])[-1]
         trial.fail(f"its process was {killed(code)}" if code < 0 else last or f"its process ended with {code}")
     child.close()

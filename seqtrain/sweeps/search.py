@@ -94,8 +94,7 @@ class Search(Sweeper):
         None is asked for once one has found that something is wanting: the next would want it, too.
         """
         for number in self._waiting():
-            with studies.opening(self.folder.path):
-                trial = self._planned(number)
+            trial = self._planned(number)
             again = trial.unavailable and self.sitting.retry_failed
             if trial.status in ENDED and not again:  # the sweep was killed before it could tell
                 self.told(trial)
@@ -103,8 +102,7 @@ class Search(Sweeper):
             else:
                 yield trial
         while len(self.study.get_trials(deepcopy=False)) < self.n_trials and not self._unlucky:
-            with studies.opening(self.folder.path):
-                trial = self._planned(self._ask())
+            trial = self._planned(self._ask())
             self.folder.write_index()
             yield trial
 
@@ -188,8 +186,9 @@ class Search(Sweeper):
 
     def _ask(self) -> int:
         """Asks the study for another trial; gives its number."""
-        self.study.sampler = self._sampler(len(self.study.get_trials(deepcopy=False)))
-        return self._drawn(self.study.ask())
+        with studies.opening(self.folder.path):
+            self.study.sampler = self._sampler(len(self.study.get_trials(deepcopy=False)))
+            return self._drawn(self.study.ask())
 
     def _drawn(self, trial: optuna.Trial) -> int:
         """Draws the parameters that a trial has not got yet; gives its number.
@@ -214,16 +213,22 @@ class Search(Sweeper):
 
     def _planned(self, number: int) -> Trial:
         """The trial of this number in its directory; what it is to be is in the study."""
+        with studies.opening(self.folder.path):
+            params = self._params(number)
+        words = [f"{name}={show(value)}" for name, value in params.items()]
+        label = " ".join(f"{name}={short(value)}" for name, value in params.items())
+        return self.folder.plan(number, [*self.fixed, *words], label)
+
+    def _params(self, number: int) -> dict[str, Any]:
+        """What the study has drawn for a trial; it draws what is missing where it was killed while it was asked."""
         import optuna
 
         found = self._asked(number)
-        if self.space.keys() - found.params.keys():  # killed while it was asked for
+        if self.space.keys() - found.params.keys():
             self.study.sampler = self._sampler(number)
             self._drawn(optuna.trial.Trial(self.study, found._trial_id))
             found = self._asked(number)
-        words = [f"{name}={show(value)}" for name, value in found.params.items()]
-        label = " ".join(f"{name}={short(value)}" for name, value in found.params.items())
-        return self.folder.plan(number, [*self.fixed, *words], label)
+        return found.params
 
     def _asked(self, number: int) -> FrozenTrial:
         """How the study has a trial now."""
