@@ -3,8 +3,8 @@
 import sys
 
 from seqtrain.api import Trained, load, train
-from seqtrain.faults import Fault
-from seqtrain.working_folder import shield_matplotlib
+from seqtrain.errors import Fault
+from seqtrain.runs.working_folder import shield_matplotlib
 
 if sys.flags.safe_path:  # in a process that one of ours has started: where no module is taken from, no settings are
     shield_matplotlib()

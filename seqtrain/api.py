@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from seqtrain.faults import Fault
-from seqtrain.ranges import check_answer_options
+from seqtrain.config.ranges import check_answer_options
+from seqtrain.errors import Fault
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from seqtrain.attention_maps import Seen
-    from seqtrain.build import Opened
-    from seqtrain.data.tokenizer import Tokenizer
-    from seqtrain.embedding import Pool
-    from seqtrain.interface import SequenceModel
-    from seqtrain.task import Task
-    from seqtrain.uses import Use
+    from seqtrain.data.tokenizers.recipes import Tokenizer
+    from seqtrain.inference.attention_maps import Seen
+    from seqtrain.inference.embedding import Pool
+    from seqtrain.inference.opened import Opened
+    from seqtrain.inference.predict import Use
+    from seqtrain.models.base import SequenceModel
+    from seqtrain.tasks.base import Task
 
 
 _TRAINING = threading.Lock()
@@ -74,16 +74,16 @@ class Trained:
 
     def reason(self, text: str, use: Use) -> str | None:
         """Why this cannot be done with this text, or None: it holds nothing, no [MASK], or more than positions."""
-        from seqtrain import uses
+        from seqtrain.inference import predict
 
-        return uses.reason(self.opened, text, use)
+        return predict.reason(self.opened, text, use)
 
     def cuts(self, text: str, use: Use = "classify") -> bool:
         """Whether only the beginning of the text is read."""
-        from seqtrain import uses
+        from seqtrain.inference import predict
 
-        longest = uses.most(self.opened, use)
-        return longest is not None and len(uses.encode(self.opened, text, use)) > longest
+        longest = predict.most(self.opened, use)
+        return longest is not None and len(predict.encode(self.opened, text, use)) > longest
 
     def continue_texts(
         self,
@@ -101,12 +101,12 @@ class Trained:
         """
         import torch
 
-        from seqtrain import uses
-        from seqtrain.generate import continue_tokens
+        from seqtrain.inference import predict
+        from seqtrain.models.decoding import continue_tokens
 
-        task = uses.of_stream(self.opened, "continue_texts")
+        task = predict.of_stream(self.opened, "continue_texts")
         check_answer_options(length=length, temperature=temperature, seed=seed, **_given(top_k=top_k, top_p=top_p))
-        uses.check(self.opened, prompts, "continue")
+        predict.check(self.opened, prompts, "continue")
         if not prompts:
             return []
         start = self.tokenizer.start
@@ -131,14 +131,14 @@ class Trained:
         pseudo-log-likelihood, turned in sign; and `pseudo_perplexity`. `unknown` counts the tokens that are <unk>:
         what those hide is in no number.
         """
-        from seqtrain import uses
+        from seqtrain.inference import predict
         from seqtrain.tasks.masked_lm import MaskedLM
 
         masked = isinstance(self.task, MaskedLM)
         if not masked:
-            uses.of_stream(self.opened, "score")
-        uses.check(self.opened, [text], "score")
-        surprisals = uses.surprisals(self.opened, text)
+            predict.of_stream(self.opened, "score")
+        predict.check(self.opened, [text], "score")
+        surprisals = predict.surprisals(self.opened, text)
         ids, total = self.tokenizer.encode(text).tolist(), sum(surprisals)
         loss = total / len(surprisals)
         return {
@@ -160,21 +160,21 @@ class Trained:
 
         Of a text longer than data.max_length the first tokens are read, as in training.
         """
-        from seqtrain import uses
+        from seqtrain.inference import predict
 
-        uses.of_kind(self.opened, uses.Sentiment, "classify")
-        uses.check(self.opened, texts, "classify")
-        return uses.classify(self.opened, texts)
+        predict.of_kind(self.opened, predict.Sentiment, "classify")
+        predict.check(self.opened, texts, "classify")
+        return predict.classify(self.opened, texts)
 
     def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[dict[str, Any]]:
         """Of each text with [MASK]s the text with the likeliest tokens `filled` in, and for each of its `masks` the
         `top_k` likeliest tokens, each a `token` with its `probability`. Takes task=masked_lm."""
-        from seqtrain import uses
+        from seqtrain.inference import predict
 
-        uses.of_kind(self.opened, uses.MaskedLM, "fill")
+        predict.of_kind(self.opened, predict.MaskedLM, "fill")
         check_answer_options(top_k=top_k)
-        uses.check(self.opened, texts, "fill")
-        return uses.fill(self.opened, texts, top_k)
+        predict.check(self.opened, texts, "fill")
+        return predict.fill(self.opened, texts, top_k)
 
     def translate(
         self, texts: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
@@ -183,11 +183,11 @@ class Trained:
 
         Takes task=translation. Of a text longer than the sources of training, the beginning is translated.
         """
-        from seqtrain import uses
+        from seqtrain.inference import predict
 
-        task = uses.of_kind(self.opened, uses.Translation, "translate")
+        task = predict.of_kind(self.opened, predict.Translation, "translate")
         check_answer_options(**_given(beam=beam, length_penalty=length_penalty))
-        uses.check(self.opened, texts, "translate")
+        predict.check(self.opened, texts, "translate")
         vocabularies = self.opened.vocabularies
         return task.translate(
             self.model,
@@ -195,7 +195,7 @@ class Trained:
             vocabularies,
             beam=beam,
             length_penalty=length_penalty,
-            longest=uses.most(self.opened, "translate"),
+            longest=predict.most(self.opened, "translate"),
         )
 
     def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
@@ -204,12 +204,12 @@ class Trained:
         mean: of the text's own positions; last: where all has been read; cls: the first one, of models that read in
         both directions. Fault for an encoder-decoder, which has no hidden states of a text alone.
         """
-        from seqtrain import embedding, uses
+        from seqtrain.inference import embedding, predict
 
         embedding.check_pool(self.model, pool)
-        uses.check(self.opened, texts, "embed")
-        before, after = uses.edges(self.opened)
-        rows = [uses.encode(self.opened, text, "embed") for text in texts]
+        predict.check(self.opened, texts, "embed")
+        before, after = predict.edges(self.opened)
+        rows = [predict.encode(self.opened, text, "embed") for text in texts]
         return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
 
     def attention(self, text: str, target: str | None = None) -> list[Seen]:
@@ -218,18 +218,18 @@ class Trained:
         Of a translation also while it writes `target`, by default its own greedy translation. Fault where the model
         does not attend.
         """
-        from seqtrain import uses
+        from seqtrain.inference import predict
 
-        uses.check(self.opened, [text], "attend")
-        return uses.attend(self.opened, text, target)
+        predict.check(self.opened, [text], "attend")
+        return predict.attend(self.opened, text, target)
 
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:
     """Opens a run directory; nothing in it can execute. Fault when there is none or it has no checkpoint."""
-    from seqtrain import build
+    from seqtrain.inference.opened import open_run
 
     _check_list("trust", trust)
-    return Trained(build.open_run(run, trust, checkpoint))
+    return Trained(open_run(run, trust, checkpoint))
 
 
 def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str | Path] = ()) -> Trained:
@@ -269,14 +269,14 @@ def _check_list(name: str, value: Sequence[str | Path]) -> None:
 def _train(overrides: Sequence[str], trust: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
     import torch
 
-    from seqtrain import check
-    from seqtrain.callbacks.signals import Interrupted
-    from seqtrain.commands.train import Request, start
+    from seqtrain.cli.train import Request, start
+    from seqtrain.config import check
+    from seqtrain.training.callbacks.signals import Interrupted
 
     directories = tuple(map(Path, config_dirs))
     composed = check.compose(list(overrides), directories, tuple(trust))
     if composed.config.dry_run:
-        raise Fault("dry_run=true: leaves no run to open; use the command line, or seqtrain.commands.train.dry_run")
+        raise Fault("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.train.dry_run")
     request = Request(list(overrides), tuple(trust), directories, ("seqtrain.train", *overrides))
     threads = torch.get_num_threads()
     try:

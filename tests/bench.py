@@ -22,15 +22,18 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 
-from seqtrain import build, check
-from seqtrain.build.trainer import quiet_lightning
-from seqtrain.callbacks.signals import Signals
-from seqtrain.commands.written_config import config_text
-from seqtrain.data.loader import TrainLoader
-from seqtrain.data.stream import StreamBatch
-from seqtrain.interface import detach
-from seqtrain.provenance import environment
-from seqtrain.runs import Run
+from seqtrain.cli.written_config import config_text
+from seqtrain.config import check
+from seqtrain.data.batching.loader import TrainLoader
+from seqtrain.data.batching.stream import StreamBatch
+from seqtrain.models.base import detach
+from seqtrain.runs.directory import Run
+from seqtrain.runs.provenance import environment
+from seqtrain.training.callbacks.signals import Signals
+from seqtrain.training.data import make_data
+from seqtrain.training.model_and_task import make_model, make_task
+from seqtrain.training.session import make_session
+from seqtrain.training.trainer import quiet_lightning
 
 # About 2, 20 and 100 ms a step on two cores.
 SIZES = {
@@ -91,14 +94,14 @@ class Setup:
     def __init__(self, overrides: str, text: Path, steps: int) -> None:
         words = [*overrides.split(), *COMMON.split(), "data=text", f"data.path={text}", f"trainer.max_steps={steps}"]
         self.config = check.compose([*words, "data.split_by=position"]).config
-        self.data = build.make_data(self.config, ("train", "validation"), (), lambda line: None)
+        self.data = make_data(self.config, ("train", "validation"), (), lambda line: None)
         self.plan = self.data.plan("train")
         self.steps = steps
 
     def fresh(self) -> tuple[torch.nn.Module, torch.nn.Module]:
         vocabulary = self.data.tokenizer.vocabulary
-        model = build.make_model(self.config, vocabulary, ())
-        return model, build.make_task(self.config, model, vocabulary, ())
+        model = make_model(self.config, vocabulary, ())
+        return model, make_task(self.config, model, vocabulary, ())
 
     def optimizer(self, parameters: object) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, 0.001, (0.9, 0.99), weight_decay=0.01, fused=True)  # type: ignore[arg-type]
@@ -148,7 +151,7 @@ class Setup:
             run = Run.create(Path(folder) / "run")
             run.write_config(config_text(self.config))
             console = Console(file=io.StringIO(), force_terminal=True)
-            session = build.make_session(self.config, self.data, run, Signals(), (), console)
+            session = make_session(self.config, self.data, run, Signals(), (), console)
             session.trainer.callbacks.append(clock)
             session.trainer.fit(session.learner, self.loader())
             run.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import seqtrain as package
-from seqtrain.launch import Child, ForkServer
+from seqtrain.distributed.fork_server import Child, ForkServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers", "matplotlib.figure", "rich.progress", "wandb")
@@ -76,7 +76,7 @@ def seqtrain_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.fixture(scope="session")
 def server(seqtrain_environment: dict[str, str]) -> Iterator[ForkServer]:
     """A fork server that has imported every module of seqtrain and what they rest on, and composed a config once."""
-    with ForkServer([*HEAVY, *own_modules(), "seqtrain.check:warm"], env=seqtrain_environment) as server:
+    with ForkServer([*HEAVY, *own_modules(), "seqtrain.config.check:warm"], env=seqtrain_environment) as server:
         yield server
 
 

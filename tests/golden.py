@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from seqtrain.checkpoint import load
-from seqtrain.runs import Run
-from tests import examples
-from tests.tiny import GPT, OPTIONS, corpus
+from seqtrain.runs.checkpoint import load
+from seqtrain.runs.directory import Run
+from tests.support import examples
+from tests.support.tiny import GPT, OPTIONS, corpus
 
 FILE = Path(__file__).with_name("golden.json")
 STEPS = 12
@@ -104,7 +104,7 @@ def _losses(run: Path) -> list[float]:
 
 def main() -> None:
     """Trains all cases and writes golden.json; what other machines wrote of bits stays where the losses stay."""
-    from seqtrain.launch import ForkServer
+    from seqtrain.distributed.fork_server import ForkServer
     from tests.conftest import HEAVY, Seqtrain, own_modules
 
     old = json.loads(FILE.read_text()) if FILE.exists() else {}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.launch import ForkServer
-from seqtrain.runs import Run
-from tests import user
+from seqtrain.distributed.fork_server import ForkServer
+from seqtrain.runs.directory import Run
 from tests.conftest import REPOSITORY, Seqtrain
-from tests.tiny import OPTIONS, corpus
+from tests.support import user
+from tests.support.tiny import OPTIONS, corpus
 
 PARTS = ("seqtrain", "conf", "pyproject.toml", "README.md", "LICENSE")
 pytestmark = pytest.mark.long

@@ -1,1 +1,1 @@
-
+"""Data: from files to tokens to batches."""

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from seqtrain.checked_files import load_json, open_append, open_new
-from seqtrain.faults import Fault, Unavailable
-from seqtrain.files import expanded, sync
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.files.atomic import expanded, sync
+from seqtrain.files.checked import load_json, open_append, open_new
 
 MAX_BYTES = 1 << 26  # of a value that is kept as JSON
 VERSION = 1  # part of every key; raise it whenever the same input would give another entry or layout

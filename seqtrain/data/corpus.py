@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from seqtrain.data.cache import Store, durable, read_json
-from seqtrain.data.tokenizer import Recipe, Tokenizer, segments
-from seqtrain.faults import Fault
+from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer, segments
+from seqtrain.errors import Fault
 
 DTYPES = ("<u2", "<u4")  # of tokens on disk: of small and of large vocabularies
 

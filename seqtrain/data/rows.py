@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from seqtrain.checked_files import load_json
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
-from seqtrain.data.source import Source, Split
-from seqtrain.data.tokenizer import Recipe, Tokenizer
-from seqtrain.faults import Fault, kind_of
-from seqtrain.files import exists, write_text
+from seqtrain.data.sources.base import Source, Split
+from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer
+from seqtrain.errors import Fault, kind_of
+from seqtrain.files.atomic import exists, write_text
+from seqtrain.files.checked import load_json
 
 TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json", "labels.json"
 MAX_LABEL_BYTES = 1 << 24

@@ -1,1 +1,1 @@
-
+"""Models: one interface (base.py), their layers, one file each."""

@@ -7,11 +7,11 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from seqtrain.interface import Capability, SequenceModel, State
-from seqtrain.layers.attention import padding_mask
-from seqtrain.layers.blocks import Activation, EncoderBlock, Norm
-from seqtrain.layers.front_ends import TokenEmbedding
-from seqtrain.layers.positions import Positions, check_sizes, place, rotary_table
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.attention import padding_mask
+from seqtrain.models.layers.blocks import Activation, EncoderBlock, Norm
+from seqtrain.models.layers.front_ends import TokenEmbedding
+from seqtrain.models.layers.positions import Positions, check_sizes, place, rotary_table
 
 
 class BERT(SequenceModel):

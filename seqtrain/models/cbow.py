@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.models.base import Capability, SequenceModel, State
 
 
 class CBOW(SequenceModel):

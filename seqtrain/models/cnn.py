@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.interface import Capability, SequenceModel, State
+from seqtrain.models.base import Capability, SequenceModel, State
 
 MAX_FIELD = 2**20  # tokens that a hidden state sees: a lane's state holds them all
 

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seqtrain.interface import Capability, SequenceModel, State
-from seqtrain.layers.attention import Cache, padding_mask, window_mask
-from seqtrain.layers.blocks import Activation, CrossDecoderBlock, EncoderBlock, Norm
-from seqtrain.layers.positions import check_sizes, place
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.attention import Cache, padding_mask, window_mask
+from seqtrain.models.layers.blocks import Activation, CrossDecoderBlock, EncoderBlock, Norm
+from seqtrain.models.layers.positions import check_sizes, place
 
 AbsolutePositions = Literal["sinusoidal", "learned", "none"]
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqtrain.interface import Capability, SequenceModel, State
-from seqtrain.layers.attention import window_mask
-from seqtrain.layers.blocks import DecoderBlock, Norm
-from seqtrain.layers.front_ends import TokenEmbedding
-from seqtrain.layers.positions import Positions, check_sizes, place, rotary_table
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.attention import window_mask
+from seqtrain.models.layers.blocks import DecoderBlock, Norm
+from seqtrain.models.layers.front_ends import TokenEmbedding
+from seqtrain.models.layers.positions import Positions, check_sizes, place, rotary_table
 
 
 class GPT(SequenceModel):

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from seqtrain.interface import Capability, SequenceModel, State, read_by_length
+from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
 
 
 class Recurrent(SequenceModel):

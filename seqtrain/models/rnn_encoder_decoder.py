@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqtrain.interface import Capability, SequenceModel, State, read_by_length
-from seqtrain.layers.recorder import active, record
+from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
+from seqtrain.models.layers.recorder import active, record
 
 Cell = Literal["rnn", "gru", "lstm"]
 Attention = Literal["none", "additive", "dot"]

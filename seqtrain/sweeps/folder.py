@@ -11,12 +11,12 @@ from typing import IO, Any, Literal, NoReturn, cast, get_args
 
 import yaml
 
-from seqtrain import folders
-from seqtrain.faults import Fault, Unavailable
-from seqtrain.files import exists, listed, locked, plain_json, remove_temporary, write_text
-from seqtrain.listing import stands
-from seqtrain.runs import CONFIG, LOCK, Run
-from seqtrain.safety import is_word, read_json, read_yaml
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.files import folders
+from seqtrain.files.atomic import exists, listed, locked, plain_json, remove_temporary, write_text
+from seqtrain.files.untrusted import is_word, read_json, read_yaml
+from seqtrain.runs.directory import CONFIG, LOCK, Run
+from seqtrain.runs.listing import stands
 from seqtrain.terminal import pasted
 
 ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"

@@ -11,9 +11,9 @@ from pathlib import Path
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import HydraException
 
-from seqtrain.conf_files import ConfFiles, parsed
-from seqtrain.faults import Fault
-from seqtrain.schema import first_lines
+from seqtrain.config.conf_files import ConfFiles, parsed
+from seqtrain.config.schema import first_lines
+from seqtrain.errors import Fault
 from seqtrain.sweeps.folder import INDEX, Trial
 from seqtrain.sweeps.sweeper import Sweeper
 

@@ -19,9 +19,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from seqtrain import processes
-from seqtrain.faults import Fault
-from seqtrain.launch import Child, ForkServer
+from seqtrain.distributed import ranks
+from seqtrain.distributed.fork_server import Child, ForkServer
+from seqtrain.errors import Fault
 from seqtrain.sweeps.folder import ENDED, Sweep, Trial
 
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
@@ -162,7 +162,7 @@ def _leave(running: Mapping[Child, Any], number: int) -> None:
     """Passes a signal on to the trials, waits for their checkpoints, and kills what is left of them."""
     for child in running:
         child.kill(number)
-    limit = time.monotonic() + processes.ENDING
+    limit = time.monotonic() + ranks.ENDING
     try:
         for child in running:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain import check
-from seqtrain.faults import Fault
-from seqtrain.runs import Run
-from seqtrain.schema import show
+from seqtrain.config import check
+from seqtrain.config.schema import show
+from seqtrain.errors import Fault
+from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
 from seqtrain.sweeps.space import EXAMPLE, ends, other_model, short, space
@@ -160,10 +160,10 @@ class Search(Sweeper):
 
     def _objectives(self) -> list[Objective]:
         """What is searched for, by the task that all trials share."""
-        from seqtrain import build
+        from seqtrain.training.model_and_task import task_class
 
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
-        task = build.task_class(self._corner(folders), self.sitting.trust)
+        task = task_class(self._corner(folders), self.sitting.trust)
         if self.wanted is None:
             name, mode = task.monitor
             return [Objective(f"best/{name}", mode)]

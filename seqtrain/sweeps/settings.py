@@ -15,13 +15,13 @@ from hydra.errors import HydraException
 from hydra.plugins.plugin import Plugin
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain.check import key_of
-from seqtrain.conf_files import UNUSABLE, ConfFiles, parsed, reads_environment
-from seqtrain.faults import Fault, Unavailable, did_you_mean, refuse_tilde
-from seqtrain.nodes import leaves
-from seqtrain.ranges import RANGES, is_number, out_of_range
-from seqtrain.safety import ENVIRONMENT
-from seqtrain.schema import GLOBAL, first_lines, show
+from seqtrain.config.check import key_of
+from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed, reads_environment
+from seqtrain.config.nodes import leaves
+from seqtrain.config.ranges import RANGES, is_number, out_of_range
+from seqtrain.config.schema import GLOBAL, first_lines, show
+from seqtrain.errors import Fault, Unavailable, did_you_mean, refuse_tilde
+from seqtrain.files.untrusted import ENVIRONMENT
 from seqtrain.sweeps.folder import TRIALS
 
 Made = TypeVar("Made", bound=Plugin)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from seqtrain.check import key_of
-from seqtrain.conf_files import ConfFiles, parsed
-from seqtrain.faults import Fault
-from seqtrain.schema import first_lines, show
+from seqtrain.config.check import key_of
+from seqtrain.config.conf_files import ConfFiles, parsed
+from seqtrain.config.schema import first_lines, show
+from seqtrain.errors import Fault
 from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import Asked
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from seqtrain.checked_files import open_checked
-from seqtrain.faults import Fault, Unavailable, did_you_mean
-from seqtrain.metrics.direction import direction
+from seqtrain.errors import Fault, Unavailable, did_you_mean
+from seqtrain.files.checked import open_checked
+from seqtrain.tasks.metrics.direction import direction
 
 if TYPE_CHECKING:
     import optuna

@@ -13,9 +13,9 @@ from hydra.plugins.sweeper import Sweeper as HydraSweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from seqtrain import check
-from seqtrain.faults import Fault, Unavailable
-from seqtrain.runs import Run
+from seqtrain.config import check
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import ENDED, Sweep, Trial, status_after
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-
+"""Tasks: what a batch means, one file each."""

@@ -10,13 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.baselines import baselines
-from seqtrain.data.encoding import Tokenizer
-from seqtrain.data.masking import MaskedBatch, MaskedExamples, Masking
+from seqtrain.data.batching.masking import MaskedBatch, MaskedExamples, Masking
+from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
-from seqtrain.data.stream import IGNORED
-from seqtrain.interface import Capability, SequenceModel, State
-from seqtrain.task import ExampleTask, Facts, Parts, Totals
+from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks.base import ExampleTask, Facts, Parts, Totals
+from seqtrain.tasks.baselines.counts import baselines
 
 ROWS = 64  # copies of a text, each with another token hidden, that are read at a time
 SHOWN = 160  # characters of an example

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.stream import IGNORED, StreamBatch
-from seqtrain.interface import Capability, SequenceModel, State
-from seqtrain.task import Facts, Parts, Task, Totals
+from seqtrain.data.batching.stream import IGNORED, StreamBatch
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks.base import Facts, Parts, Task, Totals
 
 
 class NextToken(Task):

@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.examples import ExampleBatch, Examples, padded
-from seqtrain.data.naive_bayes import naive_bayes
+from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
+from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
-from seqtrain.data.stream import IGNORED
-from seqtrain.interface import Capability, Piece, SequenceModel, State, read_in_pieces
-from seqtrain.task import ExampleTask, Facts, Parts, Totals
+from seqtrain.models.base import Capability, Piece, SequenceModel, State, read_in_pieces
+from seqtrain.tasks.base import ExampleTask, Facts, Parts, Totals
+from seqtrain.tasks.baselines.naive_bayes import naive_bayes
 
 Pool = Literal["last", "mean", "max", "cls"]
 

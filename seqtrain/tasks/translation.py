@@ -16,15 +16,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.examples import ExampleBatch, Examples, padded
-from seqtrain.data.nearest import nearest
+from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
+from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
-from seqtrain.data.stream import IGNORED
-from seqtrain.faults import Fault
-from seqtrain.generate import decode
-from seqtrain.interface import Capability, SequenceModel, State
-from seqtrain.metrics import bleu, chrf
-from seqtrain.task import ExampleTask, Facts, Parts, Totals
+from seqtrain.errors import Fault
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.decoding import decode
+from seqtrain.tasks.base import ExampleTask, Facts, Parts, Totals
+from seqtrain.tasks.baselines.tfidf import nearest
+from seqtrain.tasks.metrics import bleu, chrf
 
 EXTRA = 10  # tokens that a translation may have beyond its share of the source
 LANES = 64  # texts that are translated at a time

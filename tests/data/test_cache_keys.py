@@ -9,10 +9,10 @@ import pytest
 
 from seqtrain.data import cache as cache_module
 from seqtrain.data import corpus as corpus_module
-from seqtrain.data.baselines import baselines, xz_baselines
 from seqtrain.data.cache import Store, cached_json
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
-from seqtrain.data.tokenizer import BPE, Byte, Char, Recipe, Word
+from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
+from seqtrain.tasks.baselines.counts import baselines, xz_baselines
 
 TEXTS = ["a b a c a b", "", "b a"]
 

@@ -13,10 +13,10 @@ import pytest
 from seqtrain.data.cache import Store, cached_json
 from seqtrain.data.corpus import Corpus, text_hash, tokenised
 from seqtrain.data.rows import Vocabularies, prepare_rows
-from seqtrain.data.source import Source, Split
-from seqtrain.data.text import Text
-from seqtrain.data.tokenizer import BPE, Byte, Char, Recipe, Tokenizer, Word
-from seqtrain.faults import Fault
+from seqtrain.data.sources.base import Source, Split
+from seqtrain.data.sources.text import Text
+from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Tokenizer, Word
+from seqtrain.errors import Fault
 
 
 class Fixed(Source):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqtrain.data.tokenizer import BPE, Byte, Char, Recipe, Word
+from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
 
 TEXT = "the cat sat on the mat and the dog sat on the cat\n" * 30
 

@@ -9,11 +9,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from seqtrain.data.columns import Column
-from seqtrain.data.files import find
-from seqtrain.data.split_files import CHECKED
-from seqtrain.data.text import Text
-from seqtrain.faults import Fault
+from seqtrain.data.sources.columns import Column
+from seqtrain.data.sources.files import find
+from seqtrain.data.sources.split_files import CHECKED
+from seqtrain.data.sources.text import Text
+from seqtrain.errors import Fault
 
 TEXTS = ["one", "two\nlines, 'quoted' \"twice\"", "Łódź 🦊", "nul \0 inside", "returned\r\nand\rback", "tail\n"]
 

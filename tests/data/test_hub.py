@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seqtrain.data import hub, online
-from seqtrain.data.hub import Hub
-from seqtrain.faults import Fault
+from seqtrain.data.sources import hub, online
+from seqtrain.data.sources.hub import Hub
+from seqtrain.errors import Fault
 
 datasets = pytest.importorskip("datasets")
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import pytest
 
-from seqtrain.data import phrases
-from seqtrain.data.locale_phrases import KEPT, LocalePhrases
-from seqtrain.data.source import SPLITS
-from seqtrain.faults import Fault
+from seqtrain.data.sources import phrases
+from seqtrain.data.sources.base import SPLITS
+from seqtrain.data.sources.locale_phrases import KEPT, LocalePhrases
+from seqtrain.errors import Fault
 
 LOCALES = ("en", "de", "fr", "ja", "pt_BR", "ru", "en")
 
@@ -94,8 +94,8 @@ def test_phrases_are_those_of_the_two_languages():
 
 CHILD = """
 import json
-from seqtrain.data import phrases
-from seqtrain.data.locale_phrases import LocalePhrases
+from seqtrain.data.sources import phrases
+from seqtrain.data.sources.locale_phrases import LocalePhrases
 print(json.dumps(list(LocalePhrases(source_locale="tr", target_locale="th", size=2000).rows("test"))))
 """
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.data.parallel import Parallel
-from seqtrain.data.source import SPLITS
-from seqtrain.faults import Fault
+from seqtrain.data.sources.base import SPLITS
+from seqtrain.data.sources.parallel import Parallel
+from seqtrain.errors import Fault
 
 PAIRS = [
     ("a cat", "eine Katze"),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.data.parallel import Parallel
-from seqtrain.data.source import SPLITS
+from seqtrain.data.sources.base import SPLITS
+from seqtrain.data.sources.parallel import Parallel
 
 NUM_PAIRS = 40
 

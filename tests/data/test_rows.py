@@ -9,10 +9,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from seqtrain.data.dice import Dice
-from seqtrain.data.source import SPLITS, Cut
-from seqtrain.data.text import Text
-from seqtrain.faults import Fault
+from seqtrain.data.batching.splitmix64 import Dice
+from seqtrain.data.sources.base import SPLITS, Cut
+from seqtrain.data.sources.text import Text
+from seqtrain.errors import Fault
 
 ROWS = [{"text": "fine", "label": "1"}, {"text": "", "label": "0"}, {"text": "two\nlines, Łódź", "label": "1"}]
 

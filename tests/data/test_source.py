@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from seqtrain.data.python_stdlib import PythonStdlib
-from seqtrain.data.source import SPLITS, Cut, shuffled
-from seqtrain.data.text import Text
-from seqtrain.faults import Fault
+from seqtrain.data.sources.base import SPLITS, Cut, shuffled
+from seqtrain.data.sources.python_stdlib import PythonStdlib
+from seqtrain.data.sources.text import Text
+from seqtrain.errors import Fault
 
 DOCUMENTS = [f"document {i}\n" * (i % 5 + 1) for i in range(100)]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tokenizers
 
-from seqtrain.data import encoding
-from seqtrain.data.encoding import segments
-from seqtrain.data.tokenizer import BPE, Byte, Char, Recipe, Tokenizer, Word
-from seqtrain.faults import Fault
+from seqtrain.data.tokenizers import encoding
+from seqtrain.data.tokenizers.encoding import segments
+from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Tokenizer, Word
+from seqtrain.errors import Fault
 
 RECIPES: list[Recipe] = [Byte(), Char(), Word(), BPE(size=300)]
 SPACES = "".join(chr(code) for code in range(0x110000) if chr(code).isspace())

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, Rows, Vocabularies, prepare_rows
-from seqtrain.data.source import Row, Source, Split
-from seqtrain.data.tokenizer import BPE, Char, Recipe, Tokenizer, Word
-from seqtrain.faults import Fault
+from seqtrain.data.sources.base import Row, Source, Split
+from seqtrain.data.tokenizers.recipes import BPE, Char, Recipe, Tokenizer, Word
+from seqtrain.errors import Fault
 
 LABELLED = {
     "train": [("fine film", "good"), ("", "bad"), ("dull", "bad"), ("", "so so"), ("as fine", "good")],

@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from seqtrain.data.source import SPLITS
-from seqtrain.data.word_order import FORMS, PAIRS, WORDS, WordOrder
-from seqtrain.faults import Fault
+from seqtrain.data.sources.base import SPLITS
+from seqtrain.data.sources.word_order import FORMS, PAIRS, WORDS, WordOrder
+from seqtrain.errors import Fault
 
 FIRST = "the hotel looked confusing , never truly coherent , for a child"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seqtrain.launch import ForkServer
+from seqtrain.distributed.fork_server import ForkServer
 from tests.conftest import HEAVY, REPOSITORY, own_modules
 from tests.fuzz.law import Law
 

@@ -17,10 +17,10 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from seqtrain.faults import Fault
-from seqtrain.launch import ForkServer, Result
+from seqtrain.distributed.fork_server import ForkServer, Result
+from seqtrain.errors import Fault
+from tests.cli.test_bad_inputs import contents
 from tests.fuzz.known import KNOWN
-from tests.test_bad_inputs import contents
 
 MOST_BYTES = 1 << 30  # that a process may ask for beyond what it has when it begins
 CPU_SECONDS = 10
@@ -35,7 +35,7 @@ FACTOR = float(os.environ.get("FUZZ_EXAMPLES", "1"))
 
 def target(argv: list[str]) -> int:
     """`seqtrain ARGS` within the bounds: what a fork server calls."""
-    from seqtrain.commands.cli import main
+    from seqtrain.cli.main import main
 
     resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + MOST_BYTES, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))

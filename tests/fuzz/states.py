@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from seqtrain.checkpoint import load
+from seqtrain.runs.checkpoint import load
 from tests.fuzz.damage import ODD, Damage, changed
 
 TENSORS: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from seqtrain import check
-from seqtrain.commands import train
+from seqtrain.cli import train
+from seqtrain.config import check
 from seqtrain.sweeps.settings import Settings, Words
-from tests import bad_inputs
-from tests.bad_inputs import TASKS
 from tests.fuzz import values
 from tests.fuzz.law import Law, ask, in_process
+from tests.support import bad_inputs
+from tests.support.bad_inputs import TASKS
 
 pytestmark = pytest.mark.long
 

@@ -9,13 +9,13 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from seqtrain.faults import Fault
-from tests import bad_inputs
-from tests.bad_inputs import TASKS
+from seqtrain.errors import Fault
 from tests.fuzz import contents, damage, states
 from tests.fuzz.contents import Data
 from tests.fuzz.damage import Damage
 from tests.fuzz.law import Law, ask
+from tests.support import bad_inputs
+from tests.support.bad_inputs import TASKS
 
 pytestmark = pytest.mark.long
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from seqtrain.faults import Fault
-from seqtrain.launch import Result
+from seqtrain.distributed.fork_server import Result
+from seqtrain.errors import Fault
 from tests.fuzz.law import flaw, in_process
 
 pytestmark = pytest.mark.long

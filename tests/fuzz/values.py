@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from seqtrain import check
-from seqtrain.conf_files import ConfFiles
-from seqtrain.nodes import leaves
-from seqtrain.schema import show
+from seqtrain.config import check
+from seqtrain.config.conf_files import ConfFiles
+from seqtrain.config.nodes import leaves
+from seqtrain.config.schema import show
 
 GROUPS = (
     *("model", "task", "data", "tokenizer", "tbptt", "optimizer", "schedule", "trainer", "logger", "callbacks"),

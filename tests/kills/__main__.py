@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from seqtrain.launch import ForkServer
+from seqtrain.distributed.fork_server import ForkServer
 from tests.conftest import HEAVY, REPOSITORY, own_modules
 from tests.kills import kinds
 from tests.kills.campaign import Campaign, Story, stories

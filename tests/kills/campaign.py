@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqtrain import twins
-from seqtrain.checkpoint import load
-from seqtrain.launch import Child, ForkServer
-from seqtrain.listing import stands
-from seqtrain.runs import Run
+from seqtrain.distributed.fork_server import Child, ForkServer
+from seqtrain.runs import resume_check
+from seqtrain.runs.checkpoint import load
+from seqtrain.runs.directory import Run
+from seqtrain.runs.listing import stands
 from seqtrain.sweeps.folder import ENDED, Sweep
 from tests.kills import hook
 from tests.kills.kinds import BASE, BEGUN_FROM, KINDS, Kind, of
@@ -157,23 +157,25 @@ class Campaign:
 
 def run_difference(one: Path, other: Path) -> str | None:
     """Where two finished runs differ in anything but clocks: bits, records, summary, vocabularies, names of files."""
-    found = twins.difference(one, other) or twins.differing(_summary(one), _summary(other), "summary.json")
+    found = resume_check.difference(one, other) or resume_check.differing(
+        _summary(one), _summary(other), "summary.json"
+    )
     for name in VOCABULARIES:
         contents = [path.read_bytes() if path.exists() else None for path in (one / name, other / name)]
         found = found or (None if contents[0] == contents[1] else f"{name} differs")
     for path in sorted((one / "checkpoints").glob("best-*.ckpt")):
         pair = [load(path)["state_dict"], load(other / "checkpoints" / path.name)["state_dict"]]
-        found = found or twins.differing(*pair, path.name)
-    return found or twins.differing(_names(one), _names(other), "files")
+        found = found or resume_check.differing(*pair, path.name)
+    return found or resume_check.differing(_names(one), _names(other), "files")
 
 
 def sweep_difference(one: Path, other: Path) -> str | None:
     """Where two sweeps differ: trials, how they ended and why, what the runs came to, what the study knows."""
     rows = [[trial.row() for trial in Sweep.open(sweep).trials()] for sweep in (one, other)]
-    if found := twins.differing(*rows, "trials") or twins.differing(_study(one), _study(other), "study"):
+    if found := resume_check.differing(*rows, "trials") or resume_check.differing(_study(one), _study(other), "study"):
         return found
     index = [json.loads((sweep / "index.json").read_text()) for sweep in (one, other)]
-    if found := twins.differing(*index, "index.json"):
+    if found := resume_check.differing(*index, "index.json"):
         return found
     for trial in Sweep.open(one).trials():
         if found := run_difference(trial.path, other / trial.name):

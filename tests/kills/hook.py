@@ -45,7 +45,7 @@ PATHS = {
 
 def main(argv: list[str]) -> int:
     """The command, armed where the environment says so."""
-    from seqtrain.commands.cli import main as command
+    from seqtrain.cli.main import main as command
 
     if LOG in os.environ:
         arm(os.environ)

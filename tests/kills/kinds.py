@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import examples, mishaps, tiny
+from tests.support import examples, fault_injection, tiny
 
 STEPS = (
     *("trainer.max_steps=20", "trainer.checkpoint_every=3", "trainer.validate_every=7", "trainer.log_every=1"),
@@ -53,7 +53,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "begun from another run": of("sentiment", BEGUN_FROM, "model=gru"),
     "updates skipped": (
         *STREAM,
-        *mishaps.OPTIONS,
+        *fault_injection.OPTIONS,
         "callbacks=wild",
         "callbacks.wild.steps=[4,5,12]",
         "trainer.on_nonfinite=skip",
@@ -117,7 +117,7 @@ class Kind:
 
     def resume(self, folder: str) -> list[str]:
         """The command that goes on with it."""
-        trust = mishaps.TRUST if "--trust" in self.words else ()
+        trust = fault_injection.TRUST if "--trust" in self.words else ()
         retry = ["--retry-failed"] if self.is_sweep and not self.is_search else []
         return ["resume", folder, *trust, *retry]
 
@@ -138,4 +138,4 @@ def files(folder: Path) -> dict[str, str]:
     examples.files(folder)
     rows = [json.dumps({"text": f"document {n} is {'long ' * (n % 9)}and ends\n"}) for n in range(60)]
     (folder / "documents.jsonl").write_text("\n".join(rows) + "\n")
-    return {"PYTHONPATH": str(mishaps.package(folder)["PYTHONPATH"])}
+    return {"PYTHONPATH": str(fault_injection.package(folder)["PYTHONPATH"])}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.runs import Run
+from seqtrain.runs.directory import Run
 from tests.conftest import Seqtrain
 from tests.slurm.cluster import Cluster, Job
-from tests.tiny import OPTIONS, assert_twins, corpus, final_state, newest_step
+from tests.support.tiny import OPTIONS, assert_twins, corpus, final_state, newest_step
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -150,8 +150,8 @@ def test_a_task_that_is_killed_ends_the_job_soon_and_the_run_resumes_anywhere(
 
 SLOW = """
 import sys, time
-from seqtrain import report
-from seqtrain.commands.cli import main
+from seqtrain.cli import report
+from seqtrain.cli.main import main
 result = report.result
 def slow(*args):
     time.sleep(8)

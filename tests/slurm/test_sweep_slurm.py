@@ -16,14 +16,14 @@ from typing import Any
 import optuna
 import pytest
 
-from seqtrain.runs import Run
+from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Sweep
-from seqtrain.sweeps.foreign import sittings, submitted
+from seqtrain.sweeps.hydra_launchers import sittings, submitted
 from tests.conftest import Seqtrain
 from tests.slurm.cluster import SOON, Cluster
 from tests.slurm.test_slurm import TRAIN, VALIDATED
-from tests.test_search import SEARCH, TWO
-from tests.tiny import assert_twins, corpus, final_state, newest_step
+from tests.support.tiny import assert_twins, corpus, final_state, newest_step
+from tests.sweeps.test_search import SEARCH, TWO
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -38,7 +38,7 @@ SWEEP = (
 @contextmanager
 def command(cluster: Cluster, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """`seqtrain ...` as on a login node."""
-    line = [sys.executable, "-m", "seqtrain.commands.cli", *words]
+    line = [sys.executable, "-m", "seqtrain.cli.main", *words]
     with open(folder / "said.txt", "a") as said:
         process = subprocess.Popen(line, cwd=folder, env=cluster.environment, stdout=said, stderr=said, text=True)
         try:

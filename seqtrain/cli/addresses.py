@@ -1,0 +1,43 @@
+"""Where records go is the user's word, typed or in the environment: what a stranger made may not name it alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from seqtrain.config.check import key_of
+from seqtrain.errors import Fault
+from seqtrain.runs.directory import CONFIG, Run
+from seqtrain.sweeps.folder import ENDED, Sweep
+
+KEY, VARIABLE = "tracking_uri", "MLFLOW_TRACKING_URI"
+
+
+def check_run(run: Run, typed: Collection[str] = ()) -> None:
+    """Fault for the address of a server that only the run itself names; `typed`: the overrides of this command."""
+    loggers = run.config.get("logger")
+    for name, logger in loggers.items() if isinstance(loggers, dict) else ():
+        key = f"logger.{name}.{KEY}"
+        if key not in map(key_of, typed):
+            _check(key, logger.get(KEY) if isinstance(logger, dict) else None, run.path, f"give {key}=... again, or ")
+
+
+def check_sweep(sweep: Sweep) -> None:
+    """The same for a sweep, and for its trials that have begun and are not at their end."""
+    trials = sweep.trials()
+    for word in (*sweep.asked.overrides, *(word for trial in trials for word in trial.overrides)):
+        if key_of(word).startswith("logger.") and key_of(word).endswith(f".{KEY}"):
+            _check(key_of(word), word.partition("=")[2].strip("'\""), sweep.path)
+    for trial in trials:
+        if (trial.path / CONFIG).exists() and trial.status not in ENDED:
+            check_run(Run.open(trial.path))
+
+
+def _check(key: str, address: Any, where: Path, remedy: str = "") -> None:
+    if address not in (None, "null", os.environ.get(VARIABLE)):
+        raise Fault(
+            f"{where}: {key}={address}: its records would go there, and nobody but its config says so; "
+            f"if you know that server, {remedy}set {VARIABLE} to it"
+        )

@@ -1,0 +1,83 @@
+"""What the commands share: one-line errors, common flags, and how the end of a run is told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from seqtrain.config.ranges import Range
+from seqtrain.distributed.ranks import place
+from seqtrain.errors import Failed, Fault
+from seqtrain.terminal import tell
+
+if TYPE_CHECKING:
+    from seqtrain.runs.directory import Run
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are faults."""
+
+    def __init__(self, command: str, description: str, example: str) -> None:
+        super().__init__(
+            prog=f"seqtrain {command}",
+            description=description,
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
+        self.add_argument(
+            "--trust", action="append", default=[], metavar="PACKAGE", help="let configs name targets of this package"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise Fault(f"{self.prog}: {message}; see `{self.prog} --help`")
+
+
+def say(line: str) -> None:
+    """Tells a person what happens, once for all processes of a run; results go to standard output, this to error."""
+    if place().first:
+        tell(line)
+
+
+def bounded(allowed: Range) -> Callable[[str], float]:
+    """An argument type: a number of this range."""
+
+    def parse(text: str) -> float:
+        try:
+            value = int(text) if allowed.whole else float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words()}") from None
+        if not allowed.holds(value):
+            raise argparse.ArgumentTypeError(f"{text} is not {allowed.words()}")
+        return value
+
+    return parse
+
+
+def finish_failed(work: Callable[[], int]) -> int:
+    """The exit code that the work gives; one line and 1 where it failed in itself."""
+    try:
+        return work()
+    except Failed as error:
+        say(f"error: {error}")
+        return 1
+
+
+def finish(work: Callable[[], Run], as_json: bool) -> int:
+    """Runs the work and tells how it ended, in words or as JSON; gives the exit code. Lets Interrupted pass."""
+    found: list[Run] = []
+    if failed := finish_failed(lambda: found.append(work()) or 0):
+        return failed
+    run = found[0]
+    if not place().first:
+        return 0
+    if as_json:
+        print(json.dumps(run.summary))
+    else:
+        from seqtrain.cli import report
+
+        print("\n".join(report.lines(run)))
+    return 0

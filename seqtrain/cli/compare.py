@@ -1,0 +1,139 @@
+"""`seqtrain compare`: runs side by side, and what may be concluded of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqtrain.cli.arguments import Parser, say
+from seqtrain.compare import table
+from seqtrain.compare.entries import AXES, read
+from seqtrain.compare.guard import ACROSS, groups
+from seqtrain.compare.selection import chosen
+from seqtrain.compare.verdict import conclusions
+from seqtrain.errors import Fault
+from seqtrain.files.atomic import write_text
+from seqtrain.files.untrusted import check_output
+
+if TYPE_CHECKING:
+    from seqtrain.compare.entries import Entry, Which
+    from seqtrain.compare.verdict import Conclusion
+
+
+STDOUT = "-"
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "compare",
+        "Compare runs: a table, and a verdict by Welch's t over seeds. Runs whose numbers mean different things, such "
+        "as those of other data, stand in groups of their own.",
+        "seqtrain compare outputs/2026-11-21_04-14-14_sweep --x tokens --html report.html",
+    )
+    parser.add_argument("paths", nargs="+", metavar="RUN|SWEEP", help="runs, sweeps, or folders of them")
+    parser.add_argument("--metric", metavar="NAME", help="of validation; by default what the task is judged by")
+    parser.add_argument("--x", choices=AXES, help="compare at the largest x that all finished runs have reached")
+    parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
+    parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
+    parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
+    parser.add_argument("--across", action="append", default=[], choices=ACROSS, help="look past other training text")
+    parser.add_argument("--csv", metavar="FILE", help="write the table with all its columns; - is standard output")
+    parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
+    parser.add_argument(
+        "--pieces", action="store_true", help="two runs, example by example: says nothing of other seeds"
+    )
+    options = parser.parse_args(_joined(argv))
+    _check(options)
+    left_out: list[str] = []
+    entries = chosen(read(options.paths, left_out), options.where)
+    return _pieces(entries, options) if options.pieces else _compare(entries, left_out, options)
+
+
+def _check(options: Namespace) -> None:
+    """Fault where two answers would go the same way, or nowhere."""
+    if options.html == STDOUT:
+        raise Fault("--html -: a page is opened from a file; name one, such as report.html")
+    if options.csv == STDOUT and options.json:
+        raise Fault("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
+    for option in ("csv", "html"):
+        if vars(options)[option] not in (None, STDOUT):
+            check_output(f"--{option}", Path(vars(options)[option]))
+    unused = [f"--{name}" for name in ("x", "sort", "csv", "html") if vars(options)[name] is not None]
+    if options.pieces and unused:
+        raise Fault(f"--pieces: answers in one sentence, which {unused[0]} does not change; leave one of them out")
+
+
+def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
+    which: Which = "best" if options.best else "final"
+    found = conclusions(entries, metric=options.metric, x=options.x, which=which, across=options.across)
+    absent = table.not_run(options.paths)
+    missing = left_out + absent
+    if options.csv is not None:
+        _csv(options.csv, table.as_csv(table.rows(found, sort=options.sort)))
+    if options.html is not None:
+        _page(found, missing, options, which)
+    if options.json:
+        print(json.dumps(table.record(found, sort=options.sort) | {"not_run": missing}))
+    elif options.csv != STDOUT:
+        print("\n".join([table.text(found, missing=absent, sort=options.sort, x=options.x), *left_out]))
+    else:
+        for line in missing:
+            say(line)
+    return 0
+
+
+def _page(found: list[Conclusion], missing: list[str], options: Namespace, which: Which) -> None:
+    """Writes the page on these groups."""
+    from seqtrain.compare.page import report
+
+    report.write(Path(options.html), found, title=", ".join(options.paths), missing=missing, x=options.x, which=which)
+    say(f"wrote {options.html}")
+
+
+def _pieces(entries: list[Entry], options: Namespace) -> int:
+    """Two runs example by example, or chunk by chunk, at their best checkpoints."""
+    if len(entries) != 2:
+        raise Fault(f"--pieces: needs two runs, not {len(entries)}; name two, or choose them by --where")
+    group, *others = groups(entries, metric=options.metric, across=options.across)
+    if others:
+        raise Fault(f"--pieces: the two runs are not alike: {'; '.join(others[0].reason)}")
+    from seqtrain.cli.evaluate import evaluate
+    from seqtrain.compare import paired_bootstrap
+    from seqtrain.training.callbacks.per_batch_metrics import Pieces
+
+    watching, kind = [Pieces(), Pieces()], ""
+    for entry, watch in zip(entries, watching, strict=True):
+        found = evaluate(str(entry.path), "validation", "best", 1, options.trust, callbacks=[watch])
+        kind = "examples" if found["examples"] else "chunks of a lane"
+    one, other = watching
+    measure = one.measure or dict
+    interval = paired_bootstrap.bootstrap(one.pieces, other.pieces, lambda totals: measure(totals)[group.metric])
+    names = [entry.name for entry in entries]
+    told = paired_bootstrap.verdict(names, interval, group, len(one.pieces), kind)
+    record = {"runs": names, "metric": group.metric, "pieces": len(one.pieces), "verdict": told}
+    figures = dict(zip(("difference", "low", "high"), interval, strict=True))
+    print(json.dumps(record | figures) if options.json else told)
+    return 0
+
+
+def _joined(argv: list[str]) -> list[str]:
+    """`--sort -tokens` as one word: argparse would take -tokens for an option."""
+    if "--sort" in argv[:-1]:
+        at = argv.index("--sort")
+        return [*argv[:at], f"--sort={argv[at + 1]}", *argv[at + 2 :]]
+    return argv
+
+
+def _csv(path: str, text: str) -> None:
+    if path == STDOUT:
+        sys.stdout.write(text)
+        return
+    try:
+        write_text(Path(path), text)
+    except OSError as error:
+        raise Fault(f"{path} cannot be written: {error.strerror}; give another file") from None
+    say(f"wrote {path}")

@@ -1,0 +1,124 @@
+"""`seqtrain embed`: one vector of each text, into a parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqtrain.cli.arguments import Parser, say
+from seqtrain.cli.lines import Line, check_apart, from_file, open_lines
+from seqtrain.errors import Fault
+from seqtrain.files.atomic import atomic
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from seqtrain.api import Trained
+    from seqtrain.inference.embedding import Pool
+
+GROUP = 1024  # texts that are in memory at a time
+POOLS = ("mean", "last", "cls")
+POOL_HELP = (
+    "mean (default): of the positions of the text, fits every model; last: where all has been read, fits models "
+    "that read from left to right; cls: the first position, only of models that read in both directions"
+)
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "embed",
+        "One vector of each line of text, pooled from the hidden states that a run's model has of it.\n"
+        "The parquet file has the columns text, embedding (list<float32>) and line.",
+        "seqtrain embed outputs/2026-11-21_02-04-00_sentiment_bert --input texts.txt --output vectors.parquet",
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("--input", type=Path, metavar="FILE", required=True, help="a text a line; - is standard input")
+    parser.add_argument("--output", type=Path, metavar="FILE.parquet", required=True)
+    parser.add_argument("--pool", default="mean", choices=POOLS, help=POOL_HELP)
+    parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
+    options = parser.parse_args(argv)
+    check_apart(options.input, options.output)
+    if options.output.suffix != ".parquet":
+        raise Fault(f"--output {options.output}: vectors are written as parquet; name a file that ends in .parquet")
+    file = open_lines(options.input)
+    if not options.output.absolute().parent.is_dir():
+        raise Fault(f"--output {options.output}: there is no such folder")
+
+    from seqtrain.api import load
+    from seqtrain.inference.embedding import check_pool
+
+    trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
+    check_pool(trained.model, options.pool)
+    try:
+        written, bad = _write(trained, from_file(file, options.input), options.output, options.pool)
+    except OSError as error:
+        raise Fault(f"--output {options.output}: {error.strerror}") from None
+    if options.json:
+        import json
+
+        print(json.dumps({"output": str(options.output), "texts": written, "errors": bad, "pool": options.pool}))
+    else:
+        say(f"{options.output}: {written:,} embeddings of {trained.model.dim} numbers, pool={options.pool}")
+    return 2 if bad else 0
+
+
+def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: Pool) -> tuple[int, int]:
+    """Writes the file, or none where it would hold no text; gives how many texts it holds, and how many were bad."""
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = pyarrow.schema(columns(), metadata={f"seqtrain.{k}": v for k, v in origin(trained, pool).items()})
+    written = bad = 0
+    with atomic(path) as file, parquet.ParquetWriter(file, schema) as writer:
+        for group in groups(arriving):
+            good = sound(trained, group)
+            bad += len(group) - len(good)
+            if good:
+                vectors = trained.embed([line.text for line in good], pool=pool)
+                rows = {
+                    "text": [line.text for line in good],
+                    "embedding": list(vectors.float().numpy()),
+                    "line": [line.place["line"] for line in good],
+                }
+                writer.write_table(pyarrow.table(rows, schema=schema))
+                written += len(good)
+        if written == 0:
+            raise Fault(f"--output {path}: not written: the input holds no line that can be embedded; give one")
+    return written, bad
+
+
+def columns() -> dict[str, pyarrow.DataType]:
+    """What the file has of each text, by name."""
+    import pyarrow
+
+    return {"text": pyarrow.string(), "embedding": pyarrow.list_(pyarrow.float32()), "line": pyarrow.int64()}
+
+
+def origin(trained: Trained, pool: str) -> dict[str, str]:
+    """What vectors depend on: those of two origins are not to be compared."""
+    return {"run": str(trained.directory.resolve()), "step": str(trained.opened.step), "pool": pool}
+
+
+def groups(arriving: Iterable[list[Line]]) -> Iterator[list[Line]]:
+    """GROUP lines at a time, and at the end the rest."""
+    waiting: list[Line] = []
+    for lines in arriving:
+        waiting += lines
+        while len(waiting) >= GROUP:
+            yield waiting[:GROUP]
+            waiting = waiting[GROUP:]
+    if waiting:
+        yield waiting
+
+
+def sound(trained: Trained, lines: list[Line]) -> list[Line]:
+    """Those that can be embedded; the others are reported."""
+    found = []
+    for line in lines:
+        if reason := line.reason or trained.reason(line.text, "embed"):
+            line.report(reason)
+        else:
+            found.append(line)
+    return found

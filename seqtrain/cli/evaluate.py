@@ -1,0 +1,96 @@
+"""`seqtrain evaluate`: measures a run on a split, every token of it once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.config.ranges import RANGES
+from seqtrain.errors import Fault
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "evaluate",
+        "Measure a run on its validation split, or on its test split, which training never reads.",
+        "seqtrain evaluate outputs/2026-11-21_02-04-00_next_token_lstm --split test",
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("--split", default="validation", choices=("train", "validation", "test"))
+    parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
+    parser.add_argument(
+        "--batch-size",
+        type=bounded(RANGES["data.eval_batch_size"]),
+        help="lanes, or examples, at a time: changes memory and speed, no number",
+    )
+    options = parser.parse_args(argv)
+    found = evaluate(options.run, options.split, options.checkpoint, options.batch_size, options.trust)
+    if options.json:
+        print(json.dumps(found))
+    else:
+        from seqtrain.cli.report import words
+
+        lanes = f" on {found['eval_lanes']} lanes" if found["eval_lanes"] else f", {found['examples']:,} examples"
+        where = f"step {found['step']:,}, {found['tokens']:,} tokens{lanes}"
+        print(f"{options.split}: {words(found['metrics'])} ({options.checkpoint} checkpoint, {where})")
+    return 0
+
+
+def evaluate(
+    path: str,
+    split: Any,
+    checkpoint: str,
+    batch_size: int | None,
+    trust: Sequence[str],
+    *,
+    callbacks: Sequence[Any] = (),
+) -> dict[str, Any]:
+    """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash.
+
+    `callbacks`: Lightning's, that look on.
+    """
+    from seqtrain.inference.opened import open_run
+    from seqtrain.runs.directory import Run
+    from seqtrain.training.data import make_data, make_source
+    from seqtrain.training.trainer import make_trainer, trainer_options
+
+    Run.open(path)  # an export does not know its data
+    opened = open_run(path, trust, checkpoint)
+    config = opened.config
+    source = make_source(config, trust)
+    if not source.has(split):
+        raise Fault(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
+    source.check()
+    data = make_data(config, (split,), trust, say, opened.vocabularies)
+    known = opened.run.summary.get("hashes", {}).get(split)
+    if known is not None and known != data.rows[split].hash:
+        raise Fault(f"--split {split}: the text has changed since run {path} was trained on it")
+    from seqtrain.tasks.base import ExampleTask
+    from seqtrain.training.learner import Learner
+
+    learner = Learner(
+        model=opened.model,
+        task=opened.task,
+        carry=data.tbptt.carry,
+        lanes=data.eval_plan(split).lanes,
+        facts=data.facts(),
+        seed=config.seed,
+    )
+    learner.split = split
+    trainer = make_trainer(trainer_options(config), 1, [*callbacks], [], opened.run.path)
+    trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
+    whole = isinstance(opened.task, ExampleTask)
+    return {
+        "run": str(path),
+        "split": split,
+        "checkpoint": checkpoint,
+        "step": opened.step,
+        "metrics": learner.metrics,
+        "tokens": sum(len(corpus.tokens) for corpus in data.rows[split].columns.values()),
+        "eval_lanes": None if whole else data.eval_plan(split).lanes,
+        "examples": len(data.examples(split).lengths) if whole else None,
+        "hash": data.rows[split].hash,
+    }

@@ -1,0 +1,42 @@
+"""`seqtrain export`: a trained run as safetensors and JSON, for others to use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from seqtrain.cli.arguments import Parser, say
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "export",
+        "Write the weights of a run as model.safetensors, with config.json and its tokenizers: a folder that\n"
+        "predict, embed, search, init_from= and seqtrain.load open as they open the run, with the same numbers.",
+        "seqtrain export outputs/2026-11-21_02-04-00_next_token_lstm --output my_model",
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("--output", type=Path, metavar="DIR", required=True, help="a new folder")
+    parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
+    options = parser.parse_args(argv)
+
+    from seqtrain.inference.opened import open_run
+    from seqtrain.runs import export
+    from seqtrain.runs.directory import Run
+
+    Run.open(options.run)  # an export is not exported again
+    opened = open_run(options.run, options.trust, options.checkpoint)
+    weights = {
+        f"{name}.{key}": value
+        for name, module in (("model", opened.model), ("task", opened.task))
+        for key, value in module.state_dict().items()
+    }
+    export.write(opened.run, opened.vocabularies, weights, opened.step, options.output)
+    size = sum(path.stat().st_size for path in options.output.iterdir())
+    if options.json:
+        print(json.dumps({"output": str(options.output), "step": opened.step, "bytes": size}))
+    else:
+        where = f"the {options.checkpoint} checkpoint of {opened.run.path}, step {opened.step}"
+        say(f"{options.output}: {where}, {size:,} bytes")
+    return 0

@@ -1,0 +1,95 @@
+"""What ended a training, in words for a person and with what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from seqtrain.cli.arguments import say
+from seqtrain.config.preflight import SHARED_MEMORY, is_full
+from seqtrain.distributed import ranks
+from seqtrain.errors import Failed, Fault, NonFinite, OutOfMemory, Unavailable
+from seqtrain.files.atomic import listed
+from seqtrain.runs.directory import Run
+from seqtrain.terminal import pasted
+
+
+def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
+    """The reason for the summary, and what to raise in one line; None for what nobody foresaw."""
+    from seqtrain.training.callbacks.guards import is_out_of_memory, out_of_memory_words
+
+    if isinstance(error, NonFinite):
+        return str(error), NonFinite(
+            f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.clip in a new run"
+        )
+    if is_out_of_memory(error):
+        reason = out_of_memory_words(error)
+        return reason, OutOfMemory(f"{reason}; {_last_good(run)}")
+    if ranks.is_loss(error):
+        reason = "another process of the run has gone"
+        return reason, ranks.PeerLost(reason)
+    if isinstance(error, Failed):
+        return str(error), error
+    if "DataLoader worker" in str(error):  # torch's own words
+        reason = f"a data worker died, killed by hand, or for want of memory or of room in {SHARED_MEMORY}"
+        return reason, Failed(f"{reason}: `{_resume(run)} data.workers=0` does without; {_last_good(run)}")
+    if isinstance(error, OSError) and run.lost():
+        reason = "its directory, or the lock in it, was removed or moved while it was trained"
+        return reason, Unavailable(f"run {run.path}: {reason}; resume it where it is now, or start a new run")
+    remedy = _remedy(run, error) if isinstance(error, OSError) else None
+    again = f"then `{_resume(run)}`"
+    reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    return reason, None if remedy is None else Unavailable(f"run {run.path}: {remedy}, {again}")
+
+
+@contextlib.contextmanager
+def writing(run: Run, then: str) -> Iterator[None]:
+    """Turns what keeps the run's files from being written into a Fault that says what to do, and what `then`."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _remedy(run, error)
+        if remedy is None:
+            raise
+        raise Unavailable(f"run {run.path}: {remedy}, then {then}") from error
+
+
+def _remedy(run: Run, error: OSError) -> str | None:
+    """What keeps the run's files from being written, and what to do; None where it is about something else."""
+    if error.errno == errno.ENOSPC and error.filename is None and is_full(SHARED_MEMORY):
+        return f"{SHARED_MEMORY} is full, which data.workers need; make room there"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; make room"
+    if error.errno == errno.EFBIG:
+        return "no file may become so large here; raise the limit (ulimit -f)"
+    if error.filename is not None and run.path.absolute() in Path(str(error.filename)).absolute().parents:
+        return f"{error.filename} cannot be written ({error.strerror}); mend that"
+    return None
+
+
+def say_interrupted(run: Run, number: int) -> None:
+    say(f"interrupted by {signal.Signals(number).name}: {going_on(run)}")
+
+
+def going_on(run: Run) -> str:
+    where = "goes on from the last checkpoint" if _saved(run) else "begins again: no checkpoint was saved yet"
+    return f"`{_resume(run)}` {where}"
+
+
+def _resume(run: Run) -> str:
+    return pasted("seqtrain", "resume", run.path)
+
+
+def _last_good(run: Run) -> str:
+    saved = _saved(run)
+    return f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint was saved yet"
+
+
+def _saved(run: Run) -> list[str]:
+    """The names of the checkpoints, for words about another trouble, which their own must not hide."""
+    with contextlib.suppress(Fault):
+        return [path.name for path in listed(run.path / "checkpoints", "step-*.ckpt")]
+    return []

@@ -1,0 +1,117 @@
+"""Texts from arguments, files and pipes, as they arrive, each with its place, so that a bad one can be named."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from seqtrain.data.sources.unreadable import foreign, is_unicode
+from seqtrain.errors import Fault
+from seqtrain.terminal import tell
+
+REMEDY = "give a file of texts, one a line"
+MAX_LINE_BYTES = 1 << 26  # a device never ends its line
+CHUNK = 1 << 16  # bytes asked for at a time; a pipe gives what it holds
+
+
+@dataclass(frozen=True)
+class Line:
+    """One text, or why it cannot be read."""
+
+    place: dict[str, int]  # {"line": 17} of a file, {"argument": 1} of the command line
+    where: str  # the same in words: FILE:17, TEXT 1
+    text: str
+    reason: str | None = None
+
+    def report(self, reason: str) -> None:
+        """Says on standard error why there is no answer to this text."""
+        tell(f"error: {self.where}: {reason}")
+
+
+def from_arguments(texts: Iterable[str]) -> Iterator[Line]:
+    """The texts of a command line, in which bytes that are not UTF-8 have become lone surrogates."""
+    for number, text in enumerate(texts, 1):
+        reason = None if is_unicode(text) else "not UTF-8"
+        yield Line({"argument": number}, f"TEXT {number}", text, reason)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The file, or standard input for `-`; Fault where it cannot be opened."""
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise Fault(f"{path}: {error.strerror}; {REMEDY}") from None
+
+
+def open_lines(path: Path) -> BinaryIO:
+    """The same, and Fault for a file (a pipe tells too late) that is empty or no text."""
+    file = open_file(path)
+    if path.is_file() and path.stat().st_size == 0:
+        raise Fault(f"{path}: is empty; {REMEDY}")
+    if path.is_file() and (kind := foreign(path)):
+        raise Fault(f"{path}: {kind}")
+    return file
+
+
+def check_apart(read: Path | None, written: Path | None) -> None:
+    """Fault where an output would overwrite the input before it is read."""
+    if read is None or written is None or str(read) == "-":
+        return
+    if read.exists() and written.exists() and written.samefile(read):
+        raise Fault(f"--output {written}: is the input itself; name another file")
+
+
+def from_file(file: BinaryIO, path: Path) -> Iterator[list[Line]]:
+    """The lines of a file, as many at a time as have arrived; a line ends at LF or CR LF and nowhere else."""
+    name = "standard input" if str(path) == "-" else str(path)
+    number = 0
+    for lines in _arriving(file, name):
+        yield [_line(line, name, number + index) for index, line in enumerate(lines, 1)]
+        number += len(lines)
+
+
+def batches(arriving: Iterable[list[Line]], size: int) -> Iterator[list[Line]]:
+    """At most `size` lines at a time, and never a wait for more than there are."""
+    for lines in arriving:
+        for begin in range(0, len(lines), size):
+            yield lines[begin : begin + size]
+
+
+def _arriving(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
+    parts: list[bytes] = []  # of the line that has not ended yet
+    size = 0  # of these
+    while chunk := _read(file, name):
+        if b"\n" not in chunk:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > MAX_LINE_BYTES:
+                raise Fault(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes; {REMEDY}")
+            continue
+        *lines, rest = b"".join([*parts, chunk]).split(b"\n")
+        parts, size = [rest] if rest else [], len(rest)
+        yield lines
+    if parts:
+        yield [b"".join(parts)]
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    """The bytes that have arrived, nothing at the end; Python's own buffer would wait until it is full."""
+    try:
+        return os.read(file.fileno(), CHUNK)
+    except OSError as error:  # standard input may be a folder
+        raise Fault(f"{name}: {error.strerror}; {REMEDY}") from None
+
+
+def _line(line: bytes, name: str, number: int) -> Line:
+    place, where = {"line": number}, f"{name}:{number}"
+    line = line.removesuffix(b"\r")  # as the files of training are read
+    try:
+        return Line(place, where, line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except UnicodeDecodeError as error:
+        return Line(place, where, "", f"byte {error.start} of the line is not UTF-8")

@@ -1,0 +1,146 @@
+"""The command line: `seqtrain COMMAND ...`; imports nothing heavy before it knows what is wanted."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from seqtrain import terminal
+from seqtrain.distributed.ranks import check_place, place
+from seqtrain.errors import Fault, did_you_mean, refuse_tilde
+from seqtrain.runs.working_folder import distrust
+from seqtrain.training.callbacks.signals import Interrupted, Signals
+
+COMMANDS = {
+    "train": "train a model: seqtrain train model=gpt trainer.max_steps=500",
+    "resume": "go on with a run that was interrupted, or extend a finished one",
+    "evaluate": "measure a run on its validation or test split",
+    "predict": "let a run continue text, fill in words, classify, translate, or score",
+    "embed": "turn texts into vectors with a run",
+    "search": "find the texts that are nearest to another, by a run's vectors",
+    "export": "write a run's weights as safetensors, with what is needed to use them",
+    "compare": "compare runs and sweeps: a table, a verdict, a page",
+    "serve": "serve that page, live while runs go on: seqtrain serve outputs",
+    "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
+    "matrix": "show which models do which tasks",
+    "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
+}
+HIDDEN = ("trial",)  # launchers call it
+REMEDIES = {
+    errno.ENAMETOOLONG: "the path is too long for this system; give a shorter one",
+    errno.EROFS: "the file system can only be read; name a place that can be written",
+    errno.ENOSPC: "the disk is full; make room",
+    errno.EDQUOT: "the quota of the disk is spent; make room",
+    errno.EMFILE: "too many files are open; raise the limit (ulimit -n)",
+    errno.ENFILE: "too many files are open on this machine; end what is not needed",
+    errno.EIO: "the disk does not answer as it should; see the system's log",
+}
+"""What to do about errors of the system that any look at any path may raise."""
+USAGE = "\n".join(
+    [
+        "usage: seqtrain COMMAND ...",
+        "",
+        "Recurrent networks and Transformers side by side, from one command line.",
+        "",
+        *(f"  {name:15}{words}" for name, words in COMMANDS.items()),
+        "",
+        "`seqtrain COMMAND --help` says more. Example: seqtrain train model=lstm model.dim=256",
+    ]
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; gives its exit code (0 done, 1 failed, 2 the user can mend it, 128 + signal interrupted)."""
+    distrust()
+    argv = sys.argv[1:] if argv is None else argv
+    with terminal.guarded():
+        try:
+            code = _run(argv)
+            sys.stdout.flush()
+            return code
+        except SystemExit:  # of --help
+            sys.stdout.flush()
+            raise
+        except Interrupted as interrupted:
+            return 128 + interrupted.number
+        except Exception as error:
+            if isinstance(error, terminal.OutputLost):
+                terminal.drop_output()
+            return _told(error)
+
+
+def _run(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0
+    command, *rest = argv
+    if command == "--version":
+        from importlib.metadata import version
+
+        print(f"seqtrain {version('seqtrain')}")
+        return 0
+    if command not in COMMANDS and command not in HIDDEN:
+        raise Fault(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
+    _check_surroundings(command, rest)
+    with Signals():
+        return importlib.import_module(f"seqtrain.cli.{command.replace('-', '_')}").main(rest)
+
+
+def _check_surroundings(command: str, words: Sequence[str]) -> None:
+    """Fault for what no command can work with: a folder that is gone, a word that is no path though it looks so."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise Fault(f"the working folder cannot be used ({error.strerror}); change to one that is there") from None
+    check_place()
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if "\0" in word:
+            raise Fault(f"{word}: holds a NUL byte; leave it out")
+        if (not word and command != "predict") or (flag.startswith("--") and equals and not value):
+            named = f"{flag}= is given nothing" if word else "a word is empty"  # an empty path would be this folder
+            raise Fault(f"seqtrain {command}: {named}, as where a shell variable is not set; leave it out")
+        if flag.startswith("--") and equals:
+            refuse_tilde(flag, value)
+
+
+def _told(error: Exception) -> int:
+    """Says in one line what ended the command, or, of a bug of ours, all that is known; gives the exit code."""
+    if os.environ.get("SEQTRAIN_DEBUG"):
+        _trace(error)
+    lines = error.lines if isinstance(error, Fault) else _of_the_system(error) if isinstance(error, OSError) else ()
+    if lines:
+        for line in lines if place().first else ():
+            terminal.tell(f"error: {line}")
+        return 2
+    if isinstance(error, terminal.ReaderGone):  # which is no fault of anybody's
+        return 0
+    if isinstance(error, terminal.OutputLost):
+        terminal.tell(f"error: standard output {error}, so the result could not be told")
+    else:
+        _trace(error)
+    return 1
+
+
+def _of_the_system(error: OSError) -> tuple[str, ...]:
+    """What the user can mend of what the system refused, in one line; none where that cannot be told."""
+    place_words = f"{error.filename}: " if error.filename is not None else ""
+    remedy = REMEDIES.get(error.errno or 0)
+    if remedy is None and error.filename is None:
+        return ()
+    return (f"{place_words}{remedy or f'{error.strerror}; mend that, or name another path'}",)
+
+
+def _trace(error: Exception) -> None:
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        terminal.tell(line)
+
+
+if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        sys.path.pop(0)  # the working folder, from which the command `seqtrain` imports nothing either
+    sys.exit(main())

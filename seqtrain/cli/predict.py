@@ -1,0 +1,190 @@
+"""`seqtrain predict`: what a run makes of texts: it continues, fills in, classifies, translates or scores them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from seqtrain.cli.answers import Answers, answers, flag, given
+from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
+from seqtrain.config.ranges import ANSWER_RANGES
+from seqtrain.errors import Fault
+from seqtrain.files.atomic import atomic
+from seqtrain.files.untrusted import check_output
+
+if TYPE_CHECKING:
+    from seqtrain.api import Trained
+
+BATCH = 32  # texts answered side by side
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    options = _parser().parse_intermixed_args(argv)
+    if options.attention is not None:
+        return _attend(options)
+    path: Path | None = options.input
+    check_apart(path, options.output)
+    if options.output is not None:
+        check_output("--output", options.output)
+    arriving = None if path is None else from_file(open_lines(path), path)
+
+    from seqtrain.api import load
+
+    answering = answers(load(options.run, trust=options.trust, checkpoint=options.checkpoint), options)
+    texts = options.texts
+    if not texts and arriving is None:
+        if answering.use != "continue":
+            raise Fault("predict: needs a text; give TEXT or --input FILE (- is standard input)")
+        texts = [""]  # from nothing
+    bad = asked = 0
+    with _output(options.output) as out:
+        for batch in batches(itertools.chain([list(from_arguments(texts))], arriving or ()), BATCH):
+            bad += _answer(answering, batch, out, options.json)
+            asked += len(batch)
+        if not asked:  # a pipe tells only at its end; an empty file was refused before
+            raise Fault("standard input: is empty; give texts, one a line")
+        if options.output is not None and bad == asked:
+            raise Fault(f"--output {options.output}: not written, since no text was answered; mend the texts")
+    answering.closing()
+    return 2 if bad else 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "predict",
+        "What a run makes of texts, by its task. Texts come from the arguments and from the lines of --input.\n"
+        "On a terminal control characters of an answer are spelled out; in a file or a pipe it is as it is.\n"
+        "  next_token    continues them by sampling; without any, starts from nothing; with --score measures them\n"
+        "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"
+        "  sentiment     says their labels\n"
+        "  translation   translates them",
+        "seqtrain predict outputs/2026-11-21_02-04-00_next_token_lstm 'def main(' --length 100 --temperature 0.7",
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("texts", nargs="*", metavar="TEXT")
+    parser.add_argument("--input", type=Path, metavar="FILE", help="a text a line; - is standard input")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where the answers go; standard output by default")
+    parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
+    parser.add_argument(
+        "--attention",
+        type=Path,
+        metavar="FILE",
+        help="draw where the model looks in the one TEXT: FILE.png, or FILE.html to explore",
+    )
+    kinds = {name: bounded(allowed) for name, allowed in ANSWER_RANGES.items()}
+    drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))  # 0 is --greedy
+    parser.add_argument("--length", type=kinds["length"], metavar="N", help="next_token: tokens to add; 200 by default")
+    parser.add_argument("--temperature", type=drawn, metavar="T", help="next_token: 0.8 by default")
+    parser.add_argument(
+        "--top-k",
+        type=kinds["top_k"],
+        metavar="K",
+        help="next_token: draw from the K likeliest tokens only; masked_lm: show K tokens for each mask, 5 by default",
+    )
+    parser.add_argument(
+        "--top-p", type=kinds["top_p"], metavar="P", help="next_token: draw from the likeliest that make up P"
+    )
+    parser.add_argument("--greedy", action="store_true", help="next_token: always the likeliest token")
+    parser.add_argument("--seed", type=kinds["seed"], help="next_token: 0 by default")
+    parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
+    parser.add_argument(
+        "--beam",
+        type=kinds["beam"],
+        metavar="N",
+        help="translation: hypotheses kept; the run's by default",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=kinds["length_penalty"],
+        metavar="P",
+        help="translation, with a beam above 1: hypotheses are judged by log p / length^P",
+    )
+    return parser
+
+
+def _answer(answering: Answers, batch: list[Line], out: TextIO, as_json: bool) -> int:
+    """Answers some texts in their order; gives how many of them could not be answered."""
+    reasons = [line.reason or answering.reason(line.text) for line in batch]
+    good = [line.text for line, reason in zip(batch, reasons, strict=True) if reason is None]
+    found = iter(answering.answer(good) if good else [])
+    for line, reason in zip(batch, reasons, strict=True):
+        place = {"line": line.place["line"]} if "line" in line.place else {}
+        if reason is not None:
+            line.report(reason)
+            shown = _json({**line.place, "error": reason}) if as_json else None
+        else:
+            answer = next(found)
+            shown = _json({**place, **answer}) if as_json else answering.words(answer)
+        if shown is not None:
+            print(shown, file=out)
+    out.flush()
+    return len(batch) - len(good)
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def _output(path: Path | None) -> Iterator[TextIO]:
+    """Where the answers go: a file is written whole, or stays as it was where the block ends in an error."""
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        if path.exists() and not path.is_file():  # a pipe or a device takes the answers as they come
+            with path.open("w", encoding="utf-8") as file:
+                yield file
+            return
+        with atomic(Path(os.path.realpath(path))) as whole:  # behind a link, which stays
+            file = io.TextIOWrapper(whole, encoding="utf-8")
+            yield file
+            file.detach()  # what is written is flushed, and `atomic` closes
+    except OSError as error:
+        raise Fault(f"--output {path}: {error.strerror}") from None
+
+
+def _attend(options: argparse.Namespace) -> int:
+    """`--attention`: a picture, or a page, of one text."""
+    path: Path = options.attention
+    if path.suffix.lower() not in (".png", ".html"):
+        raise Fault(f"--attention {path}: expected a name that ends in .png (a picture) or .html (a page to explore)")
+    if len(options.texts) != 1 or options.input is not None:
+        raise Fault("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
+    if useless := ", ".join(map(flag, given(options))):
+        raise Fault(f"{useless}: --attention draws where the model looks and answers nothing; leave one of them out")
+
+    from seqtrain.api import load
+
+    trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
+    (line,) = from_arguments(options.texts)
+    if reason := line.reason or trained.reason(line.text, "attend"):
+        raise Fault(f"{line.where}: {reason}")
+    return _draw(trained, line.text, path, options.json)
+
+
+def _draw(trained: Trained, text: str, path: Path, as_json: bool) -> int:
+    from seqtrain.inference import attention_maps
+
+    maps = trained.attention(text)
+    try:
+        left_out = attention_maps.save(maps, path, f"{trained.directory.name}: {text}")
+    except OSError as error:
+        raise Fault(f"--attention {path}: {error.strerror}") from None
+    names = [seen.name for seen in maps]
+    if as_json:
+        print(_json({"text": text, "attention": str(path), "maps": names, "left_out": left_out}))
+    else:
+        print(f"{path}: {', '.join(names)}" + (f" (not shown: {left_out})" if left_out else ""))
+    return 0

@@ -1,0 +1,202 @@
+"""`seqtrain resume`: goes on with a run or a sweep that was interrupted, or extends a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.cli.arguments import Parser, finish, say
+from seqtrain.distributed import ranks
+from seqtrain.errors import Fault, did_you_mean
+from seqtrain.files.atomic import listed
+from seqtrain.runs.identity import LIMITS, MAY_CHANGE, digest, shown
+from seqtrain.sweeps.folder import is_sweep
+from seqtrain.terminal import pasted
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from seqtrain.runs.directory import Run
+
+SAFE_GROUPS = ("logger.",)
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "resume",
+        "Go on with a run from its newest good checkpoint, or from step 0 if there is none.\n"
+        "trainer.max_steps extends it: schedules are functions of the step and of max_steps, so from there on the\n"
+        "learning rate is what it would have been had the run been planned that long from the start.\n"
+        "Of a sweep, the trials that are missing or unfinished are run; hydra/launcher=, hydra.launcher.* may change.",
+        "seqtrain resume outputs/2026-11-21_02-04-00_next_token_lstm trainer.max_steps=3000",
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"one of {', '.join(MAY_CHANGE)}, logger.*")
+    parser.add_argument("--retry-failed", action="store_true", help="of a sweep: run again what failed or was refused")
+    options = parser.parse_intermixed_args(argv)
+    if is_sweep(Path(options.run)):
+        from seqtrain.cli import sweep
+
+        return sweep.resume(
+            Path(options.run),
+            options.overrides,
+            tuple(options.trust),
+            retry_failed=options.retry_failed,
+            as_json=options.json,
+        )
+    if options.retry_failed:
+        parser.error("--retry-failed is for sweeps")
+
+    def work() -> Run:
+        from seqtrain.cli import addresses
+        from seqtrain.runs.directory import Run
+
+        addresses.check_run(Run.open(options.run), options.overrides)
+        return resume(options.run, options.overrides, tuple(options.trust), ("seqtrain", "resume", *argv))
+
+    return finish(work, options.json)
+
+
+def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
+    """Continues the run in `path`; Fault for changes that would make it another run, and if there is nothing to do."""
+    from seqtrain.cli import failures, session
+    from seqtrain.cli.train import Request, preflight
+    from seqtrain.config import check
+    from seqtrain.inference.opened import checked_config
+    from seqtrain.runs.checkpoint import newest_sound, step_of, written_under
+    from seqtrain.runs.directory import Run
+    from seqtrain.training import budget
+
+    with ranks.joined() as here:
+        run = Run.open(path)
+        run.writes = here.first
+        config = checked_config(run, trust)
+
+        def ready() -> tuple[list[str], Path | None]:
+            with failures.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
+                run.claim()
+            budget.check_free(config, overrides)
+            changed = _apply(config, overrides)
+            config.run_dir = None  # of a new run only
+            check.check_config(config, {}, trust=trust)
+            preflight(config, Request(trust=trust))
+            newest = newest_sound(run.checkpoints, say, run=run.identity)
+            checkpoint = None if newest is None else newest[0]
+            step = 0 if checkpoint is None else step_of(checkpoint)
+            _refuse_edited(run, checkpoint)
+            changed += _edited_limits(config, changed, {} if newest is None else written_under(newest[1]))
+            _refuse_pointless(run, config, changed, step)
+            _say_lost(run, step)
+            return changed, checkpoint
+
+        changed, checkpoint = ranks.together(ready)
+        step = 0 if checkpoint is None else step_of(checkpoint)
+        for line in changed:
+            say(line)
+        say(f"run {run.path}: resumed from step {step}")
+        session.sit(run, config, session.Attempt(trust, command, checkpoint, goes_on=True))
+    return run
+
+
+def _say_lost(run: Run, step: int) -> None:
+    """Tells where metrics.jsonl ends before the checkpoint: a run records what it has done before it saves that."""
+    reached, every = run.newest_step(), run.config["trainer"]["log_every"]
+    if reached < step // every * every:
+        say(
+            f"run {run.path}: metrics.jsonl ends at step {reached}, the checkpoint is of step {step}: "
+            "the records between them are lost; from here on it is complete"
+        )
+
+
+def _refuse_edited(run: Run, checkpoint: Path | None) -> None:
+    """Fault where a run that saved no checkpoint has another config than it began with: half of it would be of each."""
+    if checkpoint is None and run.summary.get("identity", digest(run.config)) != digest(run.config):
+        raise Fault(
+            f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
+            "or start a new run"
+        )
+
+
+def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any]) -> list[str]:
+    """A line for each limit that was edited in config.yaml since the checkpoint: that extends a run as overrides do."""
+    said = {line.partition(":")[0] for line in changed}
+    return [
+        f"trainer.{name}: {shown(before[f'trainer.{name}'])} -> {config.trainer[name]}"
+        for name in LIMITS
+        if f"trainer.{name}" not in said and before.get(f"trainer.{name}", config.trainer[name]) != config.trainer[name]
+    ]
+
+
+def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
+    """Fault where there is nothing to go on from, or nothing left to do after `step`."""
+    if not step and listed(run.checkpoints, "step-*.ckpt"):
+        raise Fault(
+            f"run {run.path}: no checkpoint is sound; delete {run.checkpoints}/step-*.ckpt to begin again at step 0"
+        )
+    limit, summary = config.trainer.max_steps, run.summary
+    if limit is not None and limit < step:
+        raise Fault(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
+    if summary.get("status") != "finished":
+        return
+    if summary.get("ended_by") == "early_stopping":
+        raise Fault(f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing")
+    if config.budget is not None:
+        raise Fault(f"run {run.path} is finished: its budget is spent; start a new run with another one")
+    seconds, limit = summary.get("seconds", 0.0), config.trainer.max_seconds
+    if summary.get("ended_by") == "seconds" and limit is not None and limit <= seconds:
+        raise Fault(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
+    if not any(line.startswith("trainer.max_") for line in changed):
+        raise Fault(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
+
+
+def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
+    """Sets what may change; gives a line for each value that does."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    changed = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise Fault(f"{override}: expected key=value")
+        before = _standing(config, key)
+        if before is Unset:
+            raise Fault(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
+        if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
+            raise Fault(
+                f"{key}: a resumed run keeps it, or it were another run; only {', '.join(MAY_CHANGE)} and logger.* "
+                "may change"
+            )
+        value = _value(text)
+        if before != value:
+            try:
+                OmegaConf.update(config, key, value)
+            except OmegaConfBaseException:  # a date, a set, half an interpolation
+                raise Fault(f"{override}: no value that a config can hold; give a number, or text in quotes") from None
+            changed.append(f"{key}: {before} -> {value}")
+    return changed
+
+
+class Unset:
+    """Stands for a key that is not there."""
+
+
+def _standing(config: DictConfig, key: str) -> Any:
+    """What a key stands for; Unset where there is no such key, or none can be spelled so."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return OmegaConf.select(config, key, default=Unset)
+    except OmegaConfBaseException:
+        return Unset
+
+
+def _value(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise Fault(f"{text}: no value that can be read; give a number, or text in quotes") from None

@@ -1,0 +1,227 @@
+"""`seqtrain train -m`, `seqtrain resume SWEEP`: a sweep from its first trial, or from where it was left, to its end."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.cli.arguments import say
+from seqtrain.distributed import ranks
+from seqtrain.errors import Fault
+from seqtrain.files.atomic import exists, listed
+from seqtrain.runs.directory import CONFIG, Run, remove
+from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
+from seqtrain.terminal import pasted
+from seqtrain.training.callbacks.signals import Interrupted
+
+if TYPE_CHECKING:
+    from seqtrain.cli.train import Request
+    from seqtrain.sweeps.settings import Settings
+
+CODES = {"finished": 0, "pruned": 0, "refused": 2}
+"""Exit codes of trials; every other status is 1."""
+
+
+def start(request: Request, *, as_json: bool) -> int:
+    """A new sweep; gives the worst exit code of its trials."""
+    from seqtrain.sweeps.settings import Settings, Words
+
+    _refuse_several_processes()
+    words = Words.sort(request.overrides)
+    settings = Settings.read(words, request.config_dirs, request.trust)
+    searches = str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
+    if "dry_run=true" in words.trial:
+        if searches:
+            raise Fault("--dry-run: a search proposes its trials as it goes; leave out -m and sweep= to see one's cost")
+        return _dry_run(words.trial, settings, request, as_json)
+    asked = Asked(
+        # The address of a storage may hold a password, so it is given again.
+        overrides=tuple(word for word in request.overrides if not word.startswith("hydra.sweeper.storage=")),
+        kind="optuna" if searches else "grid",
+        config_dirs=tuple(map(str, request.config_dirs)),
+        trust=request.trust,
+    )
+    sweeper = _sweeper(settings)
+    runner = _runner(settings, request.trust, searches)
+    sweep = Sweep.create(settings.directory, asked)
+    say(f"sweep {sweep.path}")
+    try:
+        _sit(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
+    except Fault:
+        if not _ran(sweep):
+            remove(sweep.path)
+        raise
+    trials = sweep.trials()
+    reasons = list(dict.fromkeys(trial.reason for trial in trials))
+    if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _ran(sweep):
+        remove(sweep.path)
+        raise Fault(*reasons)
+    return _finish(sweep, as_json)
+
+
+def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_failed: bool, as_json: bool) -> int:
+    """Goes on with a sweep: what is missing or unfinished, and, if asked for, what failed."""
+    from seqtrain.cli import addresses
+    from seqtrain.sweeps import hydra_launchers
+    from seqtrain.sweeps.settings import Settings, Words
+
+    _refuse_several_processes()
+    sweep = Sweep.open(path)
+    sweep.check_entries()
+    addresses.check_sweep(sweep)
+    asked, typed = sweep.asked, Words.sort(words)
+    if typed.trial:
+        raise Fault(f"{typed.trial[0]}: a sweep keeps what it was asked for; start another one with seqtrain train -m")
+    if missing := [package for package in asked.trust if package not in trust]:
+        again = " ".join(f"--trust {package}" for package in missing)
+        raise Fault(f"sweep {path} was run with {again}; if you trust that code, add {again}")
+    sweep = sweep.where_it_began(say)
+    path = sweep.path
+    recorded = Words.sort(asked.overrides)
+    settings = Settings.read(
+        Words(typed.hydra, recorded.trial),
+        [Path(folder) for folder in asked.config_dirs],
+        trust,
+        recorded=recorded.hydra,
+        directory=path,
+    )
+    sweeper = _sweeper(settings)
+    runner = _runner(settings, trust, asked.kind == "optuna")
+    sweep.claim()
+    sweep.prepare()
+    if running := hydra_launchers.queued(hydra_launchers.submitted(hydra_launchers.sittings(path))):
+        raise Fault(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
+    left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
+    say(f"sweep {path}: resumed; left as they are: {_counted(left) or 'none'}")
+    if not _sit(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed):
+        sweep.write_index()  # that of a sitting that was killed may be of before its last trial ended
+        retry = (
+            f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed" if left["failed"] else ""
+        )
+        raise Fault(f"sweep {path}: nothing to do, every trial has ended{retry}")
+    return _finish(sweep, as_json)
+
+
+def _sit(
+    sweep: Sweep, sweeper: Any, runner: Any, words: Sequence[str], settings: Settings, *, retry_failed: bool
+) -> list[Trial]:
+    """Runs trials until there are no more; gives those that ended."""
+    from seqtrain.sweeps import hydra_launchers
+    from seqtrain.sweeps.sweeper import Sitting
+
+    (sweep.path / STOP).unlink(missing_ok=True)
+    sweeper.setup(
+        hydra_context=hydra_launchers.context(settings.files.loader),
+        task_function=hydra_launchers.run_trial,
+        config=settings.config,
+    )
+    sweeper.sitting = Sitting(runner, tuple(settings.trust), retry_failed, say)
+    try:
+        return sweeper.sweep(words)
+    except Interrupted as interrupted:
+        if (sweep.path / INDEX).exists():  # else the plan is not complete, and a resume makes it anew
+            sweep.write_index()
+        again = pasted("seqtrain", "resume", sweep.path)
+        say(f"interrupted by {signal.Signals(interrupted.number).name}: `{again}` goes on")
+        raise
+
+
+def _sweeper(settings: Settings) -> Any:
+    from seqtrain.sweeps.sweeper import Sweeper
+
+    return settings.make("sweeper", Sweeper)
+
+
+def _runner(settings: Settings, trust: tuple[str, ...], searches: bool) -> Any:
+    """Who runs the trials: our own launcher, or what drives one of Hydra's."""
+    from hydra.plugins.launcher import Launcher
+
+    from seqtrain.sweeps import hydra_launchers
+    from seqtrain.sweeps.launchers import Local, trust_words
+
+    launcher = settings.make("launcher", Launcher)
+    work = functools.partial(hydra_launchers.run_trial, words=trust_words(trust))
+    launcher.setup(
+        hydra_context=hydra_launchers.context(settings.files.loader), task_function=work, config=settings.config
+    )
+    if isinstance(launcher, Local):
+        launcher.trust, launcher.say = trust, say
+        return launcher
+    # A search learns from what has ended: it hands out as many as run at a time.
+    node = settings.config.hydra.launcher
+    at_once = int(node.get("n_jobs", node.get("array_parallelism", 1)))
+    if at_once < 1:  # joblib's way to say so
+        at_once = len(os.sched_getaffinity(0))
+    return hydra_launchers.Foreign(launcher, settings.directory, say, together=at_once if searches else None)
+
+
+def _refuse_several_processes() -> None:
+    if ranks.place().world > 1:
+        raise Fault("a sweep starts the processes of its trials itself: run it once, without srun or torchrun")
+
+
+def _ran(sweep: Sweep) -> bool:
+    """Whether a trial has left anything that a user may want."""
+    return any(path.name.isdigit() and exists(path / CONFIG) for path in listed(sweep.path))
+
+
+def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json: bool) -> int:
+    """Tells what each trial of a grid would cost; leaves nothing behind."""
+    from seqtrain.cli.train import dry_run, print_cost
+    from seqtrain.config import check
+    from seqtrain.sweeps.grid import combinations
+
+    code = 0
+    for number, (overrides, label) in enumerate(dict.fromkeys(combinations(words, settings.files))):
+        say(f"trial {number:03d} {label}")
+        try:
+            config = check.compose(overrides, request.config_dirs, request.trust).config
+            print_cost(dry_run(config, request), as_json)
+        except Fault as fault:
+            code = 2
+            for line in fault.lines:
+                say(f"error: {line}")
+    return code
+
+
+def _finish(sweep: Sweep, as_json: bool) -> int:
+    """Tells how the trials ended; gives the worst of their exit codes."""
+    trials = sweep.trials()
+    sweep.write_index()
+    statuses = collections.Counter(trial.status for trial in trials)
+    if as_json:
+        for trial in trials:
+            print(json.dumps(_row(trial)))
+    else:
+        if statuses["finished"] + statuses["pruned"]:
+            from seqtrain.compare import table
+
+            print(table.report([sweep.path]))
+        print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
+        resume = pasted("seqtrain", "resume", sweep.path)
+        again = [resume] if any(trial.status not in ENDED for trial in trials) else []
+        again += [f"{resume} --retry-failed"] if statuses["failed"] else []
+        compare = f"{pasted('seqtrain', 'compare', sweep.path)} --html report.html"
+        print(f"go on: {'; '.join([compare, *again])}")
+    judged = [trial.status for trial in trials if not trial.reason.startswith(REPEATS)]
+    return max((CODES.get(status, 1) for status in judged), default=0)
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    """A trial for machines."""
+    has_run = (trial.path / CONFIG).exists()
+    return {
+        **trial.row(),
+        "run": str(trial.path) if has_run else None,
+        "metrics": Run(trial.path).summary.get("metrics", {}) if has_run else {},
+    }
+
+
+def _counted(statuses: collections.Counter[str]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in statuses.items() if count)

@@ -1,0 +1,113 @@
+"""`seqtrain trial`, which only launchers call: one trial of a sweep, from wherever it stands to its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from seqtrain.cli.arguments import Parser, finish
+from seqtrain.distributed import ranks
+from seqtrain.errors import Fault, Unavailable, kind_of
+from seqtrain.files.checked import open_append
+from seqtrain.runs.directory import CONFIG, METRICS, Run
+from seqtrain.runs.listing import is_written
+from seqtrain.sweeps.folder import STOP, Status, Sweep, Trial, status_after
+from seqtrain.training.callbacks.signals import Interrupted
+
+
+def main(argv: list[str]) -> int:
+    """The command; every task of a job step may run it."""
+    parser = Parser("trial", "Run one trial of a sweep; launchers do so.", "seqtrain trial outputs/sweep 003")
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("number", type=int)
+    parser.add_argument("--threads", type=int)
+    options = parser.parse_args(argv)
+    sweep = Sweep.open(options.sweep).where_it_began(lambda _: None)  # the sweep's own process has said it
+    trial = sweep.trial(options.number)
+    ranks.die_with_parent()
+    _redirect(trial.log)
+    with ranks.joined() as here:
+        # The first decides: the others may look later, when the run has begun.
+        todo = ranks.told(_todo(trial) if here.first else None)
+        if todo is None:
+            return 0
+        if not here.first:
+            return finish(lambda: _run(trial, todo, sweep, tuple(options.trust), options.threads), as_json=False)
+        return _recorded(trial, todo, sweep, tuple(options.trust), options.threads)
+
+
+def _todo(trial: Trial) -> str | None:
+    """What is to be done: `begin`, `resume`, or nothing, where it has ended, or another process runs it."""
+    if (trial.sweep / STOP).exists() or is_written(trial.path):
+        return None
+    if (trial.path / CONFIG).exists():
+        return "resume" if trial.status != "finished" and trial.status != "pruned" else None
+    return "begin"
+
+
+def _redirect(log: Path) -> None:
+    """Sends what is printed from here on to the trial's log, behind what an earlier sitting printed."""
+    with open_append(log) as file:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+
+def _recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> int:
+    """Runs it; whatever happens, the sweep's directory tells how it ended."""
+    trial.conclude("running", pid=os.getpid())
+    status: Status = "failed"
+    reason = ""
+    unavailable = False
+    try:
+        return finish(lambda: _run(trial, todo, sweep, trust, threads), as_json=False)
+    except Interrupted:
+        status = "interrupted"
+        raise
+    except Fault as fault:
+        unavailable = isinstance(fault, Unavailable)
+        status, reason = status_after(fault), "; ".join(fault.lines)
+        raise
+    except BaseException as error:
+        unavailable = kind_of(error) is Unavailable
+        reason = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        if (trial.path / CONFIG).exists():  # the run knows better
+            status, reason = trial.status, trial.reason or reason
+        trial.conclude(status, reason, unavailable=unavailable)
+
+
+def _run(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> Run:
+    """Trains it, from the start or from its newest checkpoint."""
+    command = ("seqtrain", "train", *trial.overrides, f"run_dir={trial.path}")
+    if todo == "resume":
+        from seqtrain.cli.resume import resume
+
+        return resume(str(trial.path), [], trust, command)
+    from seqtrain.cli.train import Request, start
+    from seqtrain.config import check
+
+    folders = tuple(Path(folder) for folder in sweep.asked.config_dirs)
+    composed = check.compose(trial.overrides, folders, trust)
+    config = composed.config
+    config.run_dir = str(trial.path)
+    if threads is not None and config.trainer.threads is None:
+        config.trainer.threads = threads
+    if ranks.place().first:
+        _clear(trial.path)
+    return start(config, composed.choices, Request(list(trial.overrides), trust, folders, command))
+
+
+def _clear(path: Path) -> None:
+    """Removes what a start left that was killed before there was a config; Fault where a run has lost its config."""
+    metrics, checkpoints = path / METRICS, path / "checkpoints"
+    if (metrics.exists() and metrics.stat().st_size) or (checkpoints.exists() and any(checkpoints.iterdir())):
+        raise Fault(
+            f"{path} is a run without its {CONFIG}: bring that back, or delete the folder to train the trial anew"
+        )
+    if path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,118 @@
+"""`seqtrain verify-resume`: trains twice, kills one of the two at random moments, and compares them to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.config.ranges import SEED, Range
+from seqtrain.distributed.fork_server import ForkServer
+from seqtrain.terminal import pasted
+
+SHORT = ("trainer.max_steps=40", "trainer.validate_every=15", "trainer.checkpoint_every=5", "trainer.log_every=1")
+"""What makes the training short, its kills frequent and its records complete, where nothing else is asked for."""
+HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "verify-resume",
+        "Train twice, the second time killed (SIGKILL) at random moments and resumed, and compare the two to the bit:\n"
+        "weights, optimizer, carried state, every record. OVERRIDE as for `seqtrain train`; short by default:\n"
+        f"{' '.join(SHORT)} logger=none. Exit code 0: equal; 1: not.",
+        "seqtrain verify-resume model=gpt trainer.accumulate=4 --kills 10",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    parser.add_argument("--kills", type=bounded(Range(1, 10_000, whole=True)), default=5)
+    parser.add_argument("--seed", type=bounded(SEED), default=0, help="of the moments")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave both runs here: DIR/twin and DIR/killed")
+    options = parser.parse_intermixed_args(argv)
+    return finish_failed(
+        lambda: verify(options.overrides, options.kills, options.seed, options.keep, options.trust, options.json)
+    )
+
+
+def verify(
+    overrides: Sequence[str], kills: int, seed: int, keep: Path | None, trust: Sequence[str], as_json: bool
+) -> int:
+    """0 where both runs end with the same bits, else 1; says so."""
+    from seqtrain.runs import resume_check
+
+    args = shortened(overrides)
+    _check(args, trust)
+    folder = Path(tempfile.mkdtemp(prefix="seqtrain-verify-")) if keep is None else _fresh(keep)
+    words = [*args, *(word for package in trust for word in ("--trust", package))]
+    here, began = Path.cwd(), time.monotonic()
+    own = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "seqtrain.")]
+    try:
+        with ForkServer([*HEAVY, *own, "seqtrain.config.check:warm"]) as server:
+
+            def start(*given: str, cwd: Path) -> object:
+                return server.popen(given, cwd=here, env={**os.environ, "WANDB_MODE": "disabled"})
+
+            say(f"training the twin: {pasted('seqtrain', 'train', *words)}")
+            twin = resume_check.trained(start, words, folder)  # type: ignore[arg-type]
+            hits = resume_check.killed_and_resumed(start, words, folder, kills=kills, seed=seed)  # type: ignore[arg-type]
+        found = resume_check.difference(twin, folder / "killed")
+        records = len(resume_check.records(twin))
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    result = {
+        "equal": found is None,
+        "difference": found,
+        "kills": hits,
+        "records": records,
+        "seconds": time.monotonic() - began,
+    }
+    print(json.dumps(result) if as_json else "\n".join(_lines(result)))
+    return 0 if found is None else 1
+
+
+def _lines(result: dict) -> list[str]:
+    steps = ", ".join("before the first step" if step < 0 else f"step {step}" for step in result["kills"])
+    equal = "equal to the bit: weights, optimizer, carried state, result and all"
+    verdict = f"{equal} {result['records']} records" if result["equal"] else f"NOT equal: {result['difference']}"
+    return [f"killed {len(result['kills'])} times, at: {steps}", f"{verdict} ({result['seconds']:.0f} s)"]
+
+
+def shortened(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with what makes a training short where they say nothing of it."""
+    from seqtrain.config.check import key_of
+
+    given = {key_of(word) for word in overrides}
+    extra = [word for word in (*SHORT, "logger=none") if key_of(word) not in given]
+    return [*extra, *overrides]
+
+
+def _check(args: Sequence[str], trust: Sequence[str]) -> None:
+    """Fault for what `seqtrain train` would refuse, before anything is trained."""
+    from seqtrain.config import check, preflight
+    from seqtrain.config.options import read_budget
+    from seqtrain.errors import Fault
+
+    config = check.compose(args, trust=trust).config
+    if config.run_dir is not None:
+        raise Fault(f"run_dir={config.run_dir}: both runs get a folder of their own; --keep DIR leaves them in DIR")
+    if config.dry_run:
+        raise Fault("dry_run=true: what trains nothing cannot be resumed; leave it out")
+    if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
+        raise Fault("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
+    preflight.check(config, trust)
+
+
+def _fresh(folder: Path) -> Path:
+    from seqtrain.errors import Fault
+
+    if folder.exists() and any(folder.iterdir()):
+        raise Fault(f"--keep {folder}: exists already and is not empty; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()

@@ -1,0 +1,162 @@
+"""What may be compared with what: runs whose numbers mean different things stand in groups of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from seqtrain.compare.entries import Entry, number
+from seqtrain.errors import Fault, did_you_mean
+
+BYTES = "bits_per_byte"
+ACROSS = ("train",)
+"""Unlikeness that one may choose to look past: of runs on other training text the verdict is about text and model."""
+
+TRAINED = {
+    *("tied", "transform", "pool", "dropout", "class_weights", "label_smoothing", "vocabulary", "pseudo_examples"),
+}
+"""Options of tasks that say how a model is made or trained; all others, of any task, say what is measured."""
+
+NOTHING_HIDDEN = "one that hides nothing behind <unk>"
+"""Language models of all such tokenizers meet in bits per byte."""
+
+UNKNOWN = object()
+"""What a run that has not come so far cannot say of itself: it is like any other's."""
+
+
+@dataclass
+class Group:
+    """Runs that may be held against each other in one metric."""
+
+    metric: str
+    mode: Literal["min", "max"]
+    entries: list[Entry] = field(default_factory=list)
+    reason: list[str] = field(default_factory=list)  # in what it differs from the first group
+    notes: list[str] = field(default_factory=list)  # what its own runs do not share
+
+
+def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Sequence[str] = ()) -> list[Group]:
+    """The entries, sorted into groups of like ones; `across` looks past other training text (`train`).
+
+    `metric`: what they shall be held against each other in; by default bits per byte of language models, else what
+    their task monitors. Fault where no run has it.
+    """
+    if metric is not None and not any(has(entry, metric) for entry in entries):
+        known = {name for entry in entries for name in entry.metrics}
+        raise Fault(f"--metric {metric}: no run has it{did_you_mean(metric, known)}")
+    found: list[tuple[dict[str, Any], Group]] = []
+    complete_first = sorted(entries, key=lambda entry: UNKNOWN in likeness(entry, metric).values())
+    for entry in complete_first:
+        mine = {name: value for name, value in likeness(entry, metric).items() if name not in across}
+        for known, group in found:
+            if all(UNKNOWN in (value, mine[name]) or value == mine[name] for name, value in known.items()):
+                group.entries.append(entry)
+                break
+        else:
+            chosen = metric or default_metric(entry)
+            reason = [] if not found else differences(found[0][0], mine)
+            found.append((mine, Group(chosen, "max" if entry.maximises(chosen) else "min", [entry], reason)))
+    place = {id(entry): number for number, entry in enumerate(entries)}
+    for _, group in found:
+        group.entries.sort(key=lambda entry: place[id(entry)])
+        group.notes += _notes(group)
+    return [group for _, group in found]
+
+
+def likeness(entry: Entry, metric: str | None = None) -> dict[str, Any]:
+    """What two runs must share for their numbers to mean the same; UNKNOWN for what this one cannot say yet."""
+    hashes = entry.summary.get("hashes", {})
+    vocabularies = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
+    tokenizer: Any = vocabularies or UNKNOWN
+    if by_bytes(entry, metric):
+        lost = hidden(entry)
+        tokenizer = (
+            UNKNOWN if lost is None else vocabularies | {"unknown_tokens": int(lost)} if lost else NOTHING_HIDDEN
+        )
+    options = {key: value for key, value in entry.settings.items() if key.startswith("task.")}
+    return {
+        "task": entry.task,
+        "validation": hashes.get("validation", UNKNOWN),
+        "train": hashes.get("train", UNKNOWN),
+        "split": entry.settings.get("data.split_by"),
+        "context": entry.summary.get("context", UNKNOWN),
+        "tokenizer": tokenizer,
+        "signatures": entry.summary.get("signatures", UNKNOWN),
+        "decoding": {key: value for key, value in options.items() if key.removeprefix("task.") not in TRAINED},
+    }
+
+
+WORDS = {
+    "task": "another task",
+    "validation": "other validation text",
+    "train": "other training text (--across train looks past that)",
+    "split": "data.split_by cuts validation off by another rule",
+    "context": "another context policy of evaluation",
+    "tokenizer": "another tokenizer",
+    "signatures": "the metric is reckoned in another way",
+    "decoding": "another way of asking the model",
+}
+"""Kinds of unlikeness, in words."""
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """In what `other` is unlike `one`, a short sentence each; of other tasks nothing else is told."""
+    if one["task"] != other["task"]:
+        return [f"{WORDS['task']}: {other['task']}, not {one['task']}"]
+    return [
+        f"{WORDS[name]}: {_told(value, one[name])}, not {_told(one[name], value)}"
+        for name, value in other.items()
+        if UNKNOWN not in (value, one[name]) and value != one[name]
+    ]
+
+
+def default_metric(entry: Entry) -> str:
+    """What runs like this one are held against each other in."""
+    if by_bytes(entry, None):
+        return BYTES
+    monitor = entry.summary.get("monitor")
+    return str(monitor[0]) if isinstance(monitor, list) and monitor else "loss"
+
+
+def by_bytes(entry: Entry, metric: str | None) -> bool:
+    """Whether this is a language model, compared in what does not depend on its tokenizer."""
+    language_model = entry.task == "next_token" or BYTES in entry.metrics
+    return language_model and metric in (None, BYTES)
+
+
+def hidden(entry: Entry) -> float | None:
+    """Tokens of validation that hide their spelling behind <unk>, where bits per byte are of less text.
+
+    None where the run has not come so far as to count them.
+    """
+    unknown = entry.summary.get("unknown")
+    return number(unknown.get("validation", 0)) if isinstance(unknown, dict) else None
+
+
+def has(entry: Entry, metric: str) -> bool:
+    """Whether the run has this metric of validation."""
+    return entry.metric(metric) is not None
+
+
+def _notes(group: Group) -> list[str]:
+    kinds = {
+        name: {str(entry.summary.get("hashes", {}).get(name)) for entry in group.entries} - {"None"}
+        for name in ("tokenizer", "train")
+    }
+    notes = []
+    if (several := len(kinds["tokenizer"])) > 1:
+        notes.append(f"{several} tokenizers: held against each other in bits per byte only")
+    if (several := len(kinds["train"])) > 1:
+        notes.append(f"{several} training texts, as asked for: a difference may be the text's")
+    return notes
+
+
+def _told(value: Any, beside: Any) -> str:
+    """A value on one line; of mappings what differs, of hashes the beginning."""
+    if isinstance(value, dict):
+        other = beside if isinstance(beside, dict) else {}
+        kept = {key: inner for key, inner in value.items() if key not in other or other[key] != inner}
+        return " ".join(f"{key.rpartition('.')[2]}={_told(inner, None)}" for key, inner in kept.items()) or "none"
+    text = str(value)
+    return text[:8] if len(text) == 32 and text.isalnum() else text

@@ -1,0 +1,250 @@
+"""Finds every fault of a command line and its configuration at once: stage 1 before anything heavy is imported."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed
+from seqtrain.config.nodes import Unresolved, at
+from seqtrain.config.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, first_lines, show
+from seqtrain.config.targets import resolve, targets
+from seqtrain.errors import Fault, did_you_mean, refuse_tilde
+
+DECIDES_OTHERS = {"task", *GLOBAL}
+"""Groups whose option chooses those of other groups: without it nothing else can be judged."""
+
+
+CHOSEN_BY_TASK = {
+    "data": "default",
+    "model": "model",
+    "tokenizer": "tokenizer",
+    "tbptt": "tbptt",
+    "optimizer": "optimizer",
+}
+"""Groups whose option is <task>_<ending> where none is named."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A configuration that holds no fault of stage 1, its interpolations unresolved, and how it came about."""
+
+    config: DictConfig
+    choices: dict[str, str]  # group: option, followed through files that only name another option
+    overrides: list[str]
+
+
+def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: Sequence[str] = ()) -> Composed:
+    """The configuration that the overrides ask for; raises Fault with a line for each fault. Writes nothing."""
+    files = ConfFiles(config_dirs)
+    line = _CommandLine.read(overrides, files)
+    if line.refused & DECIDES_OTHERS:
+        raise Fault(*line.faults)
+    config, added = line.compose(files)
+    choices = _choices(config, files)
+    with open_dict(config):
+        del config["hydra"]
+    schema = Schema(config, choices, files, trust, given=line.values, added=added, unread=line.unread)
+    faults = [*line.faults, *schema.faults(skip=line.refused)]
+    if faults:
+        raise Fault(*faults)
+    return Composed(config, choices, list(overrides))
+
+
+def warm() -> None:
+    """Composes a configuration for nothing: for a server whose commands then find parsers and files read."""
+    compose(["data=text", "data.path=a/b.txt", "model.dim=16", "optimizer.lr=1e-3", "run_dir=a-1", "freeze=[a,b]"])
+
+
+def check_config(
+    config: DictConfig,
+    choices: dict[str, str],
+    overrides: Sequence[str] = (),
+    config_dirs: Sequence[Path] = (),
+    trust: Sequence[str] = (),
+) -> None:
+    """Stage 1 of a configuration that is composed already; raises Fault with a line for each fault."""
+    files = ConfFiles(config_dirs)
+    followed = {group: files.follow(group, option) for group, option in choices.items()}
+    given = [key_of(text) for text in overrides]
+    faults = list(Schema(config, followed, files, trust, given).faults())
+    if faults:
+        raise Fault(*faults)
+
+
+def key_of(override: str) -> str:
+    """What an override sets, chooses or takes out."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[Fault]:
+    """Stage 2: imports every target and holds the keys of its node against its real signature."""
+    faults: list[Fault] = []
+    for path, node in targets(OmegaConf.to_container(config, resolve=True)):
+        try:
+            parameters = inspect.signature(resolve(node["_target_"], trust, path=path)).parameters
+        except Fault as fault:
+            faults.append(type(fault)(*(f"{path}._target_={line}" for line in fault.lines)))
+            continue
+        is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        own = [option.name for option in fields(OWN[path])] if path in OWN else []
+        unknown = [key for key in node if key not in {*parameters, *own} and not RESERVED.match(key)]
+        if not is_open:
+            faults += [
+                Fault(f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}")
+                for key in unknown
+            ]
+    return faults
+
+
+def repeated(overrides: Sequence[str]) -> list[str]:
+    """A line for each key that is given several times with different values: the last one counts, as in Hydra."""
+    given: dict[str, list[str]] = {}
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        given.setdefault(key, []).append(value)
+    return [
+        f"{key} is given {len(values)} times: {values[-1]} counts, {', '.join(dict.fromkeys(values[:-1]))} does not"
+        for key, values in given.items()
+        if len(set(values)) > 1
+    ]
+
+
+@dataclass
+class _CommandLine:
+    """The overrides, each read by itself, so that one fault does not hide the next."""
+
+    fixed: list[str] = field(default_factory=list)  # choices of options, deletions and the like, as typed
+    values: dict[str, Override] = field(default_factory=dict)  # by key; each may add it
+    faults: list[str] = field(default_factory=list)
+    unread: set[str] = field(default_factory=set)  # keys whose words are faults by themselves
+    refused: set[str] = field(default_factory=set)  # groups whose choice is a fault: their keys cannot be judged
+
+    @classmethod
+    def read(cls, overrides: Sequence[str], files: ConfFiles) -> _CommandLine:
+        """Sorts the overrides; Hydra's struct mode is left out, since Schema judges keys, and all of them at once."""
+        line = cls()
+        for text in overrides:
+            try:
+                refuse_tilde(*text.partition("=")[::2])
+                line._sort(text, parsed(text), files)
+            except Fault as fault:
+                line.unread.add(key_of(text))
+                line.faults += fault.lines
+            except HydraException as error:
+                line.unread.add(key_of(text))
+                detail = f": {first_lines(error)}" if "=" in text else ""
+                line.faults.append(f"{text}: not of the form key=value{detail}")
+        return line
+
+    def _sort(self, text: str, override: Override, files: ConfFiles) -> None:
+        key = override.key_or_group
+        if not key:
+            self.faults.append(f"{text}: not of the form key=value")
+        elif override.is_hydra_override():
+            used = key.startswith(("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper"))
+            remedy = (
+                "counts in a sweep only, so add -m"
+                if used
+                else "changes nothing here; run_dir= names the folder of a run"
+            )
+            self.faults.append(f"{text}: {remedy}")
+        elif override.is_sweep_override():
+            self.faults.append(f"{text}: several values are a sweep, so add -m; a list is written {key}=[...]")
+        elif key == "sweep":
+            self.faults.append(f"{text}: a search is a sweep, so add -m")
+        elif override.is_delete():
+            self._delete(text, key)
+        elif files.is_group(key) and not isinstance(override.value(), dict):
+            self._choose(text, key, override.value(), files)
+        elif override.is_list_extend() or override.package or override.is_value_path:
+            self.fixed.append(text)
+        else:
+            self.values[key] = override
+
+    def _delete(self, text: str, key: str) -> None:
+        group, _, entry = key.partition(".")
+        if key in GLOBAL or (group in ENTRIES and entry and "." not in entry):
+            self.fixed.append(text)
+        else:
+            self.faults.append(f"{text}: every run needs {key}, so it cannot be deleted; give it another value")
+
+    def _choose(self, text: str, group: str, value: object, files: ConfFiles) -> None:
+        """Keeps the choice of an option, or refuses it; several at once make sense where entries are collected."""
+        names = value if isinstance(value, list) and value and group in ENTRIES else [value]
+        options = files.options(group)
+        unknown = [show(name) for name in names if name not in options]
+        if unknown == ["null"] and group in GLOBAL:
+            return
+        self.faults += [f"{group}={name}: no such {group}{did_you_mean(name, options)}" for name in unknown]
+        if unknown:
+            self.refused.add(group)
+        else:
+            self.fixed.append(text.lstrip("+"))
+
+    def compose(self, files: ConfFiles) -> tuple[DictConfig, set[str]]:
+        """The configuration of all overrides that can be used, the others become faults; and the keys that they added.
+
+        Hydra composes what the choices ask for, and values are set in it as Hydra would: composing takes most of the
+        time of a command that is refused, so it is done once, and each value that does not fit is named by itself.
+        """
+        try:
+            config = files.compose(self.fixed)
+        except UNUSABLE as error:
+            if unnamed := self._unnamed(files):
+                raise Fault(*self.faults, unnamed) from None
+            reasons = [f"{text}: {reason}" for text in self.fixed if (reason := _problem(files, [text]))]
+            raise Fault(*self.faults, *(reasons or [first_lines(error)])) from None
+        files_say = OmegaConf.to_container(config, resolve=False)
+        added = {key for key in self.values if at(files_say, key) is Unresolved}
+        for key, override in list(self.values.items()):
+            try:
+                OmegaConf.update(config, key, override.value(), merge=True, force_add=True)
+            except UNUSABLE as error:
+                self.faults.append(f"{_typed(override)}: {first_lines(error)}")
+                del self.values[key]
+        return config, added
+
+    def _unnamed(self, files: ConfFiles) -> str | None:
+        """What a task of the user's own leaves open, since no file says what it takes by itself; None where none is."""
+        chosen = {text.partition("=")[0]: text.partition("=")[2] for text in self.fixed}
+        task = chosen.get("task")
+        if task is None:
+            return None
+        open_groups = [
+            group
+            for group, ending in CHOSEN_BY_TASK.items()
+            if group not in chosen and f"{task}_{ending}" not in files.options(group)
+        ]
+        words = " ".join(f"{group}=..." for group in open_groups)
+        return f"task={task}: takes no {', '.join(open_groups)} by itself; add {words}" if open_groups else None
+
+
+def _typed(override: Override) -> str:
+    """A word of the command line without the sign that it may be added: all may."""
+    return str(override.input_line).lstrip("+")
+
+
+def _problem(files: ConfFiles, overrides: Sequence[str]) -> str | None:
+    """Why Hydra cannot use these overrides together, or None."""
+    try:
+        files.compose(overrides)
+    except UNUSABLE as error:
+        return first_lines(error)
+    return None
+
+
+def _choices(config: DictConfig, files: ConfFiles) -> dict[str, str]:
+    """The option of each group but Hydra's own; several options of one group are joined by commas."""
+    choices = {}
+    for group, option in config.hydra.runtime.choices.items():
+        names = [option] if isinstance(option, str) else list(option or [])
+        if names and "/" not in group:
+            choices[group] = ",".join(files.follow(group, name) for name in names)
+    return choices

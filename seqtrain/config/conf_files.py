@@ -1,0 +1,133 @@
+"""The YAML files of seqtrain.conf and of a user's own folders, read and composed through Hydra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.default_element import ConfigDefault
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
+
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.files.checked import read_checked
+from seqtrain.files.plain_yaml import MAX_BYTES, check_plain
+from seqtrain.files.untrusted import ENVIRONMENT
+
+UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
+"""What Hydra raises for an override or a file that it cannot use."""
+
+
+SHIPPED: dict[tuple[str, str], dict[str, Any]] = {}
+"""What the package's own files say, by group and option: they do not change while a process runs."""
+
+
+def parsed(word: str) -> Override:
+    """An override, read by Hydra's grammar; HydraException where it does not fit, or is too long or deep to be read."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, a list of thousands of levels
+        raise HydraException(str(error).partition(";")[0]) from None
+
+
+class ConfFiles:
+    """Groups, their options, and the configuration that a list of overrides makes of them.
+
+    Hydra's loader is used directly, not `hydra.compose`: that one works through a global, which Hydra's own
+    multirun holds already.
+    """
+
+    def __init__(self, config_dirs: Sequence[Path] = ()) -> None:
+        absent = [f"--config-dir {folder}: no such folder" for folder in config_dirs if not folder.is_dir()]
+        if absent:
+            raise Unavailable(*absent)
+        setup_globals()
+        search_path = create_config_search_path("pkg://seqtrain.conf")
+        for folder in reversed(config_dirs):
+            search_path.append("--config-dir", f"file://{folder.resolve()}", SearchPathQuery("main", None))
+        self.loader = ConfigLoaderImpl(search_path)
+        repository = self.loader.repository
+        repository.sources = [_Checked.of(source) for source in repository.sources]
+        self._contents = {} if config_dirs else SHIPPED
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """The whole configuration, Hydra's own part included; raises one of UNUSABLE."""
+        return self.loader.load_configuration("train", list(overrides), RunMode.RUN, from_shell=False)
+
+    def is_group(self, name: str) -> bool:
+        return self.loader.repository.group_exists(name)
+
+    def options(self, group: str) -> list[str]:
+        """The names that may follow `group=`."""
+        return self.loader.repository.get_group_options(group, ObjectType.CONFIG)
+
+    def content(self, group: str, option: str) -> dict[str, Any]:
+        """What the file of an option says itself, unresolved; nothing where it cannot be read. Not to be changed."""
+        if (group, option) not in self._contents:
+            loaded = self._load(group, option)
+            content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else {}
+            plain = {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
+            self._contents[group, option] = plain
+        return self._contents[group, option]
+
+    def follow(self, group: str, option: str) -> str:
+        """The option that really stands behind one whose file only names another."""
+        loaded = self._load(group, option)
+        if loaded is None or self.content(group, option).keys() - {"defaults"}:
+            return option
+        named = [entry.path for entry in loaded.defaults_list or [] if isinstance(entry, ConfigDefault)]
+        named = [path for path in named if path and path != "_self_"]
+        return self.follow(group, named[0]) if len(named) == 1 else option
+
+    def _load(self, group: str, option: str) -> ConfigResult | None:
+        try:
+            return self.loader.repository.load_config(f"{group}/{option}")
+        except UNUSABLE:  # told when it is composed
+            return None
+
+
+class _Checked(FileConfigSource):
+    """A folder of YAML files, which may be a stranger's: each is held to its limits before Hydra loads it."""
+
+    @classmethod
+    def of(cls, source: ConfigSource) -> ConfigSource:
+        """The same source, checked where it is a folder of files."""
+        return cls(source.provider, source.path) if isinstance(source, FileConfigSource) else source
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        path = Path(self.path, self._normalize_file_name(config_path))
+        if path.exists():
+            try:
+                check_plain(read_checked(path, MAX_BYTES).decode("utf-8"), written_by="person")
+            except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+                raise Fault(f"{path} cannot be read: {error}") from None
+        return super().load_config(config_path)
+
+
+def reads_environment(config: DictConfig, path: str) -> bool:
+    """Whether a value is worked out from an environment variable, however that is written."""
+    read: list[tuple[Any, ...]] = []
+    OmegaConf.register_resolver(ENVIRONMENT, lambda *names: str(read.append(names)), replace=True)
+    try:
+        value = OmegaConf.select(config, path)
+        if OmegaConf.is_config(value):
+            OmegaConf.to_container(value, resolve=True)
+    except OmegaConfBaseException:
+        pass  # told where the value is judged
+    finally:
+        OmegaConf.register_resolver(ENVIRONMENT, oc.env, replace=True)
+    return bool(read)

@@ -1,0 +1,38 @@
+"""The object that a node of a config describes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, cast
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain.config.targets import resolve, targets, whitelist
+from seqtrain.errors import Fault
+
+
+def plain(node: DictConfig) -> dict[str, Any]:
+    """A config node as plain values, interpolations resolved."""
+    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
+
+
+def make(node: DictConfig, trust: Sequence[str], **given: Any) -> Any:
+    """The object that a config node describes, with what it takes of `given`: what is known only at run time."""
+    options: dict[str, Any] = {**plain(node), "_convert_": "all"}
+    options.pop("_recommend_", None)
+    partial = options.pop("_partial_", False)
+    path = node._get_full_key(None)
+    for below, inner in targets(options, path):
+        resolve(inner["_target_"], trust, path=below)  # Hydra's own rule is about names only
+    target = resolve(options["_target_"], trust)
+    free = inspect.signature(target).parameters.keys() - options.keys()  # an option keeps what the config says
+    wanted = {name: value for name, value in given.items() if name in free}
+    deferred = instantiate({**options, "_partial_": True}, _execution_whitelist_=whitelist(trust))
+    try:
+        return deferred if partial else deferred(**wanted)
+    except ValueError as error:
+        where = path or target.__name__
+        names_option = str(error).partition("=")[0] in options
+        raise Fault(f"{where}{'.' if names_option else ': '}{error}") from None

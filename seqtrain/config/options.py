@@ -1,0 +1,109 @@
+"""Options that no target takes: of the command, the trainer and the layout of a stream; conf/ holds their defaults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from seqtrain.config.ranges import RANGES
+from seqtrain.errors import Fault
+
+BUDGETS = ("params", "flops", "seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The top level of conf/train.yaml, beside its groups."""
+
+    seed: int
+    run_dir: str | None  # None: a new folder below outputs/
+    dry_run: bool
+    init_from: str | None  # a run whose weights and tokenizers are the beginning
+    freeze: list[str]  # parts of the model that stay as they are
+    layer_decay: float  # factor of the learning rate from each layer to the one below it
+    budget: str | list[str] | None  # what the run may cost: see `read_budget`
+
+    def __post_init__(self) -> None:
+        lines = []
+        if self.init_from == "":
+            lines.append("init_from=: an empty path; name the directory of a run, or null")
+        if self.run_dir == "":
+            lines.append("run_dir=: an empty path; name a folder, or null for a new one below outputs/")
+        try:
+            read_budget(self.budget)
+        except Fault as fault:
+            lines += fault.lines
+        if lines:
+            raise Fault(*lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions:
+    """The group `trainer`."""
+
+    accelerator: Literal["auto", "cpu", "gpu"]
+    devices: int | Literal["all"]  # processes on each node: one a GPU, or, on the CPU, as many as are wanted
+    num_nodes: int
+    strategy: Literal["auto", "ddp", "fsdp"]  # auto: ddp where there are several processes
+    check_ranks_every: int  # steps between checks that all processes hold the same weights and gradients
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
+    threads: int | None  # None: as many as cores
+    max_steps: int | None  # optimiser steps; None: max_epochs decides
+    max_epochs: int | None
+    max_seconds: float | None  # of training, validations apart
+    accumulate: int  # micro-batches a step: slices of the lanes
+    clip: float | None  # largest norm of the gradient
+    validate_every: int  # steps
+    checkpoint_every: int  # steps
+    keep_last: int  # newest checkpoints that stay
+    keep_best: int  # checkpoints that stay because they are the best by the task's own measure
+    on_nonfinite: Literal["stop", "skip"]  # a loss or gradient that is no number
+    log_every: int  # steps
+
+    def __post_init__(self) -> None:
+        if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
+            raise Fault(
+                "trainer.max_steps=null: training would never end; set trainer.max_steps, trainer.max_epochs or "
+                "trainer.max_seconds"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batching:
+    """The part of the group `data` that no source takes: how a stream, or examples, are laid out."""
+
+    lanes: int  # B of training
+    eval_lanes: int  # B of evaluation: context policy
+    eval_batch_size: int | None  # lanes, or examples, at a time in evaluation; None: all lanes, or batch_tokens
+    batch_tokens: int | None  # tokens of examples in a step, padding included
+    batch_size: int | None  # most examples in a step
+    max_length: int  # most tokens in an example
+    workers: int  # processes that cut training batches ahead of time; 0: the training process does
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens is None and self.batch_size is None:
+            raise Fault("data.batch_tokens=null: a step would read all examples; set it, or data.batch_size")
+
+
+def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
+    """What a run may cost, by kind (`params`, `flops`, `seconds`), from texts such as params:1e6; Fault for others."""
+    found: dict[str, float] = {}
+    for text in [budget] if isinstance(budget, str) else budget or ():
+        kind, _, number = text.partition(":")
+        if kind not in BUDGETS:
+            raise Fault(f"budget={text}: expected {', '.join(f'{name}:NUMBER' for name in BUDGETS)}")
+        if kind in found:
+            raise Fault(f"budget={text}: {kind} is given twice; give it once")
+        try:
+            found[kind] = float(number)
+        except ValueError:
+            raise Fault(f"budget={text}: {number!r} is no number; give one, as in {kind}:1e6") from None
+        if not 0 < found[kind] < math.inf:
+            raise Fault(f"budget={text}: expected a number above 0")
+        if kind == "seconds" and not RANGES["trainer.max_seconds"].holds(found[kind]):
+            raise Fault(f"budget={text}: expected {RANGES['trainer.max_seconds'].words()}")
+    if found.keys() >= {"flops", "seconds"}:
+        raise Fault("budget: flops and seconds both say when training ends; give one of them")
+    return found

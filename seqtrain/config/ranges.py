@@ -1,0 +1,234 @@
+"""What each number of a configuration may be: one table, held by one loop before anything is built.
+
+A limit at the lower end is the smallest value that does something, one at the upper end the largest that a machine
+could have a use for: beyond it a size would hang or take all memory before anybody could say so. What depends on the
+data or on other options is checked where those are known.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any, cast
+
+from seqtrain.errors import Fault
+
+MAX_STEPS = 10**8 - 1  # the digits of a checkpoint's name
+MAX_TOKENS = 2**20  # that are read side by side, or one after the other, at a time
+MAX_SEED = 2**32 - 1
+MAX_TRIALS = 10**6
+MAX_TRIALS_AT_A_TIME = 4096
+MAX_PROCESSES = 1024  # on a node
+MAX_WIDTH = 2**17
+MAX_LAYERS = 1024
+MAX_VOCABULARY = 2**22
+MAX_ROWS = 10**7  # that are made up
+LEAST_STEP = 1e-12  # of the learning rate: float32 has 7 digits
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; without the ends where `above` and `below` say so."""
+
+    low: float
+    high: float
+    above: bool = False
+    below: bool = False
+    whole: bool = False
+    others: tuple[float, ...] = ()  # single numbers with a meaning of their own
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is one of them; nan is not."""
+        over = value > self.low if self.above else value >= self.low
+        under = value < self.high if self.below else value <= self.high
+        return (over and under and not (self.whole and value % 1)) or value in self.others
+
+    def words(self) -> str:
+        """For a message: `a whole number from 1 to 1,024`."""
+        kind = "a whole number" if self.whole else "a number"
+        special = "".join(f", or {number:g}" for number in self.others)
+        low, high = _shown(self.low), _shown(self.high)
+        if not self.above and not self.below:
+            return f"{kind} from {low} to {high}{special}"
+        return f"{kind} {'above' if self.above else 'from'} {low}, {'below' if self.below else 'up to'} {high}{special}"
+
+
+def _count(high: float, low: float = 1, **more: Any) -> Range:
+    return Range(low, high, whole=True, **more)
+
+
+SHARE = Range(0, 1)
+PART = Range(0, 1, below=True)  # of 1 nothing would be left
+POSITIVE_SHARE = Range(0, 1, above=True)
+SOME = Range(1e-6, 1e6)
+STEPS = _count(MAX_STEPS)
+SEED = _count(MAX_SEED, 0)
+TOKENS = _count(MAX_TOKENS)
+RATE = Range(LEAST_STEP, 1e38)  # one that is too large fails in itself, where it can be seen
+AT_A_TIME = _count(MAX_TRIALS_AT_A_TIME)
+
+RANGES: dict[str, Range] = {
+    "seed": SEED,
+    "layer_decay": Range(1e-3, 1),
+    # -- trainer
+    "trainer.devices": _count(MAX_PROCESSES),
+    "trainer.num_nodes": _count(2**16),
+    "trainer.check_ranks_every": STEPS,
+    "trainer.threads": _count(MAX_PROCESSES),
+    "trainer.max_steps": STEPS,
+    "trainer.max_epochs": _count(10**6),
+    "trainer.max_seconds": Range(1e-3, 1e9),
+    "trainer.accumulate": _count(2**16),
+    "trainer.clip": SOME,
+    "trainer.validate_every": STEPS,
+    "trainer.checkpoint_every": STEPS,
+    "trainer.keep_last": _count(10**6),
+    "trainer.keep_best": _count(10**6),
+    "trainer.log_every": STEPS,
+    # -- data
+    "data.lanes": TOKENS,
+    "data.eval_lanes": TOKENS,
+    "data.eval_batch_size": TOKENS,
+    "data.batch_tokens": _count(2**24),
+    "data.batch_size": TOKENS,
+    "data.max_length": _count(MAX_TOKENS, 8),  # those included that stand for no text
+    "data.workers": _count(128, 0),
+    "data.validation_fraction": PART,
+    "data.test_fraction": PART,
+    "data.size": _count(MAX_ROWS),
+    "data.seed": SEED,
+    "data._recommend_.tokenizer_size": _count(MAX_VOCABULARY, 256),
+    # -- tokenizer
+    "tokenizer.size": _count(MAX_VOCABULARY, 256),  # a token a byte
+    "tokenizer.max_size": _count(MAX_VOCABULARY),
+    "tokenizer.min_count": _count(2**31),
+    # -- tbptt
+    "tbptt.k1": TOKENS,
+    "tbptt.k2": TOKENS,
+    # -- model: the names that every model shares
+    "model.dim": _count(MAX_WIDTH),
+    "model.num_layers": _count(MAX_LAYERS),
+    "model.num_heads": _count(MAX_WIDTH),
+    "model.dropout": PART,
+    "model.dim_feedforward": _count(2**20),
+    "model.max_length": TOKENS,
+    "model.num_segments": _count(2**16),
+    "model.memory": _count(MAX_TOKENS, 0),
+    "model.kernel": _count(2**12, 2),  # a single tap sees no other token
+    # -- task
+    "task.rate": Range(1e-3, 1, below=True),
+    "task.mask_share": SHARE,
+    "task.random_share": SHARE,
+    "task.pseudo_examples": _count(10**6, 0),
+    "task.label_smoothing": PART,
+    "task.beam": _count(100),
+    "task.length_penalty": Range(0, 100),
+    "task.max_ratio": Range(0.01, 100),
+    "task.dropout": PART,
+    "task.class_weights": Range(0, 1e6),
+    # -- optimizer
+    "optimizer.lr": RATE,
+    "optimizer.lr_rest": RATE,
+    "optimizer.momentum": PART,
+    "optimizer.dampening": PART,
+    "optimizer.alpha": PART,
+    "optimizer.rho": PART,
+    "optimizer.betas": PART,
+    "optimizer.eps": Range(1e-30, 1),
+    "optimizer.weight_decay": Range(0, 100),
+    # -- schedule
+    "schedule.warmup": _count(MAX_STEPS, 0),
+    "schedule.final": SHARE,
+    "schedule.decay": POSITIVE_SHARE,
+    "schedule.factor": Range(1e-6, 1, below=True),
+    "schedule.patience": _count(10**6, 0),
+    "schedule.cooldown": _count(10**6, 0),
+    "schedule.threshold": PART,
+    "schedule.min_lr": Range(0, 1e3),
+    # -- callbacks
+    "callbacks.samples.length": _count(100_000),
+    "callbacks.samples.temperature": Range(1e-3, 1e3, others=(0,)),
+    "callbacks.samples.top_k": _count(2**31),
+    "callbacks.samples.top_p": POSITIVE_SHARE,
+    "callbacks.samples.examples": _count(10_000),
+    "callbacks.early_stopping.patience": _count(10**6, 0),
+    "callbacks.early_stopping.min_delta": Range(0, 1e6),
+    # -- sweeps
+    "hydra.sweeper.n_trials": _count(MAX_TRIALS),
+    "hydra.sweeper.seed": SEED,
+    "hydra.sweeper.pruner.percentile": Range(0, 100, above=True, below=True),
+    "hydra.sweeper.pruner.n_startup_trials": _count(MAX_TRIALS, 0),
+    "hydra.sweeper.pruner.n_warmup_steps": _count(MAX_STEPS, 0),
+    "hydra.sweeper.pruner.interval_steps": STEPS,
+    "hydra.sweeper.pruner.n_min_trials": _count(MAX_TRIALS),
+    "hydra.sweeper.pruner.min_resource": STEPS,
+    "hydra.sweeper.pruner.reduction_factor": _count(10**6, 2),
+    "hydra.sweeper.pruner.min_early_stopping_rate": _count(60, 0),
+    "hydra.sweeper.pruner.bootstrap_count": _count(MAX_TRIALS, 0),
+    "hydra.sweeper.sampler.n_startup_trials": _count(MAX_TRIALS, 0),
+    "hydra.sweeper.sampler.n_ei_candidates": _count(10**5),
+    "hydra.sweeper.sampler.population_size": _count(10**5, 2),
+    "hydra.sweeper.sampler.mutation_prob": SHARE,
+    "hydra.sweeper.sampler.crossover_prob": SHARE,
+    "hydra.sweeper.sampler.swapping_prob": SHARE,
+    "hydra.launcher.n_jobs": _count(1024, others=(-1,)),  # joblib: one a core
+    "hydra.launcher.threads": _count(MAX_PROCESSES),
+    "hydra.launcher.inner_max_num_threads": _count(MAX_PROCESSES),
+    "hydra.launcher.verbose": _count(100, 0),
+    "hydra.launcher.timeout": Range(1e-3, 1e9),
+    "hydra.launcher.batch_size": AT_A_TIME,
+    "hydra.launcher.timeout_min": _count(10**6),
+    "hydra.launcher.nodes": _count(2**16),
+    "hydra.launcher.tasks_per_node": _count(MAX_PROCESSES),
+    "hydra.launcher.cpus_per_task": _count(MAX_PROCESSES),
+    "hydra.launcher.gpus_per_node": _count(MAX_PROCESSES, 0),
+    "hydra.launcher.gpus_per_task": _count(MAX_PROCESSES, 0),
+    "hydra.launcher.cpus_per_gpu": _count(MAX_PROCESSES),
+    "hydra.launcher.mem_gb": Range(0, 1e6, above=True),
+    "hydra.launcher.array_parallelism": AT_A_TIME,
+    "hydra.launcher.signal_delay_s": _count(10**6),
+    "hydra.launcher.max_num_timeout": _count(10**6, 0),
+}
+"""By path; of a list each number; what is no number (null, all, auto) is judged by its kind alone."""
+
+
+ANSWER_RANGES: dict[str, Range] = {
+    "length": _count(10**6),
+    "temperature": Range(1e-6, 1e6, others=(0,)),
+    "top_k": _count(MAX_VOCABULARY),
+    "top_p": POSITIVE_SHARE,
+    "seed": SEED,
+    "beam": RANGES["task.beam"],
+    "length_penalty": RANGES["task.length_penalty"],
+}
+"""Of what can be asked of a trained run, on the command line and in Python."""
+
+
+def check_answer_options(**given: Any) -> None:
+    """Fault that names each option of an answer that is no number of its range."""
+    lines = []
+    for name, value in given.items():
+        allowed = ANSWER_RANGES[name]
+        kind = numbers.Integral if allowed.whole else numbers.Real  # also those of NumPy
+        if isinstance(value, bool) or not isinstance(value, kind) or not allowed.holds(cast(float, value)):
+            lines.append(f"{name}={value!r}: expected {allowed.words()}")
+    if lines:
+        raise Fault(*lines)
+
+
+def out_of_range(path: str, value: Any) -> str | None:
+    """What is wrong with a value that has the right kind, in words; None where nothing is."""
+    numbers = [item for item in (value if isinstance(value, list) else [value]) if is_number(item)]
+    allowed = RANGES.get(path)
+    if allowed is None or all(map(allowed.holds, numbers)):
+        return None
+    return f"expected {'a list, each item ' if isinstance(value, list) else ''}{allowed.words()}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}"

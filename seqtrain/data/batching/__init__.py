@@ -1,0 +1,1 @@
+"""Batching: plans, the batches they lay out, and the loader."""

@@ -1,0 +1,111 @@
+"""The one loader of training: a plan says what each optimiser step reads, a cutter makes it."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from multiprocessing.queues import Queue
+from typing import Any, Protocol
+
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+
+from seqtrain.data.batching.plan import deal
+
+ENDLESS = 2**40
+
+
+class Piece(Protocol):
+    """What one optimiser step reads."""
+
+    @property
+    def lanes(self) -> int: ...
+
+
+class Plan(Protocol):
+    """What every plan of batches says: of lanes that stand side by side, or of examples."""
+
+    steps: int  # optimiser steps in an epoch
+    num_tokens: int  # in an epoch
+    padding: float  # share of the positions that hold no token
+
+    def chunk(self, epoch: int, step: int) -> Any: ...
+
+    def tokens_before(self, step: int) -> int: ...
+
+
+class Cutter(Protocol):
+    """Makes the share of a piece that belongs to some of its lanes, or examples; a batch has a `mark`, see below."""
+
+    def batch(self, piece: Any, share: slice, /) -> Any: ...
+
+
+class TrainLoader:
+    """This process's micro-batches from optimiser step `first_step` on, epoch after epoch, without end."""
+
+    def __init__(
+        self,
+        cutter: Cutter,
+        plan: Plan,
+        *,
+        accumulate: int,
+        first_step: int = 0,
+        share: tuple[int, int] = (1, 0),
+        workers: int = 0,
+    ) -> None:
+        """`share`: the number of processes that train, and which of them this is; `workers`: that cut ahead of time."""
+        self.batches = MicroBatches(cutter, plan, accumulate, share)
+        self.first = first_step * accumulate
+        self.workers = workers
+
+    def __iter__(self) -> Iterator[Any]:
+        numbers = range(self.first, ENDLESS)
+        if not self.workers:
+            return map(self.batches.__getitem__, numbers)
+        ahead = DataLoader(
+            self.batches, batch_size=None, sampler=numbers, num_workers=self.workers, worker_init_fn=_end_with_a_batch
+        )
+        return self._ahead(iter(ahead))
+
+    def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
+        try:
+            yield from batches
+        except (ConnectionError, EOFError) as error:  # what torch says where one dies while it hands a batch over
+            raise RuntimeError("DataLoader worker died in the middle of a batch") from error
+
+    def __len__(self) -> int:
+        """To Lightning the whole training is one endless epoch: none of its epoch ends falls between our steps."""
+        return ENDLESS
+
+
+def _end_with_a_batch(worker: int) -> None:
+    """Ends a worker that cannot hand a batch over, as where /dev/shm is full: it would be waited for without end."""
+    Queue._on_queue_feeder_error = staticmethod(lambda error, batch: os._exit(1))  # type: ignore[attr-defined]
+
+
+class MicroBatches(Dataset):
+    """Micro-batch n of this process, a function of n alone."""
+
+    def __init__(self, cutter: Cutter, plan: Plan, accumulate: int, share: tuple[int, int]) -> None:
+        self.cutter = cutter
+        self.plan = plan
+        self.accumulate = accumulate
+        self.world, self.rank = share
+
+    def __getitem__(self, number: int) -> Any:
+        step, micro = divmod(number, self.accumulate)
+        piece = self.plan.chunk(*divmod(step, self.plan.steps))
+        share = deal(piece.lanes, self.world * self.accumulate, self.rank * self.accumulate + micro)
+        batch = self.cutter.batch(piece, share)
+        batch.mark = fingerprint(piece)
+        return batch
+
+
+def fingerprint(piece: Any, before: int = 0) -> int:
+    """A checksum of what one step reads, arrays and numbers at any depth: the same for every share of it."""
+    if not isinstance(piece, tuple):
+        return zlib.crc32(np.ascontiguousarray(piece).tobytes(), before)
+    for part in piece:
+        before = fingerprint(part, before)
+    return before

@@ -1,0 +1,224 @@
+"""Masked examples: pieces of text with hidden tokens (Devlin et al. 2019), drawn anew each epoch (Liu et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqtrain.data.batching.examples import ExampleBatch, Examples
+from seqtrain.data.batching.splitmix64 import MASK as BITS
+from seqtrain.data.batching.splitmix64 import mixed
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.corpus import Corpus
+from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.errors import Fault
+
+PLACES, WAYS, WORDS, FOLLOWS, FOLLOWERS = range(5)  # what is drawn: each has its own sequence of numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """Which tokens of a piece are hidden, and what stands in their place; the rest of them is kept as it is."""
+
+    rate: float  # share of the tokens
+    mask_share: float  # of the hidden tokens, those that become the mask
+    random_share: float  # of the hidden tokens, those that become any token of the vocabulary
+    whole_word: bool  # whether a word is hidden as a whole
+
+    def wanted(self, counts: np.ndarray) -> np.ndarray:
+        """How many of so many tokens are hidden, whole words apart: always one."""
+        return np.maximum(np.rint(self.rate * counts), 1).astype(np.int64)
+
+
+@dataclass(kw_only=True)
+class MaskedBatch(ExampleBatch):
+    """Pieces of text with hidden tokens; `targets` (B, T) are these tokens."""
+
+    places: Tensor  # (M,) where targets are, b * T + t: to look for them would make a GPU wait
+    next_labels: Tensor  # (B,) 0 where the second sentence follows the first, 1 where it stands elsewhere; or IGNORED
+
+    @property
+    def original(self) -> Tensor:
+        """The tokens before any was hidden, (B, T)."""
+        return torch.where(self.targets == IGNORED, self.tokens, self.targets)
+
+    def silent(self) -> Self:
+        blank = torch.full_like(self.next_labels, IGNORED)
+        return replace(super().silent(), places=self.places[:0], next_labels=blank)
+
+
+class Stretches(NamedTuple):
+    """Documents cut into stretches of at most so many tokens."""
+
+    begin: np.ndarray  # (n,) int64, into the corpus
+    count: np.ndarray  # (n,) int64
+    document: np.ndarray  # (n,) int64
+
+    @classmethod
+    def of(cls, documents: np.ndarray, size: int) -> Stretches:
+        pieces = -(-np.diff(documents) // size)
+        document = np.repeat(np.arange(len(pieces)), pieces)
+        within = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        begin = documents[document] + within * size
+        return cls(begin, np.minimum(size, documents[document + 1] - begin), document)
+
+
+class MaskedExamples(Examples):
+    """`start, piece, separator`, or `start, A, separator, B, separator` where sentences follow one another or do not.
+
+    Every token of the split is in one piece. With `next_sentence` a piece is cut into A and B of equal length (A has
+    the odd token); half of the Bs, drawn in every epoch, give way to one of the same length from elsewhere.
+    """
+
+    def __init__(
+        self, corpus: Corpus, tokenizer: Tokenizer, masking: Masking, *, max_length: int, next_sentence: bool, seed: int
+    ) -> None:
+        """Raises Fault where `max_length` leaves no room for text."""
+        least = 5 if next_sentence else 3
+        if max_length < least:
+            raise Fault(f"data.max_length={max_length}: must be at least {least}, as the special tokens count")
+        self.tokens = corpus.tokens
+        self.tokenizer = tokenizer
+        self.masking = masking
+        self.seed = seed
+        self.next_sentence = next_sentence
+        size = 2 * ((max_length - 3) // 2) if next_sentence else max_length - 2
+        self.begin, self.count, document = Stretches.of(corpus.documents, size)
+        self.second = self.count // 2 if next_sentence else np.zeros_like(self.count)  # tokens of B
+        self.first = self.count - self.second
+        self.lengths = (self.count + (3 if next_sentence else 2))[:, None]
+        if next_sentence:
+            places = np.arange(len(self.count))
+            # The Bs of other documents; where no other document has one, those of the same.
+            self.others = Others(self.second, document), Others(self.second, places)
+
+    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
+        if self.masking.whole_word:
+            tokens, text, _ = self._laid_out(index, epoch)
+            hidden = int(self._hidden(tokens, text, index, epoch).sum())
+        else:
+            hidden = int(self.masking.wanted(self.count[index]).sum())
+        return {"loss": hidden} | ({"next_sentence": len(index)} if self.next_sentence else {})
+
+    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> MaskedBatch:
+        tokens, text, labels = self._laid_out(index, epoch)
+        hidden = self._hidden(tokens, text, index, epoch)
+        targets = np.where(hidden, tokens, IGNORED)
+        width = tokens.shape[1]
+        way = chances(self.seed, epoch, index, WAYS, width)[hidden]
+        other = chances(self.seed, epoch, index, WORDS, width)[hidden] * self.tokenizer.vocabulary
+        swapped = way < self.masking.mask_share + self.masking.random_share
+        instead = np.where(swapped, other.astype(np.int64), tokens[hidden])
+        tokens[hidden] = np.where(way < self.masking.mask_share, self.tokenizer.mask, instead)
+        lengths = self.lengths[index, 0]
+        return MaskedBatch(
+            tokens=torch.from_numpy(tokens),
+            lengths=torch.from_numpy(lengths),
+            targets=torch.from_numpy(targets),
+            index=torch.from_numpy(np.asarray(index, dtype=np.int64)),
+            count=int(lengths.sum()),
+            totals=totals,
+            places=torch.from_numpy(np.flatnonzero(hidden)),
+            next_labels=torch.from_numpy(labels),
+        )
+
+    def _laid_out(self, index: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens (B, T) with their special ones, where text stands (B, T), and labels (B,)."""
+        first, second, lengths = self.first[index, None], self.second[index, None], self.lengths[index]
+        begin, labels = self._follower(index, epoch)
+        time = np.arange(int(lengths.max()))
+        in_first = (time >= 1) & (time <= first)
+        in_second = (time >= first + 2) & (time < first + 2 + second)
+        place = np.where(in_first, self.begin[index, None] - 1, begin[:, None] - first - 2) + time
+        text = in_first | in_second
+        tokens = self.tokens[np.where(text, place, 0)].astype(np.int64)
+        tokens[~text] = 0
+        tokens[~text & (time < lengths)] = self.tokenizer.separator
+        tokens[:, 0] = self.tokenizer.start
+        return tokens, text, labels
+
+    def _follower(self, index: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the second sentence of each example begins in the corpus, and its label."""
+        begin = self.begin + self.first
+        if not self.next_sentence:
+            return begin[index], np.full(len(index), IGNORED)
+        far, near = self.others
+        draw = chances(self.seed, epoch, index, FOLLOWERS, 1)[:, 0]
+        distant = far.count[index] > 0
+        other = np.where(distant, far.pick(index, draw), near.pick(index, draw))
+        strange = chances(self.seed, epoch, index, FOLLOWS, 1)[:, 0] < 0.5
+        strange &= distant | (near.count[index] > 0)
+        return begin[np.where(strange, other, index)], strange.astype(np.int64)
+
+    def _hidden(self, tokens: np.ndarray, text: np.ndarray, index: np.ndarray, epoch: int) -> np.ndarray:
+        """Which tokens are hidden, (B, T): those of the words that come first in a random order, until they suffice."""
+        batch, width = tokens.shape
+        time = np.broadcast_to(np.arange(width), tokens.shape)
+        begin = time  # of the word that each token stands in
+        if self.masking.whole_word:
+            joins = self.tokenizer.joins(tokens.reshape(-1)).reshape(batch, width)
+            begin = np.maximum.accumulate(np.where(joins, 0, time), axis=1)
+        key = np.take_along_axis(chances(self.seed, epoch, index, PLACES, width), begin, 1)
+        key[~text] = np.inf
+        # Tokens of a word have one key, so a stable order keeps them side by side, its first token in front.
+        order = key.argsort(axis=1, kind="stable")
+        rank = np.empty_like(order)
+        np.put_along_axis(rank, order, time, 1)
+        before = np.take_along_axis(rank, begin, 1)  # tokens of the words drawn before this one
+        return text & (before < self.masking.wanted(self.count[index])[:, None])
+
+
+class Others:
+    """For each example the others of another owner whose second sentence can stand in for its own.
+
+    They have one of the same length; where none has, one of the next greater length that any has, of which the
+    beginning is taken.
+    """
+
+    def __init__(self, lengths: np.ndarray, owners: np.ndarray) -> None:
+        """`lengths` (n,) of the second sentences; `owners` (n,), such as documents."""
+        self.order = np.lexsort((owners, lengths))
+        sizes, first, group = np.unique(lengths[self.order], return_index=True, return_inverse=True)
+        end = np.append(first[1:], len(lengths))
+        source = _sources(sizes, owners[self.order[first]], owners[self.order[end - 1]])
+        chosen = np.empty_like(self.order)
+        chosen[self.order] = source[group]  # the group of lengths that each example takes from, or -1
+        stride = int(owners.max()) + 1
+        keys = lengths[self.order] * stride + owners[self.order]
+        mine = sizes[chosen] * stride + owners
+        self.own = np.searchsorted(keys, mine, "left")  # where the examples of the same owner stand, to be passed over
+        self.owned = np.searchsorted(keys, mine, "right") - self.own
+        self.first = first[chosen]
+        self.count = np.where(chosen < 0, 0, end[chosen] - self.first - self.owned)  # (n,) that may be taken
+
+    def pick(self, index: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        """One example for each of `index` (B,), by numbers in [0, 1); any where there is none to take."""
+        place = self.first[index] + (draw * self.count[index]).astype(np.int64)
+        place = np.where(place >= self.own[index], place + self.owned[index], place)
+        return self.order[np.minimum(place, len(self.order) - 1)]
+
+
+def _sources(sizes: np.ndarray, least: np.ndarray, greatest: np.ndarray) -> np.ndarray:
+    """For groups of ascending lengths with their least and greatest owner: the group to take from, -1 where none."""
+    source = np.full(len(sizes), -1)
+    for group in range(len(sizes) - 1, -1, -1):
+        if sizes[group] == 0:
+            continue  # nothing can be told from an empty sentence
+        if least[group] != greatest[group]:
+            source[group] = group
+        elif group + 1 < len(sizes):
+            same = least[group] == least[group + 1] and greatest[group] == greatest[group + 1]
+            source[group] = source[group + 1] if same else group + 1
+    return source
+
+
+def chances(seed: int, epoch: int, examples: np.ndarray, what: int, count: int) -> np.ndarray:
+    """Numbers in [0, 1), (B, count): a function of (seed, epoch, example, what) by SplitMix64, whatever the batch."""
+    key = np.array([seed & BITS], dtype=np.uint64)
+    for part in (np.array([epoch]), np.array([what]), examples):
+        key = mixed(key, part)
+    return (mixed(key[:, None], np.arange(count)) >> np.uint64(11)) * 2.0**-53

@@ -1,0 +1,1 @@
+"""Sources: where rows of text come from."""

@@ -1,0 +1,184 @@
+"""Where text comes from: what every source offers, and how validation and test are cut off when they are not given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+
+from seqtrain.data.batching.splitmix64 import mixed
+from seqtrain.errors import Fault
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+SplitBy = Literal["document", "position"]
+Row = dict[str, str]
+"""One example: a string for each of its source's fields."""
+
+Item = TypeVar("Item")
+
+
+class Source(ABC):
+    """Documents of text, or rows of several fields, in a fixed order, in up to three splits."""
+
+    document: str  # what a document, or a row, is, in words
+    fields: tuple[str, ...] = ("text",)  # of a row: text; text and label; or source and target
+
+    @abstractmethod
+    def check(self) -> None:
+        """Cheap preflight, with the same reading code as `documents`; raises Fault, all that is wrong at once."""
+
+    @abstractmethod
+    def documents(self, split: Split) -> Iterator[str]:
+        """The documents of a split (of rows: their text), in the same order every time.
+
+        Raises Fault where the split cannot be given, and for a source of pairs, which has none.
+        """
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        """The rows of a split, with all of `fields`, in the order of `documents`; raises Fault as it does."""
+        return ({"text": text} for text in self.documents(split))
+
+    @abstractmethod
+    def has(self, split: Split) -> bool:
+        """Whether that split can be given."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What was read, as plain JSON for the run record."""
+
+    def idle(self) -> dict[str, str]:
+        """Options that change nothing as the source is set up, each with the reason; may look at its files."""
+        return {}
+
+
+class Cut:
+    """Cuts validation and test off one sequence of documents, or of rows, the same way every time.
+
+    By document or row: a pseudo-random choice that depends on their number only. By position: the documents one after
+    another, cut by characters, train first, then validation, then test; a document at an edge is cut in two.
+    """
+
+    def __init__(self, *, by: SplitBy | Literal["row"], validation: float, test: float) -> None:
+        """Fractions lie in [0, 1) and leave something to train on; 0 gives no such split."""
+        check_fractions(validation, test)
+        self.by = by
+        # Exact decimals: 1 - 0.05 - 0.05 in floats is below 0.9, and a character would change sides.
+        self.fractions = {"validation": Fraction(str(validation)), "test": Fraction(str(test))}
+        self._size: int | None = None  # of the whole: characters where it is cut by position, otherwise items
+
+    def has(self, split: Split) -> bool:
+        return split == "train" or self.fractions[split] > 0
+
+    def documents(self, read: Callable[[], Iterator[str]], split: Split) -> Iterator[str]:
+        """The documents of `split` among all that `read()` gives; `read` is called once more to measure them."""
+        if self.by != "position":
+            return self.rows(read, split)
+        if not self._cuts(split):
+            return read()
+        if self._size is None:
+            self._size = sum(len(text) for text in read())
+        return self._by_position(read(), self._size, split)
+
+    def rows(self, read: Callable[[], Iterator[Item]], split: Split) -> Iterator[Item]:
+        """The same for items of any kind, which cannot be cut in two; not by position."""
+        if not self._cuts(split):
+            return read()
+        if self._size is None:
+            self._size = sum(1 for _ in read())
+        return self._by_number(read(), self._size, split)
+
+    def check(self, count: int) -> None:
+        """Raises Fault if so many documents cannot be split as asked."""
+        if self.by != "position":
+            self._sizes(count)
+
+    def _cuts(self, split: Split) -> bool:
+        """Whether anything is cut off at all; raises Fault for a split that is not."""
+        if not self.has(split):
+            raise Fault(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
+        return any(self.fractions.values())
+
+    def _sizes(self, count: int) -> dict[str, int]:
+        """Items in validation and test."""
+        sizes = {name: max(1, int(count * part)) if part else 0 for name, part in self.fractions.items()}
+        if sum(sizes.values()) >= count:
+            asked = [name for name, size in sizes.items() if size]
+            held_out, kind = " and ".join(asked), self.by + "s" * (count != 1)
+            if self.by == "row":
+                raise Fault(
+                    f"data.{asked[0]}_fraction: {count} {kind} cannot be split into train and {held_out}; give more"
+                )
+            raise Fault(
+                f"data.split_by=document: {count} {kind} cannot be split into train and {held_out}; "
+                "use data.split_by=position"
+            )
+        return sizes
+
+    def _by_number(self, items: Iterator[Item], count: int, split: Split) -> Iterator[Item]:
+        sizes, order = self._sizes(count), shuffled(count)
+        owner = np.zeros(count, dtype=np.int8)  # index into SPLITS
+        owner[order[: sum(sizes.values())]] = SPLITS.index("test")
+        owner[order[: sizes["validation"]]] = SPLITS.index("validation")
+        return (item for item, part in zip(items, owner, strict=True) if SPLITS[part] == split)
+
+    def _by_position(self, documents: Iterator[str], total: int, split: Split) -> Iterator[str]:
+        held_out = self.fractions["validation"] + self.fractions["test"]
+        edges = [0, int(total * (1 - held_out)), int(total * (1 - self.fractions["test"])), total]
+        begin, end = edges[SPLITS.index(split) :][:2]
+        if begin == end:
+            asked = [name for name, part in self.fractions.items() if part]
+            held_out, kind = " and ".join(asked), "character" + "s" * (total != 1)
+            raise Fault(
+                f"data.{asked[0]}_fraction: {total} {kind} cannot be split into train and {held_out}; give more"
+            )
+        return _between(documents, begin, end)
+
+
+def idle_cut(given: Mapping[Split, str]) -> dict[str, str]:
+    """The options of cutting that change nothing where these splits are `given`, each with the option that does it."""
+    idle = {
+        f"{split}_fraction": f"{split} is not cut off from train, since {option} is given"
+        for split, option in given.items()
+        if split != "train"
+    }
+    if {"validation", "test"} <= given.keys():
+        idle["split_by"] = "nothing is cut off from train"
+    return idle
+
+
+def no_text(data: str) -> Fault:
+    """What a source of pairs answers when it is asked for documents."""
+    return Fault(f"{data}: holds pairs, not text; use task=translation, or other data")
+
+
+def check_fractions(validation: float, test: float) -> None:
+    """Raises Fault unless both lie in [0, 1) and leave something to train on."""
+    for name, value in (("validation", validation), ("test", test)):
+        if not 0 <= value < 1:
+            raise Fault(f"data.{name}_fraction={value}: must be at least 0 and below 1")
+    if validation + test >= 1:
+        raise Fault(f"data.validation_fraction={validation} and data.test_fraction={test} leave nothing to train on")
+
+
+def shuffled(count: int) -> np.ndarray:
+    """A pseudo-random order (count,) of 0..count-1 that depends on nothing else, not even on numpy's version.
+
+    Sorts by the number that each index gets from SplitMix64.
+    """
+    return np.argsort(mixed(np.zeros(1, dtype=np.uint64), np.arange(count)), kind="stable")
+
+
+def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:
+    """What lies between two character positions of the documents laid end to end."""
+    position = 0
+    for text in documents:
+        part = text[max(begin - position, 0) : max(end - position, 0)]
+        position += len(text)
+        if part:
+            yield part
+        if position >= end:
+            return

@@ -1,0 +1,278 @@
+"""Data sets of the Hugging Face hub, folders in the hub's layout, and `save_to_disk` copies, through `datasets`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut, no_text
+from seqtrain.data.sources.columns import LABELS, Column, columns_of, missing, value_of
+from seqtrain.data.sources.hub_files import check_about, check_own, told
+from seqtrain.data.sources.online import reachable, wants_offline
+from seqtrain.data.sources.text import row_cut
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.files.atomic import expanded
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetBuilder
+    from pyarrow import Table
+
+
+class Hub(Source):
+    """Rows of a data set's splits; a split that is not named is cut off from train."""
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        name: str | None = None,
+        revision: str | None = None,
+        column: str = "text",
+        label_column: str | None = None,
+        source_column: str | None = None,
+        target_column: str | None = None,
+        train_split: str = "train",
+        validation_split: str | None = "validation",
+        test_split: str | None = "test",
+        document: Literal["row", "split"] = "row",
+        split_by: SplitBy = "document",
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.0,
+    ) -> None:
+        """`path`: a hub name, or a local folder. `document="split"` joins the rows of a split by line ends.
+
+        With `label_column` a row is text and label, with `source_column` and `target_column` it is a pair; a dotted
+        name reaches into a nested column (`translation.en`). Fractions are of documents, or rows, or of characters, by
+        `split_by`, and count where no split is named.
+        """
+        if path == "":
+            raise Fault("data.path=: an empty path; give a data set of the hub, or a local folder")
+        self.path = path
+        self.name = name
+        self.revision = revision
+        self._columns = columns_of(column, label_column, source_column, target_column)
+        self.fields = tuple(each.field for each in self._columns)
+        self.splits: dict[Split, str | None] = {
+            "train": train_split,
+            "validation": validation_split,
+            "test": test_split,
+        }
+        self.join = document == "split"
+        if self.join and self.fields != ("text",):
+            raise Fault("data.document=split: rows of several columns cannot be joined; use data.document=row")
+        self.document = "a row" if document == "row" else "all rows of a split"
+        self._cut = Cut(
+            by=split_by if self.fields == ("text",) else row_cut(split_by),
+            validation=0.0 if validation_split else validation_fraction,
+            test=0.0 if test_split else test_fraction,
+        )
+
+    def check(self) -> None:
+        """Downloads nothing: of a hub data set, looks only at what the hub tells about it.
+
+        A test split that is named but missing is no fault until it is asked for: training never touches it.
+        """
+        named: list[Split] = [split for split in ("train", "validation") if self.splits[split]]
+        if self._folder is None and self._online:
+            info = self._builder.info
+            if info.splits:
+                for split in named:
+                    self._check_split(split, list(info.splits))
+            if info.features:
+                self._check_columns(info.features)
+            return
+        for split in named:
+            next(self._read(split), None)
+        if self.join:
+            self._cut.check(1)
+
+    def documents(self, split: Split) -> Iterator[str]:
+        if "text" not in self.fields:
+            raise no_text(f"data.path={self.path} with data.source_column")
+        if self.splits[split] and split != "train":
+            return self._texts(split)
+        return self._cut.documents(lambda: self._texts("train"), split)
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        if self.fields == ("text",):
+            return super().rows(split)
+        if self.splits[split] and split != "train":
+            return self._read(split)
+        return self._cut.rows(lambda: self._read("train"), split)
+
+    def has(self, split: Split) -> bool:
+        """Whether the split is named or cut off; whether the data set has it shows when it is read."""
+        return bool(self.splits[split]) or self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        described = {"source": "hub", "path": self.path, "name": self.name, "revision": self.revision}
+        return described | {"version": None if self._saved else self._builder.hash, "splits": self.splits}
+
+    def idle(self) -> dict[str, str]:
+        idle = idle_cut({split: f"data.{split}_split={name}" for split, name in self.splits.items() if name})
+        if "text" not in self.fields:
+            idle["column"] = "a row is a pair of data.source_column and data.target_column"
+        if self._folder is not None:
+            idle["revision"] = "a local folder has no revisions"
+        if self._saved:
+            idle["name"] = "a save_to_disk copy is of one configuration"
+        return idle
+
+    def _texts(self, split: Split) -> Iterator[str]:
+        texts = (row["text"] for row in self._read(split))
+        if not self.join:
+            return texts
+        # A row of a line-based corpus may or may not hold its line end.
+        return iter(["".join(text.rstrip("\n") + "\n" for text in texts)])
+
+    def _read(self, split: Split) -> Iterator[Row]:
+        self._check_split(split, list(self._data))
+        data = self._data[str(self.splits[split])]
+        self._check_columns(data.features)
+        features = _flat(data.features)
+        paths = [_path(data.features, column.name) for column in self._columns]
+        number = 0
+        for batch in self._batches(data, sorted({path[0] for path in paths})):
+            columns = [batch[path[0]] for path in paths]
+            for stored in zip(*columns, strict=True):
+                number += 1
+                values = zip(self._columns, paths, stored, strict=True)
+                yield {
+                    column.field: self._value(f"{self.splits[split]} row {number}", column, value, path, features)
+                    for column, path, value in values
+                }
+        if number == 0:
+            raise Fault(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
+
+    def _batches(self, data: Dataset, names: list[str]) -> Iterator[dict[str, list]]:
+        """As they are stored: a picture or a sound beside a text, which may be any address, is not opened."""
+        with told(f"data.path={self.path}"):
+            for batch in data.select_columns(names).with_format("arrow").iter(batch_size=1024):
+                yield cast("Table", batch).to_pydict()
+
+    def _value(self, place: str, column: Column, value: Any, path: list[str], features: dict[str, Any]) -> str:
+        place = f"data.path={self.path}: {place}"
+        for key in path[1:]:
+            value = None if value is None else value[key]
+        names = getattr(features[column.name], "names", None) if column.is_label else None
+        if names and value is not None:
+            if value < 0:  # how the hub marks the rows whose label is kept secret
+                raise Fault(f"{place}: {column.name} is {value}, no label; name a split with labels, or null")
+            value = names[value]
+        return value_of(place, column, value)
+
+    def _check_split(self, split: Split, known: list[str]) -> None:
+        if self.splits[split] not in known:
+            remedy = "" if split == "train" else f"; or use data.{split}_split=null, which cuts {split} off from train"
+            raise Fault(f"data.{split}_split={self.splits[split]}: {self.path} has {', '.join(known)}{remedy}")
+
+    def _check_columns(self, features: Any) -> None:
+        known, lines = _flat(features), []
+        for column in self._columns:
+            if column.name not in known:
+                lines.append(missing(self.path, column, known))
+                continue
+            kind = getattr(known[column.name], "dtype", "nested values")
+            number = kind.startswith(("int", "uint", "bool"))
+            if kind not in ("string", "large_string") and not (column.is_label and number):
+                fitting = LABELS if column.is_label else "text"
+                remedy = f"set {column.option} to a column of {fitting}"
+                lines.append(f"{column.option}={column.name}: holds {kind}, not {fitting}; {remedy}")
+        if lines:
+            raise Fault(*lines)
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        """The local folder that `path` is, or None for a name on the hub."""
+        path = expanded(self.path)
+        if path.is_dir():
+            check_about(self.path, path)
+            return path
+        if path.is_file():
+            raise Fault(f"data.path={self.path}: is a file; use data=text data.path={self.path}")
+        if self.path.startswith(("/", ".", "~")) or self.path.count("/") > 1:
+            raise Unavailable(f"data.path={self.path}: no such folder")
+        return None
+
+    @cached_property
+    def _saved(self) -> bool:
+        """Whether `path` is a save_to_disk copy, of several splits or of one."""
+        folder = self._folder
+        return folder is not None and any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json"))
+
+    @cached_property
+    def _online(self) -> bool:
+        from datasets import config
+
+        return not wants_offline() and reachable(config.HF_ENDPOINT)
+
+    @cached_property
+    def _data(self) -> dict[str, Dataset]:
+        """All splits by name."""
+        from datasets import Dataset, load_from_disk
+
+        with told(f"data.path={self.path}"):
+            if self._saved:
+                data = load_from_disk(str(self._folder))
+            else:
+                self._builder.download_and_prepare()
+                data = self._builder.as_dataset()
+        splits = {"train": data} if isinstance(data, Dataset) else data
+        return {str(name): split for name, split in splits.items()}
+
+    @cached_property
+    def _builder(self) -> DatasetBuilder:
+        """What knows the data set, its splits and its version; from the cache where the hub is out of reach."""
+        from datasets import config, load_dataset_builder
+
+        _quiet()
+        remote = self._folder is None
+        if remote:
+            config.HF_HUB_OFFLINE = not self._online  # or `datasets` tries for half a minute before it looks there
+        name = f" data.name={self.name}" if self.name else ""
+        with told(f"data.path={self.path}{name}"):
+            try:
+                path = str(self._folder.absolute()) if self._folder else self.path  # `csv` alone is a reader's name
+                builder = load_dataset_builder(path, self.name, revision=self.revision if remote else None)
+            except ConnectionError:
+                raise Unavailable(self._out_of_reach()) from None
+        check_own(
+            self.path,
+            self._folder,
+            (file for files in (builder.config.data_files or {}).values() for file in files),
+        )
+        if remote and not self._online and self.revision not in (None, builder.hash):
+            raise Unavailable(
+                f"data.revision={self.revision}: the hub is out of reach, and the cache holds {builder.hash}"
+            )
+        return builder
+
+    def _out_of_reach(self) -> str:
+        why = "HF_HUB_OFFLINE is set" if wants_offline() else "the hub cannot be reached"
+        return (
+            f"data.path={self.path}: {why} and the data set is not in the cache; "
+            "give a local folder or a save_to_disk copy as data.path (or data=python_stdlib, which needs no download)"
+        )
+
+
+def _flat(features: Any) -> dict[str, Any]:
+    """Features by name, with those inside a nested one by their dotted names instead."""
+    return dict(features.flatten())
+
+
+def _path(features: Any, name: str) -> list[str]:
+    """Where a column is found: a name that has a dot itself, or one within the other."""
+    return [name] if name in features else name.split(".")
+
+
+def _quiet() -> None:
+    """No progress bars where no one watches, no warnings beside our own messages."""
+    from datasets import disable_progress_bars
+    from datasets.utils import logging
+
+    logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        disable_progress_bars()

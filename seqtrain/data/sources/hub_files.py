@@ -1,0 +1,158 @@
+"""What a local data set says of itself, judged before `datasets` reads it: it may name any file, and any host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqtrain.errors import Fault, kind_of
+from seqtrain.files.checked import load_json, read_checked, stays_within
+from seqtrain.files.plain_yaml import LOADER, check_plain
+
+MAX_STATE_BYTES = 1 << 24
+MAX_ABOUT_BYTES = 1 << 20
+
+
+def check_own(path: str, folder: Path | None, files: Iterable[str]) -> None:
+    """Fault for a file that is not below `folder`, the local data set of `data.path`; None: not on the hub."""
+    for file in files:
+        home = folder and folder.resolve()
+        own = "://" in file if home is None else _is_own(Path(file), home)
+        if not own:
+            raise _not_below(path, file)
+
+
+def check_about(path: str, folder: Path) -> None:
+    """Fault for what `datasets` would trip over, wait for or be led away by in a local data set."""
+    try:
+        within = next(folder.rglob("*::*"), None)  # an address within an address
+    except RecursionError:
+        raise Fault(f"data.path={path}: folders in folders, too deep to be looked through; lift its files") from None
+    if within is not None:
+        raise Fault(f"data.path={path}: {within.name}: a name with :: would be read as an address; rename it")
+    for name in ("README.md", ".huggingface.yaml"):
+        with _judged(path, folder / name) as file:
+            _check_card(path, folder, _card(file))
+    with _judged(path, folder / "dataset_infos.json") as file:
+        for info in _mapping(load_json(file, MAX_ABOUT_BYTES)).values():
+            _mapping(info)
+    homes = [folder]
+    with _judged(path, folder / "dataset_dict.json") as file:
+        splits = _list(_mapping(load_json(file, MAX_ABOUT_BYTES)).get("splits"), str)
+        _check_names(path, folder, folder, splits)
+        homes += [folder / split for split in splits]
+    for home in homes:
+        with _judged(path, home / "dataset_info.json") as file:
+            _mapping(load_json(file, MAX_ABOUT_BYTES))
+        with _judged(path, home / "state.json") as file:
+            _check_names(path, folder, home, _stored(_mapping(load_json(file, MAX_STATE_BYTES))))
+
+
+@contextmanager
+def told(place: str) -> Iterator[None]:
+    """Whatever `datasets` or pyarrow raises of a data set becomes one line: they meet values of kinds unforeseen.
+
+    Args:
+        place: The option that the line begins with.
+
+    Raises:
+        Fault: The line.
+    """
+    try:
+        yield
+    except Fault:
+        raise
+    except StopIteration:  # of `datasets`, where a file is empty
+        raise Fault(f"{place}: holds a file without rows; give it rows, or remove it") from None
+    except Exception as error:
+        cause = f": {error.__cause__}" if error.__cause__ else ""
+        line = " ".join(f"{error}{cause}".split()) or type(error).__name__
+        raise kind_of(error)(f"{place}: {line}") from error
+
+
+@contextmanager
+def _judged(path: str, file: Path) -> Iterator[Path]:
+    """The block reads the file; what it raises is one line, and nothing where there is no such file."""
+    try:
+        yield file
+    except FileNotFoundError:
+        if os.path.lexists(file):
+            raise Fault(f"data.path={path}: {file.name} is a link to nothing; remove it") from None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise kind_of(error)(f"data.path={path}: {file.name} cannot be read: {error}") from None
+
+
+def _card(file: Path) -> dict[str, Any]:
+    """The YAML of a README, which it begins with, or of a file of its own."""
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK  # so that we judge the very part that is read
+
+    text = read_checked(file, MAX_ABOUT_BYTES).decode("utf-8")
+    if file.name == "README.md":
+        front = REGEX_YAML_BLOCK.search(text)
+        text = front[2] if front else ""
+    check_plain(text, written_by="person")
+    return _mapping(yaml.load(text, LOADER) or {})
+
+
+def _check_card(path: str, folder: Path, card: dict[str, Any]) -> None:
+    infos = card.get("dataset_info") or {}
+    _list(infos if isinstance(infos, list) else [infos], dict)
+    for config in _list(card.get("configs") or [], dict):
+        for option in ("data_files", "data_dir"):
+            _check_names(path, folder, folder, _texts(config.get(option)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in lists and mappings."""
+    if isinstance(value, str):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(each)
+
+
+def _stored(state: dict[str, Any]) -> list[str]:
+    """The files that state.json of a save_to_disk copy names."""
+    if not isinstance(state.get("_split"), str | None):
+        raise ValueError("_split is no text")
+    files = _list(state.get("_data_files"), dict)
+    if not files:
+        raise ValueError("_data_files names no file")
+    return _list([file.get("filename") for file in files], str)
+
+
+def _check_names(path: str, folder: Path, home: Path, names: Iterable[str]) -> None:
+    """Fault for a name, or a pattern, that is more than one relative to `home` of what is below `folder`."""
+    for name in names:
+        if ":" in name:
+            raise Fault(
+                f"data.path={path}: names {name}, an address or a name with a colon; "
+                "load what lies elsewhere into this folder, and name it without a colon"
+            )
+        # A pattern is no path yet: what it is found to name is held against the folder by check_own.
+        if os.path.isabs(name) or ".." in Path(name).parts or not stays_within(home / name, folder):
+            raise _not_below(path, name)
+
+
+def _not_below(path: str, name: str) -> Fault:
+    return Fault(f"data.path={path}: names {name}, which is not below it; keep its files together")
+
+
+def _is_own(file: Path, home: Path) -> bool:
+    return Path(os.path.abspath(file)).is_relative_to(home) and stays_within(file, home)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a {type(value).__name__} where a mapping belongs")
+    return value
+
+
+def _list(value: Any, kind: type) -> list[Any]:
+    if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
+        raise ValueError(f"no list of {kind.__name__} where one belongs")
+    return value

@@ -1,0 +1,186 @@
+"""Local translation data: two line files side by side, or the columns of tsv, csv, jsonl and parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut, no_text
+from seqtrain.data.sources.columns import Column, distinct
+from seqtrain.data.sources.files import count_lines, lines
+from seqtrain.data.sources.split_files import SplitFiles, key_of
+from seqtrain.data.sources.unreadable import absent, foreign
+from seqtrain.errors import Fault, merged
+from seqtrain.files.atomic import expanded
+
+Sides = tuple[str | None, str | None]  # the paths of source and target
+
+
+class Parallel(Source):
+    """Pairs of source and target; a split without files of its own is cut off from train's by row.
+
+    Line files hold a sentence a line, in UTF-8; blank lines stay, or the two sides would no longer fit.
+    """
+
+    document = "a pair of lines, or a row of jsonl, csv, tsv or parquet"
+    fields = ("source", "target")
+
+    def __init__(
+        self,
+        *,
+        path: str | None = None,
+        validation_path: str | None = None,
+        test_path: str | None = None,
+        source_path: str | None = None,
+        target_path: str | None = None,
+        validation_source_path: str | None = None,
+        validation_target_path: str | None = None,
+        test_source_path: str | None = None,
+        test_target_path: str | None = None,
+        format: Literal["auto", "jsonl", "csv", "tsv", "parquet"] = "auto",
+        source_column: str = "source",
+        target_column: str = "target",
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.0,
+    ) -> None:
+        """Either `path` and its like (with `format` and columns), or `source_path` with `target_path` and their like.
+
+        Fractions are of pairs and count where no path is given. Raises Fault for both ways at once, and for neither.
+        """
+        tables: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
+        sides: dict[Split, Sides] = {
+            "train": (source_path, target_path),
+            "validation": (validation_source_path, validation_target_path),
+            "test": (test_source_path, test_target_path),
+        }
+        _check_ways(tables, sides)
+        columns = distinct(
+            [
+                Column("data.source_column", source_column, "source"),
+                Column("data.target_column", target_column, "target"),
+            ]
+        )
+        self._tables = SplitFiles(tables, format, columns)
+        self._sides: dict[Split, tuple[str, str]] = {split: (a, b) for split, (a, b) in sides.items() if a and b}
+        self._cut = Cut(
+            by="row",
+            validation=0.0 if "validation" in self._given else validation_fraction,
+            test=0.0 if "test" in self._given else test_fraction,
+        )
+
+    def check(self) -> None:
+        """Of line files: counts the lines of all and decodes the first of each."""
+        if self._tables.paths:
+            return self._tables.check(self._cut)
+        faults: list[Fault] = []
+        for split in self._sides:
+            try:
+                count = self._count(split)
+                next(self._pairs(split))
+                if split == "train":
+                    self._cut.check(count)
+            except Fault as fault:
+                faults.append(fault)
+        faults += map(Fault, self._shared())
+        if faults:
+            raise merged(faults)
+
+    def documents(self, split: Split) -> Iterator[str]:
+        """Always raises Fault: there are pairs only."""
+        raise no_text("data=parallel")
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        if split in self._given and split != "train":
+            return self._read(split)
+        return self._cut.rows(lambda: self._read("train"), split)
+
+    def has(self, split: Split) -> bool:
+        return split in self._given or self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        if self._tables.paths:
+            return {"source": "parallel", "paths": self._tables.paths, "files": self._tables.counts()}
+        return {"source": "parallel", "paths": {split: list(paths) for split, paths in self._sides.items()}}
+
+    def idle(self) -> dict[str, str]:
+        side = "" if self._tables.paths else "source_"
+        idle = idle_cut({split: key_of(split, side) for split in self._given})
+        if self._sides:
+            idle |= dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
+        return idle
+
+    @property
+    def _given(self) -> set[Split]:
+        return {*self._tables.paths, *self._sides}
+
+    def _read(self, split: Split) -> Iterator[Row]:
+        return self._tables.rows(split) if self._tables.paths else self._pairs(split)
+
+    def _pairs(self, split: Split) -> Iterator[Row]:
+        self._count(split)
+        source, target = self._files(split)
+        for one, other in zip(lines(source), lines(target), strict=True):
+            yield {"source": one, "target": other}
+
+    def _count(self, split: Split) -> int:
+        """The pairs of a split; raises Fault unless both sides have as many lines."""
+        files = self._files(split)
+        faults = [f"{file}: {kind}" for file in files if (kind := foreign(file))]
+        if faults:
+            raise Fault(*faults)
+        count, other = map(count_lines, files)
+        source, target = self._sides[split]
+        keys = key_of(split, "source_"), key_of(split, "target_")
+        if count != other:
+            alone = f"{source if count > other else target}:{min(count, other) + 1}"
+            raise Fault(
+                f"{keys[0]}={source} has {count} line{'s' * (count != 1)}, {keys[1]}={target} has {other}, so {alone} "
+                "has no fellow; line by line one must be the translation of the other"
+            )
+        if files[0].samefile(files[1]):
+            raise Fault(f"{keys[1]}={target}: is {keys[0]} too, so there is nothing to translate; name two files")
+        if count == 0:
+            raise Fault(f"{source}: is empty; give a file with a sentence a line, or leave it out")
+        return count
+
+    def _files(self, split: Split) -> tuple[Path, Path]:
+        source, target = self._sides[split]
+        return _line_file(key_of(split, "source_"), source), _line_file(key_of(split, "target_"), target)
+
+    def _shared(self) -> Iterator[str]:
+        """Pairs of files in two splits: a model must not be measured on what it was trained on."""
+        owner: dict[tuple[Path, ...], Split] = {}
+        for split, paths in self._sides.items():
+            first = owner.setdefault(tuple(expanded(path).resolve() for path in paths), split)
+            if first != split:
+                keys = key_of(split, "source_"), key_of(first, "source_")
+                yield f"{keys[0]}={paths[0]}: is {keys[1]} too; name it once"
+
+
+def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> None:
+    """Raises Fault unless the paths are given in one of the two ways, and whole."""
+    lone: list[Split] = [split for split, (source, target) in sides.items() if (source is None) != (target is None)]
+    if lone:
+        raise Fault(*(f"{key_of(s, 'source_')} and {key_of(s, 'target_')}: give both, or none" for s in lone))
+    by_line: list[Split] = [split for split in SPLITS if sides[split][0] is not None]
+    by_row: list[Split] = [split for split in SPLITS if tables[split] is not None]
+    if by_line and by_row:
+        raise Fault(
+            f"{key_of(by_row[0])} and {key_of(by_line[0], 'source_')}: give rows that hold both sides, or line files "
+            "for each side, not both"
+        )
+    if "train" not in by_line + by_row:
+        raise Fault("data.path: missing; give rows that hold both sides, or data.source_path and data.target_path")
+    if "" in chain.from_iterable(sides.values()):
+        raise Fault("data.source_path, data.target_path: an empty path; give a file with a sentence a line")
+
+
+def _line_file(key: str, path: str) -> Path:
+    where = expanded(path)
+    if where.is_dir():
+        raise Fault(f"{key}={path}: is a folder; give a file with a sentence a line")
+    if not where.is_file():
+        raise Fault(f"{key}={path}: {absent(where, 'file')}")
+    return where

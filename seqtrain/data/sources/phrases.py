@@ -1,0 +1,223 @@
+"""Kinds of short phrases that the Unicode CLDR can say in any language: dates, quantities, prices, lists of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
+from typing import Literal, NamedTuple, get_args
+
+from babel import Locale, dates, lists, localedata, numbers, units
+
+from seqtrain.data.batching.splitmix64 import Dice
+
+Style = Literal["full", "long", "medium"]
+Length = Literal["long", "short"]
+Span = Literal["year", "month", "week", "day", "hour", "minute", "second"]
+Conjunction = Literal["standard", "or", "unit"]
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+NUMBERS = [*range(1, 41), *range(45, 100, 5), 100, 120, 150, 200, 250, 365, 400, 500, 750, 1000, 1500, 2000, 5000, 9999]
+PRICES = _words("""
+0.5 0.99 1 1.5 1.99 2 2.5 2.99 3 4 4.5 4.99 5 6 7.5 8 9.99 10 12 12.5 14.95 15 17.5 19.99 20 24.9 25 30 35.5 40 45
+49.99 50 60 75 79.9 80 99 100 120 149.5 150 199 200 250 299.99 300 400 499 500 750 999 1000 1234.5 1500
+1999 2500 5000 7999.9 9999
+""")
+UNITS = _words("""
+length-kilometer length-meter length-centimeter length-millimeter length-mile length-foot length-inch length-yard
+mass-kilogram mass-gram mass-tonne mass-pound volume-liter volume-milliliter volume-gallon area-hectare
+area-square-meter area-square-kilometer duration-second duration-minute duration-hour duration-day duration-week
+duration-month duration-year temperature-celsius digital-megabyte digital-gigabyte energy-kilowatt-hour power-watt
+""")
+RATES = _words("""
+length-kilometer/duration-hour length-mile/duration-hour length-meter/duration-second volume-liter/duration-minute
+digital-megabyte/duration-second mass-gram/duration-day mass-kilogram/area-hectare volume-liter/duration-day
+""")
+STYLES: tuple[Style, ...] = get_args(Style)
+LENGTHS: tuple[Length, ...] = get_args(Length)
+SPANS: tuple[Span, ...] = get_args(Span)
+CURRENCIES = _words("EUR USD GBP JPY CHF CAD AUD CNY INR BRL MXN SEK NOK DKK PLN CZK HUF TRY ZAR KRW")
+TERRITORIES = _words("""
+DE FR IT ES PT GB IE NL BE AT CH DK SE NO FI PL CZ HU RO BG GR TR RU UA US CA MX BR AR CL PE CN JP KR IN VN TH EG MA ZA
+KE NG AU NZ IL
+""")
+LANGUAGES = _words("""
+de fr it es pt en ga nl da sv nb fi pl cs hu ro bg el tr ru uk zh ja ko hi vi th ar sw he fa ta id et lv lt
+""")
+PLACE = re.compile("[a-z]{2}_[A-Z]{2}")  # identifiers that are a language and a territory
+
+
+class Draft(NamedTuple):
+    """A phrase before it is said in a language."""
+
+    parts: tuple[str, ...]  # what it is put together from: knowing each of them is knowing how to say it
+    say: Callable[[Locale], str]  # raises LookupError or ValueError where the language lacks it
+
+
+class Drafts:
+    """Draws phrases of all kinds, for a pair of languages."""
+
+    def __init__(self, dice: Dice, locales: tuple[Locale, Locale]) -> None:
+        self.dice = dice
+        self.locales = locales
+        self.places = [each for each in localedata.locale_identifiers() if PLACE.fullmatch(each)]
+        often, seldom = (self.day, self.quantity, self.price), (self.percentage, self.months)
+        usual = (self.day_and_time, self.rate, self.span, self.spans, self.territories, self.languages, self.place)
+        self.kinds = [*often * 3, *usual * 2, *seldom, self.clock, self.month, self.weekdays]
+
+    def __iter__(self) -> Iterator[Draft]:
+        """Drafts without end."""
+        while True:
+            yield self.dice.choice(self.kinds)()
+
+    def day(self) -> Draft:
+        """Thursday, March 5, 2020"""
+        day, style = self._date(), self.dice.choice(STYLES)
+        weekday = (f"weekday {day.weekday()}",) if style == "full" else ()
+        parts = (f"date {style}", f"{style} month {day.month}", f"day {day.day}", f"year {day.year}", *weekday)
+        return Draft(parts, lambda locale: dates.format_date(day, style, locale))
+
+    def month(self) -> Draft:
+        """March 2020"""
+        day = self._date()
+        parts = (f"lone month {day.month}", f"year {day.year}")
+        return Draft(parts, lambda locale: dates.format_skeleton("yMMMM", day, locale=locale))
+
+    def months(self) -> Draft:
+        """March – May 2020"""
+        first, last = sorted(self.dice.sample(range(1, 13), 2))
+        year = self._date().year
+
+        def say(locale: Locale) -> str:
+            return dates.format_interval(date(year, first, 1), date(year, last, 1), "yMMMM", locale=locale)
+
+        return Draft((f"months {first} to {last}", f"year {year}"), say)
+
+    def clock(self) -> Draft:
+        """3:05 PM"""
+        at = self._time()
+        return Draft((f"clock {at}",), lambda locale: dates.format_time(at, "short", locale=locale))
+
+    def day_and_time(self) -> Draft:
+        """Mar 5, 2020, 3:05:00 PM"""
+        at = datetime.combine(self._date(), self._time())
+        parts = (f"with time month {at.month}", f"with time day {at.day}", f"with time year {at.year}", f"{at.time()}")
+        return Draft(parts, lambda locale: dates.format_datetime(at, "medium", locale=locale))
+
+    def quantity(self) -> Draft:
+        """3 kilometers"""
+        return self._quantity(self.dice.choice(UNITS), self.dice.choice(NUMBERS), self.dice.choice(LENGTHS))
+
+    def rate(self) -> Draft:
+        """3 kilometers per hour"""
+        count, rate = self.dice.choice(NUMBERS), self.dice.choice(RATES)
+        unit, per = rate.split("/")
+
+        def say(locale: Locale) -> str:
+            said = units.format_compound_unit(count, unit, denominator_unit=per, locale=locale)
+            return _known(said, unit, per)
+
+        return Draft((f"number {count}", f"{rate} {self._plurals(count)}"), say)
+
+    def span(self) -> Draft:
+        """in 3 days; 3 days ago"""
+        unit, count, sign = self.dice.choice(SPANS), self.dice.choice(NUMBERS[:40]), self.dice.choice([1, -1])
+        days = {"year": 365, "month": 30, "week": 7}.get(unit)
+        one = timedelta(days=days) if days else timedelta(**{f"{unit}s": 1})
+
+        def say(locale: Locale) -> str:
+            # No threshold is reached: 9 days are not to be called a week.
+            return dates.format_timedelta(sign * count * one, unit, 1e9, add_direction=True, locale=locale)
+
+        return Draft((f"number {count}", f"span {sign} {unit} {self._plurals(count)}"), say)
+
+    def spans(self) -> Draft:
+        """3 hours, 5 minutes"""
+        first = self.dice.below(len(SPANS) - 1)
+        chosen = [self._quantity(f"duration-{u}", self.dice.choice(NUMBERS[:30]), "long") for u in SPANS[first:][:2]]
+        return self._list(chosen, "unit")
+
+    def price(self) -> Draft:
+        """€1,234.50; 1,234.50 euros"""
+        amount, currency = float(self.dice.choice(PRICES)), self.dice.choice(CURRENCIES)
+        digits = numbers.get_currency_precision(currency)
+        if self.dice.below(2):
+            parts = (f"price {amount:.{digits}f}", f"sign of {currency}")
+            return Draft(parts, lambda locale: numbers.format_currency(amount, currency, locale=locale))
+        parts = (f"amount {amount:.{digits}f}", f"name of {currency} {self._plurals(amount)}")
+        return Draft(parts, lambda locale: numbers.format_currency(amount, currency, locale=locale, format_type="name"))
+
+    def percentage(self) -> Draft:
+        """34%"""
+        count = self.dice.choice(range(1, 101))
+        return Draft((f"percentage {count}",), lambda locale: numbers.format_percent(count / 100, locale=locale))
+
+    def territories(self) -> Draft:
+        """Germany, Italy, and France"""
+        names = self.dice.sample(TERRITORIES, 2 + self.dice.below(2))
+        return self._list(
+            [Draft((f"territory {name}",), lambda x, n=name: x.territories[n]) for name in names], self._either()
+        )
+
+    def languages(self) -> Draft:
+        """German or Italian"""
+        names = self.dice.sample(LANGUAGES, 2 + self.dice.below(2))
+        return self._list(
+            [Draft((f"language {name}",), lambda x, n=name: x.languages[n]) for name in names], self._either()
+        )
+
+    def weekdays(self) -> Draft:
+        """Monday, Tuesday, and Friday"""
+        days = self.dice.sample(range(7), 2 + self.dice.below(2))
+        names = [Draft((f"weekday {day}",), lambda x, d=day: x.days["format"]["wide"][d]) for day in days]
+        return self._list(names, self._either())
+
+    def place(self) -> Draft:
+        """German (Switzerland)"""
+        language, territory = self.dice.choice(self.places).split("_")
+
+        def say(locale: Locale) -> str:
+            if language not in locale.languages or territory not in locale.territories:
+                raise LookupError(f"{language} {territory}")
+            return Locale(language, territory).get_display_name(locale) or ""
+
+        return Draft((f"place {language}", f"place {territory}"), say)
+
+    def _date(self) -> date:
+        return date(1990, 1, 1) + timedelta(days=self.dice.below(41 * 365))
+
+    def _time(self) -> time:
+        return time(self.dice.below(24), self.dice.choice([0, 15, 30, 45]))
+
+    def _plurals(self, count: float) -> str:
+        """How both languages decline what is counted."""
+        return " ".join(locale.plural_form(count) for locale in self.locales)
+
+    def _quantity(self, unit: str, count: int, length: Length) -> Draft:
+        def say(locale: Locale) -> str:
+            return _known(units.format_unit(count, unit, length, locale=locale), unit)
+
+        return Draft((f"number {count}", f"{length} {unit} {self._plurals(count)}"), say)
+
+    def _either(self) -> Conjunction:
+        return "or" if self.dice.below(2) else "standard"
+
+    def _list(self, items: list[Draft], how: Conjunction) -> Draft:
+        size = len(items)
+        parts = tuple(f"{part}, {i} of {size}" for i, item in enumerate(items) for part in item.parts)
+
+        def say(locale: Locale) -> str:
+            return lists.format_list([item.say(locale) for item in items], how, locale)
+
+        return Draft((f"list {how} {size}", *parts), say)
+
+
+def _known(said: str | None, *identifiers: str) -> str:
+    """What was said, unless Babel put in a unit's identifier for want of a name: then raises LookupError."""
+    if not said or any(each in said for each in identifiers):
+        raise LookupError(f"no name for {' or '.join(identifiers)}")
+    return said

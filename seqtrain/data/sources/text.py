@@ -1,0 +1,82 @@
+"""Local text files: a path, a glob or a folder of txt, jsonl, csv, tsv or parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut
+from seqtrain.data.sources.columns import columns_of
+from seqtrain.data.sources.split_files import SplitFiles, key_of
+from seqtrain.errors import Fault
+
+
+class Text(Source):
+    """Documents of local files, or rows of text and label; what has no file of its own is cut off from train's."""
+
+    document = "a txt file, or a row of jsonl, csv, tsv or parquet"
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        validation_path: str | None = None,
+        test_path: str | None = None,
+        format: Literal["auto", "txt", "jsonl", "csv", "tsv", "parquet"] = "auto",
+        column: str = "text",
+        label_column: str | None = None,
+        split_by: SplitBy = "document",
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.0,
+    ) -> None:
+        """Fractions are of documents or of characters, by `split_by`, and count where no path is given.
+
+        Labels may be stored as text, integers or booleans. Raises Fault for labels with `split_by="position"`.
+        """
+        columns = columns_of(column, label_column, None, None)
+        if label_column is not None:
+            self.document = "a row of jsonl, csv, tsv or parquet"
+        self.fields = tuple(each.field for each in columns)
+        self._files = SplitFiles({"train": path, "validation": validation_path, "test": test_path}, format, columns)
+        self._cut = Cut(
+            by=row_cut(split_by) if label_column is not None else split_by,
+            validation=0.0 if validation_path else validation_fraction,
+            test=0.0 if test_path else test_fraction,
+        )
+
+    def check(self) -> None:
+        self._files.check(self._cut)
+
+    def documents(self, split: Split) -> Iterator[str]:
+        def read(part: Split) -> Iterator[str]:
+            return (row["text"] for row in self._files.rows(part))
+
+        if split in self._files.paths and split != "train":
+            return read(split)
+        return self._cut.documents(lambda: read("train"), split)
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        if self.fields == ("text",):
+            return super().rows(split)
+        if split in self._files.paths and split != "train":
+            return self._files.rows(split)
+        return self._cut.rows(lambda: self._files.rows("train"), split)
+
+    def has(self, split: Split) -> bool:
+        return split in self._files.paths or self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": "text", "paths": self._files.paths, "files": self._files.counts()}
+
+    def idle(self) -> dict[str, str]:
+        idle = idle_cut({split: key_of(split) for split in self._files.paths})
+        if self._files.formats() == {"txt"}:
+            idle["column"] = "a txt file has no columns"
+        return idle
+
+
+def row_cut(split_by: SplitBy) -> Literal["row"]:
+    """How rows of several fields are cut; raises Fault for a cut by position."""
+    if split_by == "position":
+        raise Fault("data.split_by=position: rows with labels cannot be cut in two; use data.split_by=document")
+    return "row"

@@ -1,0 +1,96 @@
+"""Why a file cannot be read, in one line."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from seqtrain.errors import Fault, Unavailable, did_you_mean
+
+SIGNATURES = {
+    b"\x1f\x8b": "is compressed by gzip; unpack it with `gunzip`",
+    b"PK\x03\x04": "is a zip archive; unpack it",
+    b"BZh": "is compressed by bzip2; unpack it with `bunzip2`",
+    b"\xfd7zXZ\x00": "is compressed by xz; unpack it with `unxz`",
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd; unpack it with `unzstd`",
+    b"PAR1": "is a parquet file; name it .parquet, or set data.format=parquet",
+    codecs.BOM_UTF32_LE: "is UTF-32; convert it with `iconv -f utf-32 -t utf-8`",
+    codecs.BOM_UTF16_LE: "is UTF-16; convert it with `iconv -f utf-16 -t utf-8`",
+    codecs.BOM_UTF16_BE: "is UTF-16; convert it with `iconv -f utf-16 -t utf-8`",
+}
+"""How files begin that are not UTF-8, and what to do with them; of two that fit, the longer stands first."""
+
+
+def absent(path: Path, kind: str) -> str:
+    """Why there is no such `kind` at a path, and what it may have meant."""
+    if os.path.lexists(path):
+        return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
+    if not path.parent.is_dir():
+        return f"no such {kind} (there is no folder {path.parent})"
+    return f"no such {kind}{did_you_mean(path.name, [p.name for p in path.parent.iterdir()])}"
+
+
+def foreign(path: Path) -> str | None:
+    """What a file is by its first bytes, where that is no UTF-8 text, or None."""
+    with readable(path), open(path, "rb") as file:
+        head = file.read(4096)
+    binary = not _is_utf8(head)
+    for begin, words in SIGNATURES.items():
+        if binary and head.startswith(begin):
+            return words
+    if 4 * head.count(0) > len(head):  # English in UTF-16 without a mark would pass for UTF-8
+        return "has a NUL byte in every few, as UTF-16 has; convert it with `iconv -f utf-16le -t utf-8`"
+    return "is binary; give a file of text" if binary and 0 in head else None
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: one with lone surrogates, as of bytes that are not UTF-8, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Whether these bytes begin a UTF-8 text; the last character may be cut off."""
+    try:
+        codecs.getincrementaldecoder("utf-8")("strict").decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Says in one line which file cannot be read, and why."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise Fault(_where_not_utf8(path)) from None
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror or error}; give a file that can be read") from None
+
+
+def _where_not_utf8(path: Path) -> str:
+    """Reads the file again: the readers know the offset within their buffers only."""
+    decoder, offset = codecs.getincrementaldecoder("utf-8")("strict"), 0
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            pending = len(decoder.getstate()[0])
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError as error:
+                offset += error.start - pending
+                break
+            offset += len(block)
+        else:
+            offset -= len(decoder.getstate()[0])
+        file.seek(offset)
+        value = file.read(1)
+    return (
+        f"{path}: not UTF-8 at byte {offset} (0x{value.hex()}); convert it, for example with `iconv -f latin1 -t utf-8`"
+    )

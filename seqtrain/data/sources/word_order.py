@@ -1,0 +1,145 @@
+"""Made-up reviews whose sentiment only the order of words tells: no bag of words is above chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from seqtrain.data.batching.splitmix64 import Dice
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
+from seqtrain.errors import Fault
+
+LARGEST = 100_000  # the grammar gives far more, but not quickly
+WORDS = range(6, 21)  # in a sentence, commas included
+
+
+def phrases(text: str) -> list[str]:
+    """What stands between commas."""
+    return [" ".join(phrase.split()) for phrase in text.split(",")]
+
+
+PAIRS = [
+    tuple(pair.split())
+    for pair in phrases("""
+easy difficult, good bad, great awful, lovely horrible, clever stupid, bright dull, fresh stale, warm cold, clear
+vague, calm tense, honest dishonest, kind cruel, polite rude, clean dirty, fast slow, cheap expensive, funny boring,
+gentle harsh, safe dangerous, simple complicated, smooth rough, strong weak, useful useless, original banal, elegant
+clumsy, generous greedy, pleasant annoying, reliable faulty, rich poor, tasty bland, wise foolish, modern outdated,
+quiet noisy, comfortable painful, charming tedious, coherent confusing, moving flat, light heavy, cheerful gloomy,
+brilliant mediocre
+""")
+]
+
+# {yes} is what the sentence says, {no} what it denies: each stands first in one half of the forms.
+FORMS = [
+    "{yes} , not {no} ,",
+    "{yes} and not {no}",
+    "{yes} rather than {no}",
+    "rather {yes} than {no}",
+    "more {yes} than {no}",
+    "{yes} instead of {no}",
+    "{yes} , never {no} ,",
+    "anything but {no} , just {yes} ,",
+    "not {no} but {yes}",
+    "not {no} , but {yes} ,",
+    "less {no} than {yes}",
+    "far from {no} and simply {yes}",
+    "no longer {no} but {yes}",
+    "never {no} , always {yes} ,",
+    "hardly {no} and mostly {yes}",
+    "{yes} , with nothing {no} about it ,",
+]
+DEGREES = ["", "", "", "really", "quite", "very", "so", "truly"]
+SUBJECTS = phrases("""
+the film, the book, the new film, the old song, the meal, the soup at noon, the hotel, the room, the long journey,
+the train, the first lesson, the exam, the teacher, the actor, the whole cast, the plot, the ending, the second
+part, the game, the play, the music, the concert, the phone, the screen of this phone, the little camera, the coat,
+the service, the waiter, the bar, the museum, the guide, the lecture, the speaker, the story, my new chair, our last
+holiday, this app, this city, her novel
+""")
+VERBS = ["was", "is", "seemed", "felt", "looked", "turned out"]
+BEFORE = [*[""] * 12, "after all", "to be fair", "in my opinion", "last week", "despite the rain", "on the whole"]
+INSIDE = [*[""] * 10, "they say", "as i recall", "i think", "as far as we know", "at least on monday", "i am told"]
+AFTER = phrases("""
+for my aunt, in the end, to all of us, for a child, from start to finish, this time, for most people, at that hour,
+when we came, for the price, to my friends, that evening, even for us, to me, in every way, on the second day
+""")
+
+
+class WordOrder(Source):
+    """Sentences in twos with equal bags of words and opposite labels; both of a two are in the same split.
+
+    Labels are `positive` and `negative`, as many of each in every split. Words are lower case, with a space between.
+    """
+
+    document = "a sentence"
+    fields = ("text", "label")
+
+    def __init__(
+        self, *, size: int = 8000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
+    ) -> None:
+        """`size`: sentences in all splits together, an even number; fractions are of them."""
+        if size % 2 or not 2 <= size <= LARGEST:
+            raise Fault(f"data.size={size}: must be an even number from 2 to {LARGEST}")
+        self.size = size
+        self.seed = seed
+        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction)
+
+    def check(self) -> None:
+        self._cut.check(self.size // 2)
+
+    def documents(self, split: Split) -> Iterator[str]:
+        return (row["text"] for row in self.rows(split))
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        twos = self._cut.rows(lambda: iter(self._twos), split)
+        return (dict(row) for two in twos for row in two)
+
+    def has(self, split: Split) -> bool:
+        return self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {split: sum(1 for _ in self.rows(split)) for split in SPLITS if self.has(split)}
+        return {"source": "word_order", "seed": self.seed, "sentences": sizes}
+
+    @cached_property
+    def _twos(self) -> list[tuple[Row, Row]]:
+        """No bag of words comes in two of them: a bag tells nothing, not even what was learnt by heart."""
+        dice = Dice(self.seed)
+        found: dict[str, tuple[Row, Row]] = {}
+        while len(found) < self.size // 2:
+            two = _two(dice)
+            words = two[0]["text"].split()
+            if len(words) in WORDS:
+                found.setdefault(" ".join(sorted(words)), two)
+        return list(found.values())
+
+
+def _two(dice: Dice) -> tuple[Row, Row]:
+    """A sentence, and the same with its two adjectives swapped."""
+    good, bad = dice.choice(PAIRS)
+    frame = _frame(dice)
+    two = [
+        {"text": frame.format(yes=good, no=bad), "label": "positive"},
+        {"text": frame.format(yes=bad, no=good), "label": "negative"},
+    ]
+    first = dice.below(2)
+    return two[first], two[1 - first]
+
+
+def _frame(dice: Dice) -> str:
+    """A sentence with places for what it says and what it denies, neither of them first or last."""
+    form = dice.choice(FORMS)
+    for place in ("{yes}", "{no}"):
+        form = form.replace(place, f"{dice.choice(DEGREES)} {place}")
+    before, inside = dice.choice(BEFORE), dice.choice(INSIDE)
+    parts = [
+        before and f"{before} ,",
+        dice.choice(SUBJECTS),
+        dice.choice(VERBS),
+        inside and f", {inside} ,",
+        form,
+        dice.choice(AFTER),
+    ]
+    return " ".join(" ".join(parts).split())

@@ -1,0 +1,1 @@
+"""Tokenizers: how they are made, and how they encode."""

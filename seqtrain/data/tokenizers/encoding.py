@@ -1,0 +1,293 @@
+"""Text to token ids and back.
+
+Each tokenizer is saved in the format of the `tokenizers` library, which runs BPE. The other three are looked up in
+tables, which gives the same ids as that library's own reading of the file, many times faster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from seqtrain.data.tokenizers.vocabulary import LINE_END, UNKNOWN, byte_characters, check_vocabulary, merges
+from seqtrain.errors import Unavailable, kind_of
+from seqtrain.files.atomic import write_text
+from seqtrain.files.checked import load_json
+
+Kind = Literal["byte", "char", "word", "bpe"]
+HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
+SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
+MAX_BYTES = 1 << 27  # of tokenizer.json
+BATCH = 1 << 22  # characters handed to the threads of `tokenizers` at a time
+# The longest stretch that ends in a word and stands before a space or a line end. No token of any tokenizer here
+# spans that place from the left, so cutting there changes no token.
+CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
+
+
+def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
+    """Pieces of at most `size` characters that make up `text`, cut where no token is torn (within a word only where
+    it and the white space before it are longer than a piece); the empty text is one piece."""
+    begin = 0
+    while len(text) - begin > size:
+        cut = CUT.match(text, begin, begin + size + 1)
+        end = cut.end() if cut else begin + size
+        yield text[begin:end]
+        begin = end
+    yield text[begin:] if begin else text
+
+
+class Tokenizer(ABC):
+    """Text to ids 0..V-1 and back.
+
+    Three ids stand for no text: V (`start`), before the first token, and as a target the end; V+1 (`separator`), after
+    a text that stands for itself; V+2 (`mask`), in place of a hidden token.
+    """
+
+    kind: ClassVar[Kind]
+    lossless: ClassVar[bool]  # whether decode(encode(text)) is text, for any text
+    unknown: int | None = None  # id of <unk>
+    before: ClassVar[str] = ""  # what a token that begins a word holds of the text before the word
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        """`content`: the tokenizer.json of the `tokenizers` library."""
+        self.content = content
+        self.ids: dict[str, int] = content["model"]["vocab"]
+        self.vocabulary = len(self.ids)  # V
+        self.start = self.vocabulary
+        self.separator = self.vocabulary + 1
+        self.mask = self.vocabulary + 2
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        self.hash = hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+    def encode(self, text: str) -> np.ndarray:
+        """Ids of the text, (n,) int64."""
+        return np.concatenate([ids for ids, _ in self.pieces([text])])
+
+    def encode_masked(self, text: str) -> np.ndarray:
+        """Ids of a text in which `[MASK]` stands for a hidden token, (n,) int64; the space of its word goes with it."""
+        *others, last = text.split(HIDDEN)
+        hidden = np.array([self.mask])
+        parts = [part for other in others for part in (self.encode(other.removesuffix(self.before)), hidden)]
+        return np.concatenate([*parts, self.encode(last)])
+
+    def joins(self, tokens: np.ndarray) -> np.ndarray:
+        """Whether each of the tokens (n,) goes on with the word of the one before it: (n,) bool.
+
+        So it is where both are letters or digits at the place where they meet; a byte that is no character by itself
+        counts as a letter. Tokens that stand for no text, and words, are words by themselves.
+        """
+        opens, closes = self._edges
+        joined = opens[tokens]
+        joined[1:] &= closes[tokens[:-1]]
+        joined[:1] = False
+        return joined
+
+    @cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each token begins, and whether it ends, within a word: (V + 3,) bool each."""
+        table = np.zeros((2, self.mask + 1), dtype=bool)
+        for token in range(self.vocabulary):
+            table[:, token] = self._sides(token)
+        return table[0], table[1]
+
+    def _sides(self, token: int) -> tuple[bool, bool]:
+        """Whether a word may go on into the token, and out of it: never, unless a kind knows better."""
+        return False, False
+
+    def encode_documents(self, documents: Iterable[str]) -> Iterator[np.ndarray]:
+        """Ids of each document, (n,) int64."""
+        document: list[np.ndarray] = []
+        for ids, ends in self.pieces(documents):
+            document.append(ids)
+            if ends:
+                yield np.concatenate(document)
+                document = []
+
+    def pieces(self, documents: Iterable[str]) -> Iterator[tuple[np.ndarray, bool]]:
+        """Ids of the documents in bounded pieces, each with whether it ends its document."""
+        batch: list[tuple[str, bool]] = []
+        size = 0
+        for text in documents:
+            parts = list(segments(text))
+            for index, part in enumerate(parts, 1):
+                batch.append((part, index == len(parts)))
+                size += len(part)
+                if size >= BATCH:
+                    yield from self._encode_batch(batch)
+                    batch, size = [], 0
+        yield from self._encode_batch(batch)
+
+    def _encode_batch(self, batch: list[tuple[str, bool]]) -> Iterator[tuple[np.ndarray, bool]]:
+        return zip(self._encode([part for part, _ in batch]), [ends for _, ends in batch], strict=True)
+
+    @abstractmethod
+    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
+        """Ids (n,) int64 of each part."""
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids; broken UTF-8 becomes U+FFFD."""
+
+    @abstractmethod
+    def token_text(self, token: int) -> str:
+        """One token in printable form."""
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """The vocabulary as written in the file, by id."""
+        return sorted(self.ids, key=self.ids.__getitem__)
+
+    def save(self, path: Path | str) -> None:
+        """Writes one JSON file that `tokenizers.Tokenizer.from_file` reads too."""
+        write_text(Path(path), json.dumps(self.content, ensure_ascii=False))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Tokenizer:
+        """Reads what `save` wrote; raises Fault for any other file."""
+        try:
+            content = load_json(Path(path), MAX_BYTES)
+            model, before = content["model"]["type"], content["pre_tokenizer"]
+            if model == "BPE":
+                kind = BPETokenizer if before["use_regex"] else ByteTokenizer
+            else:
+                kind = WordTokenizer if content["normalizer"] else CharTokenizer
+            check_vocabulary(content, kind.kind)
+            return kind(content)
+        except FileNotFoundError:
+            raise Unavailable(f"{path}: no such tokenizer file") from None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise kind_of(error)(f"{path}: not a tokenizer that seqtrain saved ({error!r})") from None
+
+
+class ByteTokenizer(Tokenizer):
+    """A token is a UTF-8 byte, and its id is the byte's value."""
+
+    kind, lossless = "byte", True
+
+    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
+        return (np.frombuffer(part.encode(), dtype=np.uint8).astype(np.int64) for part in parts)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return bytes(int(i) for i in ids).decode(errors="replace")
+
+    def token_text(self, token: int) -> str:
+        return _printable(bytes([token]))
+
+    def _sides(self, token: int) -> tuple[bool, bool]:
+        return _letters(bytes([token]))
+
+
+class CharTokenizer(Tokenizer):
+    """A token is a Unicode character."""
+
+    kind, lossless = "char", False
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        super().__init__(content)
+        self.unknown = self.ids[UNKNOWN]
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        table = np.full(0x110000, self.unknown, dtype=np.int64)
+        for token, index in self.ids.items():
+            if token != UNKNOWN:
+                table[ord(token)] = index
+        return table
+
+    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
+        return (self._table[np.frombuffer(part.encode("utf-32-le"), dtype="<u4")] for part in parts)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join(self.tokens[i] for i in ids)
+
+    def token_text(self, token: int) -> str:
+        return _printable(self.tokens[token].encode())
+
+    def _sides(self, token: int) -> tuple[bool, bool]:
+        letter = token != self.unknown and self.tokens[token].isalnum()
+        return letter, letter
+
+
+class WordTokenizer(Tokenizer):
+    """A token is what stands between white space, or a line end."""
+
+    kind, lossless = "word", False
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        super().__init__(content)
+        self.unknown = self.ids[UNKNOWN]
+
+    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
+        get, unknown = self.ids.get, self.unknown
+        return (np.array([get(word, unknown) for word in words(part)], dtype=np.int64) for part in parts)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        pieces: list[str] = []
+        for word in (self.tokens[i] for i in ids):
+            if word == LINE_END:
+                pieces.append("\n")
+            else:
+                pieces.append(f" {word}" if pieces and pieces[-1] != "\n" else word)
+        return "".join(pieces)
+
+    def token_text(self, token: int) -> str:
+        return _printable(self.tokens[token].encode())
+
+
+class BPETokenizer(Tokenizer):
+    """A token is a byte, or a frequent sequence of bytes."""
+
+    kind, lossless = "bpe", True
+    before = " "
+
+    @cached_property
+    def _backend(self) -> Any:
+        from tokenizers import Tokenizer as Backend
+        from tokenizers import models, pre_tokenizers
+
+        # From its tables alone: other parts of a file, such as expressions, may be a stranger's.
+        backend = Backend(models.BPE(self.ids, merges(self.content)))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        return backend
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        value = {char: byte for byte, char in enumerate(byte_characters())}
+        return [bytes(value[char] for char in token) for token in self.tokens]
+
+    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
+        return (np.array(e.ids, dtype=np.int64) for e in self._backend.encode_batch_fast(parts))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
+
+    def token_text(self, token: int) -> str:
+        return _printable(self._bytes[token])
+
+    def _sides(self, token: int) -> tuple[bool, bool]:
+        return _letters(self._bytes[token])
+
+
+def words(text: str) -> list[str]:
+    """The words between white space, and the line ends."""
+    return text.replace("\n", f" {LINE_END} ").split()
+
+
+def _letters(token: bytes) -> tuple[bool, bool]:
+    """Whether the first and the last character of these bytes are letters or digits; what is cut off of one is."""
+    text = token.decode(errors="replace")
+    first, last = (char.isalnum() or char == "\ufffd" for char in (text[0], text[-1]))
+    return first, last
+
+
+def _printable(token: bytes) -> str:
+    text = token.decode(errors="backslashreplace")
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

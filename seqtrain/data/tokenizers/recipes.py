@@ -1,0 +1,131 @@
+"""How tokenizers are made: bytes, characters, words and byte-level BPE (Sennrich et al. 2016; Radford et al. 2019)."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from seqtrain.data.tokenizers.encoding import (
+    BPETokenizer,
+    ByteTokenizer,
+    CharTokenizer,
+    Tokenizer,
+    WordTokenizer,
+    segments,
+    words,
+)
+from seqtrain.data.tokenizers.vocabulary import LINE_END, UNKNOWN, byte_characters
+from seqtrain.errors import Fault
+
+LARGEST = 1 << 20  # tokens that BPE may have
+
+
+class Recipe(ABC):
+    """How a tokenizer is made from the training text."""
+
+    @abstractmethod
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        """The tokenizer of these documents; raises Fault where they hold no text."""
+
+
+class Byte(Recipe):
+    """One token per UTF-8 byte; needs no training."""
+
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        from tokenizers import Tokenizer as Backend
+        from tokenizers import decoders, models, pre_tokenizers
+
+        backend = Backend(models.BPE({char: byte for byte, char in enumerate(byte_characters())}, []))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = decoders.ByteLevel()
+        return ByteTokenizer(json.loads(backend.to_str()))
+
+
+class Char(Recipe):
+    """One token per character of the training text, and <unk> for any other."""
+
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        from tokenizers import Regex, decoders, pre_tokenizers
+
+        found: set[str] = set()
+        for text in _some(documents):
+            found.update(text)
+        backend = _word_level([UNKNOWN, *sorted(found)])
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex("(?m:.)"), "isolated")  # in Oniguruma m lets . match "\n"
+        backend.decoder = decoders.Fuse()
+        return CharTokenizer(json.loads(backend.to_str()))
+
+
+class Word(Recipe):
+    """One token per word, and <eos> for each line end; words beyond the vocabulary are <unk>."""
+
+    def __init__(self, *, max_size: int | None = None, min_count: int = 1) -> None:
+        """Keeps the `max_size` most frequent words (None: all) of those that occur `min_count` times."""
+        if max_size is not None and max_size < 1:
+            raise Fault(f"tokenizer.max_size={max_size}: must be at least 1, or null to keep all words")
+        if min_count < 1:
+            raise Fault(f"tokenizer.min_count={min_count}: must be at least 1")
+        self.max_size = max_size
+        self.min_count = min_count
+
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        from tokenizers import Regex, normalizers, pre_tokenizers
+
+        counts: Counter[str] = Counter()
+        for text in _some(documents):
+            for part in segments(text):
+                counts.update(words(part))
+        del counts[UNKNOWN], counts[LINE_END]
+        common = sorted((-count, word) for word, count in counts.items() if count >= self.min_count)
+        if counts and not common:
+            raise Fault(f"tokenizer.min_count={self.min_count}: no word occurs that often; all would be {UNKNOWN}")
+        backend = _word_level([UNKNOWN, LINE_END, *(word for _, word in common[: self.max_size])])
+        backend.normalizer = normalizers.Replace("\n", f" {LINE_END} ")
+        space = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has it
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(space), "removed")
+        return WordTokenizer(json.loads(backend.to_str()))
+
+
+class BPE(Recipe):
+    """Byte-level byte-pair encoding: any text is encoded without loss, frequent sequences as one token."""
+
+    def __init__(self, *, size: int = 2048) -> None:
+        """`size`: tokens in the vocabulary, the 256 bytes included."""
+        if size < 256:
+            raise Fault(f"tokenizer.size={size}: must be at least 256, one token per byte")
+        if size > LARGEST:
+            raise Fault(f"tokenizer.size={size}: no text needs so many tokens; expected at most {LARGEST:,}")
+        self.size = size
+
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        from tokenizers import Tokenizer as Backend
+        from tokenizers import decoders, models, pre_tokenizers, trainers
+
+        backend = Backend(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        backend.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        )
+        backend.train_from_iterator((part for text in _some(documents) for part in segments(text)), trainer)
+        return BPETokenizer(json.loads(backend.to_str()))
+
+
+def _word_level(tokens: list[str]) -> Any:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models
+
+    return Backend(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token=UNKNOWN))
+
+
+def _some(documents: Iterable[str]) -> Iterator[str]:
+    """The documents; raises Fault at the end if they held nothing."""
+    empty = True
+    for text in documents:
+        empty = empty and not text
+        yield text
+    if empty:
+        raise Fault("data: the training text is empty, so no tokenizer can be made from it; give files with text")

@@ -1,0 +1,177 @@
+"""The process that `launch.ForkServer` forks its commands from; a program of its own, or forked from its client."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import traceback
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seqtrain.distributed.fork_server import LONGEST
+from seqtrain.distributed.ranks import die_with_parent
+
+
+def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
+    """The server's loop; comes back in a forked command, with its arguments, or with None when the client is gone."""
+    for name in modules:
+        module, _, function = name.partition(":")
+        try:
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
+        except Exception as error:  # left to the command that needs it, where the error belongs
+            print(f"fork server: {name} cannot be imported: {error!r}", file=sys.stderr)
+    gc.collect()
+    gc.freeze()  # keeps the collector of each command off the shared pages
+    wake, waker = socket.socketpair()
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    selector.register(control, selectors.EVENT_READ)
+    selector.register(wake, selectors.EVENT_READ)
+    lines: dict[int, socket.socket] = {}
+    control.send(b"ready")
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is wake:
+                wake.recv(4096)
+                _reap(lines)
+                continue
+            try:
+                message, handles, _, _ = socket.recv_fds(control, LONGEST, 3)
+            except ConnectionError:  # it went without a word
+                return None
+            if not message:
+                return None
+            line, out, err = socket.socket(fileno=handles[0]), *handles[1:]
+            server, pid = os.getpid(), os.fork()
+            if pid == 0:
+                selector.close()
+                for inherited in (control, wake, waker, line, *lines.values()):
+                    inherited.close()
+                return _become(json.loads(message), server, out, err)
+            os.close(out)
+            os.close(err)
+            lines[pid] = line
+            _tell(line, {"pid": pid})
+
+
+def _reap(lines: dict[int, socket.socket]) -> None:
+    """Reports the commands that ended and kills what they left in their groups: an orphan would hold the output."""
+    while lines and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(ended.si_pid, signal.SIGKILL)  # not yet waited for, so that the number is still its own
+        _, status = os.waitpid(ended.si_pid, 0)
+        line = lines.pop(ended.si_pid)
+        _tell(line, {"rc": os.waitstatus_to_exitcode(status)})
+        line.close()
+
+
+def _tell(line: socket.socket, message: dict[str, int]) -> None:
+    with contextlib.suppress(OSError):  # nobody waits any more
+        line.send(json.dumps(message).encode())
+
+
+def _become(request: dict[str, Any], server: int, out: int, err: int) -> list[str]:
+    """Turns this forked process into the command: signals, session, files, environment, arguments."""
+    die_with_parent(server)
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for handle, number in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
+        os.dup2(handle, number)
+        os.close(handle)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    paths = request["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [path for path in paths if path and path not in sys.path]
+    tempfile.tempdir = None  # may differ in this environment
+    sys.argv = ["seqtrain", *request["args"]]
+    _disown()
+    return request["args"]
+
+
+def _disown() -> None:
+    """Leaves to the server what its modules want done at exit, such as the removal of a temporary folder."""
+    atexit._clear()
+    for inherited in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        inherited.atexit = False
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined] - so that a new one registers again
+
+
+def fork(
+    theirs: socket.socket, ours: socket.socket, target: str, modules: Sequence[str], env: Mapping[str, str]
+) -> int:
+    """A server forked from this process, which it outlives by nothing; gives its number.
+
+    It listens to `theirs`; what is imported later, and threads that are started then, is its own.
+    """
+    client = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        die_with_parent(client)
+        os.setsid()
+        ours.close()  # or the end of our client would not be seen
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        os.environ.update(env)
+        args = _serve(theirs, modules)
+        if args is not None:
+            _leave(_call(target, args))
+    except BaseException:
+        traceback.print_exc()
+    os._exit(0)
+
+
+def _main(handle: str, target: str, *modules: str) -> None:
+    args = _serve(socket.socket(fileno=int(handle)), modules)
+    _leave(0 if args is None else _call(target, args))
+
+
+def _call(target: str, args: list[str]) -> int:
+    """The exit status that `target` would have as the main program."""
+    module, _, name = target.partition(":")
+    try:
+        code = getattr(importlib.import_module(module), name)(args)
+    except SystemExit as leaving:
+        code = leaving.code
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        return 1
+    return code or 0
+
+
+def _leave(code: int) -> None:
+    """Ends as an interpreter does, but for taking hundreds of shared modules apart, which costs half a second."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

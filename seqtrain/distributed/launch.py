@@ -1,0 +1,121 @@
+"""The processes of a run on this machine, where we start them: signals reach all, and none outlives the others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, cast
+
+from seqtrain.distributed.ranks import CAUGHT, ENDING, die_with_parent
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a group of processes ended."""
+
+    code: int  # 0 done, 2 the user can mend it, 128 + signal, 1 failed
+    lines: tuple[str, ...] = ()  # what it has to say, each once
+
+
+def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcome:
+    """Runs `work(tell, *args)`, an importable function that gives an exit code, in `count` processes of this machine.
+
+    They end with this process. Where one fails or is killed, the others are ended too; a signal to this process reaches
+    all of them, and they are waited for. CPU processes are forked, so this one must not have used torch's threads.
+    """
+    context: Any = multiprocessing.get_context("spawn" if gpu else "fork")
+    with tempfile.TemporaryDirectory(prefix="seqtrain-") as folder:
+        given = (os.getpid(), folder, work, args)
+        members = [context.Process(target=_member, args=(rank, count, *given)) for rank in range(count)]
+        with _forwarding() as living:
+            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # one that comes now waits until all can have it
+            for rank, member in enumerate(members):
+                member.start()
+                living[cast(int, member.pid)] = rank
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+            first = _watch(members, living)
+        lines = [line for path in sorted(Path(folder).glob("rank-*.json")) for line in json.loads(path.read_text())]
+    return _outcome(first, members[first].exitcode or 0, lines)
+
+
+@contextmanager
+def _forwarding() -> Iterator[dict[int, int]]:
+    """Passes the signals that end a run on to the processes in the map that it gives, pid to rank."""
+    living: dict[int, int] = {}
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        _send(living, number)
+
+    caught = CAUGHT if threading.current_thread() is threading.main_thread() else ()  # no other thread may catch one
+    former = {number: signal.signal(number, forward) for number in caught}
+    try:
+        yield living
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _send(living: dict[int, int], number: int) -> None:
+    for pid in list(living):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _watch(members: list[Any], living: dict[int, int]) -> int:
+    """Waits until all have ended; gives the rank of the first that failed, or 0. After a failure the others must go."""
+    failed: int | None = None
+    limit = float("inf")
+    while living:
+        wait([members[rank].sentinel for rank in living.values()], timeout=0.5)
+        codes = {rank: members[rank].exitcode for rank in living.values()}  # asked once: one may end at any moment
+        # Of several that are found at once the one that was killed is the cause.
+        ended = sorted((code, rank) for rank, code in codes.items() if code is not None)
+        for pid in [pid for pid, rank in living.items() if codes[rank] is not None]:
+            del living[pid]
+        for code, rank in ended:
+            if code and failed is None:
+                failed, limit = rank, time.monotonic() + ENDING
+                _send(living, signal.SIGTERM)
+        if time.monotonic() > limit:
+            _send(living, signal.SIGKILL)
+    return failed or 0
+
+
+def _outcome(rank: int, code: int, lines: list[str]) -> Outcome:
+    """What it means that the process `rank` ended first, or last, with this exit code."""
+    if -code in CAUGHT:  # before it could handle it
+        return Outcome(128 - code)
+    if code < 0:
+        memory = " (the machine may have run out of memory)" if -code == signal.SIGKILL else ""
+        lines = [*lines, f"process {rank} was killed by {signal.Signals(-code).name}{memory}"]
+    return Outcome(1 if code < 0 else code, tuple(dict.fromkeys(lines)))
+
+
+def _member(
+    rank: int, count: int, parent: int, folder: str, work: Callable[..., int], args: tuple[Any, ...]
+) -> NoReturn:
+    """One process of the group: dies with its parent, leaves what it has to say in a file."""
+    for number in CAUGHT:
+        signal.signal(number, signal.SIG_DFL)  # a forked process has its parent's
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+    die_with_parent(parent)
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": 0}
+    os.environ.update({name: str(value) for name, value in names.items()}, SEQTRAIN_MEET=f"{folder}/meet")
+    lines: list[str] = []
+    code = work(lines.append, *args)
+    if lines:
+        (Path(folder) / f"rank-{rank}.json").write_text(json.dumps(lines))
+    sys.exit(code)

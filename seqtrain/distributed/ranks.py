@@ -1,0 +1,243 @@
+"""The processes of one run: which of them this is, how they meet, what they tell each other."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+from seqtrain.errors import Failed, Fault, Unavailable, merged
+
+Told = TypeVar("Told")
+PR_SET_PDEATHSIG = 1
+ENDING = 20  # seconds that processes have to end after another has failed, before they are killed
+CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands among those of a run."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0  # on its node
+    local_world: int = 1
+    node: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes and speaks."""
+        return self.rank == 0
+
+
+class PeerLost(Failed):
+    """Another process of the run has gone, so that this one cannot go on either."""
+
+
+def place(env: Mapping[str, str] = os.environ) -> Place:
+    """The place that torchrun, `srun` or `start` gave this process; the only one where nobody did, or none there is."""
+    try:
+        return _given(env)
+    except (KeyError, ValueError):  # `check_place` says so
+        return Place()
+
+
+def check_place(env: Mapping[str, str] = os.environ) -> None:
+    """Fault where the environment names a place that there is not."""
+    try:
+        _given(env)
+    except (KeyError, ValueError):
+        names = [name for name in ("RANK", "WORLD_SIZE") if name in env] or ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]
+        words = ", ".join(f"{name}={env.get(name, '')}" for name in names)
+        raise Fault(
+            f"{words}: no place of a process among several; start them with torchrun or srun, or unset it"
+        ) from None
+
+
+def _given(env: Mapping[str, str]) -> Place:
+    """The place; KeyError or ValueError where that is none."""
+    found = Place()
+    if "RANK" in env and "WORLD_SIZE" in env:
+        rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
+        local_world = int(env.get("LOCAL_WORLD_SIZE", world))
+        found = Place(rank, world, int(env.get("LOCAL_RANK", rank)), local_world, int(env.get("GROUP_RANK", 0)))
+    # In the batch script itself, outside `srun`, there is one process, whatever SLURM_NTASKS says.
+    elif "SLURM_STEP_ID" in env and "SLURM_PROCID" in env and int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+        world, nodes = int(env["SLURM_STEP_NUM_TASKS"]), int(env.get("SLURM_STEP_NUM_NODES", 1))
+        rank, node = int(env["SLURM_PROCID"]), int(env.get("SLURM_NODEID", 0))
+        found = Place(rank, world, int(env["SLURM_LOCALID"]), world // max(nodes, 1), node)
+    if not (0 <= found.rank < found.world and found.local_rank >= 0 and found.local_world >= 1 and found.node >= 0):
+        raise ValueError
+    return found
+
+
+def check_world(devices: int | str, num_nodes: int) -> None:
+    """Fault unless the processes that were started for this run are as many as its options ask for.
+
+    `devices`: on each node; `all` is as many as were started.
+    """
+    here = place()
+    devices = here.local_world if devices == "all" else int(devices)
+    if here.world == 1 and num_nodes > 1:
+        raise Fault(
+            f"trainer.num_nodes={num_nodes}: processes of several nodes are started by torchrun or SLURM: "
+            "`srun seqtrain train ...`, or `torchrun --nnodes ... --no-python seqtrain train ...`"
+        )
+    if here.world > 1 and here.world != devices * num_nodes:
+        raise Fault(
+            f"trainer.devices={devices}, trainer.num_nodes={num_nodes}: {here.world} processes were started; "
+            f"use trainer.devices={here.local_world} and trainer.num_nodes={here.world // here.local_world}"
+        )
+
+
+@contextmanager
+def joined(minutes: float = 30) -> Iterator[Place]:
+    """Meets the other processes of the run, if there are any; `minutes` to wait for them in each exchange.
+
+    Within another `joined` they have met already.
+    """
+    here = place()
+    if here.world == 1 or _met():
+        yield here
+        return
+    import torch
+    import torch.distributed as dist
+
+    meet = os.environ.get("SEQTRAIN_MEET")  # of `start`: a file needs no free port
+    meets = {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys() or "SLURM_JOB_ID" in os.environ
+    if meet is None and not meets:
+        raise Fault(
+            f"RANK={here.rank}, WORLD_SIZE={here.world}: set in the environment, but not MASTER_ADDR and MASTER_PORT, "
+            "where the processes meet; start them with torchrun, or unset RANK and WORLD_SIZE"
+        )
+    if meet is None:
+        _rendezvous(os.environ)
+        _check_address(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
+    with losing_peers():
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            init_method="env://" if meet is None else f"file://{meet}",
+            rank=here.rank,
+            world_size=here.world,
+            timeout=timedelta(minutes=minutes),
+        )
+    try:
+        yield here
+    finally:
+        dist.destroy_process_group()
+
+
+def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
+    """Sets where processes that `srun` started meet: the first node, a port that follows from the job."""
+    if "MASTER_ADDR" not in env:
+        one = env.get("SLURM_STEP_NUM_NODES", "1") == "1"  # then no name has to be known
+        env["MASTER_ADDR"] = "127.0.0.1" if one else first_host(env["SLURM_STEP_NODELIST"])
+    if "MASTER_PORT" not in env:
+        job, step = int(env["SLURM_JOB_ID"]), int(env.get("SLURM_STEP_ID", 0))
+        env["MASTER_PORT"] = str(15_000 + (job * 7 + step) % 17_000)  # below what the system gives to anybody
+
+
+def _check_address(host: str, port: str) -> None:
+    """Fault for a name that nobody knows: torch would ask for it until its patience ends; and for what is no port."""
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise Fault(f"MASTER_PORT={port}: no port; give a number from 1 to 65535")
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError) as error:
+        raise Unavailable(f"MASTER_ADDR={host}: no such host ({error}); give the name of the first machine") from None
+
+
+def first_host(nodes: str) -> str:
+    """The first host of SLURM's list of nodes: `a[3-5,7],b` gives a3."""
+    name, bracket, rest = nodes.partition("[")
+    if "," in name or not bracket:
+        return nodes.partition(",")[0]
+    return name + rest.partition("]")[0].partition(",")[0].partition("-")[0]
+
+
+@contextmanager
+def losing_peers() -> Iterator[None]:
+    """Turns what torch says of a connection that broke into PeerLost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_loss(error):
+            raise
+        raise PeerLost("another process of the run has gone") from error
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether this error is about the connection to another process."""
+    import torch.distributed as dist
+
+    return isinstance(error, PeerLost | dist.DistError) or "gloo" in str(error) or "Connection closed" in str(error)
+
+
+def gathered(value: Told) -> list[Told]:
+    """What each process gives, by rank, on every process; tensors must be on the CPU."""
+    here = place()
+    if here.world == 1 or not _met():
+        return [value]
+    import torch.distributed as dist
+
+    found: list[Any] = [None] * here.world
+    with losing_peers():
+        dist.all_gather_object(found, value)
+    return found
+
+
+def together(work: Callable[[], Told]) -> Told:
+    """What `work` gives; a Fault of any process is raised by all, so that none waits for one that has left."""
+    result, fault = None, None
+    try:
+        result = work()
+    except Fault as error:
+        fault = (type(error), error.lines)
+    faults = [kind(*lines) for kind, lines in filter(None, gathered(fault))]
+    if faults:
+        raise merged(faults)
+    return cast(Told, result)
+
+
+def told(value: Told) -> Told:
+    """What the first process gives, on every process."""
+    return gathered(value)[0]
+
+
+def most(number: int) -> int:
+    """The largest of the numbers that the processes give: cheap, for every step."""
+    if not _met():
+        return number
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.tensor(number)
+    with losing_peers():
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return int(tensor)
+
+
+def _met() -> bool:
+    distributed = sys.modules.get("torch.distributed")  # importing it takes a second that one process need not spend
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Has this process killed, on Linux, when its parent ends; now, where that is not `parent` any more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if parent is not None and os.getppid() != parent:
+            os._exit(1)
+
+
+def pause_for_the_first() -> None:
+    """Lets the process that died be found before those that only noticed it."""
+    time.sleep(2)

@@ -1,0 +1,99 @@
+"""How several processes train together, for Lightning: whole copies (DDP), or shards (FSDP2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+from pytorch_lightning.plugins.environments import ClusterEnvironment
+from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+from torch import nn
+
+from seqtrain.distributed.ranks import Place
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+class Joined(ClusterEnvironment):
+    """Processes that have met already: Lightning starts none, and asks nobody else where it is."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        raise NotImplementedError("the processes have met before Lightning begins")
+
+    @property
+    def main_port(self) -> int:
+        raise NotImplementedError("the processes have met before Lightning begins")
+
+    @staticmethod
+    def detect() -> bool:
+        return False
+
+    def world_size(self) -> int:
+        return self.place.world
+
+    def set_world_size(self, size: int) -> None:
+        pass
+
+    def global_rank(self) -> int:
+        return self.place.rank
+
+    def set_global_rank(self, rank: int) -> None:
+        pass
+
+    def local_rank(self) -> int:
+        return self.place.local_rank
+
+    def node_rank(self) -> int:
+        return self.place.node
+
+    def teardown(self) -> None:
+        """Nothing: the processes still have something to tell each other."""
+
+
+def strategy(place: Place, kind: Literal["auto", "ddp", "fsdp"]) -> Strategy | str:
+    """Lightning's strategy for this place; gradients are means over processes, which the learner undoes."""
+    if place.world == 1:
+        return "auto"
+    if kind == "fsdp":
+        return ModelParallelStrategy(
+            data_parallel_size=place.world, tensor_parallel_size=1, save_distributed_checkpoint=False
+        )
+    return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+def shard(learner: nn.Module, mesh: DeviceMesh) -> None:
+    """Shares out weights, gradients and moments; a step gathers the weights once, however often it reads."""
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    for module in learner.modules():
+        if isinstance(module, nn.RNNBase):  # it keeps references to its weights, which sharding replaces
+            module.register_forward_pre_hook(_refresh)
+    # Ranks may read a different number of pieces of their examples, so nothing is gathered in between.
+    fully_shard(cast(Any, learner), mesh=mesh["data_parallel"], reshard_after_forward=False)
+    register_fsdp_forward_method(learner, "training_step")
+
+
+def gather(learner: nn.Module) -> None:
+    """Makes the weights whole on every process until the next step, or the next checkpoint, shares them out again."""
+    if hasattr(learner, "unshard"):
+        cast(Any, learner).unshard()
+
+
+def _refresh(core: nn.Module, inputs: Any) -> None:
+    names = cast(list[str], core._flat_weights_names)
+    core._flat_weights = [getattr(core, name) for name in names]  # type: ignore[assignment]
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, gathered where each process has a shard of it."""
+    return cast(Any, tensor).full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -1,0 +1,1 @@
+"""Files: opened with care, written whole or not at all."""

@@ -1,0 +1,133 @@
+"""Folders that appear with what they must hold, or not at all, whatever ends the process that makes them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import IO
+
+from seqtrain.errors import Fault
+from seqtrain.files.atomic import TEMPORARY, listed, locked, remove_temporary, sync, write_text
+
+LOCK = ".lock"
+STAGED = ".new-????????.tmp"  # names of folders on their way in, or out
+_one_thread = threading.Lock()  # the lock of a file tells processes apart, not threads
+_appearing: set[Path] = set()  # of this process
+
+
+def made(path: Path, name: str, text: str) -> IO[bytes] | None:
+    """Makes the folder `path` with the file `name` in it and gives its lock, held; None where the path is taken.
+
+    A folder that is there already and vacant is filled and not replaced: somebody may stand in it, or a disk may be
+    mounted on it. Of several processes that ask for the same path exactly one gets it. OSError where none can.
+    """
+    target = Path(os.path.realpath(path))
+    with _one_thread:
+        remove_dead(target.parent)
+        if os.path.lexists(target):
+            return _filled(target, name, text)
+        with contextlib.suppress(FileExistsError):  # a file there is told by what fails next
+            target.parent.mkdir(parents=True, exist_ok=True)
+        staged, lock = _staged(target)
+        try:
+            write_text(staged / name, text)
+            os.rename(staged, target)  # onto nothing or an empty folder; the lock goes along
+        except BaseException as error:
+            lock.close()
+            shutil.rmtree(staged, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                return None  # somebody else was faster
+            raise
+    sync(target.parent)
+    return lock
+
+
+@contextlib.contextmanager
+def appearing(target: Path) -> Iterator[Path]:
+    """A new folder that becomes `target`, whole and on disk, when the block ends, and goes on an error."""
+    with _one_thread:
+        remove_dead(target.parent)
+        staged, lock = _staged(target)
+        _appearing.add(staged)
+    try:
+        yield staged
+        for path in (*staged.iterdir(), staged):
+            sync(path)
+        os.rename(staged, target)
+        (target / LOCK).unlink()
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
+    finally:
+        lock.close()
+        _appearing.discard(staged)
+    sync(target.absolute().parent)
+
+
+def vacant(folder: Path) -> bool:
+    """Whether a folder holds nothing, or only what is left of a start that was killed before it began."""
+    return all(path.name == LOCK or fnmatch(path.name, TEMPORARY) for path in listed(folder))
+
+
+def remove(path: Path) -> None:
+    """Removes a folder; killed in the middle it leaves nothing under that name."""
+    target = Path(os.path.realpath(path))
+    staged = _name_beside(target)
+    try:
+        os.rename(target, staged)
+    except OSError:  # a disk is mounted on it
+        staged = target
+    shutil.rmtree(staged, ignore_errors=True)
+
+
+def _staged(target: Path) -> tuple[Path, IO[bytes]]:
+    """A new folder beside `target`, and its lock, held."""
+    while True:
+        staged = _name_beside(target)
+        staged.mkdir()
+        with contextlib.suppress(FileNotFoundError):  # another start took it for a dead one, and removes it
+            lock = locked(staged / LOCK)
+            if lock is not None and (staged / LOCK).exists():
+                return staged, lock
+
+
+def _filled(folder: Path, name: str, text: str) -> IO[bytes] | None:
+    """Writes the file into a vacant folder and gives its lock; None where it is not vacant, or is filled by another."""
+    if not folder.is_dir() or not vacant(folder):
+        return None
+    lock = locked(folder / LOCK)
+    if lock is None:
+        return None
+    try:
+        if vacant(folder):  # asked again: from here on it stays so
+            remove_temporary(folder)
+            write_text(folder / name, text)
+            return lock
+    except BaseException:
+        lock.close()
+        raise
+    lock.close()
+    return None
+
+
+def _name_beside(target: Path) -> Path:
+    return target.with_name(STAGED.replace("????????", secrets.token_hex(4)))
+
+
+def remove_dead(parent: Path) -> None:
+    """Removes folders on their way in or out whose process has ended, and with it their lock."""
+    with contextlib.suppress(OSError, Fault, RecursionError):  # of folders in folders without end
+        for staged in {*listed(parent, STAGED)} - _appearing:
+            if staged.is_symlink() or not staged.is_dir():  # no start makes such a thing
+                continue
+            lock = locked(staged / LOCK)
+            if lock is not None:
+                shutil.rmtree(staged, ignore_errors=True)
+                lock.close()

@@ -1,0 +1,188 @@
+"""What of a run directory is refused before it is read, since a stranger may have made it: ways out, bombs, traps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqtrain.errors import Fault, kind_of
+from seqtrain.files.atomic import reading, walked
+from seqtrain.files.checked import LINK, NO_FILE, load_json, read_checked, stays_within
+from seqtrain.files.plain_yaml import LOADER, MAX_BYTES, check_plain
+
+FILES = {
+    "config.yaml": MAX_BYTES,
+    "config.json": 1 << 24,
+    "summary.json": 1 << 24,
+    "metrics.jsonl": 1 << 32,
+    "sweep.yaml": MAX_BYTES,
+    "tokenizer.json": 1 << 27,
+    "target_tokenizer.json": 1 << 27,
+    "labels.json": 1 << 24,
+    "wandb_id": 1 << 10,
+    "wandb_sent": 1 << 10,
+    "mlflow_id": 1 << 10,
+    ".lock": 1 << 10,
+}
+"""Files of a run directory, and the most bytes that each may have: they are read, or written, without a second look."""
+
+MARKS = ("config.yaml", "sweep.yaml", "config.json")
+"""Files by which the folder of a run, a sweep or an export is known."""
+
+ALSO_KEPT = ("index.json", "study.db", "mlflow.db")
+"""What stands beside FILES in these folders, or beside them, and cannot be made again."""
+
+SUMMARY = {
+    "status": str,
+    "steps": int,
+    "max_steps": int,
+    "hashes": dict,
+    "metrics": dict,
+    "parent": str,
+    "identity": str,
+}
+"""Entries of summary.json that others rely on."""
+
+EXPORTED = {"seqtrain_export": int, "step": int, "hashes": dict, "aliases": dict, "config": dict, "summary": dict}
+"""Entries that config.json of an export must have."""
+
+FOLDERS = ("checkpoints", "samples", "plots", "tensorboard", "wandb")
+MAX_DEPTH = 50  # of folders below a run directory
+ENVIRONMENT = "oc.env"
+"""What `--trust` names to let a configuration of others read environment variables."""
+
+
+def check_entries(root: Path) -> None:
+    """Fault unless everything below a run directory is a file or a folder of its own, and of a kind that it may be.
+
+    A link that leads outside would be written through, and a named pipe waited for. What W&B keeps in the folder of
+    each sitting is its own: it links its logs elsewhere, and never writes there again.
+    """
+    home = root.resolve()
+    for folder, below, files in walked(root, _cannot_list):
+        if below and folder.count(os.sep) - os.fspath(root).count(os.sep) >= MAX_DEPTH:
+            raise Fault(f"{root}: folders in folders, deeper than any run has them ({MAX_DEPTH}); remove them")
+        for name in (*below, *files):
+            path = Path(folder, name)
+            with contextlib.suppress(FileNotFoundError):  # a temporary file of whoever trains the run right now
+                if reason := _reason(path, home, top=Path(folder) == root):
+                    raise Fault(f"{path}: {reason}")
+        if Path(folder) == root / "wandb":
+            below.clear()
+
+
+def _cannot_list(error: OSError) -> None:
+    """Fault for a folder that cannot be listed, unless it was removed meanwhile: nobody knows what it holds."""
+    with contextlib.suppress(FileNotFoundError), reading(Path(error.filename)):
+        raise error
+
+
+def _reason(path: Path, home: Path, *, top: bool) -> str | None:
+    """Why a run directory may not hold this, or None."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        if not stays_within(path, home):
+            return LINK
+        found = path.stat()
+    is_file, is_folder = stat.S_ISREG(found.st_mode), stat.S_ISDIR(found.st_mode)
+    if not (is_file or is_folder):
+        return NO_FILE
+    if is_folder and (path.suffix == ".ckpt" or (top and path.name in FILES)):
+        return "a folder where a run has a file"
+    if is_file and top and path.name in FOLDERS:
+        return "a file where a run has a folder"
+    if top and found.st_size > FILES.get(path.name, found.st_size):
+        return f"{found.st_size:,} bytes, more than any run writes there ({FILES[path.name]:,})"
+    return None
+
+
+def check_output(option: str, path: Path) -> None:
+    """Fault for an output that would take the place of what a run, a sweep or an export keeps, and lose it."""
+    real = Path(os.path.realpath(path))
+    kept = real.name in (*FILES, *ALSO_KEPT) or real.suffix in (".ckpt", ".safetensors")
+    if kept and real.is_file() and any((home / mark).is_file() for home in real.parents[:2] for mark in MARKS):
+        raise Fault(f"{option} {path}: is what {real.parent} keeps, and would be lost; name another file")
+
+
+MAX_WORD_CHARACTERS, MAX_BRACKETS = 1 << 16, 500
+MAX_OTHER_BYTES = 1 << 24  # of a JSON file that FILES does not name
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file, in plain values; Fault when it cannot be read."""
+    try:
+        text = read_checked(path, FILES.get(path.name, MAX_BYTES)).decode("utf-8")
+        check_plain(text, written_by="run")
+        content = yaml.load(text, LOADER)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise kind_of(error)(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise Fault(f"{path} cannot be read: it holds no mapping")
+    return content
+
+
+def is_word(word: Any) -> bool:
+    """Whether this is an override that can be parsed in time: Hydra takes seconds for thousands of brackets."""
+    return isinstance(word, str) and len(word) <= MAX_WORD_CHARACTERS and sum(map(word.count, "[{(")) <= MAX_BRACKETS
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file; Fault when it cannot be read."""
+    try:
+        return load_json(path, FILES.get(path.name, MAX_OTHER_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise kind_of(error)(f"{path} cannot be read: {error}") from None
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary of a run; Fault where it is damaged, or where what others rely on is of another kind."""
+    summary = read_json(path)
+    if not isinstance(summary, dict):
+        raise Fault(f"{path} cannot be read: it holds no mapping")
+    for name, kind in SUMMARY.items():
+        if name in summary and type(summary[name]) is not kind:
+            raise Fault(f"{path}: {name}={summary[name]}: not what a run writes there")
+    return summary
+
+
+def read_export(path: Path) -> dict[str, Any]:
+    """What config.json of an export says; Fault where it is damaged, or of another program or version."""
+    about = read_json(path)
+    if not isinstance(about, dict) or about.get("seqtrain_export") != 1:
+        raise Fault(f"{path}: not what this version of `seqtrain export` writes; export the run again")
+    for name, kind in EXPORTED.items():
+        if type(about.get(name)) is not kind:
+            raise Fault(f"{path}: {name}={about.get(name)}: not what `seqtrain export` writes there")
+    texts = [*about["hashes"].values(), *about["aliases"].values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise Fault(f"{path}: hashes or aliases hold something else than text; export the run again")
+    return about
+
+
+def check_references(config: Any, where: Path, trust: Sequence[str]) -> None:
+    """Fault for a value that would be worked out on this machine, such as `${oc.env:NAME}`, unless that is trusted.
+
+    A run keeps only references to the environment, and from there secrets would go to the loggers that it names.
+    """
+    if ENVIRONMENT in trust:
+        return
+    for path, value in _texts(config):
+        if "${" in value:
+            raise Fault(
+                f"{where}: {path}={value}: reads the environment of this machine; "
+                f"if you trust the run, add --trust {ENVIRONMENT}"
+            )
+
+
+def _texts(node: Any, path: str = "") -> list[tuple[str, str]]:
+    """Path and value of every text in plain containers."""
+    if isinstance(node, str):
+        return [(path, node)]
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [found for key, below in children for found in _texts(below, f"{path}.{key}" if path else str(key))]

@@ -1,0 +1,1 @@
+"""Trained runs in use: predictions, embeddings, attention."""

@@ -1,0 +1,86 @@
+"""Embeddings: one vector of each text, pooled from a model's hidden states, and the texts nearest to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from seqtrain.data.batching.examples import padded
+from seqtrain.errors import Fault
+from seqtrain.models.base import Capability, SequenceModel
+
+Pool = Literal["mean", "last", "cls"]
+POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
+LANES = 32  # texts that are read at a time
+
+
+def by_length(rows: Sequence[np.ndarray], lanes: int = LANES) -> Iterator[list[int]]:
+    """Which rows to read together: `lanes` at a time, of like length, so that little is padded."""
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+    for begin in range(0, len(order), lanes):
+        yield order[begin : begin + lanes]
+
+
+def check_pool(model: SequenceModel, pool: Pool) -> None:
+    """Fault where a model has no such vector of a text."""
+    name = type(model).__name__
+    if Capability.UNCONDITIONAL not in model.capabilities:
+        raise Fault(f"embed: model {name} reads a text only to go on from it; take a run of a model without a decoder")
+    if pool == "cls" and Capability.CAUSAL in model.capabilities:
+        raise Fault(f"--pool cls: the first position of model {name} sees no later token; use mean or last")
+
+
+@torch.no_grad()
+def embed(
+    model: SequenceModel, texts: Sequence[np.ndarray], *, before: Sequence[int], after: Sequence[int], pool: Pool
+) -> Float[Tensor, "n D"]:
+    """One vector of each text (ids, at least one), read between the tokens `before` and `after`.
+
+    mean: of the text's own positions; last: where all has been read, `after` included; cls: the very first position.
+    """
+    rows = [np.concatenate([before, text, after]).astype(np.int64) for text in texts]
+    like = next(model.parameters())
+    found = torch.zeros(len(rows), model.dim, dtype=like.dtype)
+    for lanes in by_length(rows):
+        tokens, lengths = (part.to(like.device) for part in padded([rows[lane] for lane in lanes]))
+        # What is padded on the right changes nothing that a causal model has said before.
+        hidden, _ = model(tokens, None, None if Capability.CAUSAL in model.capabilities else lengths)
+        found[lanes] = pooled(hidden, lengths, pool, len(before), len(after)).to(found)
+    return found
+
+
+def pooled(hidden: Float[Tensor, "B T D"], lengths: Tensor, pool: Pool, before: int, after: int) -> Tensor:
+    """One vector of each lane (B, D), of which `before` and `after` positions are no text."""
+    if pool == "cls":
+        return hidden[:, 0]
+    if pool == "last":
+        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+    ends = (lengths - after).unsqueeze(1)
+    time = torch.arange(hidden.shape[1], device=hidden.device)
+    text = ((time >= before) & (time < ends)).unsqueeze(-1)
+    return hidden.masked_fill(~text, 0.0).sum(1) / (ends - before).to(hidden.dtype)
+
+
+class Nearest:
+    """The texts whose vectors have the largest cosine with a query's, of as many as are added; of equals the first."""
+
+    def __init__(self, query: Float[Tensor, " D"], count: int) -> None:
+        self.query = _unit(query.double().unsqueeze(0))[0]
+        self.count = count
+        self.best: list[tuple[float, Any]] = []
+
+    def add(self, vectors: Float[Tensor, "n D"], texts: Sequence[Any]) -> None:
+        """Vectors, and whatever stands for their texts."""
+        scores = (_unit(vectors.double()) @ self.query).tolist()
+        both = [*self.best, *zip(scores, texts, strict=True)]
+        self.best = sorted(both, key=lambda pair: -pair[0])[: self.count]  # stable
+
+
+def _unit(vectors: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    """Vectors of length 1; a vector of zeros stays what it is, and so is like nothing."""
+    return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=torch.finfo(vectors.dtype).tiny)

@@ -1,0 +1,160 @@
+"""A run's directory opened for use: its config checked, its weights fitting, nothing executed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from seqtrain.config.check import check_config
+from seqtrain.data.rows import Vocabularies
+from seqtrain.data.tokenizers.recipes import Tokenizer
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.files.atomic import exists
+from seqtrain.files.untrusted import check_references
+from seqtrain.models.base import SequenceModel
+from seqtrain.runs import export
+from seqtrain.runs.checkpoint import BEST, load, newest_valid, refuse_other
+from seqtrain.runs.directory import Run
+from seqtrain.runs.expected import Misfit, alike
+from seqtrain.tasks.base import Task
+from seqtrain.terminal import pasted
+from seqtrain.training.checkpoint_check import check_weights
+from seqtrain.training.model_and_task import make_pair
+
+
+@dataclass
+class Opened:
+    """A run opened for use: weights in, evaluation mode, nothing of Lightning."""
+
+    run: Run
+    config: DictConfig
+    vocabularies: Vocabularies
+    model: SequenceModel
+    task: Task
+    step: int
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of text, and of sources."""
+        return self.vocabularies.tokenizer
+
+    @property
+    def hash(self) -> str:
+        """Hash of the weights and of what turns text into numbers."""
+        found = hashlib.blake2b(repr(sorted(self.vocabularies.hashes.items())).encode(), digest_size=16)
+        for module in (self.model, self.task):
+            for name, value in sorted(module.state_dict().items()):
+                found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+                found.update(value.contiguous().numpy().data)
+        return found.hexdigest()
+
+
+def open_run(path: Path | str, trust: Sequence[str] = (), checkpoint: str = "best") -> Opened:
+    """Opens a run directory with its `best` or its `last` checkpoint; nothing in it can execute."""
+    run = Run.open(path, export="take")
+    config = checked_config(run, trust)
+    vocabularies = Vocabularies.load(run.path, run.summary.get("hashes", {}))
+    if run.exported:  # before it is read whole
+        _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, vocabularies, trust)
+    file, saved = _saved(run, checkpoint)
+    weights = saved.get("state_dict") if isinstance(saved, dict) else None
+    if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
+        raise Fault(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
+    _check_fit(weights, check_weights, file, config, vocabularies, trust)
+    model, task = make_pair(config, vocabularies, trust)
+    load_weights(weights, model, task)
+    return Opened(run, config, vocabularies, model.eval(), task.eval(), saved["global_step"])
+
+
+def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
+    """The file with the weights of a run, or of what was exported of one, and what it holds."""
+    if run.exported:
+        return run.path / export.WEIGHTS, export.read(run.path)
+    folder, identity = run.path / "checkpoints", run.identity
+    file = folder / BEST
+    if checkpoint != "best" or not exists(file):
+        file = newest_valid(folder, lambda line: None, run=identity)
+    if file is None:
+        again = pasted("seqtrain", "resume", run.path)
+        raise Unavailable(f"run {run.path} has no checkpoint yet: `{again}` trains it")
+    saved = load(file)
+    refuse_other(file, saved, identity)
+    if file.name == BEST:
+        _check_best_step(file, saved, run.summary)
+    return file, saved
+
+
+def _check_best_step(file: Path, saved: Any, summary: dict[str, Any]) -> None:
+    """Fault where the best checkpoint of a finished run is not of the step that its summary calls the best."""
+    best = summary.get("best")
+    step = best.get("step") if isinstance(best, dict) and summary.get("status") == "finished" else None
+    if step is not None and step != saved.get("global_step"):
+        raise Fault(
+            f"checkpoint {file}: is of step {saved.get('global_step')}, and summary.json says that step {step} is the "
+            "best; put the run's own file back, or use --checkpoint last"
+        )
+
+
+def _check_fit(
+    weights: dict[str, torch.Tensor],
+    check: Callable[[Any, Any, str], None],
+    file: Path,
+    config: DictConfig,
+    vocabularies: Vocabularies,
+    trust: Sequence[str],
+) -> None:
+    """Fault where `check` finds that these are not the weights which the config of their run describes.
+
+    Asked on the meta device, so that a config of absurd sizes takes no more memory than its checkpoint has.
+    """
+    words = f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
+    if config.model.get("num_layers", 1) > len(weights):
+        raise Fault(words)
+    with torch.device("meta"):
+        pair = make_pair(config, vocabularies, trust)
+    expected = {
+        f"{name}.{key}": value
+        for name, module in zip(("model", "task"), pair, strict=True)
+        for key, value in module.state_dict().items()
+    }
+    try:
+        check(weights, expected, "state_dict")
+    except Misfit as error:
+        raise Fault(f"{words}: {error}") from None
+
+
+def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task: Task) -> None:
+    """Puts a checkpoint's weights into model and task."""
+    for name, module in (("model", model), ("task", task)):
+        prefix = f"{name}."
+        module.load_state_dict(
+            {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
+        )
+
+
+def run_config(run: Run) -> DictConfig:
+    """The config of a run, as its directory holds it; Fault where it holds what no config can."""
+    try:
+        return cast(DictConfig, OmegaConf.create(run.config))
+    except OmegaConfBaseException as error:
+        raise Fault(f"{run.path}: its config cannot be read: {error}") from None
+
+
+def checked_config(run: Run, trust: Sequence[str]) -> DictConfig:
+    """The config of a run that a stranger may have made; Fault for whatever it may not name or ask for."""
+    check_references(run.config, run.path, trust)
+    config = run_config(run)
+    try:
+        check_config(config, {}, trust=trust)
+    except Fault as fault:
+        first, *others = fault.lines
+        more = f" (the first of {len(others) + 1} faults)" if others else ""
+        raise Fault(f"{run.path}: its config: {first}{more}") from None
+    return config

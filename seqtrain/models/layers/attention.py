@@ -1,0 +1,150 @@
+"""Multi-head attention (Vaswani et al. 2017): causal with a key-value cache, in both directions, and to a source."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.models.layers.positions import rotate
+from seqtrain.models.layers.recorder import active, record
+
+Cache = tuple[Float[Tensor, "B H M K"], Float[Tensor, "B H M K"]]
+
+
+def window_mask(filled: Int[Tensor, " B"], length: int, cached: int, memory: int | None) -> Bool[Tensor, "B 1 T M+T"]:
+    """Which of M cached and T new keys each of T queries sees: itself and the `memory` tokens before it, None = all.
+
+    Key j stands M - j tokens before the first query; the cache is right-aligned, so its last `filled` keys are real.
+    """
+    key = torch.arange(cached + length, device=filled.device)
+    behind = cached + torch.arange(length, device=filled.device).unsqueeze(1) - key  # (T, M+T): 0 = the query itself
+    window = behind >= 0 if memory is None else (behind >= 0) & (behind <= memory)
+    real = key >= (cached - filled).unsqueeze(1)  # (B, M+T)
+    return (window & real.unsqueeze(1)).unsqueeze(1)
+
+
+def padding_mask(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B 1 1 N"]:
+    """Which of `width` right-padded keys are real; a lane of none sees them all, since nothing has no softmax."""
+    real = torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
+    return (real | (lengths == 0).unsqueeze(1))[:, None, None]
+
+
+def attend(
+    query: Float[Tensor, "B H T K"],
+    key: Float[Tensor, "B H N K"],
+    value: Float[Tensor, "B H N K"],
+    *,
+    mask: Bool[Tensor, "B 1 T N"] | None,
+    causal: bool,
+    dropout: float,
+    name: str,
+) -> Float[Tensor, "B T D"]:
+    """The values of all heads, mixed by scaled dot products; a recorder that listens gets the weights under `name`.
+
+    `causal`: with T = N, each query sees the keys up to its own; `mask` is then None.
+    """
+    if not active():
+        mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
+        return mixed.transpose(1, 2).flatten(2)
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    if causal:
+        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    weights = scores.softmax(-1)
+    record(name, weights)
+    return (F.dropout(weights, dropout) @ value).transpose(1, 2).flatten(2)
+
+
+def heads(packed: Float[Tensor, "B T nD"], parts: int, num_heads: int) -> Float[Tensor, "n B H T K"]:
+    """The `parts` that one linear map gave side by side, each cut into heads."""
+    return packed.unflatten(-1, (parts, num_heads, -1)).permute(2, 0, 3, 1, 4)
+
+
+class SelfAttention(nn.Module):
+    """What attention within one sequence learns: queries, keys and values by one map, and `out`."""
+
+    def __init__(self, *, dim: int, num_heads: int, dropout: float, bias: bool, name: str) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.name = name
+        self.query_key_value = nn.Linear(dim, 3 * dim, bias=bias)
+        self.out = nn.Linear(dim, dim, bias=bias)
+
+
+class CausalSelfAttention(SelfAttention):
+    """Attention of each token to itself and the tokens before it."""
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: Cache | None,
+        mask: Bool[Tensor, "B 1 T M+T"] | None,
+        rotary: Float[Tensor, "2 M+T K"] | None,
+    ) -> tuple[Float[Tensor, "B T D"], Cache]:
+        """Gives the mixed values, and all keys and values (cached and new), unrotated.
+
+        Without a mask each token sees every token before it.
+        """
+        query, key, value = heads(self.query_key_value(x), 3, self.num_heads)  # each (B, H, T, K)
+        if cache is not None:
+            # The state is kept in the parameters' precision; under autocast it joins keys of a lower one.
+            key = torch.cat([cache[0].to(key.dtype), key], 2)
+            value = torch.cat([cache[1].to(value.dtype), value], 2)
+        turned = key
+        if rotary is not None:
+            query, turned = rotate(query, rotary[:, -x.shape[1] :]), rotate(key, rotary)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(query, turned, value, mask=mask, causal=mask is None, dropout=dropout, name=self.name)
+        return self.out(mixed), (key, value)
+
+
+class BidirectionalSelfAttention(SelfAttention):
+    """Attention of each token to every token."""
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "B 1 1 T"] | None,
+        rotary: Float[Tensor, "2 T K"] | None,
+    ) -> Float[Tensor, "B T D"]:
+        """Gives the mixed values; without a mask every token is real."""
+        query, key, value = heads(self.query_key_value(x), 3, self.num_heads)
+        if rotary is not None:
+            query, key = rotate(query, rotary), rotate(key, rotary)
+        dropout = self.dropout if self.training else 0.0
+        return self.out(attend(query, key, value, mask=mask, causal=False, dropout=dropout, name=self.name))
+
+
+class CrossAttention(nn.Module):
+    """Attention of each token to the tokens of a source, whose keys and values are made once."""
+
+    def __init__(self, *, dim: int, num_heads: int, dropout: float, bias: bool, name: str) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.name = name
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key_value = nn.Linear(dim, 2 * dim, bias=bias)
+        self.out = nn.Linear(dim, dim, bias=bias)
+
+    def read(self, source: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Cache:
+        """Keys and values of a right-padded source, zero at padding: so an empty source is mixed to zero."""
+        padding = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1)
+        both = heads(self.key_value(source), 2, self.num_heads)
+        key, value = both.masked_fill(padding[None, :, None, :, None], 0.0)
+        return key, value
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], source: Cache, mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B T D"]:
+        """Gives the mixed values of a source that was `read`; without a mask all of it is real."""
+        (query,) = heads(self.query(x), 1, self.num_heads)
+        key, value = (part.to(query.dtype) for part in source)
+        dropout = self.dropout if self.training else 0.0
+        return self.out(attend(query, key, value, mask=mask, causal=False, dropout=dropout, name=self.name))

@@ -1,0 +1,144 @@
+"""The Transformer blocks: attention and a feed-forward part, each with a residual path and a norm."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.models.layers.attention import BidirectionalSelfAttention, Cache, CausalSelfAttention, CrossAttention
+
+Norm = Literal["pre", "post"]
+Activation = Literal["gelu", "relu"]
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between them, `width` numbers wide inside; None: four times as wide as x."""
+
+    def __init__(self, *, dim: int, width: int | None, bias: bool, activation: Activation = "gelu") -> None:
+        super().__init__()
+        width = 4 * dim if width is None else width
+        if width < 1:
+            raise ValueError(f"dim_feedforward={width} must be above 0")
+        self.activation = activation
+        self.wide = nn.Linear(dim, width, bias=bias)
+        self.out = nn.Linear(width, dim, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = self.wide(x)
+        return self.out(F.gelu(wide) if self.activation == "gelu" else F.relu(wide))
+
+
+class ResidualNorm(nn.LayerNorm):
+    """The norm of one residual path: it stands before the part (pre) or after the sum (post)."""
+
+    def __init__(self, *, dim: int, norm: Norm, dropout: float, bias: bool) -> None:
+        super().__init__(dim, bias=bias)
+        self.pre = norm == "pre"
+        self.dropout = nn.Dropout(dropout)
+
+    def before(self, x: Tensor) -> Tensor:
+        """What the part is given."""
+        return self(x) if self.pre else x
+
+    def after(self, x: Tensor, change: Tensor) -> Tensor:
+        """The stream `x` with what the part made of it."""
+        x = x + self.dropout(change)
+        return x if self.pre else self(x)
+
+
+class EncoderBlock(nn.Module):
+    """Bidirectional self-attention, then feed-forward."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        dim_feedforward: int | None,
+        dropout: float,
+        norm: Norm,
+        bias: bool,
+        activation: Activation,
+        name: str,
+    ) -> None:
+        super().__init__()
+        self.attention = BidirectionalSelfAttention(
+            dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
+        )
+        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias, activation=activation)
+        self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+        self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None, rotary: Tensor | None) -> Tensor:
+        """x (B, T, D) to (B, T, D)."""
+        x = self.norm1.after(x, self.attention(self.norm1.before(x), mask, rotary))
+        return self.norm2.after(x, self.feed_forward(self.norm2.before(x)))
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, then feed-forward; the norm stands before (pre) or after (post) each residual sum."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        dim_feedforward: int | None,
+        dropout: float,
+        norm: Norm,
+        bias: bool,
+        name: str,
+    ) -> None:
+        super().__init__()
+        self.pre = norm == "pre"
+        self.attention = CausalSelfAttention(
+            dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
+        )
+        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias)
+        self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+        self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+
+    def forward(
+        self, x: Tensor, cache: Cache | None, mask: Tensor | None, rotary: Tensor | None
+    ) -> tuple[Tensor, Cache]:
+        """x (B, T, D) to (B, T, D), and the keys and values of this layer."""
+        mixed, kept = self.attention(self.norm1.before(x), cache, mask, rotary)
+        x = self.norm1.after(x, mixed)
+        return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), kept
+
+
+class CrossDecoderBlock(nn.Module):
+    """Causal self-attention, then attention to a source, then feed-forward."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        dim_feedforward: int | None,
+        dropout: float,
+        norm: Norm,
+        bias: bool,
+        activation: Activation,
+        name: str,
+    ) -> None:
+        super().__init__()
+        self.attention = CausalSelfAttention(
+            dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
+        )
+        self.cross = CrossAttention(dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} cross")
+        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias, activation=activation)
+        self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+        self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+        self.norm3 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+
+    def forward(
+        self, x: Tensor, cache: Cache | None, mask: Tensor | None, source: Cache, source_mask: Tensor | None
+    ) -> tuple[Tensor, Cache]:
+        """x (B, T, D) to (B, T, D), and the keys and values of this layer's self-attention."""
+        mixed, kept = self.attention(self.norm1.before(x), cache, mask, None)
+        x = self.norm1.after(x, mixed)
+        x = self.norm2.after(x, self.cross(self.norm2.before(x), source, source_mask))
+        return self.norm3.after(x, self.feed_forward(self.norm3.before(x))), kept

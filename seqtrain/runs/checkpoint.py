@@ -1,0 +1,280 @@
+"""Checkpoint files that are written whole or not at all, verified before they are read, and execute nothing."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+import re
+import shutil
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.files.atomic import atomic, exists, listed, remove_temporary
+from seqtrain.runs import checkpoint_limits
+from seqtrain.runs.checkpoint_limits import MAX_DEPTH
+from seqtrain.runs.identity import other_writer
+
+STEP = re.compile(r"step-([0-9]{8,15})\.ckpt")
+BEST = "best.ckpt"
+MAGIC = b"PK\x03\x04"  # how a zip file begins
+CONTAINERS = (dict, OrderedDict, list, tuple, set)
+CUT = "it was cut short or changed on disk"
+FOREIGN = "it holds more than tensors and plain containers, and opening it could run code"
+UNREADABLE = "it may be sound: make it readable, or move it elsewhere to go without it"
+SPACE = 64 << 20  # bytes that `probe` wants free
+
+
+class Unsound(ValueError):
+    """A file that is no checkpoint, or is one no longer; says why."""
+
+
+def step_name(step: int) -> str:
+    """The file name of the checkpoint after `step` optimiser steps: `step-00000100.ckpt`."""
+    return f"step-{step:08d}.ckpt"
+
+
+def best_name(step: int) -> str:
+    """The file name of one of the best checkpoints, where several are kept: `best-00000100.ckpt`."""
+    return f"best-{step:08d}.ckpt"
+
+
+def step_of(path: Path) -> int:
+    """The step in a checkpoint's file name: the inverse of `step_name`."""
+    return int(path.stem.removeprefix("step-"))
+
+
+def save(obj: Any, path: Path) -> None:
+    """Writes tensors and plain containers to `path`; until that is done, and on any error, the old file stands.
+
+    TypeError, with the place, for anything that `load` would refuse; OSError when the disk is full.
+    """
+    import torch
+
+    _refuse_foreign(obj, "checkpoint")
+    path.parent.mkdir(exist_ok=True)  # its run's own folder is not made again: who removed it wants no more
+    with atomic(path) as file:
+        try:
+            torch.save(obj, file)
+        except RuntimeError as error:  # torch's own, about its writer; what stopped the writer is behind it
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+
+
+def load(path: Path) -> Any:
+    """What `save` wrote, on the CPU; Fault when the file is missing, damaged, or holds more than plain values."""
+    if not exists(path):
+        raise Unavailable(f"checkpoint {path} does not exist")
+    try:
+        return _opened(path)
+    except Unsound as error:
+        raise Fault(f"checkpoint {path} {'is damaged' if str(error) == CUT else 'refused'}: {error}") from None
+
+
+def _opened(path: Path, *, mmap: bool = False) -> Any:
+    """What a sound file holds; with `mmap` no tensor is read before it is asked for. Unsound, with the reason."""
+    import torch
+
+    if not _sums_hold(path):
+        raise Unsound(CUT)
+    try:
+        checkpoint_limits.check(path)
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        _refuse_foreign(found, "checkpoint")
+    except checkpoint_limits.Excess as error:
+        raise Unsound(str(error)) from None
+    except (pickle.UnpicklingError, TypeError, RecursionError):
+        raise Unsound(FOREIGN) from None
+    except Exception:  # a pickle that breaks its own rules raises anything from IndexError to struct.error
+        raise Unsound(CUT) from None
+    return found
+
+
+def is_valid(path: Path) -> bool:
+    """Whether `load` takes the file, and what it gives is what was written (by the checksums of the zip entries).
+
+    Fault where it cannot be read, which says nothing of what it holds.
+    """
+    try:
+        _opened(path, mmap=True)
+    except Unsound:
+        return False
+    return True
+
+
+def newest_valid(folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None) -> Path | None:
+    """The path that `newest_sound` finds."""
+    found = newest_sound(folder, say, run=run)
+    return None if found is None else found[0]
+
+
+def newest_sound(
+    folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None
+) -> tuple[Path, dict[str, Any]] | None:
+    """The sound `step-*.ckpt` of the largest step and what it holds; tells `say` of each that it skipped, and why.
+
+    None where there is none. Of the tensors, which lie in the file yet, nothing is read beyond a checksum.
+
+    Args:
+        run: The identity of the run that must have written it; None: any.
+
+    Raises:
+        Fault: Where files are sound, but another run wrote all of them: config.yaml was edited, or they were put there.
+            Where the folder or a file cannot be read: it is not known to be damaged, and to go on without it would
+            overwrite what it saved.
+    """
+    foreign: dict[Path, str] = {}
+    for _, path in reversed(_steps(folder)):
+        try:
+            found = _of_step(path)
+        except Unsound as error:
+            say(f"skipped {path}: {error}")
+            continue
+        if run is not None and (other := other_writer(_writer(found), run)):
+            foreign[path] = f"another run wrote it: {other}"
+        else:
+            for skipped, other in foreign.items():
+                say(f"skipped {skipped}: {other}")
+            return path, found
+    for path, other in foreign.items():
+        raise Fault(f"checkpoint {path}: {other}; put config.yaml back as it was, or start a new run")
+    return None
+
+
+def refuse_other(path: Path, found: Any, run: dict[str, Any]) -> None:
+    """Fault unless what a checkpoint holds says that the run of this identity wrote it."""
+    if other := other_writer(_writer(found), run):
+        raise Fault(
+            f"checkpoint {path}: another run wrote it: {other}; put the run's own file, or its config.yaml, back"
+        )
+
+
+def written_under(found: dict[str, Any]) -> dict[str, Any]:
+    """Limits and surroundings under which a checkpoint was written whose writer is known."""
+    where = found["seqtrain"].get("where")
+    return where if isinstance(where, dict) else {}
+
+
+def _of_step(path: Path) -> dict[str, Any]:
+    """What a sound file holds, without reading a tensor; Unsound where it is not of the step in its name."""
+    found = _opened(path, mmap=True)
+    if not isinstance(found, dict) or found.get("global_step") != step_of(path):
+        raise Unsound("what it holds is not a checkpoint of this step")
+    return found
+
+
+def _writer(found: Any) -> Any:
+    """The identity of the run that wrote a checkpoint, where it says so."""
+    entry = found.get("seqtrain") if isinstance(found, dict) else None
+    return entry.get("run") if isinstance(entry, dict) else None
+
+
+def keep_newest(folder: Path, count: int, *, step: int) -> None:
+    """Deletes all `step-*.ckpt` but the `count` newest up to `step`, which was just saved.
+
+    Files beyond `step` are of a past that a resume left behind, or damaged: kept, they would push out sound ones.
+    """
+    remove_older(folder, count, step=step)
+    for number, path in _steps(folder):
+        if number > step:
+            path.unlink(missing_ok=True)
+
+
+def remove_older(folder: Path, count: int, *, step: int) -> None:
+    """Deletes of the `step-*.ckpt` up to `step` all but the `count` newest; those beyond it stay."""
+    for path in [path for number, path in _steps(folder) if number <= step][:-count]:
+        path.unlink(missing_ok=True)
+
+
+def probe(folder: Path, *, space: int = SPACE) -> None:
+    """Fault unless `folder` can be written and has `space` bytes free; sweeps what a killed writer left behind.
+
+    For the process that writes the run, at its start.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+        remove_temporary(folder)
+        with atomic(folder / ".probe") as file:
+            file.write(b"\0" * 4096)
+        (folder / ".probe").unlink()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise Unavailable(
+            f"checkpoints cannot be written to {folder}: {error.strerror}; give another run_dir"
+        ) from None
+    if free < space:
+        raise Unavailable(
+            f"checkpoints cannot be written to {folder}: {free >> 20} MiB are free, {space >> 20} MiB are needed; "
+            "make room or give another run_dir"
+        )
+
+
+def _sums_hold(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:  # another kind of file, which torch would read in another way
+                return False
+        with zipfile.ZipFile(path) as archive:
+            # torch packs nothing: what says that it is larger than its file would fill the memory.
+            as_large = sum(entry.file_size for entry in archive.infolist()) <= path.stat().st_size
+            return as_large and archive.testzip() is None
+    except Exception as error:  # a damaged header raises anything from struct.error to NotImplementedError
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place before the file's begin
+            raise Fault(f"checkpoint {path} cannot be read: {error.strerror}; {UNREADABLE}") from None
+        return False
+
+
+def _steps(folder: Path) -> list[tuple[int, Path]]:
+    matches = [(STEP.fullmatch(path.name), path) for path in listed(folder, "step-*.ckpt")]
+    return sorted((int(match[1]), path) for match, path in matches if match)
+
+
+def leaves(root: Any, place: str) -> Iterator[tuple[Any, str]]:
+    """Everything in plain containers that is none itself, keys too, with its place.
+
+    Each container is looked into once, however often it is referred to; TypeError where they are nested too deep.
+    """
+    seen: set[int] = set()
+    waiting = [(root, place, 0)]
+    while waiting:
+        value, place, depth = waiting.pop()
+        if type(value) not in CONTAINERS:
+            yield value, place
+        elif depth == MAX_DEPTH:
+            raise TypeError(f"{place[:60]}... is nested more than {MAX_DEPTH} deep")
+        elif id(value) not in seen:
+            seen.add(id(value))
+            waiting += [(below, name, depth + 1) for below, name in _below(value, place)]
+
+
+def _below(value: Any, place: str) -> list[tuple[Any, str]]:
+    """What a container holds, with its place."""
+    if isinstance(value, dict):
+        keys = [(key, f"a key of {place}") for key in value]
+        return keys + [(below, f"{place}[{key!r}]") for key, below in value.items()]
+    return [(below, f"{place}[{number}]") for number, below in enumerate(value)]
+
+
+def _refuse_foreign(root: Any, place: str) -> None:
+    """TypeError with its place for a value that `torch.load(weights_only=True)` may refuse: NumPy scalars, Path...
+
+    And for a tensor that is larger than what is stored of it: a few bytes would fill the memory.
+    """
+    for value, where in leaves(root, place):
+        _refuse_leaf(value, where)
+
+
+def _refuse_leaf(value: Any, place: str) -> None:
+    import torch
+
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        if value.layout != torch.strided or value.is_meta or value.nbytes > value.untyped_storage().nbytes():
+            raise TypeError(f"{place} is a tensor of which not every number is stored")
+    elif type(value) not in (
+        *(torch.Size, torch.dtype, torch.device),
+        *(str, bytes, int, float, bool, type(None)),
+    ):
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise TypeError(f"{place} is a {kind}: a checkpoint holds tensors and plain containers only")

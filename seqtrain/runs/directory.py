@@ -1,0 +1,287 @@
+"""The run directory, which explains itself: write, read, list and name it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import yaml
+
+from seqtrain.errors import Fault, Unavailable, did_you_mean
+from seqtrain.files import folders
+from seqtrain.files.atomic import exists, is_at, listed, locked, plain_json, reading, remove_temporary, write_text
+from seqtrain.files.checked import open_append, open_checked
+from seqtrain.files.folders import LOCK
+from seqtrain.files.untrusted import FILES, check_entries, read_export, read_summary, read_yaml
+from seqtrain.runs.identity import identity
+from seqtrain.runs.records import LONGEST, RESUMED, ends_line, numbers, parsed
+from seqtrain.terminal import pasted
+
+CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
+EXPORT = "config.json"  # of a folder that `seqtrain export` wrote
+
+
+class Run:
+    """One run: `config.yaml`, append-only `metrics.jsonl` (the truth), `summary.json`, checkpoints, samples, plots.
+
+    Made by `Run.create` or `Run.open`. Only one process at a time writes it: see `claim`.
+    """
+
+    def __init__(self, path: Path, *, writes: bool = True, claimed: bool = False) -> None:
+        """`writes`: false for all but one of several processes that train it; `claimed`: by the one that started us."""
+        self.path = path
+        self.writes = writes
+        self.claimed = claimed
+        self._metrics: IO[bytes] | None = None
+        self._lock: IO[bytes] | None = None
+        self._was_lost = False
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        *,
+        config: str | dict[str, Any] | None = None,
+        taken: Literal["refuse", "number"] = "refuse",
+    ) -> Run:
+        """A new run at `path`, which may exist only as an empty folder, with its config in it from its first moment.
+
+        A taken path raises Fault, or, with `taken="number"` (for generated names), goes on to `path-2`, `path-3`...
+        Of several processes that ask for the same path at the same time exactly one gets it.
+        """
+        path, number, text = Path(path), 1, _yaml(config or {})
+        while True:
+            candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
+            try:
+                lock = folders.made(candidate, CONFIG, text)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise Unavailable(f"run {path}: the disk is full; make room, then start again") from None
+                raise Unavailable(f"run_dir={path} cannot be made: {error.strerror}; give another run_dir") from None
+            if lock is not None:
+                run = cls(candidate)
+                run._lock = lock
+                return run
+            if taken == "refuse":
+                if exists(path / CONFIG):
+                    raise Fault(
+                        f"run_dir={path} exists already; use `{pasted('seqtrain', 'resume', path)}` or another run_dir"
+                    )
+                raise Fault(f"run_dir={path} exists already and is no empty folder; give another run_dir")
+            number += 1
+
+    @classmethod
+    def open(cls, path: Path | str, *, export: Literal["refuse", "take"] = "refuse") -> Run:
+        """The run at `path`, or what was exported of one, where that is enough.
+
+        Fault when there is none, or when something in it leads outside or is no plain file.
+        """
+        path = Path(path)
+        if not exists(path):
+            others = [near.name for near in listed(path.parent) if (near / CONFIG).is_file()]  # for a hint alone
+            raise Unavailable(f"run {path} does not exist{did_you_mean(path.name, others)}")
+        if export == "refuse" and cls(path).exported:
+            raise Fault(f"{path} is an export: weights to use (predict, embed, search, init_from); give the run itself")
+        if not exists(path / CONFIG) and not cls(path).exported:
+            killed = path.is_dir() and exists(path / LOCK) and folders.vacant(path)
+            began = (
+                f"; it has not begun: `{pasted('seqtrain', 'train', f'run_dir={path}')} ...` starts it"
+                if killed
+                else ""
+            )
+            raise Fault(f"{path} is no run directory: it has no {CONFIG}{began}")
+        check_entries(path)
+        return cls(path)
+
+    def claim(self) -> None:
+        """Makes this process the only one that writes the run, until it ends; Fault when another one does so.
+
+        Taken by `append` and `resumed` too; call it first where the answer should come early.
+        """
+        if self._lock is not None or self.claimed or not self.writes:
+            return
+        self._lock = locked(self.path / LOCK)
+        if self._lock is None:
+            raise Unavailable(f"run {self.path} is being written by another process: wait for it or stop it")
+
+    def lost(self) -> bool:
+        """Whether what this process writes is not in the run's directory any more: it was removed or moved meanwhile.
+
+        A file that is held open is written on without a word, and another run may have been made in the same place; a
+        lock that was removed keeps nobody else from writing.
+        """
+        held = {name: file for name, file in ((LOCK, self._lock), (METRICS, self._metrics)) if file is not None}
+        return not all(is_at(file, self.path / name) for name, file in held.items()) if held else self._was_lost
+
+    def _check_place(self) -> None:
+        """FileNotFoundError where the run's directory, or its lock, is not there any more."""
+        if self.lost():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path / METRICS))
+
+    @property
+    def exported(self) -> bool:
+        """Whether this is what was exported of a run."""
+        return not exists(self.path / CONFIG) and exists(self.path / EXPORT)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config of the run; Fault when it cannot be read."""
+        return read_export(self.path / EXPORT)["config"] if self.exported else read_yaml(self.path / CONFIG)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the run is: what its checkpoints say of the run that wrote them."""
+        return identity(self.config, self.summary)
+
+    def write_config(self, config: str | dict[str, Any]) -> None:
+        """Writes the config: YAML text, or plain values."""
+        if not self.writes:
+            return
+        self._check_place()
+        write_text(self.path / CONFIG, _yaml(config))
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Adds one line to metrics.jsonl and hands it to the operating system, so that a killed process keeps it.
+
+        OSError when the disk is full, or the directory is gone; what was written before stays.
+        """
+        if not self.writes:
+            return
+        if self._metrics is None:
+            self.claim()
+            self._metrics = open_append(self.path / METRICS)  # kept open between records
+        self._check_place()
+        line = plain_json(record).encode() + b"\n"
+        if self._metrics.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / METRICS))
+
+    def sync(self) -> None:
+        """Brings what was appended to the disk: call it before a checkpoint that counts on these records is saved.
+
+        OSError where that cannot be done, or the directory is gone.
+        """
+        if self.writes:
+            self._check_place()
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+
+    def resumed(self, step: int) -> None:
+        """Marks that the run goes on from `step`: what was recorded beyond it is overwritten from here on."""
+        if not self.writes:
+            return
+        self.claim()
+        path = self.path / METRICS
+        if exists(path) and path.stat().st_size and not ends_line(path):
+            with open_append(path) as file:
+                file.write(b"\n")  # a torn last line becomes a line of its own, which the reader skips
+        self.append({RESUMED: step})
+
+    def newest_step(self) -> int:
+        """The step up to which the record reaches: that of its newest point, or where a resume has marked it."""
+        reached = 0
+        for record in self.records():
+            reached = record[RESUMED] if RESUMED in record else max(reached, record.get("step", 0))
+        return reached
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The records that stand: without torn lines, and without what a later resume overwrote."""
+        return [record for _, record in self.standing()]
+
+    def standing(self) -> list[tuple[int, dict[str, Any]]]:
+        """The records that stand, each with its place among all `records`, from 1."""
+        found: list[tuple[int, dict[str, Any]]] = []
+        earliest = math.inf  # step from which one of the later resumes began
+        for place, record in reversed([*enumerate(self.records(), 1)]):
+            if RESUMED in record:
+                earliest = min(earliest, record[RESUMED])
+            elif record.get("step", 0) <= earliest:
+                found.append((place, record))
+        return found[::-1]
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Every whole line of metrics.jsonl, what a later resume overwrote and the marks of resumes among them."""
+        path = self.path / METRICS
+        if not exists(path):
+            return
+        with reading(path), open_checked(path, FILES[METRICS]) as file:
+            for line in iter(lambda: file.readline(LONGEST), b""):
+                if (record := parsed(line)) is not None:
+                    yield record
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What `write_summary` wrote; empty when there is none yet; Fault when it is damaged."""
+        if self.exported:
+            return numbers(read_export(self.path / EXPORT)["summary"])
+        path = self.path / SUMMARY
+        return numbers(read_summary(path)) if exists(path) else {}
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Writes summary.json, whole or not at all."""
+        if not self.writes:
+            return
+        self._check_place()
+        write_text(self.path / SUMMARY, plain_json(summary, indent=2) + "\n")
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self._folder("checkpoints")
+
+    @property
+    def samples(self) -> Path:
+        """The folder of samples."""
+        return self._folder("samples")
+
+    @property
+    def plots(self) -> Path:
+        """The folder of plots."""
+        return self._folder("plots")
+
+    def _folder(self, name: str) -> Path:
+        """A folder of the run; its writer makes it where it is not there, a reader does not."""
+        folder = self.path / name
+        if self.writes and (self.claimed or self._lock is not None):
+            folder.mkdir(exist_ok=True)
+        return folder
+
+    def probe(self) -> None:
+        """Removes what writers that were killed have left, and writes a file on trial; OSError where that fails."""
+        self.claim()
+        for folder in (self.path, self.checkpoints, self.samples, self.plots):
+            remove_temporary(folder)
+        write_text(self.path / ".probe", "on trial")
+        (self.path / ".probe").unlink()
+        open_append(self.path / METRICS).close()
+
+    def close(self) -> None:
+        """Closes the files and lets another process write."""
+        self._was_lost = self.lost()
+        for file in (self._metrics, self._lock):
+            if file is not None:
+                file.close()
+        self._metrics = self._lock = None
+
+
+def default_name(task: str, model: str) -> str:
+    """A name for a new run, such as `2026-11-21_02-04-00_next_token_lstm`: sorts by time, holds no `=`."""
+    return datetime.now().strftime("%Y-%m-%d_%H-%M-%S_") + re.sub(r"[^\w.-]+", "-", f"{task}_{model}")
+
+
+def remove(path: Path) -> None:
+    """Removes the directory of what was refused before it began, and outputs/ if it held nothing else."""
+    folders.remove(path)
+    if path.parent == Path("outputs"):
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+
+def _yaml(config: str | dict[str, Any]) -> str:
+    return config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,62 @@
+"""What was read from a file of others, held against what is expected there: names, kinds, shapes, finite numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqtrain.runs.checkpoint import leaves
+from seqtrain.runs.identity import shown
+
+
+class Misfit(ValueError):
+    """An entry of a checkpoint is not what the run would have written; says which, and why."""
+
+
+def alike(found: Any, expected: Any, place: str) -> None:
+    """Misfit unless both have the same names, lengths, types and shapes; what is expected as None may be anything."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        odd = sorted(map(str, found.keys() ^ expected.keys()))
+        if odd:
+            raise Misfit(f"{place}: {odd[0]} is {'missing' if odd[0] in map(str, expected) else 'unknown'}")
+        for key, below in expected.items():
+            alike(found[key], below, f"{place}: {key}")
+    elif isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        if len(found) != len(expected):
+            raise Misfit(f"{place}: {len(found)} entries, and this run has {len(expected)}")
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            alike(one, other, f"{place}: {number}")
+    elif isinstance(expected, Tensor) and isinstance(found, Tensor):
+        if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+            raise Misfit(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
+        # Fused optimizers take where a tensor begins for the whole of it, whatever its strides say.
+        if not found.is_contiguous() and found.stride() != expected.stride():
+            raise Misfit(f"{place} does not lie in memory as it does in this run")
+    elif expected is not None and _kind(found) != _kind(expected):
+        raise Misfit(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
+
+
+def finite(found: Any, place: str) -> None:
+    """Misfit unless every number in it is one, at any depth."""
+    for value, where in leaves(found, place):
+        if isinstance(value, Tensor):
+            sound = bool(torch.isfinite(value).all())
+        else:
+            sound = not isinstance(value, float) or math.isfinite(value)
+        if not sound:
+            raise Misfit(f"{where} holds what is no number (nan or infinite)")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of {'x'.join(map(str, value.shape)) or 'one number'}"
+    return "a number" if type(value) in (int, float) else type(value).__name__
+
+
+def in_range(value: Any, low: float, high: float, place: str) -> None:
+    """Misfit unless it is a whole number from `low` to `high`."""
+    if type(value) is not int or not low <= value <= high:
+        raise Misfit(f"{place} is {shown(value)}, and this run can have {low:.0f} to {high:.0f}")

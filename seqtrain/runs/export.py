@@ -1,0 +1,153 @@
+"""A trained run as a folder to hand on: weights as safetensors, everything else as JSON; no history, no optimizer."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, TOKENIZER, Vocabularies
+from seqtrain.errors import Fault
+from seqtrain.files.atomic import plain_json
+from seqtrain.files.checked import open_checked
+from seqtrain.files.folders import LOCK, appearing
+from seqtrain.files.untrusted import read_export
+from seqtrain.runs.directory import EXPORT, Run
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+WEIGHTS = "model.safetensors"
+MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
+FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS)
+FORMAT = 1  # raise it whenever what is written here could not be read before
+MOST_NAMES = 1 << 16  # weights that one may have
+TYPES = {
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
+    **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8"},
+}
+"""What safetensors calls the types of weights that models have."""
+KEPT = (
+    *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
+    *("unknown", "splits", "hashes", "versions"),
+)
+"""What of a run's summary goes along: what the numbers are, not who computed them where."""
+
+
+def write(run: Run, vocabularies: Vocabularies, weights: dict[str, Tensor], step: int, target: Path) -> None:
+    """Writes `target`, a new folder, whole or not at all; Fault where it exists or cannot be written."""
+    if target.exists() or target.is_symlink():
+        raise Fault(f"--output {target} exists already; name a new folder")
+    try:
+        with appearing(target) as folder:
+            aliases = _write_weights(folder / WEIGHTS, weights)
+            vocabularies.save(folder)
+            hashes = {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.name != LOCK}
+            about = {"seqtrain_export": FORMAT, "step": step, "hashes": hashes, "aliases": aliases}
+            about |= {"vocabulary": _sizes(vocabularies), "config": run.config}
+            about["summary"] = {name: value for name, value in run.summary.items() if name in KEPT}
+            (folder / EXPORT).write_text(plain_json(about, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise Fault(f"--output {target}: {error.strerror}; make room, or name another folder") from None
+
+
+def described(folder: Path) -> dict[str, Tensor]:
+    """The weights in an export by name, shape and type alone; Fault where its file is not one of just these.
+
+    What a stranger made may be of any size: it is hashed and loaded once it is known to have what its model has.
+    """
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise _other(path)
+    _check_header(path)
+    try:
+        with safe_open(path, "pt") as file:  # which holds the size of the file against its header
+            names = file.keys()
+            if len(names) > MOST_NAMES:
+                raise Fault(f"{path}: {len(names):,} weights, more than any model has; export the run again")
+            slices = {name: file.get_slice(name) for name in names}
+            found = {
+                name: torch.empty(each.get_shape(), dtype=_type(path, name, each.get_dtype()), device="meta")
+                for name, each in slices.items()
+            }
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise Fault(f"{path} cannot be read: {error}") from None
+    return _with_aliases(folder, found, read_export(folder / EXPORT)["aliases"])
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The weights in an export, as a checkpoint has them; Fault where a file is not what was written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    about = read_export(folder / EXPORT)
+    for name, value in about["hashes"].items():
+        path = folder / name
+        if name not in (WEIGHTS, *FILES) or not path.is_file() or _hash(path) != value:
+            raise _other(path)
+    try:
+        weights = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise Fault(f"{folder / WEIGHTS} cannot be read: {error}") from None
+    return {"state_dict": _with_aliases(folder, weights, about["aliases"]), "global_step": about["step"]}
+
+
+def _other(path: Path) -> Fault:
+    return Fault(f"{path}: missing, or not what was exported; export the run again")
+
+
+def _with_aliases(folder: Path, weights: dict[str, Tensor], aliases: dict[str, str]) -> dict[str, Tensor]:
+    """The weights, those among them that have several names under each of these."""
+    missing = [other for other in aliases.values() if other not in weights]
+    if missing:
+        raise Fault(f"{folder / EXPORT}: names {missing[0]}, which {WEIGHTS} does not hold")
+    return weights | {name: weights[other] for name, other in aliases.items()}
+
+
+def _type(path: Path, name: str, written: str) -> torch.dtype:
+    import torch
+
+    if written not in TYPES:
+        raise Fault(f"{path}: {name} is {written}, a type that no weight of a model has; export the run again")
+    return getattr(torch, TYPES[written])
+
+
+def _check_header(path: Path) -> None:
+    """Fault for a header longer than any export's: it is parsed whole, before a weight is looked at."""
+    with open_checked(path) as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > MAX_HEADER_BYTES:
+        raise Fault(
+            f"{path} cannot be read: its header has {size:,} bytes, more than any export's; export the run again"
+        )
+
+
+def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
+    """Writes each tensor once; gives for each further name of one its first name."""
+    from safetensors.torch import save_file
+
+    kept: dict[str, Tensor] = {}
+    aliases, first = {}, {}
+    for name, tensor in weights.items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and place in first:
+            aliases[name] = first[place]
+        else:
+            first[place] = name
+            kept[name] = tensor.clone().contiguous()  # a view would bring the whole of its storage
+    save_file(kept, path)
+    return aliases
+
+
+def _sizes(vocabularies: Vocabularies) -> dict[str, int]:
+    sizes = {"tokenizer": vocabularies.tokenizer.vocabulary, "target": vocabularies.target_tokenizer.vocabulary}
+    return sizes | {"labels": len(vocabularies.labels)}
+
+
+def _hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,107 @@
+"""The commit of the checkout that one works in, asked in a way that runs nothing of what the checkout brings.
+
+`git status` alone runs whatever .git/config names: core.fsmonitor, filters, the configurations of submodules. So the
+commit is read by hand, and git compares the files under a git folder of our own, which has no configuration at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from seqtrain.errors import Fault
+from seqtrain.files.checked import copy_checked, read_checked
+
+PATIENCE_SECONDS = 5
+MAX_REFERENCE_BYTES = 1 << 10
+MAX_PACKED_BYTES = 1 << 26
+MAX_INDEX_BYTES = 1 << 28
+MAX_HOPS = 5  # a reference may name another one
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def commit(folder: Path) -> str | None:
+    """The commit of the checkout that holds `folder`: with `+` where files differ, `?` where git cannot tell.
+
+    None where there is no checkout, or none that can be read.
+    """
+    top = next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)
+    if top is None:
+        return None
+    try:
+        home = _followed(top / ".git", "gitdir: ")
+        shared = _followed(home / "commondir", "") if (home / "commondir").exists() else home
+        found = _resolved("HEAD", home, shared)
+    except (OSError, ValueError, Fault):
+        return None
+    return found and found + _difference(found, top, home, shared)
+
+
+def _followed(path: Path, prefix: str) -> Path:
+    """The folder itself, or the one that a file names instead, as in a worktree."""
+    if path.is_dir():
+        return path
+    named = read_checked(path, MAX_REFERENCE_BYTES).decode().removeprefix(prefix).strip()
+    return path.parent / named
+
+
+def _resolved(name: str, home: Path, shared: Path) -> str | None:
+    """The commit that a reference stands for, in a file of its own or in packed-refs."""
+    for _ in range(MAX_HOPS):
+        path = (home if name == "HEAD" else shared) / name
+        if not path.is_file():
+            return _packed(name, shared)
+        text = read_checked(path, MAX_REFERENCE_BYTES).decode().strip()
+        if COMMIT.fullmatch(text):
+            return text
+        name = text.removeprefix("ref: ")
+        if name == text or not name.startswith("refs/") or ".." in name:
+            return None
+    return None
+
+
+def _packed(name: str, shared: Path) -> str | None:
+    path = shared / "packed-refs"
+    if not path.is_file():
+        return None
+    for line in read_checked(path, MAX_PACKED_BYTES).decode().splitlines():
+        found, _, reference = line.partition(" ")
+        if reference == name and COMMIT.fullmatch(found):
+            return found
+    return None
+
+
+def _difference(head: str, top: Path, home: Path, shared: Path) -> str:
+    """`+` where a file of the checkout is not as in its commit, `?` where that cannot be told, or nothing."""
+    search = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    git = shutil.which("git", path=os.pathsep.join(filter(os.path.isabs, search)))  # never one of the working folder
+    if git is None:
+        return "?"
+    with tempfile.TemporaryDirectory(prefix="seqtrain-") as own:
+        kind = "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n"
+        Path(own, "config").write_text(kind if len(head) == 64 else "")
+        Path(own, "HEAD").write_text(f"{head}\n")
+        Path(own, "refs").mkdir()
+        env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        env |= {
+            "GIT_DIR": own,
+            "GIT_WORK_TREE": str(top),
+            "GIT_OBJECT_DIRECTORY": str(shared / "objects"),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+        }
+        ask = [git, "-c", f"core.hooksPath={os.devnull}", "status", "--porcelain", "-uno", "--ignore-submodules=all"]
+        try:
+            copy_checked(home / "index", Path(own, "index"), MAX_INDEX_BYTES)
+            answer = subprocess.run(ask, env=env, cwd=top, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
+        except (OSError, Fault, subprocess.TimeoutExpired):
+            return "?"
+    if answer.returncode:
+        return "?"
+    return "+" if answer.stdout.strip() else ""

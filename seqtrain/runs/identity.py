@@ -1,0 +1,112 @@
+"""What a run is: what decides its numbers, what a resume may change, and what is said where it differs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import reprlib
+from typing import Any, Literal
+
+from seqtrain.config.nodes import flat
+from seqtrain.files.atomic import plain_json
+
+TRAINER: dict[str, Literal["identity", "said", "free"]] = {
+    "accelerator": "said",  # by the machine's name
+    "devices": "said",  # by the number of processes
+    "num_nodes": "said",
+    "strategy": "identity",
+    "check_ranks_every": "free",
+    "precision": "identity",
+    "threads": "said",
+    "max_steps": "said",
+    "max_epochs": "said",
+    "max_seconds": "said",
+    "accumulate": "identity",  # sums in another order have other bits
+    "clip": "identity",
+    "validate_every": "identity",  # early stopping, plateaus and the best checkpoint follow validations
+    "checkpoint_every": "free",
+    "keep_last": "free",
+    "keep_best": "free",
+    "on_nonfinite": "identity",
+    "log_every": "free",
+}
+"""Each option of the trainer: of another value it is another run, or a resume says so, or it changes no number."""
+
+DATA_FREE = ("workers", "eval_batch_size")
+"""Options of the data that change no number."""
+
+SHORT = reprlib.Repr()
+SHORT.maxlevel, SHORT.maxstring, SHORT.maxother = 2, 80, 80
+LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changed by hand or by override, a run is extended
+FREE = ("logger", "run_dir", "dry_run", "init_from")  # what stands in init_from is held by its hash
+MAY_CHANGE = (
+    *(f"trainer.{name}" for name, kind in TRAINER.items() if kind != "identity"),
+    *(f"data.{name}" for name in DATA_FREE),
+)
+"""What `resume` may be told to change, beside loggers."""
+
+
+def identity(config: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
+    """What every checkpoint of a run says of it: its config by dotted key, hashes of its data, hash of its parent."""
+    return {"config": decisive(config), "hashes": summary.get("hashes", {}), "parent": summary.get("parent")}
+
+
+def decisive(config: dict[str, Any]) -> dict[str, Any]:
+    """What of a config decides numbers, by dotted key.
+
+    Not where data lies: its hash is held. Of callbacks not ours, which only show: of others nobody knows what they do.
+    """
+    kept = {name: value for name, value in config.items() if name not in FREE}
+    kept["trainer"] = {
+        name: value
+        for name, value in _mapping(config, "trainer").items()
+        if TRAINER.get(name, "identity") == "identity"
+    }
+    kept["data"] = {
+        name: value
+        for name, value in _mapping(config, "data").items()
+        if name not in DATA_FREE and not str(name).endswith("path")
+    }
+    kept["callbacks"] = {
+        name: node
+        for name, node in _mapping(config, "callbacks").items()
+        if node and not str(node.get("_target_")).startswith("seqtrain.")
+    }
+    return json.loads(plain_json(dict(flat(kept))))
+
+
+def digest(config: dict[str, Any]) -> str:
+    """A hash of what decides numbers."""
+    return hashlib.blake2b(plain_json(sorted(decisive(config).items())).encode(), digest_size=8).hexdigest()
+
+
+def other_writer(writer: Any, run: dict[str, Any]) -> str | None:
+    """Why a checkpoint that says `writer` is not of the run with the identity `run`; None where it is."""
+    if not isinstance(writer, dict) or not all(isinstance(writer.get(name), dict) for name in ("config", "hashes")):
+        return "it does not say which run wrote it"
+    there, here = writer["config"], run["config"]
+    unset = object()
+    other = [key for key in {**here, **there} if there.get(key, unset) != here.get(key, unset)]
+    if other:
+        key, more = other[0], f" (and {len(other) - 1} more)" if len(other) > 1 else ""
+        return f"{key} was {_of(there, key)} when it was written and is {_of(here, key)} in config.yaml{more}"
+    for name, value in writer["hashes"].items():
+        if run["hashes"].get(name, value) != value:
+            return f"it was written by a run on another {name}"
+    if None not in (writer.get("parent"), run["parent"]) and writer["parent"] != run["parent"]:
+        return "it was written by a run that began with other weights (init_from)"
+    return None
+
+
+def shown(value: Any) -> str:
+    """A value that a stranger may have made, in a few words."""
+    return SHORT.repr(value)
+
+
+def _of(config: dict[str, Any], key: str) -> str:
+    return shown(config[key]) if key in config else "not there"
+
+
+def _mapping(config: dict[str, Any], name: str) -> dict[str, Any]:
+    value = config.get(name)
+    return value if isinstance(value, dict) else {}

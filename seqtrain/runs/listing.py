@@ -1,0 +1,57 @@
+"""Which runs a folder holds, and how a run stands."""
+
+from __future__ import annotations
+
+import functools
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from seqtrain.errors import Unavailable
+from seqtrain.files import folders
+from seqtrain.files.atomic import is_locked, reading, walked
+from seqtrain.files.checked import open_checked
+from seqtrain.files.folders import LOCK
+from seqtrain.runs.directory import CONFIG, METRICS, Run
+from seqtrain.terminal import printable
+
+
+def list_runs(root: Path | str, unread: list[str] | None = None) -> list[Run]:
+    """Every run in `root` and in its folders, such as sweeps, in the order of their paths.
+
+    A folder that cannot be read raises Fault, or, where `unread` is given, adds a line to it.
+    """
+    runs = []
+    for folder, below, files in walked(root, functools.partial(_cannot_list, unread)):
+        below[:] = sorted(name for name in below if not fnmatch(name, folders.STAGED))
+        if CONFIG in files and (METRICS in files or LOCK in files):
+            below.clear()
+            runs.append(Run(Path(folder)))
+    return runs
+
+
+def _cannot_list(unread: list[str] | None, error: OSError) -> None:
+    """Says that a folder was left out; a run that is removed meanwhile is no such case."""
+    if isinstance(error, FileNotFoundError):
+        return
+    if unread is None:
+        raise Unavailable(
+            f"{error.filename} cannot be read: {error.strerror}; make it readable, or name the runs themselves"
+        )
+    unread.append(printable(f"left out: {error.filename} cannot be read: {error.strerror}"))
+
+
+def is_written(run: Path) -> bool:
+    """Whether a process of this machine holds the run's lock."""
+    path = run / LOCK
+    try:
+        with reading(path), open_checked(path) as lock:
+            return is_locked(lock)
+    except FileNotFoundError:
+        return False
+
+
+def stands(run: Path, summary: dict[str, Any]) -> str:
+    """The status of a run with this summary, also where a killed process could not write it: then `interrupted`."""
+    status = str(summary.get("status", "interrupted"))
+    return "interrupted" if status == "running" and not is_written(run) else status

@@ -1,0 +1,40 @@
+"""One line of metrics.jsonl, or one value of summary.json, as it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from seqtrain.files.checked import open_checked
+
+RESUMED = "resumed_from"
+LONGEST = 1 << 20  # bytes of a line of metrics.jsonl
+NOT_FINITE = ("nan", "inf", "-inf")  # what stands for these numbers in metrics.jsonl and summary.json
+
+
+def ends_line(path: Path) -> bool:
+    """Whether the last line of a file is whole."""
+    with open_checked(path) as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def parsed(line: bytes) -> dict[str, Any] | None:
+    """The JSON object in `line`; None when it is torn or empty."""
+    if not line.startswith(b"{"):  # gigabytes of zeros are a few bytes on a disk; JSON takes its time over them
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    sound = isinstance(record, dict) and all(isinstance(record.get(key, 0), int) for key in ("step", RESUMED))
+    return numbers(record) if sound else None
+
+
+def numbers(value: Any) -> Any:
+    """`value` with the texts nan, inf and -inf turned back into numbers."""
+    if isinstance(value, dict):
+        return {key: numbers(below) for key, below in value.items()}
+    return float(value) if isinstance(value, str) and value in NOT_FINITE else value

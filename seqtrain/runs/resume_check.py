@@ -1,0 +1,135 @@
+"""The proof that a run resumes to the bit: an uninterrupted twin beside one that is killed at random moments."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqtrain.distributed.fork_server import Child
+from seqtrain.errors import Failed
+from seqtrain.runs.checkpoint import BEST, load
+from seqtrain.runs.directory import Run
+
+CLOCK = ("seconds", "tokens_per_second")  # of a record: the only numbers that may differ between equal runs
+PATIENCE = 600.0  # seconds that a command may take to get on
+
+Start = Callable[..., Child]
+"""Starts `seqtrain ARGS` in the folder `cwd`."""
+
+
+def difference(one: Path, other: Path) -> str | None:
+    """Where two finished runs first differ in a single bit, or None.
+
+    Compares weights, optimizer, callbacks, carried state, every record, and the result; only the clock is left out.
+    """
+    names = ("status", "metrics", "best", "tokens", "steps")
+    results = [{name: Run(run).summary.get(name) for name in names} for run in (one, other)]
+    return (
+        differing(records(one), records(other), "metrics.jsonl")
+        or differing(final_state(one), final_state(other), "checkpoint")
+        or differing(results[0], results[1], "summary.json")
+    )
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    """The records of a run without what the clock says."""
+    return [{key: value for key, value in record.items() if key not in CLOCK} for record in Run(run).metrics()]
+
+
+def final_state(run: Path) -> dict[str, Any]:
+    """What the newest checkpoint holds of the training, without the clock, and the weights of the best one."""
+    folder = run / "checkpoints"
+    newest = load(max(folder.glob("step-*.ckpt")))
+    newest["callbacks"]["Recorder"].pop("seconds")
+    for name in ("run", "where"):  # which of the two it is, and with how many threads
+        newest["seqtrain"].pop(name)
+    names = ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "seqtrain")
+    return {name: newest[name] for name in names} | {"best": load(folder / BEST)["state_dict"]}
+
+
+def differing(one: Any, other: Any, place: str = "") -> str | None:
+    """Where two trees of containers, tensors and values first differ in a single bit, or None."""
+    import torch
+
+    if type(one) is not type(other):
+        return f"{place}: {type(one).__name__} and {type(other).__name__}"
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return f"{place}: keys {sorted(map(str, one.keys() ^ other.keys()))} on one side only"
+        pairs = [(f"{place}[{key!r}]", one[key], other[key]) for key in one]
+    elif isinstance(one, list | tuple):
+        if len(one) != len(other):
+            return f"{place}: {len(one)} and {len(other)} entries"
+        pairs = [(f"{place}[{index}]", *pair) for index, pair in enumerate(zip(one, other, strict=True))]
+    elif isinstance(one, torch.Tensor):
+        alike = (one.dtype, one.shape) == (other.dtype, other.shape)
+        return None if alike and one.numpy().tobytes() == other.numpy().tobytes() else f"{place}: tensors differ"
+    else:
+        return None if one == other or (one != one and other != other) else f"{place}: {one!r} and {other!r}"
+    return next((found for pair in pairs if (found := differing(pair[1], pair[2], pair[0]))), None)
+
+
+def newest_step(run: Path) -> int:
+    """The step of the newest record of a run that is being written; -1 where there is none."""
+    return max((record["step"] for record in Run(run).metrics()), default=-1)
+
+
+def killed_and_resumed(start: Start, args: Sequence[str], folder: Path, *, kills: int, seed: int) -> list[int]:
+    """Trains in folder/killed, killed with SIGKILL at random moments and resumed to the end; the step of each kill.
+
+    `args`: of `seqtrain train`. The moments lie at random steps and a random time after them, some before the first.
+    Failed where the run ends otherwise than done.
+    """
+    chance, run, hits = random.Random(seed), folder / "killed", []
+    child = start("train", *args, f"run_dir={run}", cwd=folder)
+    _wait(lambda: (run / "config.yaml").exists(), child)
+    steps = Run(run).config["trainer"]["max_steps"]
+    for step in sorted(chance.randrange(-1, steps) for _ in range(kills)):
+        began = time.monotonic()
+        if not _wait(lambda step=step: newest_step(run) >= step, child):
+            break  # it was faster than its killer
+        time.sleep(chance.random() * min(0.05, (time.monotonic() - began) / 4 + 0.005))
+        child.kill()
+        if child.wait(PATIENCE) != -9:
+            break
+        hits.append(newest_step(run))
+        child.close()
+        child = start("resume", str(run), cwd=folder)
+    _finish(child, run)
+    return hits
+
+
+def trained(start: Start, args: Sequence[str], folder: Path) -> Path:
+    """The uninterrupted twin, in folder/twin."""
+    run = folder / "twin"
+    _finish(start("train", *args, f"run_dir={run}", cwd=folder), run)
+    return run
+
+
+def _wait(reached: Callable[[], bool], child: Child) -> bool:
+    """Whether it was reached before the command ended."""
+    limit = time.monotonic() + PATIENCE
+    while not reached():
+        if child.poll() is not None:
+            return False
+        if time.monotonic() > limit:
+            raise Failed(f"the run does not get on: nothing new for {PATIENCE:.0f} s")
+        time.sleep(0.0005)
+    return True
+
+
+def _finish(child: Child, run: Path) -> None:
+    try:
+        code = child.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        child.kill_group()
+        raise Failed(f"run {run} did not end within {PATIENCE:.0f} s") from None
+    finally:
+        errors = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
+    if code:
+        raise Failed(f"run {run} ended with exit code {code}: {errors[-1] if errors else child.stderr[-500:]}")
+    child.close()

@@ -1,0 +1,1 @@
+"""Predictors that know little or nothing of sequences, to hold results against."""

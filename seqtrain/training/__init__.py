@@ -1,0 +1,1 @@
+"""Training: the learner and all that it trains with."""

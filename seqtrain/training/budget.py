@@ -1,0 +1,172 @@
+"""Fair ladders: `budget=params:1e6 | flops:1e14 | seconds:120` solves for what makes different models cost the same."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from seqtrain.config.check import key_of
+from seqtrain.config.options import read_budget
+from seqtrain.config.ranges import MAX_STEPS, MAX_WIDTH
+from seqtrain.errors import Fault
+
+if TYPE_CHECKING:  # the first two functions are asked before anything heavy is imported
+    from omegaconf import DictConfig
+
+    from seqtrain.training.data import Data, Say
+
+TOLERANCE = 0.01  # of what was asked
+INNER = "dim_feedforward"  # of a Transformer: free where attention's heads leave too few widths to choose from
+SOLVED = {
+    "params": ("model.dim",),
+    "flops": ("trainer.max_steps", "trainer.max_epochs"),
+    "seconds": ("trainer.max_steps", "trainer.max_epochs", "trainer.max_seconds"),
+}
+"""The options that each kind of budget decides."""
+
+
+def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Fault for options on the command line that the budget decides, or where there is nothing to solve for."""
+    typed = {key_of(text) for text in overrides}
+    lines = [
+        f"{key}: budget={kind}:{number:g} decides it; leave it out"
+        for kind, number in read_budget(config.budget).items()
+        for key in SOLVED[kind]
+        if key in typed
+    ]
+    if lines:
+        raise Fault(*lines)
+
+
+def prepare(config: DictConfig) -> None:
+    """Sets what is known before the data is read: the clock, and a width that the model's heads can share.
+
+    The width is a stand-in: without it a model could be refused for a width that nobody asked for.
+    """
+    asked = read_budget(config.budget)
+    if "params" in asked and "dim" in config.model:
+        config.model.dim = math.lcm(config.model.dim, 2 * max(config.model.get("num_heads", 1), 1))
+    if "flops" in asked or "seconds" in asked:
+        config.trainer.max_epochs = None
+    if "seconds" in asked:
+        config.trainer.max_steps = None
+        config.trainer.max_seconds = asked["seconds"]
+
+
+def solve(config: DictConfig, data: Data, trust: Sequence[str], say: Say) -> None:
+    """Sets width and steps in the config, and says them; solved again they stay as they are.
+
+    Fault where nothing comes within a hundredth of what was asked.
+    """
+    asked = read_budget(config.budget)
+    if "params" in asked:
+        solved = _widths(config, data, trust, asked["params"])
+        say(f"budget: params {asked['params']:g}: {_shown(config)}, {solved:,} parameters")
+    if "flops" in asked:
+        flops = _steps(config, data, trust, asked["flops"])
+        say(f"budget: flops {asked['flops']:g}: trainer.max_steps={config.trainer.max_steps}, {flops:.4g} FLOPs")
+
+
+def met(config: DictConfig, reached: Mapping[str, float | None]) -> dict[str, dict[str, float]]:
+    """For the summary: of each kind of budget what was asked and reached, and how far apart the two are."""
+    return {
+        kind: {"asked": number, "reached": value, "within": abs(value / number - 1)}
+        for kind, number in read_budget(config.budget).items()
+        if (value := reached.get(kind)) is not None
+    }
+
+
+def _shown(config: DictConfig) -> str:
+    inner = config.model.get(INNER)
+    return f"model.dim={config.model.dim}" + (f", model.{INNER}={inner}" if inner else "")
+
+
+def _widths(config: DictConfig, data: Data, trust: Sequence[str], number: float) -> int:
+    """Sets the width whose parameters are nearest to `number`, or the inner width too; gives the parameters."""
+    if "dim" not in config.model:
+        raise Fault(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
+    from seqtrain.training.memory import check_memory
+
+    check_memory(config, f"budget=params:{number:g}", number)
+    size, inner = _sizes(config, data, trust), config.model.get(INNER)
+    grain = _grain(size, config.model.dim)
+    dim = grain * nearest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
+    around = [width for width in (dim - grain, dim, dim + grain) if width]
+    if not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
+        inner = nearest(lambda inner: size(dim, inner), number, 16 * dim)
+    if not _near(size(dim, inner), number):
+        raise Fault(_too_coarse(number, {width: size(width, config.model.get(INNER)) for width in around}))
+    config.model.update({"dim": dim} if inner is None else {"dim": dim, INNER: inner})
+    return size(dim, inner)
+
+
+def _sizes(config: DictConfig, data: Data, trust: Sequence[str]) -> Callable[..., int]:
+    """The parameters of the run by width and inner width, asked on the meta device, where weights take no memory."""
+    import torch
+
+    from seqtrain.training.cost import count
+    from seqtrain.training.model_and_task import make_pair
+
+    other = config.copy()
+
+    @functools.cache
+    def size(dim: int, inner: int | None = None) -> int:
+        other.model.update({"dim": dim} | ({INNER: inner} if INNER in other.model else {}))
+        with torch.device("meta"):
+            return sum(map(count, make_pair(other, data.vocabularies, trust, data.label_counts)))
+
+    return size
+
+
+def _grain(size: Callable[..., int], dim: int) -> int:
+    """The smallest width that a model takes which takes `dim`: the others are multiples of it."""
+    for smaller in range(1, dim):
+        with contextlib.suppress(Fault):
+            size(smaller)
+            return smaller
+    return dim
+
+
+def _too_coarse(number: float, sizes: dict[int, int]) -> str:
+    """What to say where none of these widths, with their parameters, is near enough."""
+    closest = sorted(sorted(sizes, key=lambda dim: abs(sizes[dim] - number))[:2])
+    words = " and ".join(f"model.dim={dim} makes {sizes[dim]:,} parameters" for dim in closest)
+    return f"budget=params:{number:g}: no width comes within 1 %: {words}; ask for one of these, or for more"
+
+
+def _steps(config: DictConfig, data: Data, trust: Sequence[str], number: float) -> float:
+    """Sets the optimiser steps whose operations are nearest to `number`; gives the operations."""
+    from seqtrain.training.session import cost_of
+
+    plan, each = data.plan("train"), cost_of(config, data, trust).flops_per_token
+
+    def flops(steps: int) -> float:
+        return each * plan.tokens_before(steps)
+
+    most = math.ceil(number / each / plan.num_tokens + 1) * plan.steps
+    if most > MAX_STEPS:
+        raise Fault(f"budget=flops:{number:g}: takes more than {MAX_STEPS:,} steps; ask for less")
+    steps = nearest(flops, number, most)
+    if not _near(flops(steps), number):
+        raise Fault(
+            f"budget=flops:{number:g}: no number of steps comes within 1 %: {steps} cost {flops(steps):.4g} FLOPs, "
+            f"{steps + 1} cost {flops(steps + 1):.4g}; ask for more"
+        )
+    config.trainer.max_steps = steps
+    return flops(steps)
+
+
+def nearest(function: Callable[[int], float], number: float, most: int) -> int:
+    """The argument from 1 to `most` for which a function that never falls comes nearest to `number`."""
+    low, high = 1, most
+    while low < high:  # the first that reaches it
+        middle = (low + high) // 2
+        low, high = (low, middle) if function(middle) >= number else (middle + 1, high)
+    return min((max(low - 1, 1), low), key=lambda argument: abs(function(argument) - number))
+
+
+def _near(value: float, number: float) -> bool:
+    return abs(value / number - 1) <= TOLERANCE

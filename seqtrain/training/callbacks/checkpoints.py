@@ -1,0 +1,159 @@
+"""When to save, so that a resumed run ends bit for bit where the uninterrupted one does; which checkpoints stay."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, Trainer
+
+from seqtrain.errors import NonFinite
+from seqtrain.runs.checkpoint import BEST, best_name, keep_newest, remove_older, step_name
+from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.pruning import Pruning
+from seqtrain.training.callbacks.record import step_done
+from seqtrain.training.callbacks.signals import Signals
+from seqtrain.training.learner import Learner
+
+
+class Checkpoints(Callback):
+    """Saves every `every` steps, after each validation and when asked to leave; keeps the last and the best.
+
+    Lightning resumes exactly only after an optimiser step with no validation pending, or when one has ended. Every
+    process saves, since each holds a part; the first alone gives files their names.
+    """
+
+    def __init__(
+        self, *, run: Run, every: int, keep_last: int, keep_best: int, signals: Signals, pruning: Pruning | None = None
+    ) -> None:
+        """`pruning`: what may end the training beside early stopping; it stands before this in the trainer's list."""
+        self.run = run
+        self.every = every
+        self.keep_last = keep_last
+        self.keep_best = keep_best
+        self.signals = signals
+        self.pruning = pruning
+        self.ranked: list[dict[str, Any]] = []  # step and metrics of the best validations, the best first
+        self.stopped = False  # by early stopping, which Lightning would forget
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """Step and metrics of the best validation, by the task's own measure; empty before the first."""
+        return self.ranked[0] if self.ranked else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ranked": self.ranked, "stopped": self.stopped}
+
+    @property
+    def _pruned(self) -> bool:
+        return self.pruning is not None and bool(self.pruning.reason)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.ranked, self.stopped = state_dict["ranked"], state_dict["stopped"]
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
+        self.load_state_dict(checkpoint["callbacks"][self.state_key])
+        trainer.should_stop = self.stopped or self._pruned
+        self._name_best(trainer)  # a process killed between two names left the second one behind
+        if trainer.is_global_zero:  # nor may it have come to remove what is kept no longer
+            remove_older(self.run.checkpoints, self.keep_last, step=checkpoint["global_step"])
+
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.signals.defer()
+
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not step_done(trainer, batch_idx):
+            return
+        self.signals.agree()
+        step = trainer.global_step
+        loop = trainer.fit_loop.epoch_loop
+        validation_pending = loop._should_check_val_fx(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
+        due = step % self.every == 0 or step == trainer.max_steps or self.signals.agreed
+        if due and not validation_pending:
+            self._save(trainer)
+        self.signals.leave_together()
+
+    def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        self.signals.leave()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self._rank({"step": trainer.global_step, **pl_module.metrics}, *pl_module.task.monitor)
+        if trainer.state.fn == "fit":
+            self.stopped = trainer.should_stop and not self._pruned
+            self._save(trainer)
+        self._name_best(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.signals.at_once()
+
+    def _rank(self, found: dict[str, Any], name: str, mode: str) -> None:
+        """Puts a validation in its place; of equal ones the earlier is the better, of a step measured twice one stays.
+
+        Where many weights are as right, the surer ones; what is no number comes last.
+        """
+        sign = 1 if mode == "min" else -1
+
+        def order(one: dict[str, Any]) -> tuple[float, ...]:
+            return tuple(math.inf if math.isnan(value) else value for value in (sign * one[name], one["loss"]))
+
+        if all(one["step"] != found["step"] for one in self.ranked):
+            self.ranked = sorted([*self.ranked, found], key=order)[: self.keep_best]
+
+    def _save(self, trainer: Trainer) -> None:
+        step = trainer.global_step
+        # An overflow shows in the loss one step later: what is saved before that would be called the last good one.
+        sound = all(bool(torch.isfinite(weight).all()) for weight in trainer.lightning_module.parameters())
+        if not trainer.strategy.reduce_boolean_decision(sound):
+            raise NonFinite(f"a weight is no number any more at step {step}")
+        self.run.sync()
+        trainer.save_checkpoint(self.run.checkpoints / step_name(step))
+        if trainer.is_global_zero:
+            keep_newest(self.run.checkpoints, self.keep_last, step=step)
+
+    def _name_best(self, trainer: Trainer) -> None:
+        """Gives the best checkpoints second names: nothing is written twice, and the old ones stand until then.
+
+        Killed between any two of its steps, it makes up for them when it is called again.
+        """
+        if not trainer.is_global_zero or not self.ranked:
+            return
+        folder = self.run.checkpoints
+        wanted = {best_name(one["step"]): one["step"] for one in self.ranked} if self.keep_best > 1 else {}
+        for name, step in [*wanted.items(), (BEST, self.best["step"])]:
+            sources = (folder / step_name(step), folder / best_name(step))
+            source = next((path for path in sources if path.exists() and path.name != name), None)
+            if source is not None:
+                _link(source, folder / name)
+        for path in folder.glob("best-*.ckpt"):
+            if path.name not in wanted:
+                path.unlink()
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name for a file, in place of what had it; a copy where the file system has no links."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samefile(source, target):
+            return
+    temporary = target.with_name(f".{target.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
+
+
+class Plateau(Callback):
+    """Steps a learning rate that waits for the validation loss to stop falling."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        if pl_module.plateau is not None and trainer.state.fn == "fit":
+            with torch.no_grad():
+                pl_module.plateau.step(pl_module.metrics["loss"])

@@ -1,0 +1,113 @@
+"""The learning curve of a run as a picture: what was learnt, and how fast, against the tokens read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from pytorch_lightning import Callback, Trainer
+
+from seqtrain.files.atomic import atomic
+from seqtrain.training.learner import Learner
+from seqtrain.training.loggers.base import Sink, say
+
+Record = dict[str, Any]
+
+MEASURES = {"bits_per_byte": "bits per byte", "loss": "loss (nats a token)"}  # the first that was recorded is drawn
+ASIDE = {"lr": "learning rate", "tokens_per_second": "tokens a second", "gradient_norm": "gradient norm"}
+TRAIN, VALIDATION, QUIET = "#56B4E9", "#D55E00", "#555555"  # told apart by the colour-blind (Okabe & Ito 2008)
+LARGE = EngFormatter(sep="")  # 20k, 1.5M
+
+
+class Curves(Callback):
+    """Draws plots/learning_curve.png when training ends, however it ends, and hands it to the sinks."""
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self._draw(trainer, pl_module)
+
+    def on_exception(self, trainer: Trainer, pl_module: Learner, exception: BaseException) -> None:  # type: ignore[override]
+        if trainer.state.fn == "fit":
+            self._draw(trainer, pl_module)
+
+    def _draw(self, trainer: Trainer, learner: Learner) -> None:
+        if learner.run is None:
+            return
+        try:
+            path = learner.run.plots / "learning_curve.png"
+            drawn = plot_curves(learner.run.metrics(), path, title=learner.run.path.name)
+        except Exception as error:  # a picture must neither fail a run nor hide what did
+            say(f"the learning curve could not be drawn: {error}")
+            return
+        for logger in trainer.loggers if drawn else []:
+            if isinstance(logger, Sink):
+                logger.log_image("learning_curve", path, trainer.global_step)
+
+
+def plot_curves(records: list[Record], path: Path, *, title: str = "") -> bool:
+    """Draws the records of `Run.metrics` to the PNG file `path`; False, and no file, when there is nothing to draw."""
+    measure = next((name for name in MEASURES if _points(records, f"train/{name}", f"validation/{name}")), None)
+    if measure is None:
+        return False
+    aside = {name: label for name, label in ASIDE.items() if _points(records, name)}
+    figure = Figure(figsize=(10, 5.2), dpi=140, layout="constrained")
+    grid = figure.add_gridspec(max(len(aside), 1), 2 if aside else 1, width_ratios=[2.4, 1] if aside else None)
+    _learning(figure.add_subplot(grid[:, 0]), records, measure)
+    for row, (name, label) in enumerate(aside.items()):
+        _beside(figure.add_subplot(grid[row, 1]), _points(records, name), label)
+    figure.suptitle(title, fontsize=11)
+    with atomic(path) as file:
+        figure.savefig(file, format="png")
+    return True
+
+
+def _learning(axes: Axes, records: list[Record], measure: str) -> None:
+    """The large panel: train and validation, the best validation marked."""
+    train, validation = _points(records, f"train/{measure}"), _points(records, f"validation/{measure}")
+    if train:
+        _line(axes, train, "train", TRAIN, dots=1)
+    if validation:
+        _line(axes, validation, "validation", VALIDATION, dots=60)
+        best = min(value for _, value in validation)
+        axes.axhline(best, color=VALIDATION, linewidth=0.8, linestyle=":")
+        axes.text(0.01, best, f"best {best:.4g}", transform=axes.get_yaxis_transform(), color=VALIDATION, va="bottom")
+    _style(axes, MEASURES[measure], [value for _, value in train + validation])
+    axes.set_xlabel("tokens read")
+    axes.legend(frameon=False, loc="upper right")
+
+
+def _beside(axes: Axes, points: list[tuple[float, float]], label: str) -> None:
+    """A small panel."""
+    _line(axes, points, label, QUIET, dots=1)
+    _style(axes, label, [value for _, value in points] if label == ASIDE["gradient_norm"] else [0.0])
+    axes.tick_params(labelsize=8)
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=0)
+
+
+def _line(axes: Axes, points: list[tuple[float, float]], label: str, color: str, *, dots: int) -> None:
+    """A curve, with a dot for each point when there are at most `dots`: a single point shows no line."""
+    marker = "o" if len(points) <= dots else None
+    axes.plot(*zip(*points, strict=True), color=color, label=label, linewidth=1.3, marker=marker, markersize=4)
+
+
+def _style(axes: Axes, label: str, values: list[float]) -> None:
+    """Titles, grid and scales: logarithmic where the values are positive and spread over a factor of 2 and more."""
+    axes.set_title(label, loc="left", fontsize=10)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if min(values) > 0 and max(values) > 2 * min(values):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: LARGE(value) if abs(value) >= 1000 else f"{value:g}")
+
+
+def _points(records: list[Record], *names: str) -> list[tuple[float, float]]:
+    """(tokens, value) of every record that has one of `names` as a finite number."""
+    found = ((record.get("tokens", 0), record[name]) for record in records for name in names if name in record)
+    return [(tokens, value) for tokens, value in found if math.isfinite(value)]

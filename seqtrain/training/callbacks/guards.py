@@ -1,0 +1,84 @@
+"""Guards of a training: what went wrong is said in words, with its place."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, Trainer
+
+from seqtrain.data.batching.examples import ExampleBatch
+from seqtrain.training.callbacks.record import step_done
+from seqtrain.training.learner import Learner
+from seqtrain.training.loggers.base import say
+
+SAID = 3  # skipped updates that are told one by one
+ELSEWHERE = "while the model was built or the data read; lower model.dim, or read less"
+
+
+class Skips(Callback):
+    """Tells of the first updates that were skipped; after that they are counted only."""
+
+    def __init__(self) -> None:
+        self.known = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.known = pl_module.progress.skipped
+
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        skipped = pl_module.progress.skipped
+        if skipped == self.known or not step_done(trainer, batch_idx):
+            return
+        self.known = skipped
+        if skipped <= SAID and trainer.is_global_zero:
+            rest = "; more are counted only: `skipped` in metrics.jsonl" if skipped == SAID else ""
+            say(f"step {trainer.global_step}: loss or gradient is no number, so the update was skipped{rest}")
+
+
+class Memory(Callback):
+    """Notes on an error of memory which batch was read, and what would make it smaller."""
+
+    def __init__(self) -> None:
+        self.reading = ""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        keys = "data.batch_tokens, or data.batch_size" if isinstance(batch, ExampleBatch) else "data.lanes or tbptt.k2"
+        step = trainer.global_step + 1
+        self.reading = (
+            f"at step {step}, training on {_shape(batch)}; "
+            f"in a new run give trainer.accumulate={2 * trainer.accumulate_grad_batches}, which changes no loss, or "
+            f"lower {keys}"
+        )
+
+    def on_validation_batch_start(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self.reading = (
+            f"at step {trainer.global_step}, evaluating {_shape(batch)}; "
+            "resume with a lower data.eval_batch_size, which changes no number"
+        )
+
+    def on_exception(self, trainer: Trainer, pl_module: Learner, exception: BaseException) -> None:  # type: ignore[override]
+        if is_out_of_memory(exception) and self.reading:
+            exception.add_note(self.reading)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this error says that there was no memory left, on a GPU or elsewhere."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    words = ("can't allocate memory", "Cannot allocate memory", "bad_alloc", "out of memory")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+
+
+def out_of_memory_words(error: BaseException) -> str:
+    """When and where it was, and what to do, in one line."""
+    return f"out of memory {next(iter(getattr(error, '__notes__', [])), ELSEWHERE)}"
+
+
+def _shape(batch: Any) -> str:
+    lanes, length = batch.tokens.shape[:2]
+    return f"a batch of {lanes:,} {'examples' if isinstance(batch, ExampleBatch) else 'lanes'} x {length:,} tokens"

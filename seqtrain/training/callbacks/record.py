@@ -1,0 +1,135 @@
+"""The record of a run: every point goes to metrics.jsonl first, then to the sinks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pytorch_lightning import Callback, Trainer
+
+from seqtrain.data.batching.loader import Plan, fingerprint
+from seqtrain.errors import Failed, NonFinite
+from seqtrain.runs.directory import Run
+from seqtrain.training.learner import Learner, chained
+
+
+def step_done(trainer: Trainer, batch_idx: int) -> bool:
+    """Whether this micro-batch was the last of its optimiser step."""
+    return (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+
+
+def point(record: dict[str, Any]) -> dict[str, Any]:
+    """What of a record goes to the sinks: its numbers."""
+    return {name: value for name, value in record.items() if name != "read"}
+
+
+class Recorder(Callback):
+    """Writes training metrics every `every` steps and every evaluation; keeps the clock of training.
+
+    It stands still while the run is validated, and once training is over: how often one looks changes no figure.
+    """
+
+    def __init__(self, *, run: Run, every: int, plan: Plan) -> None:
+        self.run = run
+        self.every = every
+        self.plan = plan
+        self.seen: dict[int, str] = {}  # the checksum of what was read, by step, in earlier sittings of this run
+        self.newest: dict[str, float] = {}  # what the progress bar shows
+        self.validated = -1  # the step of the newest evaluation
+        self.seconds = 0.0  # of training, until the clock was last stopped, in earlier sittings of this run too
+        self._began: float | None = None  # when it was started; None while it stands still
+        self._window = (0, 0.0)  # tokens and seconds at the last training record
+        self._place: int | None = None  # of the newest record in metrics.jsonl, once there is one of this sitting
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.elapsed(), "validated": self.validated}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seconds, self.validated = state_dict["seconds"], state_dict["validated"]
+
+    def elapsed(self) -> float:
+        """Seconds of training in all sittings."""
+        return self.seconds + (0.0 if self._began is None else time.monotonic() - self._began)
+
+    def stop(self) -> None:
+        """Lets the clock stand still, until the next batch of training."""
+        self.seconds, self._began = self.elapsed(), None
+
+    def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self._began = time.monotonic()
+        self._window = (pl_module.progress.tokens, self.elapsed())
+        self.seen = {record["step"]: record["read"] for record in self.run.records() if "read" in record}
+        mark = 0
+        for step in range(trainer.global_step):
+            mark = chained(fingerprint(self.plan.chunk(*divmod(step, self.plan.steps))), mark)
+        self._check_read(trainer.global_step, mark, pl_module.progress.mark)
+
+    def _check_read(self, step: int, *marks: int) -> None:
+        """Failed unless all say the same of what was read up to this step, and what was recorded of it."""
+        found = {f"{mark:08x}" for mark in marks} | {self.seen.get(step, f"{marks[0]:08x}")}
+        if len(found) > 1:
+            raise Failed(
+                f"run {self.run.path}: step {step} does not go on with the batches that this run began with; the data, "
+                "its layout or numpy's random numbers have changed: start a new run"
+            )
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        if self._began is None:  # after a validation, and all that callbacks made of it
+            self._began = time.monotonic()
+
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not step_done(trainer, batch_idx) or trainer.global_step % self.every:
+            return
+        totals = pl_module.share()
+        metrics = pl_module.task.measure(totals, pl_module.facts["train"]) if totals else {}  # else all were skipped
+        if not abs(metrics.get("loss", 0.0)) < float("inf"):
+            raise NonFinite(f"the loss is {metrics['loss']} at step {trainer.global_step}")
+        pl_module.sums.parts = {}
+        self._check_read(trainer.global_step, pl_module.progress.mark)
+        record: dict[str, Any] = {f"train/{name}": value for name, value in metrics.items()}
+        record["read"] = f"{pl_module.progress.mark:08x}"
+        record["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        if pl_module.on_nonfinite == "skip":
+            record["skipped"] = pl_module.progress.skipped
+        if pl_module.progress.gradient_norm is not None:
+            record["gradient_norm"] = float(pl_module.progress.gradient_norm)
+        tokens, seconds = self._window
+        self._window = (pl_module.progress.tokens, self.elapsed())
+        record["tokens_per_second"] = (self._window[0] - tokens) / max(self._window[1] - seconds, 1e-9)
+        self._write(trainer, pl_module, record)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.stop()
+
+    def on_train_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.stop()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        self.validated = trainer.global_step
+        values = {f"validation/{name}": value for name, value in pl_module.metrics.items()}
+        # After training no checkpoint follows: a process that was killed then has left this record already.
+        if trainer.state.fn == "fit" or not self._recorded(trainer.global_step, "validation/loss"):
+            self._write(trainer, pl_module, values)
+        self._window = (pl_module.progress.tokens, self.elapsed())
+
+    def _recorded(self, step: int, name: str) -> bool:
+        return any(record["step"] == step and name in record for record in self.run.metrics())
+
+    def _write(self, trainer: Trainer, learner: Learner, values: dict[str, Any]) -> None:
+        step = trainer.global_step
+        record = {
+            "step": step,
+            "epoch": round(step / self.plan.steps, 4),
+            "tokens": learner.progress.tokens,
+            "seconds": round(self.elapsed(), 3),
+            **values,
+        }
+        if self._place is None:
+            self._place = sum(1 for _ in self.run.records())
+        self._place += 1
+        self.newest.update(record)
+        self.run.append(record)
+        for logger in trainer.loggers:
+            logger.log_metrics({**point(record), "record": self._place}, step)

@@ -1,0 +1,47 @@
+"""Whether all processes of a run hold the same weights and gradients, told by a checksum now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from pytorch_lightning import Callback, Trainer
+from torch import Tensor
+from torch.optim import Optimizer
+
+from seqtrain.distributed.ranks import gathered
+from seqtrain.errors import Failed
+from seqtrain.training.learner import Learner
+
+WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class SameRanks(Callback):
+    """Every `every` steps, before the update: gradients, which were reduced, and weights; Failed where they differ."""
+
+    def __init__(self, *, every: int) -> None:
+        self.every = every
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: Learner, optimizer: Optimizer) -> None:  # type: ignore[override]
+        if trainer.global_step % self.every:
+            return
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        for name, tensors in (("gradients", gradients), ("weights", weights)):
+            sums = gathered(checksum(tensors))
+            strange = [rank for rank, found in enumerate(sums) if found != sums[0]]
+            if strange:
+                step = trainer.global_step + 1
+                raise Failed(
+                    f"step {step}: the {name} of process {strange[0]} are not those of process 0; what they compute "
+                    "has come apart, by a fault of the machine or of a model's own code"
+                )
+
+
+def checksum(tensors: Iterable[Tensor]) -> int:
+    """A number that every bit of the tensors changes, and their order; equal bits give equal numbers."""
+    total = 0
+    for place, tensor in enumerate(tensors, start=1):
+        bits = tensor.detach().contiguous().view(WIDTHS[tensor.element_size()])
+        total += place * int(bits.sum(dtype=torch.int64))
+    return total

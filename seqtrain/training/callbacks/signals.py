@@ -1,0 +1,73 @@
+"""Leaving when asked to: at the next optimiser step while training, at once before and after it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+from seqtrain.distributed.ranks import CAUGHT, most
+
+
+class Interrupted(BaseException):
+    """The run was asked to leave by a signal; it can be resumed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Signals:
+    """Catches SIGTERM, SIGINT and SIGUSR1 for as long as it is entered.
+
+    A second one leaves at once, where this process is `alone`; one of several gets each signal from more than one side.
+    In a thread beside the main one nothing is caught: Python gives signals to the main thread alone.
+    """
+
+    CAUGHT = CAUGHT
+
+    def __init__(self, *, alone: bool = True) -> None:
+        self.alone = alone
+        self.received: int | None = None
+        self.agreed: int | None = None  # not the same: a signal may come between asking the others and leaving
+        self._deferred = False
+        self._former: dict[int, object] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            self._former = {number: signal.signal(number, self._handle) for number in self.CAUGHT}
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, former in self._former.items():
+            signal.signal(number, signal.SIG_DFL if former is None else former)  # type: ignore[arg-type]
+
+    def defer(self) -> None:
+        """From here on a signal is only noted: Lightning has put its own handlers in our place, so take it back."""
+        self._deferred = True
+        for number in self._former:
+            signal.signal(number, self._handle)
+
+    def at_once(self) -> None:
+        """From here on a signal leaves at once."""
+        self._deferred = False
+        self.leave()
+
+    def agree(self) -> None:
+        """Makes a signal that one process noted that of all; every process calls it at the same steps."""
+        self.agreed = most(self.received or 0) or None
+
+    def leave_together(self) -> None:
+        """Raises Interrupted if a signal was agreed upon: in every process, or in none."""
+        if self.agreed is not None:
+            raise Interrupted(self.agreed)
+
+    def leave(self) -> None:
+        """Raises Interrupted if this process noted a signal: where it waits for no other one."""
+        if self.received is not None:
+            raise Interrupted(self.received)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        again, self.received = self.received is not None, number
+        if (again and self.alone) or not self._deferred:
+            raise Interrupted(number)

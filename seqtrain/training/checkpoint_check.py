@@ -1,0 +1,272 @@
+"""A checkpoint held against the run that is to go on from it, entry by entry, before anything of it is used.
+
+What is expected is read from a learner, an optimizer and callbacks that were just made from the run's config: names,
+shapes, types, and that every number is one. Fused optimizers would write beyond memory of another shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from seqtrain.errors import Fault
+from seqtrain.models.base import SequenceModel
+from seqtrain.runs.expected import Misfit, alike, finite, in_range
+from seqtrain.runs.identity import shown
+from seqtrain.training.optim.groups import parameter_groups
+
+if TYPE_CHECKING:
+    from pytorch_lightning import Trainer
+
+    from seqtrain.training.learner import Learner
+
+LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
+SCHEDULED = ("lr", "momentum", "betas", "min_lr", "max_lr", "base_momentum", "max_momentum")
+"""Entries of an optimizer's group that schedules of torch change as they go."""
+
+
+def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_steps: int, max_read: int) -> None:
+    """Fault, in one line, unless the run of this learner and trainer could have written what a checkpoint holds.
+
+    Args:
+        saved: What the file holds, on the CPU.
+        max_steps: The most steps that the whole training can have.
+        max_read: The most tokens that a lane can have read since its state was last reset.
+    """
+    step = saved.get("global_step") if isinstance(saved, dict) else None
+    if isinstance(step, int) and step > max_steps:
+        raise Fault(
+            "trainer.max_steps, trainer.max_epochs, trainer.max_seconds: "
+            f"they allow {max_steps} steps, and checkpoint {path} is of {step}"
+        )
+    try:
+        _check(saved, learner, trainer, max_read)
+    except Misfit as error:
+        raise Fault(
+            f"checkpoint {path}: this run cannot go on from it: {error}; put the run's own file back, or remove it "
+            "and go on from the one before"
+        ) from None
+
+
+def check_weights(found: Any, expected: dict[str, Tensor], place: str = "state_dict") -> None:
+    """Misfit unless these are weights of the expected names, shapes and types, every number of them finite."""
+    alike(found, expected, place)
+    finite(found, place)
+
+
+def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> None:
+    for name, kind in {
+        **{"state_dict": dict, "loops": dict, "callbacks": dict, "seqtrain": dict, "optimizer_states": list},
+        **{"lr_schedulers": list, "global_step": int, "epoch": int},
+    }.items():
+        if not isinstance(saved, dict) or not isinstance(saved.get(name), kind):
+            raise Misfit(f"{name} is missing, or of another kind")
+    step = saved["global_step"]
+    in_range(step, 0, math.inf, "global_step")
+    check_weights(saved["state_dict"], learner.state_dict())
+    _check_loops(saved["loops"], trainer, step, saved["epoch"])
+    _check_callbacks(saved["callbacks"], trainer, step, learner.task.monitor[0])
+    _check_entry(saved["seqtrain"], learner, step, max_read)
+    configured = learner.configure_optimizers()  # as Lightning will ask again: of this one only the structure counts
+    scheduled = isinstance(configured, dict)
+    optimizer = configured["optimizer"] if scheduled else configured
+    schedulers = [configured["lr_scheduler"]["scheduler"].state_dict()] if scheduled else []
+    skipped = saved["seqtrain"]["skipped"][0]
+    _check_optimizer(saved["optimizer_states"], optimizer, learner, step, skipped=skipped, scheduled=scheduled)
+    alike(saved["lr_schedulers"], schedulers, "lr_schedulers")
+    for found in saved["lr_schedulers"]:
+        finite(found, "lr_schedulers")
+        in_range(found.get("last_epoch", 0), 0, step, "lr_schedulers: last_epoch")
+    plateaus = [[one] if one is not None else [] for one in (saved["seqtrain"]["plateau"], learner.plateau)]
+    alike(plateaus[0], [plateau.state_dict() for plateau in plateaus[1]], "seqtrain: plateau")
+    finite(saved.get("MixedPrecision", {}), "MixedPrecision")
+
+
+# -- what Lightning keeps ----------------------------------------------------------------------------------------
+
+
+def _check_loops(found: dict[str, Any], trainer: Trainer, step: int, epoch: int) -> None:
+    """The counters of Lightning's loops: what it reads next, and when it ends, follows from them."""
+    expected = {name: getattr(trainer, name).state_dict() for name in LOOPS}
+    alike(found, expected, "loops")
+    _check_counts(found, "loops")
+    fit, micro = found["fit_loop"], step * trainer.accumulate_grad_batches
+    batches = fit["epoch_loop.batch_progress"]
+    steps = fit["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]
+    counted = {
+        "epoch": (epoch, [0]),  # the whole training is one
+        **{f"{span} epochs": (fit["epoch_progress"][span]["completed"], [0]) for span in ("total", "current")},
+        **{
+            f"{span} batches {name}": (batches[span][name], [micro] if name != "completed" else [micro - 1, micro])
+            for span in ("total", "current")
+            for name in ("ready", "started", "processed", "completed")
+        },
+        **{f"{span} steps": (steps[span]["completed"], [step]) for span in ("total", "current")},
+        "batches that stepped": (fit["epoch_loop.state_dict"]["_batches_that_stepped"], range(step + 1)),
+    }
+    for name, (value, allowed) in counted.items():
+        if value not in allowed:
+            raise Misfit(f"loops: {name} is {value} at step {step}")
+
+
+def _check_counts(found: Any, place: str) -> None:
+    for key, below in found.items():
+        if isinstance(below, dict):
+            _check_counts(below, f"{place}: {key}")
+        elif not isinstance(below, bool):
+            in_range(below, 0, 2**53, f"{place}: {key}")
+
+
+def _check_callbacks(found: dict[str, Any], trainer: Trainer, step: int, monitor: str) -> None:
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        expected = callback.state_dict()
+        if not expected:
+            continue
+        name, state = type(callback).__name__, found.get(callback.state_key)
+        if not isinstance(state, dict):
+            raise Misfit(f"callbacks: {name} is missing")
+        if not type(callback).__module__.startswith(("seqtrain.", "pytorch_lightning.")):
+            continue  # what a user's keeps may grow
+        if state.get("stopped") is True and not any(map(_may_stop, trainer.callbacks)):  # type: ignore[attr-defined]
+            raise Misfit(f"callbacks: {name}: stopped, in a run that nothing stops before its end")
+        ranked = state.get("ranked", [])
+        alike({**state, "ranked": []}, {**expected, "ranked": []}, f"callbacks: {name}")
+        _check_ranked(ranked, step, {"loss", monitor}, f"callbacks: {name}: ranked")
+        if "patience" in expected and state["patience"] != expected["patience"]:
+            raise Misfit(f"callbacks: {name}: patience is {state['patience']}, and this run has {expected['patience']}")
+        for key, low in {"seconds": 0, "validated": -1, "wait_count": 0, "stopped_epoch": 0}.items():
+            if not low <= state.get(key, low) < math.inf:
+                raise Misfit(f"callbacks: {name}: {key} is {state[key]}")
+
+
+def _check_ranked(found: Any, step: int, names: set[str], place: str) -> None:
+    """Validations: each of a step that is past, with metrics that are numbers, or nan, those named among them."""
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise Misfit(f"{place} is no list of validations")
+    for one in found:
+        in_range(one.get("step"), 0, step, f"{place}: step")
+        if not names <= one.keys() or not all(map(_is_number, one.values())):
+            raise Misfit(f"{place}: a validation without {' or '.join(sorted(names))}, or with other than numbers")
+
+
+def _may_stop(callback: Any) -> bool:
+    """Whether a callback may end a training before its last step: of ours only the clock does."""
+    return not type(callback).__module__.startswith("seqtrain.") or type(callback).__name__ == "Deadline"
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a float, or a whole number that a float can hold."""
+    return type(value) is float or (type(value) is int and abs(value) <= 2**53)
+
+
+# -- the optimizer ---------------------------------------------------------------------------------------------------
+
+
+def _check_optimizer(
+    found: Any, optimizer: Optimizer, learner: Learner, step: int, *, skipped: int, scheduled: bool
+) -> None:
+    """Groups as they were just made, and for each weight the moments that this optimizer keeps for one of its shape."""
+    groups = optimizer.state_dict()["param_groups"]
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise Misfit("optimizer_states is not that of one optimizer")
+    alike({**found[0], "state": {}}, {"state": {}, "param_groups": groups}, "optimizer_states")
+    moving = SCHEDULED if scheduled else ("lr",)
+    for number, (group, own) in enumerate(zip(found[0]["param_groups"], groups, strict=True)):
+        place = f"optimizer_states: group {number}"
+        finite(group, place)
+        for key in own.keys() - {*moving, "params"}:
+            if group[key] != own[key]:
+                raise Misfit(f"{place}: {key} is {shown(group[key])}, and this run has {own[key]}")
+        if not group["lr"] >= 0:
+            raise Misfit(f"{place}: lr is {group['lr']}")
+    order = [name for group in found[0]["param_groups"] for name in group["params"]]
+    states = found[0]["state"]
+    if not isinstance(states, dict) or len(set(order)) < len(order) or not states.keys() <= set(order):
+        raise Misfit("optimizer_states: holds moments of weights that are in no group, or in two")
+    settings = parameter_groups(learner.model, learner.task, learner.layer_decay)
+    weights = [(number, weight) for number, group in enumerate(settings) for weight in group["params"]]
+    known: dict[Any, dict[str, Any]] = {}
+    names = {id(weight): name for name, weight in learner.named_parameters()}
+    for key, (number, weight) in zip(order, weights, strict=True):
+        look = (number, weight.shape, weight.dtype)
+        if look not in known:
+            known[look] = _moments(learner, settings[number], weight)
+        place = f"optimizer_states: {names[id(weight)]}"
+        if key in states:
+            _check_moments(states[key], known[look], step - skipped, place)
+    if any(known.values()) and not states and step > skipped:
+        raise Misfit(f"optimizer_states: holds no moments, after {step} steps")
+
+
+def _moments(learner: Learner, settings: dict[str, Any], weight: Tensor) -> dict[str, Any]:
+    """What the optimizer keeps for such a weight: that of a step on zeros in its place."""
+    assert learner.make_optimizer is not None
+    zeros = torch.nn.Parameter(torch.zeros(weight.shape, dtype=weight.dtype))
+    zeros.grad = torch.zeros_like(zeros)
+    optimizer = learner.make_optimizer([{**settings, "params": [zeros]}])
+    optimizer.step(lambda: torch.zeros(()))  # type: ignore[arg-type]
+    return dict(optimizer.state[zeros])
+
+
+def _check_moments(found: Any, expected: dict[str, Any], step: int, place: str) -> None:
+    if not isinstance(found, dict):
+        raise Misfit(f"{place} is no moments")
+    alike(found, expected, place)
+    finite(found, place)
+    if not 1 <= float(found.get("step", 1)) <= step:
+        raise Misfit(f"{place}: step is {float(found['step']):g} after {step} updates")
+
+
+# -- what the learner keeps --------------------------------------------------------------------------------------------
+
+
+def _check_entry(found: dict[str, Any], learner: Learner, step: int, max_read: int) -> None:
+    """Carried state, sums since the last record, tokens, checksum and updates left out."""
+    for name in ("carried", "sums", "tokens", "mark", "skipped", "plateau", "where"):
+        if name not in found:
+            raise Misfit(f"seqtrain: {name} is missing")
+    if not isinstance(found["where"], dict):
+        raise Misfit("seqtrain: where is no mapping")
+    _check_carried(found["carried"], learner.model, learner.lanes if learner.carry else 0, max_read)
+    _check_sums(found["sums"], learner.task.differentiated)
+    in_range(found["tokens"], 0, 2**62, "seqtrain: tokens")
+    in_range(found["mark"], 0, 2**32 - 1, "seqtrain: mark")
+    skipped = found["skipped"]
+    if not isinstance(skipped, list | tuple) or len(skipped) != 2:
+        raise Misfit("seqtrain: skipped is no pair")
+    in_range(skipped[0], 0, step, "seqtrain: skipped")
+    in_range(skipped[1], 0, skipped[0], "seqtrain: skipped in a row")
+
+
+def _check_carried(found: Any, model: SequenceModel, lanes: int, max_read: int) -> None:
+    """The state of all lanes, as the model begins one; its whole numbers count tokens that were read."""
+    place = "seqtrain: carried"
+    alike(found, model.initial(lanes) if lanes else {}, place)
+    finite(found, place)
+    most = max_read if model.max_length is None else min(max_read, model.max_length)
+    for name, value in found.items():
+        if not value.is_floating_point() and bool(((value < 0) | (value > most)).any()):
+            raise Misfit(f"{place}: {name} counts {int(value.min())} to {int(value.max())} tokens, not 0 to {most}")
+
+
+def _check_sums(found: Any, names: Sequence[str]) -> None:
+    """Of each process the sum and the count of parts of the loss with these names; training keeps no tables."""
+    if not isinstance(found, list) or not found or not all(isinstance(sums, dict) for sums in found):
+        raise Misfit("seqtrain: sums is no list of sums")
+    for name, pair in (entry for sums in found for entry in sums.items()):
+        place = f"seqtrain: sums: {shown(name)}"
+        if name not in names:
+            raise Misfit(f"{place} is unknown")
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise Misfit(f"{place} is no sum and count")
+        total, count = pair
+        if type(total) is not float:
+            alike(total, torch.zeros((), dtype=torch.float64), place)  # kept on a GPU
+        finite(total, place)
+        in_range(count, 0, 2**62, f"{place}: the count")

@@ -1,0 +1,106 @@
+"""Values of the command line that can do nothing: refused where they contradict the rest, said where they may be meant.
+
+Judged is only what was typed: a default that does nothing in a short run, or on other data, is nobody's mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain.config.check import key_of
+from seqtrain.errors import Fault
+from seqtrain.tasks.base import ExampleTask
+from seqtrain.training.data import make_source
+from seqtrain.training.model_and_task import task_class
+
+STREAMED, WHOLE = ("lanes", "eval_lanes"), ("batch_tokens", "batch_size")
+"""Options of the layout that only a stream, and only examples, have a use for."""
+
+PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
+TRANSLATION = "seqtrain.tasks.translation.Translation"
+EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
+
+
+def check(config: DictConfig, overrides: Sequence[str], trust: Sequence[str]) -> None:
+    """Fault for options on the command line that this run has no use for."""
+    given = list(dict.fromkeys(map(key_of, overrides)))
+    idle = make_source(config, trust).idle()
+    reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
+    reasons |= _of_the_other_layout(config, trust) | _of_greedy(config) | _of_plateau(config)
+    lines = [f"{key}: {reasons[key]}" for key in given if key in reasons]
+    if lines:
+        raise Fault(*lines)
+
+
+def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """A line for each value on the command line that will do nothing in this run, as it is configured."""
+    values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    given = set(map(key_of, overrides))
+    idle = [*_beyond_the_end(values), *_of_greedy_translation(values["task"])]
+    return [f"{key}={OmegaConf.select(config, key)}: {why}" for key, why in idle if key in given]
+
+
+def _of_the_other_layout(config: DictConfig, trust: Sequence[str]) -> dict[str, str]:
+    """What only a stream, or only examples, have a use for."""
+    whole = issubclass(task_class(config, trust), ExampleTask)
+    useless = [f"data.{key}" for key in (STREAMED if whole else WHOLE)]
+    if whole:
+        useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]
+        remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size say how many"
+    else:
+        useless.append("callbacks.samples.examples")
+        if config.tbptt.k2 != config.data.max_length:
+            useless.append("data.max_length")
+        remedy = "reads a stream, not examples; data.lanes and tbptt.k2 say how much of it"
+    name = config.task._target_.rpartition(".")[2]
+    return dict.fromkeys(useless, f"task={name} {remedy}")
+
+
+def _of_greedy(config: DictConfig) -> dict[str, str]:
+    """What samples have no use for where they are not drawn."""
+    if OmegaConf.select(config, "callbacks.samples.temperature") != 0:
+        return {}
+    reason = "with callbacks.samples.temperature=0 nothing is drawn, the likeliest token is taken; leave it out"
+    return {f"callbacks.samples.{key}": reason for key in ("top_k", "top_p")}
+
+
+def _of_greedy_translation(task: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What only a beam search looks at; it stays the default of `predict --beam`, so it is said and not refused."""
+    if task["_target_"] == TRANSLATION and task["beam"] == 1:
+        yield "task.length_penalty", "with task.beam=1 no length is judged; only `predict --beam` will look at it"
+
+
+def _of_plateau(config: DictConfig) -> dict[str, str]:
+    """A floor of the learning rate that it begins below, so that it never falls."""
+    ours = config.optimizer._target_.startswith(("seqtrain.", "torch."))
+    if config.schedule._target_ != PLATEAU or not ours:
+        return {}
+    rate = max(config.optimizer.lr, config.optimizer.get("lr_rest", 0))
+    if config.schedule.min_lr < rate:
+        return {}
+    return {"schedule.min_lr": f"the learning rate begins at {rate:g} and could never fall; give a smaller one"}
+
+
+def _beyond_the_end(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each key whose value is reached only after the last step, with what that means."""
+    trainer, schedule = values["trainer"], values["schedule"]
+    steps = trainer["max_steps"]
+    if steps is None:
+        return
+    end = f"the training ends at trainer.max_steps={steps}"
+    if trainer["log_every"] > steps:
+        yield "trainer.log_every", f"{end}, so only validations are recorded"
+    if trainer["validate_every"] > steps:
+        yield "trainer.validate_every", f"{end}, so only its last step is validated"
+    if schedule["_target_"].startswith("seqtrain.") and schedule.get("warmup", 0) >= steps:
+        yield "schedule.warmup", f"{end}, so optimizer.lr is never reached"
+    validations = -(-steps // trainer["validate_every"])
+    after = f"{end}, after {validations} validation{'s' * (validations != 1)}"
+    if schedule["_target_"] == PLATEAU and schedule["patience"] + 1 >= validations:
+        yield "schedule.patience", f"{after}, so the learning rate never falls"
+    stopping = values["callbacks"].get("early_stopping")
+    if stopping and stopping["_target_"] == EARLY_STOPPING and stopping["patience"] >= validations:
+        yield "callbacks.early_stopping.patience", f"{after}, so none is ever stopped early"

@@ -1,0 +1,278 @@
+"""The only LightningModule: one chunk of all lanes is one training step of automatic optimisation."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, Literal
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from seqtrain.data.batching.plan import deal
+from seqtrain.data.sources.base import Split
+from seqtrain.distributed.ranks import gathered
+from seqtrain.distributed.strategies import gather, shard, whole
+from seqtrain.errors import Fault, NonFinite
+from seqtrain.models.base import SequenceModel, read_history, reset
+from seqtrain.runs.directory import Run
+from seqtrain.tasks.base import Facts, Parts, Task, Totals
+from seqtrain.training.accumulators import Sums, merged, on_cpu
+from seqtrain.training.carried_state import Carried, joined
+from seqtrain.training.optim.groups import parameter_groups
+
+MOST_SKIPPED = 100  # updates in a row that may be left out
+
+
+@dataclass
+class Progress:
+    """What moves at every step; apart from the module, whose attributes are slow to set."""
+
+    tokens: int = 0  # trained on by all processes, at the newest `share`
+    own: int = 0  # trained on by this process
+    mark: int = 0  # checksum of all that was read, step by step, the same on every process
+    gradient_norm: Tensor | None = None  # of the newest update, before clipping
+    skipped: int = 0  # updates left out, because loss or gradient was no number
+    skipped_in_a_row: int = 0  # of them the newest
+
+
+class Learner(LightningModule):
+    """Joins a model and a task: loss, carried state, optimizer, randomness; it writes nothing and prints nothing."""
+
+    def __init__(
+        self,
+        *,
+        model: SequenceModel,
+        task: Task,
+        carry: bool,
+        lanes: int,
+        facts: dict[str, Facts],
+        seed: int,
+        optimizer: Callable[[list[dict[str, Any]]], Optimizer] | None = None,
+        schedule: Callable[..., Any] | None = None,
+        max_steps: int = 0,
+        run: Run | None = None,
+        layer_decay: float = 1.0,
+        on_nonfinite: Literal["stop", "skip"] = "stop",
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.task = task
+        self.carry = carry
+        self.lanes = lanes
+        self.facts = facts
+        self.seed = seed
+        self.make_optimizer = optimizer
+        self.schedule = schedule
+        self.max_steps = max_steps
+        self.run = run
+        self.layer_decay = layer_decay
+        self.on_nonfinite = on_nonfinite
+        self.split: Split = "validation"  # what evaluation reads
+        self.carried = Carried()  # training's; plain attributes, because DDP would overwrite buffers
+        self.eval_carried = Carried()
+        self.sums = Sums()  # training's since the last record
+        self.sums_before = self.sums.parts  # this step
+        self.eval_sums = Sums()
+        self.totals: Totals = {}  # of the newest evaluation
+        self.metrics: dict[str, float] = {}  # of it too
+        self.progress = Progress()
+        self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
+        self.writer: dict[str, Any] = {}  # the identity of the run, which its checkpoints name
+        self.where: dict[str, Any] = {}  # limits and surroundings, which they name too
+        self.restored: dict[str, Any] = {}
+        self.began = False
+
+    def configure_model(self) -> None:
+        """Shares the weights out, where the strategy does; Lightning may ask more than once."""
+        if self.device_mesh is not None and not hasattr(self, "unshard"):
+            shard(self, self.device_mesh)
+
+    # -- one step ------------------------------------------------------------------------------------------------
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Randomness is a function of (seed, rank, batch), so that a resumed run draws what it would have drawn."""
+        seed = zlib.crc32(f"{self.seed} {self.global_rank} {batch_idx}".encode())
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        parts = self._read(batch, self.carried)
+        if batch_idx % self.trainer.accumulate_grad_batches == 0:
+            self.sums_before = dict(self.sums.parts)
+            self.progress.mark = chained(batch.mark, self.progress.mark)
+        self.sums.add(parts)
+        alone = self.trainer.world_size == 1 and self.on_nonfinite == "stop"
+        if alone and not self.sums.finite():
+            raise NonFinite(f"the loss is {self.sums.parts['loss'][0]} at step {self.global_step + 1}")
+        self.progress.own += batch.count
+        # Totals count all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
+        shares = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        means = [parts[name][0] * (shares / batch.totals[name]) for name in self.task.differentiated]
+        loss = reduce(torch.add, means)
+        return loss if alone else _spreading(loss, parts)
+
+    def share(self) -> Totals:
+        """Sums and counts since the last record, over all processes; every process calls it at the same steps."""
+        return self._over_all(self.sums)
+
+    def _over_all(self, sums: Sums) -> Totals:
+        everyone = gathered((on_cpu(sums.parts), self.progress.own))
+        self.progress.tokens = sum(own for _, own in everyone)
+        return merged([parts for parts, _ in everyone]).read()
+
+    def _read(self, batch: Any, carried: Carried) -> Parts:
+        state = None
+        if self.carry:
+            state = carried.take(batch.lanes)
+            if state is None:
+                state = self.model.initial(len(batch.tokens))
+            elif batch.starts is not None:
+                state = reset(state, batch.starts)
+        states = read_history(self.model, batch.history, state)
+        parts, after = self.task.evaluate(self.model, batch, states[-1])
+        if self.carry:  # the state where the next batch begins to read
+            carried.put(batch.lanes, [*states, after][batch.passed])
+        return parts
+
+    # -- evaluation ----------------------------------------------------------------------------------------------
+
+    def on_validation_epoch_start(self) -> None:
+        gather(self)  # from here on each process reads as much as it has, without the others
+        self.eval_carried, self.eval_sums = Carried(), Sums()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        # In the parameters' own precision: what bf16 rounds away would depend on how many lanes are read at a time.
+        with torch.autocast(self.device.type, enabled=False):
+            self.eval_sums.add(self._read(batch, self.eval_carried))
+
+    def on_train_end(self) -> None:
+        gather(self)  # for whoever looks at the model when training is done
+
+    def on_validation_epoch_end(self) -> None:
+        self.eval_carried = Carried()
+        self.totals = self._over_all(self.eval_sums)
+        self.metrics = self.task.measure(self.totals, self.facts[self.split])
+        for name, value in self.metrics.items():
+            self.log(f"validation/{name}", value, logger=False)  # for EarlyStopping and its like
+
+    # -- optimisation --------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> Any:
+        assert self.make_optimizer is not None
+        optimizer = self.make_optimizer(parameter_groups(self.model, self.task, self.layer_decay))
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] = group["lr"] * group["lr_scale"]
+        if not isinstance(self.schedule, partial):
+            return optimizer  # one of ours: a function of the step
+        scheduler = self.schedule(optimizer)  # one of torch's, that waited for its optimizer
+        if isinstance(scheduler, ReduceLROnPlateau):
+            self.plateau = scheduler
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Sets the learning rate of this step; nothing of it is kept, so a resumed run needs nothing back."""
+        if self.schedule is not None and not isinstance(self.schedule, partial):
+            factor = self.schedule(self.global_step, self.max_steps)
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * factor
+
+    def configure_gradient_clipping(
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Clips to the norm `gradient_clip_val` and keeps the norm; one that is no number stops the run, or is skipped.
+
+        After the reduction the norm is the same on all processes, and so is what follows from it. On a GPU only
+        skipping waits for it; otherwise the loss of the next record, or the weights of the next checkpoint, tell.
+        """
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or float("inf")))
+        told = self.on_nonfinite == "skip" or norm.device.type == "cpu"
+        if not told or math.isfinite(norm.item()):
+            self.progress.gradient_norm, self.progress.skipped_in_a_row = norm, 0
+        elif self.on_nonfinite == "skip":
+            self._skip(norm.item())
+        else:
+            raise NonFinite(f"the gradient's norm is {norm.item()} at step {self.global_step + 1}")
+
+    def _skip(self, norm: float) -> None:
+        """Leaves this update out: without a gradient no weight, moment or decay moves; nor does the record see it."""
+        self.zero_grad(set_to_none=True)
+        self.sums.parts = self.sums_before
+        self.carried.forget_broken()
+        self.progress.gradient_norm = None  # not that of an earlier update, which a resumed run does not know
+        self.progress.skipped += 1
+        self.progress.skipped_in_a_row += 1
+        if self.progress.skipped_in_a_row == MOST_SKIPPED:
+            step = self.global_step + 1
+            raise NonFinite(
+                f"the gradient's norm is {norm} at step {step}, the {MOST_SKIPPED}th in a row to be skipped"
+            )
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        everyone = gathered((self.carried.on_cpu(), on_cpu(self.sums.parts), self.progress.own))
+        slices, sums, own = zip(*everyone, strict=True)
+        checkpoint["seqtrain"] = {
+            "carried": joined(slices),
+            "sums": list(sums),  # of each process: added up in another order they would have other bits
+            "tokens": sum(own),
+            "mark": self.progress.mark,
+            "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
+            "run": self.writer,
+            "where": self.where,
+            "plateau": None if self.plateau is None else self.plateau.state_dict(),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.restored = checkpoint["seqtrain"]
+        if self.trainer.strategy.restore_checkpoint_after_setup:  # after on_fit_start too
+            self._restore()
+
+    def on_fit_start(self) -> None:
+        if self.restored:
+            self._restore()
+
+    def on_train_start(self) -> None:
+        self.began = True
+
+    def _restore(self) -> None:
+        """Puts back what a checkpoint held, once device and optimizer are there; also where no step is left."""
+        carried, sums, tokens, self.progress.mark = (
+            self.restored[key] for key in ("carried", "sums", "tokens", "mark")
+        )
+        rank, world = self.global_rank, self.trainer.world_size
+        if len(sums) != world:  # other processes than before: the first one takes what all had
+            sums = [merged(sums).parts, *({} for _ in range(world - 1))]
+        self.sums.parts = sums[rank]
+        self.progress.own = tokens if rank == 0 else 0
+        self.progress.tokens = tokens
+        self.progress.skipped, self.progress.skipped_in_a_row = self.restored["skipped"]
+        found = {len(value) for value in carried.values()}
+        if found and found != {self.lanes}:
+            raise Fault(f"data.lanes={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")
+        micro = self.trainer.accumulate_grad_batches
+        slices = [deal(self.lanes, world * micro, rank * micro + share) for share in range(micro)]
+        self.carried.spread(carried, slices, self.device)
+        if self.plateau is not None:
+            self.plateau.load_state_dict(self.restored["plateau"])
+        self.restored = {}
+
+
+def chained(mark: int, before: int) -> int:
+    """A checksum of what a step reads, chained to that of the steps before it."""
+    return zlib.crc32(mark.to_bytes(4, "little"), before)
+
+
+def _spreading(loss: Tensor, parts: Parts) -> Tensor:
+    """The loss, whose gradient is no number anywhere if one of the parts is not, so that every process sees it."""
+    sound = torch.stack([total.isfinite().all() for total, _ in parts.values()]).all()
+    return loss * torch.where(sound, 1.0, float("nan"))

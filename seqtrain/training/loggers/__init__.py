@@ -1,0 +1,1 @@
+"""Loggers: W&B, TensorBoard and MLflow."""

@@ -1,0 +1,235 @@
+"""What every sink of records shares: a failure ends the sink in one line, never the run."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import socket
+import threading
+import urllib.request
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+from seqtrain.files.atomic import write_text
+from seqtrain.files.checked import check_png, read_checked
+from seqtrain.tasks.metrics.direction import direction as known_direction
+from seqtrain.terminal import tell as say
+
+PATIENCE = 2.0  # seconds that a host has to answer
+LONGEST = 60.0  # seconds that one call of a sink may take
+
+MAX_IDENTITY_BYTES = 100
+
+Record = dict[str, Any]
+"""One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its place in metrics.jsonl) and whatever was measured."""
+
+NO_METRICS = ("step", "record")  # of a record, where the sink counts steps itself
+FIGURES = (
+    *("status", "reason", "metrics", "best", "baselines", "parameters", "steps", "tokens", "flops", "seconds"),
+    *("tokens_per_second", "padding"),
+)
+"""Entries of summary.json that sinks show."""
+
+
+class Sink(Logger):
+    """A Lightning logger that also takes texts and images; once it fails or hangs it is left out, in one line."""
+
+    def __init__(self, label: str, directory: Path) -> None:
+        super().__init__()
+        self.label = label
+        self.broken = False
+        self.trouble = f"{label} failed and is left out from here on"  # what is said of it then, before the reason
+        self._directory = directory
+        self._worker = Worker()
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self._directory.name
+
+    @property
+    def version(self) -> str:
+        """Nothing: a run directory is one version."""
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        """The run directory."""
+        return str(self._directory)
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Nothing: each sink got the config when it was made."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Record, step: int | None = None) -> None:  # type: ignore[override]
+        """One point."""
+        self._send(lambda: self._metrics(metrics, step or 0))
+
+    @rank_zero_only
+    def log_text(self, name: str, text: str, step: int) -> None:
+        """A text, such as a sample, after `step` steps."""
+        self._send(lambda: self._text(name, text, step))
+
+    @rank_zero_only
+    def log_image(self, name: str, path: Path, step: int) -> None:
+        """A PNG file, such as a plot, after `step` steps."""
+
+        def send() -> None:
+            check_png(path)  # `seqtrain sync` sends what stands in the run, whoever drew it
+            self._image(name, path, step)
+
+        self._send(send)
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Nothing: Lightning says so after each of its loops; the sitting calls `end`."""
+
+    @rank_zero_only
+    def end(self, summary: dict[str, Any]) -> None:
+        """Ends the sink with the figures that the run has come to, its `status` among them."""
+        figures = {name: summary[name] for name in FIGURES if name in summary}
+        self._send(lambda: self._end(figures))
+
+    def missing(self, records: list[Record]) -> list[Record]:
+        """What of these records the sink does not have yet, with `step` and `record` of each."""
+        found: list[Record] = []
+        self._send(lambda: found.extend(self._missing(records)))
+        return found
+
+    def _send(self, action: Callable[[], None]) -> None:
+        if self.broken:
+            return
+        error = self._worker.run(action)  # whatever a third party does, it must not stop the training
+        if error is not None:
+            self.broken = True
+            say(f"{self.trouble}: {' '.join(str(error).split())}")
+
+    def _missing(self, records: list[Record]) -> list[Record]:
+        return records
+
+    @abstractmethod
+    def _metrics(self, metrics: Record, step: int) -> None: ...
+
+    @abstractmethod
+    def _text(self, name: str, text: str, step: int) -> None: ...
+
+    @abstractmethod
+    def _image(self, name: str, path: Path, step: int) -> None: ...
+
+    @abstractmethod
+    def _end(self, figures: dict[str, Any]) -> None: ...
+
+
+class Worker:
+    """A thread that runs one action after the other and is left behind where one of them never ends."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Callable[[], None], queue.SimpleQueue[BaseException | None]]]
+        self._asked = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def run(self, action: Callable[[], None]) -> BaseException | None:
+        """Waits for the action; gives what it raised, or TimeoutError after LONGEST seconds."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True)  # so that it does not delay leaving
+            self._thread.start()
+        answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._asked.put((action, answer))
+        try:
+            return answer.get(timeout=LONGEST)
+        except queue.Empty:
+            return TimeoutError(f"no answer for {LONGEST:g} s")
+
+    def _work(self) -> None:
+        while True:
+            action, answer = self._asked.get()
+            try:
+                action()
+                answer.put(None)
+            except BaseException as error:
+                answer.put(error)
+
+
+class Guarded(Sink):
+    """A logger of Lightning's or of the user's own, which may fail like any sink; it gets the numbers."""
+
+    def __init__(self, logger: Logger, directory: Path) -> None:
+        super().__init__(type(logger).__name__, directory)
+        self._logger = logger
+
+    def _metrics(self, metrics: Record, step: int) -> None:
+        self._logger.log_metrics(metrics, step)
+
+    def _text(self, name: str, text: str, step: int) -> None:
+        """Nothing: not every logger takes text."""
+
+    def _image(self, name: str, path: Path, step: int) -> None:
+        """Nothing."""
+
+    def _end(self, figures: dict[str, Any]) -> None:
+        self._logger.finalize("success" if went_well(figures) else "failed")
+
+
+def guarded(logger: Logger, directory: Path) -> Sink:
+    """The logger itself if it is a sink, or as one."""
+    return logger if isinstance(logger, Sink) else Guarded(logger, directory)
+
+
+def went_well(figures: dict[str, Any]) -> bool:
+    """Whether a run ended as it should: to its end, or pruned by its sweep."""
+    return figures.get("status") in ("finished", "pruned")
+
+
+def direction(name: str, monitor: Sequence[str] | None = None) -> Literal["min", "max"] | None:
+    """Where a metric such as `validation/loss` is better; None for what is neither. `monitor`: of the task."""
+    split, _, measure = name.rpartition("/")
+    if not split:
+        return None
+    if monitor and measure == monitor[0]:
+        return "min" if monitor[1] == "min" else "max"
+    return known_direction(measure)
+
+
+def answers(url: str) -> bool:
+    """Whether the host of `url`, or the proxy on the way to it, takes a connection in time; not where it names none."""
+    try:
+        address = _host(url)
+    except ValueError:  # `http://[`, a port that is no number, or of such a proxy
+        return False
+    answered = threading.Event()
+
+    def knock() -> None:
+        with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, PATIENCE):
+            answered.set()
+
+    thread = threading.Thread(target=knock, daemon=True)  # a name server that is silent obeys no timeout
+    thread.start()
+    thread.join(PATIENCE)
+    return answered.is_set()
+
+
+def _host(url: str) -> tuple[str, int]:
+    """The host and the port that a request to `url` goes to at first; ValueError where it names none."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
+    if proxy:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def remembered(path: Path, make: Callable[[], str]) -> str:
+    """The identity that an earlier sitting of this run left in `path`, or a new one; ValueError for no such thing."""
+    if not path.exists():
+        write_text(path, make())
+    identity = read_checked(path, MAX_IDENTITY_BYTES).decode("utf-8", "replace").strip()
+    if not re.fullmatch(r"[\w-]{1,64}", identity, re.ASCII):  # it becomes part of paths and addresses
+        raise ValueError(f"{path} holds no identity; delete it to begin a new record")
+    return identity

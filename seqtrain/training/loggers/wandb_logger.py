@@ -1,0 +1,294 @@
+"""Weights & Biases as a sink of records."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import logging
+import math
+import netrc
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pytorch_lightning.loggers.logger import rank_zero_experiment
+
+from seqtrain.config.nodes import flat
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.files.atomic import expanded, write_text
+from seqtrain.files.checked import open_append, read_checked
+from seqtrain.runs.directory import Run
+from seqtrain.runs.provenance import mask_command
+from seqtrain.terminal import pasted
+from seqtrain.training.loggers.base import (
+    MAX_IDENTITY_BYTES,
+    Record,
+    Sink,
+    answers,
+    direction,
+    remembered,
+    say,
+    went_well,
+)
+
+Mode = Literal["online", "offline", "disabled"]
+Axis = Literal["tokens", "steps", "seconds", "flops"]
+START, FINISH = 10.0, 15.0  # seconds that W&B may take to begin online, and to send the rest at the end
+SENT = "wandb_sent"  # a file of the run: the place of the newest record that W&B got, and its number of rows
+AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its sweep agent says to a run
+
+
+class WandbSink(Sink):
+    """One W&B run, the same in every sitting; `options`: of wandb.init; `x`: what its charts are drawn against."""
+
+    def __init__(self, directory: Path, mode: Mode, options: dict[str, Any], x: Axis) -> None:
+        super().__init__("W&B", directory)
+        self._mode: Mode = mode
+        self._options = options
+        self._axis = "step" if x == "steps" else x
+        self._run: Any = None
+        self._begin_at: int | None = None  # W&B's own count of rows, where an earlier sitting has made some
+        self._flops_per_token: float | None = None
+        self._monitor: list[str] | None = None
+        self._known: set[str] = set()  # metrics whose direction W&B knows
+        self._newest = 0  # record that was sent, by its place in metrics.jsonl
+
+    @property
+    def mode(self) -> Mode:
+        """Where records go; known for good once the run is open."""
+        return self._mode
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The W&B run; Lightning asks for it before the first step, so that no step waits for it."""
+        self._send(self._open)
+        return self._run
+
+    def _open(self) -> Any:
+        if self._run is None:
+            summary = Run(self._directory).summary
+            self._flops_per_token, self._monitor = summary.get("flops_per_token"), summary.get("monitor")
+            before = self._rows()
+            self._run = self._begin()
+            if self._mode == "online" and (entity := self._options["entity"]):  # its config may be a stranger's
+                say(f"W&B: records go to {entity}/{self._options['project']}")
+            self._begin_at = before if before > self._run.step else None
+            for name in {"record", self._axis}:
+                self._run.define_metric(name, hidden=True)
+            self._run.define_metric("*", step_metric=self._axis)
+        return self._run
+
+    def _rows(self) -> int:
+        """As many as earlier sittings can have sent, or more: W&B wants them counted on from there.
+
+        One for each record, and for each text and picture, which W&B keeps; or what a sitting that ended has left.
+        """
+        if not any(self._directory.glob("wandb/*run-*")):
+            return 0
+        records = sum(1 for _ in Run(self._directory).records())
+        media = sum(1 for path in self._directory.glob("wandb/*run-*/files/media/**/*") if path.is_file())
+        return max(records + media, self._sent()[1])
+
+    def _begin(self) -> Any:
+        package = trusted_wandb()
+        try:
+            return self._init(self._mode)
+        except (package.Error, TimeoutError) as error:
+            if self._mode != "online":
+                raise
+            say(f"W&B: offline, because going online failed: {' '.join(str(error).split())}")
+            logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # W&B's own telemetry fails as well
+            package.teardown()  # its service still holds the run's identity
+            self._mode = "offline"
+            return self._init("offline")
+
+    def _init(self, mode: Mode) -> Any:
+        package = trusted_wandb()
+        settings = package.Settings(
+            silent=True, console="off", init_timeout=START, finish_timeout=FINISH, disable_git=True
+        )  # its git would run what .git/config names
+        resume = "allow" if mode == "online" else None  # offline there is nothing to ask, and W&B would warn
+        with _masked_arguments():
+            return package.init(
+                **self.identified(),
+                dir=str(self._directory),
+                mode=mode,
+                resume=resume,
+                reinit="create_new",
+                settings=settings,
+            )
+
+    def identified(self) -> dict[str, Any]:
+        """The options with the identity of the run; under W&B's sweep agent that identity is the agent's.
+
+        So are the keys that the agent has set, `model` or `model.dim`: only a flat config goes beside them.
+        """
+        agent = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
+        identity = remembered(self._directory / "wandb_id", lambda: agent or secrets.token_hex(4))
+        if agent is None:
+            return {**self._options, "id": identity}
+        return {**self._options, "project": None, "entity": None, "config": dict(flat(self._options["config"]))}
+
+    def _missing(self, records: list[Record]) -> list[Record]:
+        """Online W&B's host knows what it has; offline a file does, and nothing is begun that would hold no record."""
+        newest = self._sent()[0]
+        if self._mode == "online":
+            begun = self._open()
+            newest = begun.summary.get("record", 0) if self._mode == "online" else newest
+        return [record for record in records if record["record"] > newest]
+
+    def _sent(self) -> tuple[float, int]:
+        """What W&B got in earlier sittings: the place of the newest record, and the number of rows."""
+        known = self._directory / SENT
+        if known.exists():
+            record, rows = map(int, read_checked(known, MAX_IDENTITY_BYTES).split())
+            return record, rows
+        recorded = any(self._directory.glob("wandb/*run-*"))  # by a training that was killed
+        return (math.inf if recorded else 0), 0
+
+    def _metrics(self, metrics: Record, step: int) -> None:
+        run = self._open()
+        self._newest = metrics.get("record", self._newest)
+        for name in metrics.keys() - self._known:
+            if way := direction(name, self._monitor):
+                run.define_metric(name, step_metric=self._axis, summary=f"{way},last")
+            self._known.add(name)
+        self._row(self._with_flops(metrics))
+
+    def _with_flops(self, metrics: Record) -> Record:
+        if self._flops_per_token is None or "tokens" not in metrics:
+            return metrics
+        return {**metrics, "flops": self._flops_per_token * metrics["tokens"]}
+
+    def _row(self, values: dict[str, Any]) -> None:
+        """One row; W&B counts them itself, and after a resume would drop what it has counted already."""
+        self._open().log(values, step=self._begin_at, commit=True)
+        self._begin_at = None
+
+    def _text(self, name: str, text: str, step: int) -> None:
+        import wandb as package
+
+        self._open()
+        self._row({name: package.Html(f"<pre>{html.escape(text)}</pre>", inject=False), "step": step})
+
+    def _image(self, name: str, path: Path, step: int) -> None:
+        import wandb as package
+
+        self._open()
+        self._row({name: package.Image(str(path)), "step": step})
+
+    def _end(self, figures: dict[str, Any]) -> None:
+        if self._run is None:
+            return
+        self._run.summary.update({**figures, **self._extremes()})
+        rows, began = self._run.step, time.monotonic()
+        self._run.finish(exit_code=0 if went_well(figures) else 1)
+        self._run = None
+        if self._mode == "online" and time.monotonic() - began >= FINISH:
+            again = pasted("seqtrain", "sync", Path(self._directory))
+            say(f"W&B: no answer for {FINISH:g} s; `{again}` sends what is missing there")
+        if self._newest:
+            write_text(self._directory / SENT, f"{self._newest} {rows}\n")
+
+    def _extremes(self) -> dict[str, dict[str, float]]:
+        """Best and last of each metric over all sittings: W&B itself knows those of this one alone."""
+        found: dict[str, list[float]] = {}
+        for record in Run(self._directory).metrics():
+            for name, value in record.items():
+                if direction(name, self._monitor) and math.isfinite(value):
+                    found.setdefault(name, []).append(value)
+        ways = {name: direction(name, self._monitor) or "min" for name in found}
+        best = {"min": min, "max": max}
+        return {name: {ways[name]: best[ways[name]](values), "last": values[-1]} for name, values in found.items()}
+
+
+def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "logger.wandb.mode=") -> Mode:
+    """What `mode`, given by this option, comes to here and now; said in one line where W&B will be offline."""
+    wished = os.environ.get("WANDB_MODE", "auto") if mode == "auto" else mode
+    if wished in ("offline", "dryrun"):
+        return "offline"
+    if wished == "disabled":
+        return "disabled"
+    problem = wandb_problem()
+    if problem is None:
+        return "online"
+    if mode == "online":
+        raise Unavailable(f"{option}online cannot be: {problem}; or use {option}offline")
+    say(f"W&B: offline, because there is {problem}")
+    return "offline"
+
+
+def wandb_problem() -> str | None:
+    """Why W&B cannot be online, with the remedy; None when it can."""
+    package = trusted_wandb()
+    try:
+        settings = package.setup(package.Settings(silent=True)).settings
+        host = urlsplit(settings.base_url).hostname or ""
+    except Exception as error:  # of variables that hold what W&B does not take
+        return f"a fault in what the environment says of W&B ({' '.join(str(error).split())}): mend it"
+    keys = (os.environ.get("WANDB_API_KEY"), os.environ.get("WANDB_IDENTITY_TOKEN_FILE"), settings.api_key)
+    if not (any(keys) or _in_netrc(host)):
+        return "no API key: `wandb login` gives one"
+    return None if answers(settings.base_url) else f"no answer from {host}: check the network"
+
+
+def trusted_wandb() -> Any:
+    """The package, which reads its settings from the environment and the user's own folder alone.
+
+    It would take the host that gets the key, and more, from ./wandb/settings, and a config from ./config-defaults.yaml:
+    whoever made the working folder would choose them.
+    """
+    import wandb as package
+    from wandb.sdk.lib.settings_file import SettingsFiles
+    from wandb.sdk.wandb_config import Config
+    from wandb.sdk.wandb_settings import Settings
+
+    def read_system_settings(settings: Settings) -> SettingsFiles:
+        path = Path(settings.settings_workspace)
+        if path.is_file():
+            say(f"W&B: {path} is not read; logger.wandb.* and WANDB_BASE_URL say what it would")
+        settings.disable_git = True  # or it asks git where it stands before any option can say so
+        own = settings.settings_system
+        return SettingsFiles(global_settings=Path(own) if own else None, local_settings=Path(os.devnull))
+
+    # There is no option that would leave these out.
+    setattr(Settings, "read_system_settings", read_system_settings)  # noqa: B010 - pyright knows its signature
+    setattr(Config, "_load_defaults", lambda config: None)  # noqa: B010
+    return package
+
+
+def leave_out(directory: Path) -> None:
+    """Lets `wandb sync` pass over the offline files of a run: what they hold has been sent."""
+    home = directory.resolve()
+    for path in directory.glob("wandb/offline-run-*/run-*.wandb"):
+        if path.resolve().parent.is_relative_to(home):
+            open_append(path.with_name(f"{path.name}.synced")).close()  # which follows no link
+
+
+def leave_agent() -> None:
+    """Forgets W&B's sweep agent: it gave one identity, and each trial of a sweep of ours needs its own."""
+    for name in AGENT:
+        os.environ.pop(name, None)
+
+
+def _in_netrc(host: str) -> bool:
+    with contextlib.suppress(Fault, OSError, UnicodeError, netrc.NetrcParseError):
+        return netrc.netrc(str(expanded(os.environ.get("NETRC", "~/.netrc")))).authenticators(host) is not None
+    return False
+
+
+@contextlib.contextmanager
+def _masked_arguments() -> Iterator[None]:
+    """Hides secrets of the command line, which W&B copies from sys.argv into its own record."""
+    arguments = sys.argv
+    sys.argv = mask_command(arguments)
+    try:
+        yield
+    finally:
+        sys.argv = arguments

@@ -1,0 +1,94 @@
+"""Model and task, made for vocabularies, and what can be refused of them before there is data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from omegaconf import DictConfig
+
+from seqtrain.config.instantiate import make
+from seqtrain.config.targets import resolve
+from seqtrain.data.rows import Vocabularies
+from seqtrain.errors import Fault
+from seqtrain.models.base import SequenceModel
+from seqtrain.models.layers.front_ends import TokenEmbedding
+from seqtrain.tasks.base import Task
+
+
+def make_pair(
+    config: DictConfig, vocabularies: Vocabularies, trust: Sequence[str], label_counts: tuple[int, ...] = ()
+) -> tuple[SequenceModel, Task]:
+    """Model and task for these vocabularies, in the precision that a checkpoint keeps."""
+    size = vocabularies.tokenizer.vocabulary
+    model = make_model(
+        config,
+        size,
+        trust,
+        specials=task_class(config, trust).specials,
+        target_vocabulary=None if vocabularies.shared else vocabularies.target_tokenizer.vocabulary,
+    )
+    task = make_task(config, model, size, trust, vocabularies=vocabularies, label_counts=label_counts)
+    if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
+        return model.double(), task.double()
+    return model, task
+
+
+def make_model(
+    config: DictConfig,
+    vocabulary: int,
+    trust: Sequence[str],
+    *,
+    specials: int = 3,
+    target_vocabulary: int | None = None,
+) -> SequenceModel:
+    """The model with its front end, or two where there is a `target_vocabulary`; drawn from `config.seed`."""
+    torch.manual_seed(config.seed)
+    embed = target_embed = TokenEmbedding(vocabulary=vocabulary, dim=config.model.dim, specials=specials)
+    if target_vocabulary is not None:
+        target_embed = TokenEmbedding(vocabulary=target_vocabulary, dim=config.model.dim, specials=specials)
+    return make(config.model, trust, embed=embed, target_embed=target_embed)
+
+
+def make_task(
+    config: DictConfig,
+    model: SequenceModel,
+    vocabulary: int,
+    trust: Sequence[str],
+    *,
+    vocabularies: Vocabularies | None = None,
+    label_counts: tuple[int, ...] = (),
+) -> Task:
+    """The task with its head for this model; without vocabularies, one of two labels that can only be asked what fits.
+
+    `label_counts`: how often train has each label, where that is known.
+    """
+    labels = ("0", "1") if vocabularies is None else vocabularies.labels
+    return make(
+        config.task,
+        trust,
+        dim=model.dim,
+        reach=config.tbptt.k2,
+        vocabulary=vocabulary,
+        target_vocabulary=vocabulary if vocabularies is None else vocabularies.target_tokenizer.vocabulary,
+        vocabularies=vocabularies,
+        labels=labels,
+        label_counts=label_counts,
+    )
+
+
+def task_class(config: DictConfig, trust: Sequence[str]) -> type[Task]:
+    """The class of the task."""
+    return resolve(config.task._target_, trust)
+
+
+def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:
+    """Fault for values that optimizer or schedule refuse only once they have weights: tries them on a single one."""
+    waiting = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
+    for group in ("optimizer", "schedule"):
+        made = make(config[group], trust)
+        try:
+            waiting = made(waiting) if isinstance(made, functools.partial) else made
+        except ValueError as error:
+            raise Fault(f"{group}: {error}") from None

@@ -1,0 +1,113 @@
+"""Lightning's Trainer, and what its options become on this machine."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from omegaconf import DictConfig
+
+from seqtrain.config.instantiate import plain
+from seqtrain.config.options import TrainerOptions
+from seqtrain.distributed import ranks
+from seqtrain.runs.identity import LIMITS
+from seqtrain.training.data import Say
+
+if TYPE_CHECKING:
+    from pytorch_lightning import Trainer
+
+
+def trainer_options(config: DictConfig) -> TrainerOptions:
+    """The options of `config.trainer`."""
+    return TrainerOptions(**plain(config.trainer))
+
+
+def on_gpu(config: DictConfig) -> bool:
+    """Whether a run of this configuration uses GPUs here."""
+    return config.trainer.accelerator != "cpu" and torch.cuda.is_available()
+
+
+def settle(config: DictConfig, say: Say) -> None:
+    """Turns precision=auto and devices=all into what this machine has, so that a resumed run keeps it."""
+    gpu = on_gpu(config)
+    if config.trainer.devices == "all":
+        config.trainer.devices = torch.cuda.device_count() if gpu else 1
+        say(f"devices {config.trainer.devices}: all GPUs of this machine")
+    if config.trainer.precision == "auto":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False) if gpu else torch.cpu._is_amx_tile_supported()
+        config.trainer.precision = "bf16-mixed" if fast else "32-true"
+        say(
+            f"precision {config.trainer.precision}: the {'GPU' if gpu else 'CPU'} has {'' if fast else 'no '}bf16 units"
+        )
+
+
+def make_trainer(
+    options: TrainerOptions, steps: int, callbacks: list[Any], loggers: list[Any], directory: Path
+) -> Trainer:
+    """Lightning's Trainer with all that we do ourselves turned off."""
+    from pytorch_lightning import Trainer
+    from pytorch_lightning.plugins.precision import DoublePrecision
+
+    from seqtrain.distributed.strategies import Joined, strategy
+    from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
+
+    double = options.strategy == "fsdp" and options.precision == "64-true"  # by its name Lightning refuses the pair
+    here = ranks.place()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    elif here.local_world > 1:
+        torch.set_num_threads(max(torch.get_num_threads() // here.local_world, 1))
+    quiet_lightning()
+    return Trainer(
+        accelerator=options.accelerator,
+        devices=here.local_world,
+        num_nodes=here.world // here.local_world,
+        strategy=strategy(here, options.strategy),
+        precision=None if double else cast(Any, options.precision),  # `settle` has made `auto` one of Lightning's
+        max_steps=steps,
+        max_epochs=-1,
+        accumulate_grad_batches=options.accumulate,
+        gradient_clip_val=options.clip,
+        val_check_interval=options.validate_every * options.accumulate,
+        check_val_every_n_epoch=None,
+        callbacks=callbacks,
+        logger=loggers or False,
+        plugins=[AtomicCheckpointIO(), Joined(here), *([DoublePrecision()] if double else [])],
+        default_root_dir=directory,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        log_every_n_steps=2**40,  # our recorder logs
+    )
+
+
+def surroundings(config: DictConfig, trainer: Trainer, cpu: str) -> dict[str, Any]:
+    """What a checkpoint says of where it was written: the limits of the training, and what its bits depend on."""
+    gpu = trainer.strategy.root_device.type == "cuda"
+    return {f"trainer.{name}": config.trainer[name] for name in LIMITS} | {
+        "torch": str(torch.__version__),
+        "machine": torch.cuda.get_device_name() if gpu else cpu,
+        "threads": torch.get_num_threads(),
+        "processes": ranks.place().world,
+    }
+
+
+def quiet_lightning() -> None:
+    """Silences advice that does not apply: our loaders shard, resume and size themselves."""
+    import logging
+
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    for message in (
+        ".*isinstance.treespec, LeafSpec.*",
+        ".*dataloader is not resumable.*",
+        ".*does not have many workers.*",
+        ".*GPU available but not used.*",
+        ".*srun. command is available.*",
+        ".*sync_dist=True.*",  # what we log is reduced already
+        ".*broadcast_buffers. is deprecated.*",  # its successor came after torch 2.11
+    ):
+        warnings.filterwarnings("ignore", message)

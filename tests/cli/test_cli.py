@@ -1,0 +1,255 @@
+"""Laws of the command line and of its twin in Python."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import seqtrain as package
+from seqtrain.cli.main import COMMANDS
+from seqtrain.data.sources.text import Text
+from seqtrain.runs.directory import Run
+from tests.conftest import Answer, Seqtrain
+from tests.support.quick import some_long
+from tests.support.tiny import OPTIONS, corpus, difference
+
+TRAIN = ("train", *OPTIONS, "trainer.max_steps=30", "trainer.validate_every=20", "optimizer.lr=0.02")
+LONGER = ("trainer.max_steps=150", "trainer.validate_every=100", "data.eval_lanes=5")
+
+
+@pytest.fixture(scope="module")
+def folder(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds `run`, a finished run, and the text that it read."""
+    folder = corpus(tmp_path_factory.mktemp("cli"))
+    answer = seqtrain(*TRAIN, *LONGER, "run_dir=run", cwd=folder)
+    assert answer.rc == 0, answer.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> package.Trained:
+    return package.load(folder / "run")
+
+
+def only_json(answer: Answer) -> dict[str, Any]:
+    """The one JSON object that a command printed, and nothing else."""
+    assert answer.rc == 0, answer.err
+    assert answer.out.count("\n") == 1
+    found = json.loads(answer.out)
+    assert isinstance(found, dict)
+    return found
+
+
+HELP = """
+import sys
+from seqtrain.cli.main import COMMANDS, main
+for command in COMMANDS:
+    try:
+        main([command, "--help"])
+    except SystemExit as leaving:
+        assert not leaving.code, command
+heavy = {"torch", "numpy", "pytorch_lightning", "hydra", "omegaconf", "datasets", "wandb", "optuna", "plotly"}
+print(sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_the_help_of_every_command_shows_an_example_and_imports_nothing_heavy() -> None:
+    answer = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.splitlines()[-1] == "[]"
+    for command in COMMANDS:
+        assert f"example:\n  seqtrain {command}" in answer.stdout
+
+
+def test_help_names_every_command(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    answers = [seqtrain(*args, cwd=tmp_path) for args in ((), ("--help",), ("help",))]
+    assert all(answer.rc == 0 and all(command in answer.out for command in COMMANDS) for answer in answers)
+    assert seqtrain("--version", cwd=tmp_path).out.startswith("seqtrain ")
+
+
+def test_json_is_one_object_on_standard_output_and_nothing_else(folder: Path, seqtrain: Seqtrain) -> None:
+    trained = only_json(seqtrain(*TRAIN, "run_dir=json", "--json", cwd=folder))
+    assert trained == Run(folder / "json").summary
+    resumed = only_json(seqtrain("resume", "json", "trainer.max_steps=32", "--json", cwd=folder))
+    assert (resumed["status"], resumed["steps"]) == ("finished", 32)
+    evaluated = only_json(seqtrain("evaluate", "run", "--json", cwd=folder))
+    assert evaluated["split"] == "validation"
+    written = only_json(seqtrain("predict", "run", "line 7", "--length", "5", "--json", cwd=folder))
+    assert written.keys() == {"prompt", "text"}
+    scored = only_json(seqtrain("predict", "run", "line 7", "--score", "--json", cwd=folder))
+    assert scored.keys() >= {"loss", "bits_per_byte", "tokens"}
+
+
+@pytest.mark.parametrize("asked", some_long([("--dry-run",), ("debug=dry",), ("dry_run=true",)], [("--dry-run",)]))
+def test_a_dry_run_says_the_cost_and_leaves_nothing(asked: tuple[str, ...], folder: Path, seqtrain: Seqtrain) -> None:
+    before = sorted(folder.rglob("*"))
+    answer = seqtrain(*TRAIN, *asked, cwd=folder)
+    assert answer.rc == 0, answer.err
+    for what in ("parameters", "FLOPs a token", "tokens an epoch", "steps", "memory", "padding"):
+        assert what in answer.out
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_the_cost_is_the_one_that_the_run_has(folder: Path, seqtrain: Seqtrain) -> None:
+    cost = only_json(seqtrain(*TRAIN, *LONGER, "--dry-run", "--json", cwd=folder))
+    summary = Run(folder / "run").summary
+    for name in ("parameters", "tokens", "steps", "flops", "padding"):
+        assert cost[name] == summary[name], name
+
+
+def test_hydra_shows_the_config_and_the_search_path_and_leaves_nothing(folder: Path, seqtrain: Seqtrain) -> None:
+    before = sorted(folder.rglob("*"))
+    shown = seqtrain("train", "model=gpt", "model.dim=48", "--cfg", "job", cwd=folder)
+    assert shown.rc == 0, shown.err
+    assert yaml.safe_load(shown.out)["model"]["dim"] == 48
+    info = seqtrain("train", "--info", "searchpath", cwd=folder)
+    assert info.rc == 0, info.err
+    assert "pkg://seqtrain.conf" in info.out
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_dry_grid_says_every_cost_and_trains_nothing(folder: Path, seqtrain: Seqtrain) -> None:
+    answer = seqtrain(*TRAIN, "--dry-run", "--json", "-m", "model=rnn,gru", "hydra.sweep.dir=dry", cwd=folder)
+    assert answer.rc == 0, answer.err
+    rnn, gru = (json.loads(line)["parameters"]["core"] for line in answer.out.splitlines())
+    assert gru == 3 * rnn
+    assert not (folder / "dry").exists()
+
+
+# -- evaluate ----------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_gives_the_loss_that_training_ended_with_at_any_batch_size(folder: Path, seqtrain: Seqtrain) -> None:
+    recorded = Run(folder / "run").summary["metrics"]["validation"]
+    for size in ("1", "3", "8"):
+        args = ("evaluate", "run", "--checkpoint", "last", "--batch-size", size, "--json")
+        found = only_json(seqtrain(*args, cwd=folder))
+        assert found["metrics"] == pytest.approx(recorded, abs=1e-6), size
+
+
+def test_training_never_reads_the_test_split_and_evaluate_does(folder: Path, seqtrain: Seqtrain) -> None:
+    summary = Run(folder / "run").summary
+    assert set(summary["hashes"]) == {"train", "validation", "tokenizer"}
+    found = {
+        split: only_json(seqtrain("evaluate", "run", "--split", split, "--json", cwd=folder))
+        for split in ("validation", "test")
+    }
+    assert found["test"]["hash"] not in summary["hashes"].values()
+    assert found["validation"]["hash"] == summary["hashes"]["validation"]
+    assert found["test"]["metrics"]["loss"] != found["validation"]["metrics"]["loss"]
+
+
+def test_evaluate_and_predict_leave_the_run_as_it_was(folder: Path, seqtrain: Seqtrain) -> None:
+    def content() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()}
+
+    before = content()
+    assert seqtrain("evaluate", "run", cwd=folder).rc == 0
+    assert seqtrain("predict", "run", "--length", "3", cwd=folder).rc == 0
+    assert content() == before
+
+
+def test_a_changed_text_is_no_split_of_this_run(folder: Path, seqtrain: Seqtrain, tmp_path: Path) -> None:
+    corpus(tmp_path, lines=500)
+    (tmp_path / "run").symlink_to(folder / "run")
+    answer = seqtrain("evaluate", "run", cwd=tmp_path)
+    assert answer.rc == 2
+    assert "error: --split validation: the text has changed since run run was trained on it" in answer.err
+
+
+# -- predict -----------------------------------------------------------------------------------------------------
+
+PROMPTS = ["line 12 of ", "", "l", "is ccc\nline"]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_continuations_are_the_same_alone_and_in_a_batch(temperature: float, run: package.Trained) -> None:
+    together = run.continue_texts(PROMPTS, length=30, temperature=temperature, seed=3)
+    alone = [
+        run.continue_texts([prompt], length=30, temperature=temperature, seed=3 + lane)[0]
+        for lane, prompt in enumerate(PROMPTS)
+    ]
+    assert together == alone
+    assert len(set(together)) > 1
+
+
+def test_a_sample_is_a_function_of_the_seed(run: package.Trained) -> None:
+    first, again, other = (run.continue_texts([""], length=40, temperature=1, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_the_likeliest_of_one_token_is_greedy(run: package.Trained) -> None:
+    greedy = run.continue_texts(PROMPTS, length=20, temperature=0)
+    assert run.continue_texts(PROMPTS, length=20, top_k=1, seed=5) == greedy
+    assert run.continue_texts(PROMPTS, length=20, top_p=1e-9, seed=5) == greedy
+
+
+def test_predict_reads_lines_and_writes_answers(folder: Path, seqtrain: Seqtrain, run: package.Trained) -> None:
+    (folder / "prompts.txt").write_text("line 1\nline 22\n")
+    options = ("--greedy", "--length", "6", "--input", "prompts.txt", "--output", "answers.txt")
+    answer = seqtrain("predict", "run", "is", *options, cwd=folder)
+    assert (answer.rc, answer.out) == (0, "")
+    prompts = ["is", "line 1", "line 22"]
+    answers = run.continue_texts(prompts, length=6, temperature=0)
+    expected = [f"{prompt}{text}\n" for prompt, text in zip(prompts, answers, strict=True)]
+    assert (folder / "answers.txt").read_text() == "".join(expected)
+
+
+def test_the_bits_of_all_tokens_are_the_bits_of_the_text(run: package.Trained) -> None:
+    text = "line 3 of 9 is bbb\nline"
+    scored = run.score(text)
+    bits = [token["bits"] for token in scored["tokens"]]
+    assert "".join(token["text"] for token in scored["tokens"]).replace("\\n", "\n") == text
+    assert sum(bits) == pytest.approx(scored["bits_per_byte"] * len(text.encode()), rel=1e-12)
+    assert scored["loss"] == pytest.approx(sum(bits) * math.log(2) / len(bits), rel=1e-12)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("extra", [("model=gpt", "model.num_heads=2"), ("model=lstm", "tbptt=windows")])
+def test_the_score_of_a_text_is_its_evaluation(extra: tuple[str, ...], seqtrain: Seqtrain, tmp_path: Path) -> None:
+    corpus(tmp_path, lines=200)
+    assert seqtrain(*TRAIN, *extra, "run_dir=run", "data.eval_lanes=1", cwd=tmp_path).rc == 0
+    source = Text(path=str(tmp_path / "corpus.txt"), split_by="position", validation_fraction=0.1, test_fraction=0.05)
+    (text,) = source.documents("validation")
+    evaluated = only_json(seqtrain("evaluate", "run", "--json", cwd=tmp_path))["metrics"]
+    scored = only_json(seqtrain("predict", "run", "--score", "--json", text, cwd=tmp_path))
+    assert scored["loss"] == pytest.approx(evaluated["loss"], abs=1e-6)
+    assert scored["bits_per_byte"] == pytest.approx(evaluated["bits_per_byte"], abs=1e-6)
+
+
+# -- Python ------------------------------------------------------------------------------------------------------
+
+
+def test_train_from_python_gives_the_run_that_the_command_gives(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, seqtrain_environment: dict[str, str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SEQTRAIN_CACHE", seqtrain_environment["SEQTRAIN_CACHE"])
+    trained = package.train(*TRAIN[1:], *LONGER, "run_dir=python")
+    command = package.load("run")
+    assert trained.directory == Path("python")
+    assert trained.metrics == command.metrics
+    assert trained.summary["status"] == "finished"
+    assert difference(dict(trained.model.state_dict()), dict(command.model.state_dict())) is None
+    assert trained.tokenizer.hash == command.tokenizer.hash
+    assert len(trained.history) == len(command.history)
+    assert not trained.model.training
+    assert not trained.task.training
+    assert trained.config["trainer"]["max_steps"] == 150
+
+
+def test_what_python_refuses_is_a_fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(package.Fault, match="run_dir=run exists already"):
+        package.train(*TRAIN[1:], "run_dir=run")
+    with pytest.raises(package.Fault, match="dry_run=true"):
+        package.train(*TRAIN[1:], "dry_run=true")
+    with pytest.raises(package.Fault, match="run rum does not exist; did you mean run"):
+        package.load("rum")

@@ -1,0 +1,151 @@
+"""Laws of `seqtrain.train` inside another program: a thread, a running loop, streams without a descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import seqtrain
+from seqtrain import api
+from seqtrain.distributed.ranks import CAUGHT
+from seqtrain.errors import Fault
+from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.record import Recorder
+from seqtrain.training.callbacks.signals import Interrupted, Signals
+from tests.support.tiny import OPTIONS, corpus
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a text, and standard streams such as a notebook has them."""
+    monkeypatch.chdir(corpus(tmp_path))
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    return tmp_path
+
+
+def state() -> tuple[object, ...]:
+    """What belongs to the whole process, and to no training."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("TORCH", "PYTORCH"))}
+    return [signal.getsignal(number) for number in CAUGHT], os.getcwd(), ours, torch.get_num_threads(), sys.argv[:]
+
+
+def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sends this process what a notebook's stop sends, in the middle of a training."""
+    recorded = Recorder.on_train_batch_end
+
+    def on_train_batch_end(self: Recorder, trainer, *rest) -> None:
+        recorded(self, trainer, *rest)
+        if trainer.global_step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Recorder, "on_train_batch_end", on_train_batch_end)
+
+
+def test_a_training_in_a_thread_ends_as_one_in_the_main_thread_and_changes_nothing_of_the_process(folder: Path) -> None:
+    found: list[BaseException | dict] = []
+
+    def work() -> None:
+        try:
+            found.append(seqtrain.train(*OPTIONS, "trainer.max_steps=3", "trainer.threads=1", "run_dir=run").metrics)
+        except BaseException as error:
+            found.append(error)
+
+    before = state()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert state() == before
+    assert found == [seqtrain.train(*OPTIONS, "trainer.max_steps=3", "trainer.threads=1", "run_dir=other").metrics]
+    assert Run(folder / "run").summary["status"] == "finished"
+
+
+def test_a_second_training_at_the_same_time_is_refused(folder: Path) -> None:
+    refused: list[str] = []
+
+    class Second(threading.Thread):
+        def run(self) -> None:
+            try:
+                seqtrain.train(*OPTIONS, "trainer.max_steps=1", "run_dir=second")
+            except Fault as fault:
+                refused.extend(fault.lines)
+
+    with api._TRAINING:
+        second = Second()
+        second.start()
+        second.join()
+    assert len(refused) == 1
+    assert refused[0].startswith("a training runs in this process already")
+    assert not (folder / "second").exists()
+
+
+def test_an_interrupt_in_a_running_loop_leaves_a_run_that_can_be_resumed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state()
+    interrupt_at(4, monkeypatch)
+
+    async def cell() -> None:
+        assert asyncio.get_running_loop().is_running()
+        with pytest.raises(KeyboardInterrupt):
+            seqtrain.train(*OPTIONS, "trainer.max_steps=9", "run_dir=run")
+
+    asyncio.run(cell())
+    run = Run(folder / "run")
+    assert run.summary["status"] == "interrupted"
+    assert any(run.checkpoints.glob("step-0000000[4-9].ckpt"))
+    assert state() == before
+
+
+def test_signals_in_a_thread_catch_nothing_and_leave_what_was_there() -> None:
+    handlers = [signal.getsignal(number) for number in CAUGHT]
+    seen: list[object] = []
+
+    def work() -> None:
+        with Signals() as signals:
+            signals.defer()
+            seen.append([signal.getsignal(number) for number in CAUGHT])
+            signals.at_once()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [handlers]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_signal_that_was_noted_while_training_ends_it_when_training_is_over(alone: bool) -> None:
+    with Signals(alone=alone) as signals:
+        signals.leave()  # none has come
+        signals.defer()
+        signal.raise_signal(signal.SIGUSR1)
+        with pytest.raises(Interrupted) as leaving:
+            signals.leave()  # between the batches of a validation
+        assert leaving.value.number == signal.SIGUSR1
+        with pytest.raises(Interrupted):
+            signals.at_once()
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_second_signal_leaves_at_once_only_where_one_process_trains_alone(alone: bool) -> None:
+    with Signals(alone=alone) as signals:
+        signals.defer()
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Interrupted) if alone else contextlib.nullcontext():
+            signal.raise_signal(signal.SIGINT)
+        signals.leave_together()  # nothing is agreed yet
+        signals.agree()
+        with pytest.raises(Interrupted) as leaving:
+            signals.leave_together()
+        assert leaving.value.number == signal.SIGINT

@@ -1,0 +1,156 @@
+"""Laws of predict's --output: written whole, or what was there stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain import api
+from seqtrain.cli import main, predict
+from seqtrain.errors import Fault
+from seqtrain.files.untrusted import check_output
+from seqtrain.tasks.next_token import NextToken
+
+
+class Continuing:
+    """A run that goes on with "!"; at the text "end" something else happens first."""
+
+    task = NextToken
+
+    def __init__(self, at_end: BaseException | None = None) -> None:
+        self.at_end = at_end
+
+    def reason(self, text: str, use: str) -> str | None:
+        return None if text else "holds no text"
+
+    def continue_texts(self, texts: list[str], **options: Any) -> list[str]:
+        if "end" in texts and self.at_end is not None:
+            raise self.at_end
+        return ["!" for _ in texts]
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "old.txt"
+    path.write_text("precious\n")
+    return path
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, *words: object, at_end: BaseException | None = None) -> int:
+    monkeypatch.setattr(api, "load", lambda *args, **options: Continuing(at_end))
+    return predict.main(["run", *map(str, words)])
+
+
+def test_answers_take_the_place_of_an_old_file(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(monkeypatch, "a", "", "é", "--output", old) == 2
+    assert old.read_text() == "a!\né!\n"
+    assert ask(monkeypatch, "a", "--output", old, "--json") == 0
+    assert json.loads(old.read_text()) == {"prompt": "a", "text": "!"}
+
+
+@pytest.mark.parametrize("words", [[""], ["", "--json"]])
+def test_an_old_file_stays_where_nothing_is_answered(
+    words: list[str], old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Fault, match="not written, since no text was answered"):
+        ask(monkeypatch, *words, "--output", old)
+    assert old.read_text() == "precious\n"
+    assert os.listdir(old.parent) == [old.name]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Fault("too much")])
+def test_an_old_file_stays_where_the_command_ends_half_way(
+    error: BaseException, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = old.with_name("texts")
+    texts.write_text("a\n" * predict.BATCH + "end\n")
+    with pytest.raises(type(error)):
+        ask(monkeypatch, "--input", texts, "--output", old, at_end=error)
+    assert old.read_text() == "precious\n"
+    assert sorted(os.listdir(old.parent)) == [old.name, texts.name]
+
+
+def test_the_file_behind_a_link_is_written_and_the_link_stays(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = old.with_name("link")
+    link.symlink_to(old.name)
+    assert ask(monkeypatch, "a", "--output", link) == 0
+    assert link.is_symlink()
+    assert old.read_text() == "a!\n"
+
+
+def test_a_pipe_takes_the_answers_and_stays_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()), daemon=True)
+    reader.start()
+    assert ask(monkeypatch, "a", "--output", pipe) == 0
+    reader.join(60)
+    assert found == ["a!\n"]
+    assert pipe.is_fifo()
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (tmp_path, tmp_path / "none" / "file"):
+        with pytest.raises(Fault, match=r"--output .*: (Is a directory|No such file or directory)"):
+            ask(monkeypatch, "a", "--output", place)
+
+
+def test_a_folder_on_standard_input_is_one_line(tmp_path: Path) -> None:
+    from seqtrain.cli.lines import from_file
+
+    class Folder:
+        def fileno(self) -> int:
+            return handle
+
+    handle = os.open(tmp_path, os.O_RDONLY)
+    folder: Any = Folder()
+    with pytest.raises(Fault, match="standard input: Is a directory; give a file of texts"):
+        list(from_file(folder, Path("-")))
+    os.close(handle)
+
+
+KEPT = {
+    "config of a run": "run/config.yaml",
+    "records of a run": "run/metrics.jsonl",
+    "summary of a run": "run/summary.json",
+    "checkpoint": "run/checkpoints/best.ckpt",
+    "plan of a sweep": "sweep/sweep.yaml",
+    "study of a search": "sweep/study.db",
+    "weights of an export": "export/model.safetensors",
+}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    for name in (*KEPT.values(), "export/config.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("precious\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize(
+    "words", [("predict", "run", "x", "--output"), ("compare", "run", "--csv"), ("compare", "run", "--html")]
+)
+def test_no_answer_takes_the_place_of_what_a_run_keeps(
+    words: tuple[str, ...], name: str, kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = kept / KEPT[name]
+    (kept / "link").symlink_to(path)
+    for output in (path, kept / "link"):
+        assert main.main([*words, str(output)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {words[-1]} {output}: is what {path.parent} keeps, and would be lost")
+        assert error.count("\n") == 1
+    assert path.read_text() == "precious\n"
+
+
+def test_an_answer_may_lie_beside_what_a_run_keeps_and_replace_an_earlier_one(kept: Path) -> None:
+    (kept / "run" / "answers.txt").touch()
+    for name in ("run/answers.txt", "run/new.csv", "config.yaml", "summary.json"):
+        check_output("--output", kept / name)

@@ -1,0 +1,92 @@
+"""Laws of what is said at the end of a training: what ended it, how fast it was, and how good beside the baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from seqtrain.cli import report
+from seqtrain.data.batching.plan import TBPTT
+from seqtrain.runs.directory import Run
+
+
+@pytest.mark.parametrize(
+    ("met", "steps", "said"),
+    [
+        (None, 100, "steps"),
+        (None, 60, "early_stopping"),
+        (False, 100, "steps"),
+        (False, 60, "early_stopping"),
+        (True, 60, "seconds"),
+        (True, 100, "seconds"),
+    ],
+)
+def test_a_training_was_ended_by_its_clock_or_its_steps_or_else_early(met: bool | None, steps: int, said: str) -> None:
+    deadline = None if met is None else SimpleNamespace(met=met)
+    session: Any = SimpleNamespace(deadline=deadline, trainer=SimpleNamespace(global_step=steps), max_steps=100)
+    assert report.ended_by(session) == said
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run that was validated twice and paused once."""
+    run = Run.create(tmp_path / "run")
+    for step, speed in enumerate((90.0, 100.0, 1.0), 1):
+        run.append({"step": step, "train/loss": 9.0, "tokens_per_second": speed})
+        if step < 3:
+            run.append({"step": step, "validation/loss": 4.0 / step, "validation/bleu": 20.0 * step})
+    run.close()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("carry", "reset", "cuts"),
+    [
+        (True, "never", {}),
+        (True, "document", {"k1": 8, "k2": 8, "reset": "document"}),
+        (False, "never", {"k1": 2, "k2": 8, "reset": "never"}),
+    ],
+)
+def test_the_context_of_a_stream_is_the_lanes_it_was_read_on_and_the_cuts_that_count(
+    carry: bool, reset: str, cuts: dict[str, Any]
+) -> None:
+    tbptt = TBPTT(k2=8, k1=2, carry=carry, reset=reset)  # type: ignore[arg-type]
+    plans = {"train": SimpleNamespace(lanes=32), "validation": SimpleNamespace(lanes=3)}
+    asked = SimpleNamespace(lanes=32, eval_lanes=64)  # more than a short text has
+    data: Any = SimpleNamespace(reader=None, plan=plans.__getitem__, tbptt=tbptt, batching=asked)
+    assert report.context(data) == {"eval_lanes": 3, "carry": carry, **cuts}
+
+
+def test_a_pause_does_not_slow_a_run(run: Run, tmp_path: Path) -> None:
+    assert report.speed(run, 7.0) == 90.0
+    assert report.speed(Run(tmp_path / "nothing recorded"), 7.0) == 7.0
+
+
+def test_the_newest_figures_of_a_split_are_its_last_ones(run: Run) -> None:
+    assert report.newest(run, "validation") == {"loss": 2.0, "bleu": 40.0}
+    assert report.newest(run, "test") == {}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "baseline", "monitor", "said"),
+    [
+        ({"loss": 2.0}, 2.5, ("loss", "min"), "0.500 nats better than"),
+        ({"loss": 2.0}, 1.5, ("loss", "min"), "0.500 nats worse than"),
+        ({"accuracy": 0.5}, 0.75, ("accuracy", "max"), "0.250 accuracy worse than"),
+        ({"accuracy": 0.5}, 0.25, ("accuracy", "max"), "0.250 accuracy better than"),
+        ({"bits_per_byte": 1.0, "accuracy": 0.5}, 1.5, ("accuracy", "max"), "0.500 bits per byte better than"),
+        ({"bits_per_byte": 1.0, "loss": 9.0}, 1.0004, ("loss", "min"), "no better than"),
+    ],
+)
+def test_better_is_more_where_more_is_better_and_less_elsewhere(
+    metrics: dict[str, float], baseline: float, monitor: tuple[str, str], said: str
+) -> None:
+    known = {"bigram": {next(iter(metrics)): baseline}, "uniform": {next(iter(metrics)): 99.0}}
+    assert report.verdict(metrics, known, *monitor) == [f"That is {said} the bigram."]
+
+
+def test_where_no_baseline_has_the_figure_nothing_is_said() -> None:
+    assert report.verdict({"loss": 2.0}, {"bigram": {"accuracy": 0.5}}, "loss", "min") == []

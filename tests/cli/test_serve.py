@@ -1,0 +1,222 @@
+"""`seqtrain serve`: the newest report on a folder, to this machine alone, and nothing else of the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from seqtrain.cli import serve
+from seqtrain.errors import Fault
+from seqtrain.runs.directory import Run
+from tests.support import fake_runs
+from tests.support.pages import block, content
+from tests.support.tiny import wait_until
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[serve.Server]:
+    """A server of the runs below the test's folder, whose report never rests."""
+    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* Plotly */")  # 5 MB that nobody looks at here
+    monkeypatch.setattr(serve, "SHARE", 0.0)
+    with serve.listening(serve.Report(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
+        yield server
+
+
+@contextlib.contextmanager
+def answering(server: serve.Server) -> Iterator[None]:
+    """The server at work, in a thread of its own."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+def ask(server: serve.Server, path: str = "/", method: str = "GET", host: str = "") -> tuple[HTTPResponse, str]:
+    connection = HTTPConnection("127.0.0.1", int(server.port), timeout=60)
+    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{server.port}"})
+    answer = connection.getresponse()
+    return answer, answer.read().decode()
+
+
+def test_serve_gives_the_newest_report_and_its_mark_changes_with_the_runs(served: serve.Server, tmp_path: Path) -> None:
+    answer, text = ask(served)
+    assert (answer.status, "no run yet" in text) == (200, True)
+    path = fake_runs.run(tmp_path / "one")
+    answer, text = ask(served)
+    assert [run["name"] for run in content(text)["runs"]] == [f"{tmp_path.name}/one"]
+    assert content(text)["mark"] == answer.headers["ETag"]
+    again, nothing = ask(served, method="HEAD")
+    assert (again.headers["ETag"], nothing) == (answer.headers["ETag"], "")
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 100, "tokens": 2000, "seconds": 20.0, "validation/bits_per_byte": 1.25}\n')
+    newer, text = ask(served)
+    assert newer.headers["ETag"] not in ("", answer.headers["ETag"])
+    assert 1.25 in block(text, f"metric-{content(text)['metrics'].index('validation/bits_per_byte')}")[0][1]
+
+
+def _hold(path: Path, line: Connection) -> None:
+    run = Run(path)
+    run.append({"step": 200})
+    line.send("held")
+    signal.pause()
+
+
+def test_the_mark_changes_when_a_run_is_killed(tmp_path: Path) -> None:
+    path = fake_runs.run(tmp_path / "one", status="running")
+    forked = multiprocessing.get_context("fork")
+    ours, theirs = forked.Pipe()
+    holder = forked.Process(target=_hold, args=(path, theirs))
+    holder.start()
+    assert ours.recv() == "held"
+    going = serve.state_of(tmp_path)
+    assert serve.state_of(tmp_path) == going
+    holder.kill()
+    holder.join()
+    assert serve.state_of(tmp_path) != going
+
+
+def test_serve_tells_the_trials_that_left_no_run(served: serve.Server, tmp_path: Path) -> None:
+    fake_runs.sweep(tmp_path / "sweep", {"lstm": (1.5,)})
+    fake_runs.trial(tmp_path / "sweep", 1, "model=bert", status="refused", reason="does not fit")
+    assert content(ask(served)[1])["missing"] == ["no run: sweep/001 model=bert: refused: does not fit"]
+
+
+def test_serve_answers_a_head_with_no_body_and_lets_no_page_frame_it(served: serve.Server) -> None:
+    with socket.create_connection(("127.0.0.1", int(served.port)), timeout=60) as connection:
+        connection.sendall(f"HEAD / HTTP/1.0\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode())
+        answer = connection.makefile("rb").read()
+    assert answer.endswith(b"\r\n\r\n")
+    lines = answer.decode().splitlines()
+    assert {
+        "Content-Security-Policy: frame-ancestors 'none'",
+        "X-Content-Type-Options: nosniff",
+        "Referrer-Policy: no-referrer",
+        "Cache-Control: no-cache",
+    } <= set(lines)
+
+
+def test_serve_leaves_a_damaged_run_out_and_says_so(served: serve.Server, tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "one")
+    fake_runs.run(tmp_path / "two")
+    (tmp_path / "two" / "summary.json").write_text("{")
+    found = content(ask(served)[1])
+    assert [run["name"] for run in found["runs"]] == [f"{tmp_path.name}/one"]
+    assert len(found["missing"]) == 1
+    assert "two/summary.json cannot be read" in found["missing"][0]
+
+
+def test_serve_keeps_the_last_report_while_every_run_is_damaged(
+    served: serve.Server, tmp_path: Path, capsys: Any
+) -> None:
+    fake_runs.run(tmp_path / "one")
+    before = ask(served)[1]
+    (tmp_path / "one" / "summary.json").write_text("{")
+    assert ask(served)[1] == before
+    os.utime(tmp_path / "one" / "metrics.jsonl", ns=(0, 0))  # it goes on, and the trouble is the same
+    assert ask(served)[1] == before
+    assert capsys.readouterr().err.count("no newer report") == 1
+
+
+def test_serve_gives_nothing_else_of_the_disk(served: serve.Server, tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "one")
+    for path in ("/one/config.yaml", "/../etc/passwd", "//etc/passwd", "/index.html", "/%2e%2e/"):
+        assert ask(served, path)[0].status == 404, path
+    assert ask(served, "/?a=b")[0].status == 200
+    assert ask(served, method="POST")[0].status == 501
+
+
+def test_serve_refuses_names_that_strangers_let_lead_here(served: serve.Server) -> None:
+    for host in ("evil.example", f"evil.example:{served.port}", "127.0.0.1:1", f"localhost.evil.example:{served.port}"):
+        assert ask(served, host=host)[0].status == 421, host
+    assert ask(served, host=f"localhost:{served.port}")[0].status == 200
+
+
+def test_serve_answers_at_an_address_of_the_newer_kind(tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    with serve.listening(serve.Report(tmp_path), "::1", 0) as server, answering(server):
+        assert server.address == f"http://[::1]:{server.port}/"
+        with urllib.request.urlopen(server.address, timeout=60) as answer:
+            assert "no run yet" in answer.read().decode()
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_serve_says_when_others_can_read_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: str, warned: bool
+) -> None:
+    monkeypatch.setattr(serve.Server, "serve_forever", lambda server: None)
+    assert serve.main([str(tmp_path), "--host", host, "--port", "0"]) == 0
+    said = capsys.readouterr().err
+    assert f"serving {tmp_path} at http://{host}:" in said
+    assert (f"whoever reaches {host} reads it: there is no password" in said) == warned
+
+
+@pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serve.SHARE)])
+def test_a_report_rests_for_a_while_and_the_longer_the_longer_it_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, rests: float
+) -> None:
+    clock, made_at = [100.0], []
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(serve, "state_of", lambda folder: str(clock[0]))  # there is always something new
+
+    def make(report: serve.Report, mark: str) -> None:
+        made_at.append(clock[0])
+        clock[0] += took
+
+    monkeypatch.setattr(serve.Report, "_make", make)
+    report = serve.Report(tmp_path, rest=10.0)
+    for later in (0.0, rests - 0.5, 1.0):
+        clock[0] += later
+        report.newest()
+    assert made_at == [100.0, 100.5 + took + rests]
+
+
+def test_what_is_recorded_while_a_report_is_made_is_in_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, states, made_of = [100.0], ["begun"], []
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(serve, "state_of", lambda folder: states[-1])
+
+    def make(report: serve.Report, mark: str) -> None:
+        made_of.append(mark)
+        states.append("ended")  # and nothing is recorded after that
+
+    monkeypatch.setattr(serve.Report, "_make", make)
+    report = serve.Report(tmp_path, rest=10.0)
+    for _ in range(3):
+        report.newest()
+        clock[0] += 11.0
+    assert made_of == ["begun", "ended"]
+
+
+def test_a_port_in_use_is_one_line(served: serve.Server, tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=rf"^--port {served.port}: in use; give another one"):
+        serve.listening(serve.Report(tmp_path), "127.0.0.1", int(served.port))
+
+
+def test_serve_says_its_address_and_ends_with_130_on_ctrl_c(seqtrain: Any, tmp_path: Path) -> None:
+    child = seqtrain.start("serve", ".", "--port", "0", cwd=tmp_path)
+    wait_until(lambda: "serving . at http://127.0.0.1:" in child.stderr, child, "it serves")
+    child.kill(signal.SIGINT)
+    assert child.wait(20) == 130
+    assert "Traceback" not in child.stderr
+    assert seqtrain("serve", "nowhere", cwd=tmp_path).rc == 2

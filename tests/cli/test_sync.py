@@ -1,0 +1,261 @@
+"""Laws of `seqtrain sync`: what stands in metrics.jsonl arrives, once, whatever was there before."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+import yaml
+
+from seqtrain.cli import sync
+from seqtrain.errors import Fault
+from seqtrain.runs.directory import Run
+from seqtrain.sweeps.folder import Asked, Sweep
+from tests.conftest import Seqtrain
+from tests.support import tiny, wandb_tools
+from tests.support.pictures import PNG
+from tests.training.test_loggers import events
+
+CONFIG = {
+    "model": {"_target_": "seqtrain.models.recurrent.LSTM", "dim": 8},
+    "logger": {"wandb": {"project": "mine", "tags": ["first"], "x": "seconds", "name": 7, "mode": "online"}},
+}
+SUMMARY = {"status": "finished", "steps": 4, "best": {"step": 4}, "flops_per_token": 3.0}
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wandb_tools.alone(monkeypatch, tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def _record(step: int, **values: float) -> dict[str, Any]:
+    return {"step": step, "tokens": 64 * step, "seconds": float(step), "read": "00", **values}
+
+
+def _run(path: Path, **summary: Any) -> Run:
+    """A run that was interrupted after step 3, went on from step 2, and ended at step 4."""
+    run = Run.create(path)
+    run.write_config(CONFIG)
+    for step in (1, 2, 3):
+        run.append(_record(step, **{"train/loss": 9.0 if step == 3 else 1 / step}))
+    run.resumed(2)
+    for step in (3, 4):
+        run.append(_record(step, **{"train/loss": 1 / step}))
+    run.append(_record(4, **{"validation/loss": 0.5}))
+    for step in (2, 4):
+        (run.samples / f"step-{step:08d}.txt").write_text(f"after {step}")
+    (run.plots / "learning_curve.png").write_bytes(PNG)
+    run.write_summary(SUMMARY | summary)
+    run.close()
+    return run
+
+
+def _standing(run: Run) -> list[dict[str, Any]]:
+    return [{name: value for name, value in record.items() if name != "read"} for record in run.metrics()]
+
+
+def _sync(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert sync.main([*words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_run_is_replayed_into_wandb_s_offline_file_once(tmp_path: Path, capsys) -> None:
+    run = _run(tmp_path / "run")
+    said = _sync(str(run.path), "--entity", "us", capsys=capsys)
+    assert said == f"{run.path}: 5 records, 2 samples, 1 plot to W&B offline\n"
+    (path,) = wandb_tools.files(run.path)
+    found = wandb_tools.read_file(path)
+    points = found.points()
+    assert [point.pop("flops") for point in points] == [3.0 * record["tokens"] for record in _standing(run)]
+    assert [point.pop("record") for point in points] == [1, 2, 5, 6, 7], (
+        "places in metrics.jsonl, the resume among them"
+    )
+    assert points == _standing(run)
+    assert [name for row in found.rows for name in ("samples.path", "learning_curve.path") if name in row] == [
+        *("samples.path", "samples.path", "learning_curve.path")
+    ]
+    expected = {"name": "run", "project": "mine", "tags": ["LSTM", "first"], "job_type": "train"}
+    assert expected.items() <= found.about.items()
+    assert (found.axis, found.exit_code, found.summary["status"]) == ("seconds", 0, "finished")
+    assert _sync(str(run.path), capsys=capsys) == f"{run.path}: nothing new to W&B offline\n"
+    assert wandb_tools.files(run.path) == [path]
+    run.append(_record(5, **{"train/loss": 0.1}))
+    run.close()
+    assert _sync(str(run.path), capsys=capsys) == f"{run.path}: 1 record, 0 samples, 1 plot to W&B offline\n"
+    assert [point["record"] for point in wandb_tools.read_file(wandb_tools.files(run.path)[1]).points()] == [8]
+
+
+def test_tensorboard_shows_the_numbers_of_every_run_of_a_sweep_once(tmp_path: Path, capsys) -> None:
+    sweep = Sweep.create(tmp_path / "sweep", Asked(overrides=()))
+    runs = [_run(sweep.plan(number, [f"seed={number}"], f"seed={number}").path) for number in range(2)]
+    for _ in range(2):
+        said = _sync(str(sweep.path), "--to", "tensorboard", "--json", capsys=capsys)
+        counts = {"to": "TensorBoard", "records": 5, "samples": 2, "plots": 1}
+        assert [json.loads(line) for line in said.splitlines()] == [{"run": str(run.path), **counts} for run in runs]
+    for run in runs:
+        assert len([*run.path.glob("tensorboard/*")]) == 1
+        found = events(run.path)
+        for name in ("train/loss", "validation/loss"):
+            points = [(record["step"], record[name]) for record in _standing(run) if name in record]
+            assert found[name] == [(step, pytest.approx(value, rel=1e-6)) for step, value in points]  # float32
+        assert {"samples/text_summary", "summary/text_summary", "learning_curve"} <= found.keys()
+
+
+def test_what_cannot_be_sent_is_one_line_and_the_others_are_sent(tmp_path: Path, capsys) -> None:
+    sweep = Sweep.create(tmp_path / "sweep", Asked(overrides=()))
+    runs = [_run(sweep.plan(number, [], str(number)).path) for number in range(3)]
+    (runs[0].path / "wandb_id").write_text("../../elsewhere")
+    (runs[1].path / "config.yaml").write_text("a: &x 1\nb: *x\n")
+    assert sync.main([str(sweep.path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == f"{runs[2].path}: 5 records, 2 samples, 1 plot to W&B offline\n"
+    assert [line[:5] for line in err.splitlines()] == ["error"] * 2
+    assert err.startswith(f"error: {runs[0].path}: not sent, W&B failed: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["nowhere"], "run nowhere does not exist"),
+        (["run", "--to", "mlflow", "--mode", "offline"], "--mode: is for --to wandb; leave it out"),
+        (["run", "--tracking-uri", "x"], "--tracking-uri: is for --to mlflow; leave it out"),
+        (
+            ["run", "--mode", "online"],
+            "--mode online cannot be: no API key: `wandb login` gives one; or use",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_a_fault(tmp_path: Path, monkeypatch, words: list[str], line: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    _run(Path("run"))
+    with pytest.raises(Fault, match=f"^{line}"):
+        sync.main(words)
+
+
+def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path, capfd) -> None:
+    run = _run(tmp_path / "run")
+    opening = f"from seqtrain.runs.directory import Run\nrun = Run.open({str(run.path)!r})\n"
+    hold = f"{opening}run.claim()\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        assert sync.main([str(run.path)]) == 2
+        other.communicate(b"\n")
+    assert "is being written by another process" in capfd.readouterr().err
+    assert not wandb_tools.files(run.path)
+
+
+def test_a_stranger_s_run_names_no_server_and_no_nonsense(tmp_path: Path, monkeypatch, capsys) -> None:
+    def mlflow(*, tracking_uri: str | None, **others: Any) -> None:
+        raise Fault(f"asked for {tracking_uri}")
+
+    run = _run(tmp_path / "run")
+    theirs = {"mlflow": {"tracking_uri": "http://theirs"}, "wandb": {"x": ["y"], "tags": [1], "job_type": None}}
+    run.write_config(CONFIG | {"logger": theirs})
+    monkeypatch.setattr("seqtrain.training.loggers.make.mlflow", mlflow)
+    assert sync.main([str(run.path), "--to", "mlflow"]) == 2
+    assert capsys.readouterr().err == "error: asked for None\n"
+    own = sync.own_options(run)
+    assert (own["x"], own["tags"], own["job_type"]) == ("tokens", [], "train")
+
+
+@pytest.mark.long
+def test_online_the_host_says_what_it_lacks(tmp_path: Path, monkeypatch, capsys) -> None:
+    run = _run(tmp_path / "run")
+    wandb.teardown()
+    with wandb_tools.host() as server:
+        for name, value in wandb_tools.environment(server).items():
+            monkeypatch.setenv(name, value)
+        said = _sync(str(run.path), capsys=capsys)
+        assert said == f"{run.path}: 5 records, 2 samples, 1 plot to W&B online\n"
+        (found,) = server.runs.values()
+        assert [point["record"] for point in found.points()] == [1, 2, 5, 6, 7]
+        rows = found.rows
+        assert _sync(str(run.path), capsys=capsys) == f"{run.path}: nothing new to W&B online\n"
+        assert found.rows == rows
+        run.append(_record(5, **{"train/loss": 0.1}))
+        run.close()
+        _sync(str(run.path), capsys=capsys)
+        assert [point["record"] for point in found.points()] == [1, 2, 5, 6, 7, 8]
+        assert found.summary["train/loss"] == {"min": 0.1, "last": 0.1}
+        steps = [row["_step"] for row in found.rows]
+        assert steps == sorted(set(steps))
+    wandb.teardown()
+
+
+@pytest.mark.long
+def test_mlflow_shows_the_numbers_of_a_run_once(tmp_path: Path, capsys) -> None:
+    client_of = pytest.importorskip("mlflow").MlflowClient
+    pytest.importorskip("sqlalchemy")
+    run = _run(tmp_path / "run")
+    assert _sync(str(run.path), "--to", "mlflow", capsys=capsys).endswith("5 records, 2 samples, 1 plot to MLflow\n")
+    assert _sync(str(run.path), "--to", "mlflow", capsys=capsys).endswith("nothing new to MLflow\n")
+    client = client_of(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    identity = (run.path / "mlflow_id").read_text()
+    for name in ("train/loss", "validation/loss", "tokens"):
+        points = {(record["step"], record[name]) for record in _standing(run) if name in record}
+        history = [(point.step, point.value) for point in client.get_metric_history(identity, name)]
+        assert set(history) == points
+    about = client.get_run(identity)
+    assert about.info.status == "FINISHED"
+    assert about.data.params["model.dim"] == "8"
+    assert about.data.tags["summary.best.step"] == "4"
+    assert {file.path for file in client.list_artifacts(identity)} == {"samples", "learning_curve"}
+
+
+OPTIONS = (
+    *(option for option in tiny.OPTIONS if not option.startswith("logger=")),
+    *("trainer.max_steps=6", "trainer.validate_every=3"),
+)
+
+
+@pytest.mark.long
+def test_wandb_sync_sends_a_sweep_that_was_offline_whole(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    tiny.corpus(tmp_path)
+    answer = seqtrain("train", "-m", *OPTIONS, "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    again = seqtrain("resume", "sweep/000", "trainer.max_steps=9", cwd=tmp_path)
+    assert again.rc == 0, again.err
+    runs = [Run.open(tmp_path / "sweep" / name) for name in ("000", "001")]
+    recorded = [path for run in runs for path in wandb_tools.files(run.path)]
+    assert len(recorded) == 3
+    with wandb_tools.host() as server:
+        environment = {**os.environ, **wandb_tools.environment(server)}
+        program = [sys.executable, "-m", "wandb", "sync", "--yes", *(str(path.parent) for path in recorded)]
+        done = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+    assert len(server.runs) == 2
+    for run, seed in zip(runs, (1, 2), strict=True):
+        found = server.runs[(run.path / "wandb_id").read_text()]
+        assert (found.about["group"], found.about["name"]) == ("sweep", f"seed={seed}")
+        points = [{name: point[name] for name in point if name not in ("flops", "record")} for point in found.points()]
+        assert points == _standing(run)
+        assert found.config == yaml.safe_load((run.path / "config.yaml").read_text())
+        assert found.summary["record"] == sum(1 for _ in run.records())
+
+
+@pytest.mark.long
+def test_the_command_of_the_readme_runs_under_wandb_s_sweep_agent(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+
+    tiny.corpus(tmp_path)
+    given = {"model": {"value": "gru"}, "model.dim": {"value": 8}, "optimizer.lr": {"value": 0.003}}
+    (tmp_path / "given.yaml").write_text(yaml.safe_dump(given))
+    words = create_sweep_command_args({"args": given})["args_no_hyphens"]
+    fixed = [option for option in OPTIONS if not option.startswith("model.")]
+    environment = wandb_tools.agent("theirs", tmp_path / "given.yaml")
+    answer = seqtrain("train", *fixed, *words, "run_dir=run", cwd=tmp_path, env=environment)
+    assert answer.rc == 0, answer.err
+    found = wandb_tools.read_file(wandb_tools.files(tmp_path / "run")[0])
+    assert (found.about["id"], found.about["sweep"], found.about["project"]) == ("theirs", "swept", "agents")
+    assert (tmp_path / "run" / "wandb_id").read_text() == "theirs"
+    assert found.config["task._target_"].endswith("NextToken")
+    assert (found.config["model"], found.config["model.dim"], found.config["optimizer.lr"]) == ("gru", 8, 0.003)
+    assert len(found.points()) == len(Run.open(tmp_path / "run").metrics())

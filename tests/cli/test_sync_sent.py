@@ -1,0 +1,127 @@
+"""Laws of what `seqtrain sync` sends and where to, whoever takes it: the destination is the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.cli import sync
+from seqtrain.errors import Fault
+from seqtrain.runs.directory import Run
+from seqtrain.sweeps.folder import Asked, Sweep
+from seqtrain.training.loggers import wandb_logger
+from seqtrain.training.loggers.base import Record, Sink
+from tests.support.pictures import PNG
+
+
+class Taken(Sink):
+    """Takes everything that it does not have, which is what comes after `known` records."""
+
+    def __init__(self, directory: Path, known: int = 0) -> None:
+        super().__init__("the test", directory)
+        self.known = known
+        self.records: list[Record] = []
+        self.others: list[tuple[str, int]] = []
+        self.figures: dict[str, Any] = {}
+
+    def _missing(self, records: list[Record]) -> list[Record]:
+        return records[self.known :]
+
+    def _metrics(self, metrics: Record, step: int) -> None:
+        self.records.append(metrics)
+
+    def _text(self, name: str, text: str, step: int) -> None:
+        self.others.append((text, step))
+
+    def _image(self, name: str, path: Path, step: int) -> None:
+        self.others.append((name, step))
+
+    def _end(self, figures: dict[str, Any]) -> None:
+        self.figures = figures
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run of two steps with a sample of the first, a plot, and a line in metrics.jsonl that has no step."""
+    run = Run.create(tmp_path / "run")
+    run.write_config({})
+    for record in ({"step": 1, "train/loss": 3.0}, {"note": 1.0}, {"step": 2, "train/loss": 2.0}):
+        run.append(record)
+    (run.samples / "step-00000001.txt").write_text("once")
+    (run.plots / "curve.png").write_bytes(PNG)
+    run.write_summary({"status": "finished", "steps": 2})
+    run.close()
+    return run
+
+
+def taken(run: Run, monkeypatch: pytest.MonkeyPatch, *words: str, known: int = 0) -> Taken:
+    """What arrives where so many of the records are known."""
+    sink = Taken(run.path, known)
+    monkeypatch.setattr(sync, "_sink", lambda run, options: sink)
+    assert sync.main([str(run.path), *words]) == 0
+    return sink
+
+
+def test_what_has_no_step_is_no_point_and_the_others_keep_their_places(run: Run, monkeypatch) -> None:
+    sink = taken(run, monkeypatch, "--to", "tensorboard")
+    assert [(record["record"], record["step"], record["train/loss"]) for record in sink.records] == [
+        *((1, 1, 3.0), (3, 2, 2.0))
+    ]
+    assert sink.others == [("once", 1), ("curve", 2)]
+    assert sink.figures == {"status": "finished", "steps": 2}
+
+
+@pytest.mark.parametrize(("known", "others"), [(1, [("curve", 2)]), (2, [])])
+def test_samples_and_plots_go_with_the_records_that_are_new(run: Run, monkeypatch, known: int, others: Any) -> None:
+    assert taken(run, monkeypatch, "--to", "tensorboard", known=known).others == others
+
+
+@pytest.mark.parametrize(("mode", "left_out"), [("online", True), ("offline", False)])
+def test_what_was_sent_online_is_nothing_that_wandb_sync_would_send_once_more(
+    run: Run, monkeypatch, mode: str, left_out: bool
+) -> None:
+    monkeypatch.setattr(wandb_logger, "wandb_problem", lambda: None)
+    home = run.path / "wandb" / "offline-run-1"
+    home.mkdir(parents=True)
+    (home / "run-1.wandb").touch()
+    taken(run, monkeypatch, "--mode", mode)
+    assert (home / "run-1.wandb.synced").exists() == left_out
+
+
+def test_where_wandb_is_disabled_nothing_is_said_to_have_been_sent(run: Run, monkeypatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    with pytest.raises(Fault, match="WANDB_MODE=disabled: W&B takes nothing"):
+        sync.main([str(run.path)])
+
+
+def test_a_sweep_of_which_nothing_has_begun_has_nothing_to_send(tmp_path: Path) -> None:
+    sweep = Sweep.create(tmp_path / "sweep", Asked(()))
+    sweep.plan(0, ["seed=1"], "seed=1")
+    with pytest.raises(Fault, match=r"no trial of this sweep has begun; `seqtrain resume .*sweep` runs them"):
+        sync.main([str(sweep.path)])
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ([], {"experiment": "seqtrain", "tracking_uri": None}),
+        (
+            ["--experiment", "e", "--tracking-uri", "sqlite:///x.db"],
+            {"experiment": "e", "tracking_uri": "sqlite:///x.db"},
+        ),
+    ],
+)
+def test_mlflow_is_asked_for_the_experiment_and_the_address_that_were_typed(
+    run: Run, monkeypatch, words: list[str], asked: dict[str, Any]
+) -> None:
+    found: list[dict[str, Any]] = []
+
+    def mlflow(*, directory: Path, config: dict[str, Any], **given: Any) -> Sink:
+        found.append(given)
+        return Taken(directory)
+
+    monkeypatch.setattr("seqtrain.training.loggers.make.mlflow", mlflow)
+    assert sync.main([str(run.path), "--to", "mlflow", *words]) == 0
+    assert found == [asked]

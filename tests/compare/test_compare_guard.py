@@ -1,0 +1,179 @@
+"""What may not be compared stands apart, each kind of unlikeness by itself; what is compared, does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.compare.entries import read
+from seqtrain.compare.guard import groups
+from seqtrain.compare.variants import arms
+from seqtrain.compare.verdict import sentences
+from seqtrain.errors import Fault
+from tests.support import fake_runs
+
+OTHER = "d" * 32
+BLEU = {
+    "metric": "bleu",
+    "monitor": ["bleu", "max"],
+    "config": fake_runs.TRANSLATION,
+    "signatures": {"bleu": "tok:13a"},
+}
+
+UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    # name: (what both runs are, what is altered in one, what the reason says)
+    "task": (
+        {},
+        {"config": {"task._target_": "seqtrain.tasks.masked_lm.MaskedLM"}, "context": {"max_length": 64}},
+        "another task: masked_lm, not next_token",
+    ),
+    "validation text": ({}, {"hashes": fake_runs.HASHES | {"validation": OTHER}}, "other validation text: dddddddd"),
+    "training text": ({}, {"hashes": fake_runs.HASHES | {"train": OTHER}}, "--across train"),
+    "split rule": ({}, {"config": {"data.split_by": "document"}}, "data.split_by"),
+    "lanes of evaluation": ({}, {"context": {"eval_lanes": 8, "carry": True}}, "eval_lanes=8, not eval_lanes=4"),
+    "state over cuts": ({}, {"context": {"eval_lanes": 4, "carry": False}}, "carry=False, not carry=True"),
+    "cut of examples": (
+        BLEU | {"context": {"max_length": 32}},
+        {"context": {"max_length": 64}},
+        "max_length=64, not max_length=32",
+    ),
+    "tokenizer": (BLEU, {"hashes": fake_runs.HASHES | {"tokenizer": OTHER}}, "tokenizer=dddddddd"),
+    "target tokenizer": (BLEU, {"hashes": fake_runs.HASHES | {"target_tokenizer": OTHER}}, "target_tokenizer=dddddddd"),
+    "labels": (BLEU, {"hashes": fake_runs.HASHES | {"labels": OTHER}}, "labels=dddddddd"),
+    "signature": (BLEU, {"signatures": {"bleu": "tok:intl"}}, "bleu=tok:intl, not bleu=tok:13a"),
+    "beam": (BLEU, {"config": fake_runs.TRANSLATION | {"task.beam": 5}}, "beam=5, not beam=1"),
+    "length penalty": (BLEU, {"config": fake_runs.TRANSLATION | {"task.length_penalty": 0.6}}, "length_penalty=0.6"),
+    "longest translation": (BLEU, {"config": fake_runs.TRANSLATION | {"task.max_ratio": 3.0}}, "max_ratio=3.0"),
+    "an option of a task of one's own": ({}, {"config": {"task.window": 3}}, "window=3"),
+    "text behind <unk>": (
+        {"hashes": fake_runs.HASHES | {"tokenizer": OTHER}},
+        {"unknown": {"validation": 31}},
+        "unknown_tokens=31, not one that hides nothing",
+    ),
+}
+
+LIKE: dict[str, dict[str, Any]] = {
+    "model": {"model": "gpt"},
+    "size": {"config": {"model.dim": 64}},
+    "seed": {"seed": 2},
+    "optimizer": {"config": {"optimizer._target_": "torch.optim.SGD", "optimizer.lr": 1.0}},
+    "budget": {"config": {"trainer.max_steps": 9}, "values": (2.0, 1.9)},
+    "precision": {"config": {"trainer.precision": "bf16-mixed"}},
+    "truncation that evaluation does not see": {"config": {"tbptt.k2": 64, "tbptt.k1": 64}},
+    "lanes of training": {"config": {"data.lanes": 64}},
+    "batches of evaluation": {"config": {"data.eval_batch_size": 1}},
+    "where the same text lies": {"config": {"data.path": "elsewhere.txt"}},
+    "a tied head": {"config": {"task.tied": False}},
+    "how a task trains": {
+        "config": {
+            "task.dropout": 0.5,
+            "task.pool": "mean",
+            "task.transform": True,
+            "task.class_weights": [1.0, 2.0],
+            "task.label_smoothing": 0.2,
+            "task.vocabulary": "shared",
+            "task.pseudo_examples": 99,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("kind", UNLIKE)
+def test_runs_that_are_unlike_stand_apart_with_the_reason(tmp_path: Path, kind: str) -> None:
+    both, altered, reason = UNLIKE[kind]
+    fake_runs.run(tmp_path / "1", **both)
+    fake_runs.run(tmp_path / "2", seed=2, **both)
+    fake_runs.run(tmp_path / "3", seed=3, **{**both, **altered})
+    first, second = groups(read([tmp_path]))
+    assert [entry.path.name for entry in first.entries] == ["1", "2"]
+    assert [entry.path.name for entry in second.entries] == ["3"]
+    assert len(second.reason) == 1
+    assert reason in second.reason[0]
+
+
+@pytest.mark.parametrize("kind", LIKE)
+def test_what_is_compared_keeps_no_runs_apart(tmp_path: Path, kind: str) -> None:
+    fake_runs.run(tmp_path / "1")
+    fake_runs.run(tmp_path / "2", **LIKE[kind])
+    (group,) = groups(read([tmp_path]))
+    assert len(group.entries) == 2
+    assert (group.metric, group.mode) == ("bits_per_byte", "min")
+
+
+def test_language_models_of_different_tokenizers_meet_in_bits_per_byte_only(tmp_path: Path) -> None:
+    for number, tokenizer in enumerate(("c", "d")):
+        fake_runs.run(tmp_path / tokenizer, hashes=fake_runs.HASHES | {"tokenizer": tokenizer * 32}, seed=number)
+    (together,) = groups(read([tmp_path]))
+    assert together.metric == "bits_per_byte"
+    assert "bits per byte only" in together.notes[0]
+    apart = groups(read([tmp_path]), metric="loss")
+    assert [group.metric for group in apart] == ["loss", "loss"]
+    assert "tokenizer=dddddddd" in apart[1].reason[0]
+
+
+def test_one_tokenizer_that_hides_text_is_like_itself(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        fake_runs.run(tmp_path / str(seed), seed=seed, unknown={"validation": 31})
+    (group,) = groups(read([tmp_path]))
+    assert len(group.entries) == 2
+
+
+def test_other_training_text_is_compared_when_that_is_asked_for(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1")
+    fake_runs.run(tmp_path / "2", hashes=fake_runs.HASHES | {"train": OTHER})
+    (group,) = groups(read([tmp_path]), across=["train"])
+    assert len(group.entries) == 2
+    assert group.notes == ["2 training texts, as asked for: a difference may be the text's"]
+
+
+def test_no_verdict_is_passed_over_groups(tmp_path: Path) -> None:
+    fake_runs.sweep(tmp_path / "one", {"lstm": (1.0, 1.01, 1.02)})
+    fake_runs.sweep(tmp_path / "two", {"gpt": (2.0, 2.01, 2.02)}, context={"eval_lanes": 8, "carry": True})
+    found = groups(read([tmp_path / "one", tmp_path / "two"]))
+    assert len(found) == 2
+    said = [sentence for group in found for sentence in sentences(group, arms(group))]
+    assert [sentence.split(": ")[1] for sentence in said] == [
+        *("lstm 1.010 bits per byte stands alone", "gpt 2.010 bits per byte stands alone")
+    ]
+
+
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed", "pruned"])
+def test_a_run_that_has_not_said_all_of_itself_stands_with_those_it_may_be_like(tmp_path: Path, status: str) -> None:
+    early = fake_runs.run(tmp_path / "0", status=status)  # before those that are finished
+    fake_runs.run(tmp_path / "1", seed=2, context={"eval_lanes": 8, "carry": True})
+    fake_runs.run(tmp_path / "2", seed=2)
+    (early / "summary.json").write_text(f'{{"status": "{status}", "hashes": {{"validation": "{"b" * 32}"}}}}')
+    found = groups(read([tmp_path]))  # and it is no bridge between those that are unlike
+    assert [[entry.path.name for entry in group.entries] for group in found] == [["0", "1"], ["2"]]
+
+
+def test_a_run_that_has_only_begun_may_be_like_those_that_hide_text(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1", unknown={"validation": 31})
+    fake_runs.run(tmp_path / "2", seed=2, status="interrupted", unknown=None)
+    (group,) = groups(read([tmp_path]))
+    assert len(group.entries) == 2
+
+
+def test_what_a_run_has_not_said_of_itself_is_no_reason(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1")
+    begun = fake_runs.run(tmp_path / "2", status="interrupted")
+    (begun / "summary.json").write_text(json.dumps({"hashes": fake_runs.HASHES | {"validation": OTHER}}))
+    _, apart = groups(read([tmp_path]))
+    assert apart.reason == ["other validation text: dddddddd, not bbbbbbbb"]
+
+
+def test_more_is_better_where_the_task_says_so(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1", 20.0, **BLEU)
+    fake_runs.run(tmp_path / "2", 30.0, model="gru", **BLEU)
+    (group,) = groups(read([tmp_path]))
+    assert (group.metric, group.mode) == ("bleu", "max")
+    assert [arm.name for arm in arms(group)] == ["gru", "lstm"]
+
+
+def test_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1")
+    with pytest.raises(Fault, match="--metric los: no run has it; did you mean loss"):
+        groups(read([tmp_path]), metric="los")

@@ -1,0 +1,230 @@
+"""The tables of `seqtrain compare`: which columns, in which order, how wide, and what a stranger wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from seqtrain.compare import table
+from seqtrain.compare.entries import differing, read
+from seqtrain.compare.verdict import conclusions
+from tests.support import fake_runs
+
+ARMS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
+
+
+def shown(folder: Path, **options: Any) -> str:
+    """The text on the runs in a folder."""
+    return table.text(conclusions(read([folder])), **options)
+
+
+def head(text: str) -> list[str]:
+    """The columns of the first table."""
+    return re.split(r"  +", next(line for line in text.splitlines() if line.startswith("run ")).strip())
+
+
+def test_the_table_shows_the_settings_that_differ_and_no_others(tmp_path: Path) -> None:
+    unseen = ("checkpoint_every", "keep_last", "keep_best", "check_ranks_every", "log_every")  # these change no number
+    for seed, lr, path in ((1, 0.1, "corpus.txt"), (2, 0.006, "elsewhere.txt")):
+        others = {f"trainer.{name}": seed for name in unseen}
+        fake_runs.run(tmp_path / f"{seed}", seed=seed, config={"optimizer.lr": lr, "data.path": path, **others})
+    assert head(shown(tmp_path))[:4] == ["run", "lr", "seed", "bits per byte"]
+
+
+def test_a_setting_that_one_model_alone_has_is_no_difference(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1", config={"model.bidirectional": False})
+    fake_runs.run(tmp_path / "2", model="gpt", config={"model.num_heads": 2, "model.dim": 32})
+    assert differing(read([tmp_path])) == ["model", "model.dim"]
+
+
+def test_a_name_that_two_settings_end_in_is_written_whole(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1", config={"model.final": 1.0})
+    fake_runs.run(tmp_path / "2", config={"model.final": 2.0, "schedule.final": 0.5})
+    assert head(shown(tmp_path))[1:3] == ["model.final", "schedule.final"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_no_line_of_a_table_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
+    wide = {f"model.option_{number}": "x" * 40 for number in range(9)}
+    fake_runs.run(tmp_path / "one-run-of-a-very-long-name", config=wide, status="failed")
+    fake_runs.run(tmp_path / "two-runs-of-a-very-long-name", config=dict.fromkeys(wide, "y" * 40))
+    lines = shown(tmp_path, width=width).splitlines()
+    rows = [line for line in lines if re.match("run|one-|two-", line)]
+    assert len(rows) == 3
+    assert max(map(len, rows)) <= width
+    left_out = next(line for line in lines if line.startswith("(no room for"))
+    heads = set(re.split(r"  +", rows[0]))
+    everything = {"run", *(f"option_{number}" for number in range(9)), "bits per byte", "best", "status", "tokens"}
+    assert {name for name in everything if name not in heads} == {name for name in everything if name in left_out}
+
+
+def test_a_status_is_shown_once_a_run_has_not_finished(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1")
+    assert "status" not in head(shown(tmp_path))
+    fake_runs.run(tmp_path / "2", seed=2, status="pruned")
+    assert "status" in head(shown(tmp_path))
+
+
+def test_a_run_that_is_not_finished_shows_what_it_has_recorded(tmp_path: Path) -> None:
+    path = fake_runs.run(tmp_path / "1", 1.7, values=(2.0, 1.5))
+    (path / "summary.json").write_text(json.dumps({"status": "interrupted", "flops_per_token": 10.0}))
+    (entry,) = read([tmp_path])
+    assert (entry.metric("bits_per_byte"), entry.metric("bits_per_byte", which="best")) == (1.7, 1.5)
+    assert [entry.cost(axis) for axis in ("steps", "tokens", "seconds", "flops")] == [150, 3000, 30, 30_000]
+
+
+def test_a_run_that_has_only_begun_is_shown(tmp_path: Path) -> None:
+    begun = tmp_path / "1"
+    begun.mkdir()
+    (begun / "config.yaml").write_text(yaml.safe_dump(fake_runs.CONFIG))
+    (begun / "metrics.jsonl").touch()
+    lines = shown(tmp_path).splitlines()
+    assert lines[0] == "next_token, bits per byte of validation, 1 run (1 interrupted)"
+    assert ["1", "interrupted"] in [line.split() for line in lines]
+
+
+def test_the_best_stand_first(tmp_path: Path) -> None:
+    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    rows = [row["name"] for row in table.rows(conclusions(read([tmp_path / "sweep"])))]
+    assert rows == [f"sweep/{number:03d}" for number in (0, 1, 2, 4, 3, 5)]
+
+
+def test_the_best_stand_first_where_more_is_better_too(tmp_path: Path) -> None:
+    for number, value in enumerate((20.0, 22.0, 21.0)):
+        bleu = {"metric": "bleu", "monitor": ["bleu", "max"], "config": fake_runs.TRANSLATION}
+        fake_runs.run(tmp_path / f"{number}", value, seed=number, **bleu)
+    assert [row["final"] for row in table.rows(conclusions(read([tmp_path])))] == [22.0, 21.0, 20.0]
+
+
+def test_the_final_and_the_best_of_a_run_are_told_apart(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1", 1.75, values=(2.0, 1.5))
+    (row,) = table.rows(conclusions(read([tmp_path])))
+    assert (row["final"], row["best"]) == (1.75, 1.5)
+    costs = {"steps": 150, "tokens": 3000, "flops": 18e6, "seconds": 30, "tokens_per_second": 100, "parameters": 2560}
+    assert {name: row[name] for name in costs} == costs
+    assert ["1", "1.7500", "1.5000"] in [line.split()[:3] for line in shown(tmp_path).splitlines()]
+
+
+def test_a_table_of_the_arms_stands_where_one_has_several_seeds(tmp_path: Path) -> None:
+    fake_runs.sweep(tmp_path / "one", {"lstm": (1.5,), "gpt": (1.7,)})
+    assert "arm" not in shown(tmp_path / "one").split()
+    fake_runs.sweep(tmp_path / "more", {"lstm": (1.5, 1.6), "gpt": (1.7,)})
+    rows = [re.split(r"  +", line) for line in shown(tmp_path / "more").splitlines()]
+    place = next(place for place, row in enumerate(rows) if row[0] == "arm")
+    assert [row[:5] for row in rows[place + 1 : place + 3]] == [
+        ["lstm", "2", "1.5500", "0.9147 to 2.1853", "0.0707"],
+        ["gpt", "1", "1.7000", "1k", "6M"],  # of one seed there is no interval
+    ]
+
+
+def test_numbers_end_below_each_other_and_words_begin_there(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1", 1.5, config={"model.norm": "pre", "model.dim": 8})
+    fake_runs.run(tmp_path / "2", 10.25, config={"model.norm": "post", "model.dim": 1024})
+    rows = [line for line in shown(tmp_path).splitlines() if line[:2] in ("ru", "1 ", "2 ")]
+    for cells in (("dim", "8", "1024"), ("bits per byte", "1.5000", "10.2500")):
+        assert len({row.index(f" {cell} ") + len(cell) for row, cell in zip(rows, cells, strict=True)}) == 1
+    assert len({row.index(cell) for row, cell in zip(rows, ("norm", "pre", "post"), strict=True)}) == 1
+
+
+def test_a_long_value_keeps_its_two_ends(tmp_path: Path) -> None:
+    for number, word in enumerate(("first", "other")):
+        fake_runs.run(tmp_path / f"{number}", config={"model.norm": f"{word} {'x' * 40} last"})
+    assert "first xxxxxxx..xxxxxxxx last" in shown(tmp_path)
+
+
+def test_a_table_that_just_fits_leaves_nothing_out(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1")
+    width = max(len(line) for line in shown(tmp_path).splitlines() if line.startswith(("run", "1 ")))
+    assert "no room" not in shown(tmp_path, width=width)
+    assert "no room for tokens/s:" in shown(tmp_path, width=width - 1)
+
+
+def test_of_many_sentences_the_first_are_told_and_the_rest_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "MOST_SENTENCES", 2)
+    for number, value in enumerate((1.0, 2.0, 3.0, 4.0, 4.0)):
+        for seed in (1, 2):
+            fake_runs.run(
+                tmp_path / f"{number}-{seed}", value + seed / 1000, seed=seed, config={"model.dim": 8 + number}
+            )
+    lines = shown(tmp_path).splitlines()
+    assert ["beats" in line for line in lines[-4:]] == [False, True, True, False]
+    assert lines[-1] == "and 2 more, 2 of them beaten: --json has all"
+
+
+def test_a_trial_that_left_no_run_is_told_with_its_reason(tmp_path: Path) -> None:
+    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    fake_runs.trial(tmp_path / "sweep", 6, "model=bert seed=1", status="refused", reason="model=bert: does not fit")
+    told = [line for line in table.report([tmp_path / "sweep"]).splitlines() if line.startswith("no run")]
+    assert told == ["no run: sweep/006 model=bert seed=1: refused: model=bert: does not fit"]
+
+
+def test_each_run_that_does_not_count_is_told_on_one_line_of_the_width_and_whole_to_machines(tmp_path: Path) -> None:
+    reason = "the loss is no number at step 120; set a smaller optimizer.lr or trainer.on_nonfinite=skip"
+    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    fake_runs.run(tmp_path / "sweep" / "006", seed=4, status="failed", reason=f"{reason}\n")
+    found = conclusions(read([tmp_path / "sweep"]))
+    line = f"does not count: sweep/006 lstm: failed: {reason}"
+    last = table.text(found, width=80).splitlines()[-1]
+    assert (len(last), last) == (80, f"{line[:78]}..")
+    assert table.text(found, width=len(line)).splitlines()[-1] == line
+    assert table.record(found)["groups"][0]["remarks"] == [line]
+    assert {row["status"]: row["reason"] for row in table.rows(found)} == {"finished": "", "failed": reason}
+
+
+def test_of_many_trials_without_a_run_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:
+    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    for number in range(6, 26):
+        fake_runs.trial(tmp_path / "sweep", number, f"model=rnn seed={number}", status="planned")
+    lines = table.report([tmp_path / "sweep"]).splitlines()
+    assert sum(line.startswith("no run: ") for line in lines) == table.MOST_SENTENCES
+    assert lines[-1] == f"and {20 - table.MOST_SENTENCES} more: --json has all"
+
+
+def test_a_title_says_how_the_runs_stand_once_one_has_not_finished(tmp_path: Path) -> None:
+    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    assert shown(tmp_path).splitlines()[0].endswith("validation, 6 runs")
+    for number, status in ((6, "failed"), (7, "pruned"), (8, "failed")):
+        fake_runs.run(tmp_path / "sweep" / f"{number:03d}", seed=number, status=status)
+    assert shown(tmp_path).splitlines()[0].endswith("validation, 9 runs (6 finished, 2 failed, 1 pruned)")
+
+
+def test_runs_of_all_groups_are_named_from_the_folder_that_they_share(tmp_path: Path) -> None:
+    for name in ("b", "b2"):
+        fake_runs.run(tmp_path / "a" / name / "c" / "1")
+    assert [line.split()[0] for line in shown(tmp_path).splitlines()[3:5]] == ["b/c/1", "b2/c/1"]
+    fake_runs.run(tmp_path / "unlike", hashes=fake_runs.HASHES | {"validation": "d" * 32})
+    named = [line.split()[0] for line in shown(tmp_path).splitlines() if line.endswith("2.56k")]
+    assert named == ["a/b/c/1", "a/b2/c/1", "unlike"]
+
+
+def test_what_a_stranger_wrote_steers_no_terminal(tmp_path: Path) -> None:
+    fake_runs.run(tmp_path / "1", config={"model.norm": "\x1b[2J\nlstm beats all" + "\x1b" * 9})
+    fake_runs.run(tmp_path / "2", config={"model.norm": "pre"})
+    text = shown(tmp_path, width=80)
+    assert "\x1b" not in text
+    rows = [line for line in text.splitlines() if line.startswith(("run ", "1 ", "2 "))]
+    assert max(map(len, rows)) <= 80  # spelled out, it takes more room than it did
+    assert not any(line.startswith("lstm beats") for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {"metrics": {"validation": ["bits_per_byte"]}, "parameters": 7, "best": "yes", "monitor": 3, "unknown": [1]},
+        {"metrics": {"validation": {"bits_per_byte": 10**400}}, "tokens": "many", "flops": True, "context": [None]},
+        {"metrics": {"validation": {"bits_per_byte": "nan"}}, "hashes": {"validation": [{}], "tokenizer": None}},
+        {"command": {"not": "a list"}},
+    ],
+)
+def test_what_a_stranger_wrote_is_shown_as_far_as_it_makes_sense(tmp_path: Path, summary: dict[str, Any]) -> None:
+    fake_runs.run(tmp_path / "0")
+    strange = fake_runs.run(tmp_path / "1", seed=2, **summary)
+    (strange / "config.yaml").write_text(f"1: {{2: 3}}\nmodel: null\n{yaml.safe_dump({'seed': [1]})}")
+    assert "validation, 1 run" in shown(tmp_path)

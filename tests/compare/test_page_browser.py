@@ -1,0 +1,207 @@
+"""The report in a real Chromium: it draws, obeys, fits, and asks no network."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.cli import serve
+from tests.support import pages
+from tests.support.chromium import AXIS, HEIGHT, MARKS, ROWS, address, browser, tab, written
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)"
+MOST_BYTES = 10_000_000
+
+FIXTURES = (address, browser, tab)  # pytest finds them by their names here
+pytestmark = MARKS
+
+LARGEST = "Math.max(...document.querySelector('#curves-plot').data.flatMap(trace => trace.x))"
+TRACES = "document.querySelector('#curves-plot').data.length"
+LINES = "document.querySelectorAll('#curves-plot .scatterlayer path.js-line').length"
+NAMES = "new Set(document.querySelector('#curves-plot').data.flatMap(trace => trace.text ?? []).filter(Boolean)).size"
+SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+SECTIONS = ("curves", "costs", "parallel", "importance", "table", "samples", "diff", "environment")
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[serve.Server]:
+    """A server of the runs below a folder."""
+    with serve.listening(serve.Report(folder, rest=0.0), "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_all_is_drawn_with_no_error_and_nothing_is_asked_of_a_network(tab: Any, address: str) -> None:
+    reader = tab().open(address).drawn(*SECTIONS)
+    assert reader.page.evaluate(LINES) >= 12  # of four arms: a band, a mean and thin lines
+    assert reader.page.locator("#costs-plot .scatterlayer .point").count() == 12 + 4
+    assert reader.page.locator("#groups li").count() >= 3
+    assert reader.page.locator("#samples-cards pre").count() == 4
+    assert {url.partition(":")[0] for url in reader.asked} <= {"file", "data", "blob"}
+    assert [url for url in reader.asked if url.startswith("file:")] == [address]
+
+
+def test_the_axis_and_the_metric_are_switched_and_a_reload_keeps_them(tab: Any, address: str) -> None:
+    reader = tab().open(address)
+    assert reader.page.evaluate(LARGEST) == 600
+    for axis, words, largest in (
+        ("tokens", "training tokens", 600 * pages.TOKENS),
+        ("flops", "training FLOPs", 6 * pages.SIZES["lstm"] * 600 * pages.TOKENS),
+    ):
+        reader.choose("axis", axis)
+        reader.settled(AXIS, words)
+        assert reader.page.evaluate(LARGEST) == pytest.approx(largest)
+    reader.choose("metric", "train/accuracy")
+    reader.settled("document.querySelector('#curves-plot').layout.yaxis.title.text", "accuracy, train")
+    reader.page.check("#logx")
+    reader.settled("document.querySelector('#curves-plot').layout.xaxis.type", "log")
+    reader.page.reload()
+    reader.drawn("curves")
+    assert reader.page.evaluate(AXIS) == "training FLOPs"
+    assert reader.page.input_value("#metric") == "train/accuracy"
+    assert reader.page.is_checked("#logx")
+
+
+def test_what_the_filter_leaves_is_in_the_table_and_in_the_curves(tab: Any, address: str) -> None:
+    reader = tab().open(address).drawn("table")
+    assert reader.page.evaluate(ROWS) == 12
+    for words, count in {
+        **{"model=lstm": 3, "model=lstm,gp* seed=1": 2, "gru": 3, "status=failed": 0, "seed=1": 4},
+        **{"dim=16": 0, "model.dim=256 !": 0, "sweep/00": 10},
+    }.items():
+        reader.filter(words)
+        reader.drawn("table").settled(ROWS, count)
+        reader.drawn("curves").settled(NAMES, count)
+        assert reader.page.inner_text("#count") == f"{count} of 12 runs"
+
+
+def test_choosing_a_group_shows_its_runs_and_the_reason_is_said(tab: Any, address: str) -> None:
+    reader = tab().open(address).drawn("table")
+    assert "other validation text" in reader.page.inner_text("#groups article:nth-child(2)")
+    reader.choose("group", "1")
+    reader.settled(ROWS, 1)
+    assert reader.page.inner_text("#runs tbody th").endswith("/unlike")
+
+
+def test_an_arm_is_hidden_by_the_keyboard_and_comes_back(tab: Any, address: str) -> None:
+    reader = tab().open(address)
+    before = reader.page.evaluate(TRACES)
+    chip = reader.page.locator("#arms button").first
+    chip.focus()
+    reader.page.keyboard.press("Space")
+    reader.settled(TRACES, before - 3)
+    assert chip.get_attribute("aria-pressed") == "false"
+    reader.page.keyboard.press("Enter")
+    reader.settled(TRACES, before)
+
+
+def test_a_heading_sorts_the_table_both_ways(tab: Any, address: str) -> None:
+    reader = tab().open(address).drawn("table")
+    column = "[...document.querySelectorAll('#runs tbody tr')].map(row => Number(row.children[6].textContent))"
+    heading = reader.page.locator("#runs thead th").nth(6).locator("button")
+    assert "final" in heading.inner_text()
+    for sign in (1, -1):
+        heading.click()
+        values = reader.page.evaluate(column)
+        assert values == sorted(values, key=lambda value: sign * value)
+        assert len(set(values)) > 4
+
+
+def test_ticking_a_run_shows_its_newest_sample_and_its_configuration(tab: Any, address: str) -> None:
+    reader = tab().open(address).drawn("table", "samples")
+    reader.page.locator("#runs tbody tr", has_text="sweep/001").locator("input").check()
+    reader.drawn("samples", "diff")
+    reader.settled("document.querySelector('#samples-cards').textContent.includes('the newest of all')", True)
+    summary = reader.page.locator("#configs summary", has_text="sweep/001")
+    summary.click()
+    assert "seqtrain.models.recurrent.LSTM" in reader.page.locator("#configs details[open] pre").inner_text()
+
+
+def test_light_and_dark_follow_the_system_and_the_reader(tab: Any, address: str) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light, dark = tab(color_scheme="light").open(address), tab(color_scheme="dark").open(address)
+    colours = [light.page.evaluate(ground), dark.page.evaluate(ground)]
+    assert colours[0] != colours[1]
+    ink = "document.querySelector('#curves-plot').layout.font.color"
+    before = light.page.evaluate(ink)
+    light.page.click("#theme")
+    light.settled(ground, colours[1])
+    light.settled(f"{ink} !== '{before}'", True)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_page_is_never_wider_than_the_window(tab: Any, address: str, width: int) -> None:
+    reader = tab(viewport={"width": width, "height": HEIGHT}).open(address).drawn(*SECTIONS)
+    assert reader.page.evaluate(SIDEWAYS) == 0
+    for section in ("curves", "costs"):
+        box = reader.page.locator(f"#{section}-plot .plot-container").bounding_box()
+        assert 0.85 * width - 64 < box["width"] <= width
+
+
+def test_names_of_strangers_are_shown_and_do_nothing(tab: Any, tmp_path: Path) -> None:
+    path = pages.run(
+        tmp_path / HOSTILE.replace("/", ""), records=30, config={"init_from": HOSTILE, "model.kind": "<i>a</i>"}
+    )
+    pages.run(tmp_path / "other", records=30, config={"model.kind": "b"}, versions={HOSTILE: HOSTILE}, reason=HOSTILE)
+    pages.sample(path, 99_999, HOSTILE)
+    reader = tab().open(written(tmp_path, "report.html")).drawn(*SECTIONS)
+    assert HOSTILE in reader.page.locator("#samples-cards").inner_text()
+    assert "<i>a</i>" in reader.page.locator("#parallel-plot").inner_text()  # Plotly reads a little HTML
+    assert reader.page.locator("main img").count() == 0
+
+
+def test_500_runs_of_1000_points_are_under_10_mb_and_drawn_in_four_times_the_time_of_one(
+    tab: Any, tmp_path: Path
+) -> None:
+    for number in range(500):
+        model = tuple(pages.FLOORS)[number % 4]
+        seed, dim = number // 4 % 3 + 1, 64 + 8 * (number // 12)
+        pages.run(tmp_path / f"{number:03d}", model=model, seed=seed, dim=dim, records=1000)
+    address = written(tmp_path, "report.html")
+    assert (tmp_path / "report.html").stat().st_size < MOST_BYTES
+    pages.run(tmp_path / "alone" / "000", records=1000)
+    alone = written(tmp_path / "alone", "report.html")
+    pairs = [(opening(tab(), address), opening(tab(), alone)) for _ in range(4)]
+    reader = pairs[-1][0][1]
+    assert reader.page.evaluate(LINES) > 20
+    assert "Curves thinned to 200 points" in reader.page.inner_text("#curves-note")
+    assert min(many / one for (many, _), (one, _) in pairs) < 4
+
+
+def opening(reader: Any, address: str) -> tuple[float, Any]:
+    """Seconds until the curves of a page are drawn, and its reader."""
+    began = time.monotonic()
+    reader.page.goto(address, wait_until="commit")
+    reader.drawn("curves")
+    return time.monotonic() - began, reader
+
+
+def test_a_served_page_reloads_itself_where_a_run_goes_on_and_keeps_its_choices(tab: Any, tmp_path: Path) -> None:
+    run = pages.run(tmp_path / "one", records=30)
+    pages.run(tmp_path / "two", records=30, seed=2)
+    with served(tmp_path) as server:
+        reader = tab().open(server.address)
+        reader.choose("axis", "tokens")
+        reader.drawn("table")
+        reader.page.evaluate("window.scrollTo(0, 700)")
+        assert reader.page.evaluate(LARGEST) == 300 * pages.TOKENS
+        record = '{"step": 301, "tokens": 2000000, "seconds": 99.0, "validation/bits_per_byte": 1.25}\n'
+        with reader.page.expect_navigation(), open(run / "metrics.jsonl", "a") as file:
+            file.write(record)
+            file.flush()
+        reader.page.wait_for_selector("#curves[data-drawn]")
+        assert reader.page.evaluate(LARGEST) == 2_000_000
+        reader.settled("Math.abs(scrollY - 700) < 50", True)
+        assert reader.page.evaluate(AXIS) == "training tokens"
+        assert all(url.startswith((server.address, "data:", "blob:")) for url in reader.asked)

@@ -1,0 +1,90 @@
+"""The paired bootstrap over examples: it resamples sums, so it holds for any metric, and speaks of two runs only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seqtrain.compare.guard import Group
+from seqtrain.compare.paired_bootstrap import Totals, bootstrap, verdict
+from seqtrain.errors import Fault
+from seqtrain.tasks.translation import tally, worth
+
+REFERENCES = [f"the number {number} comes after {number - 1} and before {number + 1}" for number in range(12)]
+
+
+def sentences(hypotheses: list[str]) -> list[Totals]:
+    """What each of these translations adds to BLEU and its like."""
+    return [
+        {name: (total.tolist(), count) for name, (total, count) in tally([hypothesis], [reference]).items()}
+        for hypothesis, reference in zip(hypotheses, REFERENCES, strict=True)
+    ]
+
+
+def means(values: np.ndarray, counts: np.ndarray) -> list[Totals]:
+    """Pieces of so many tokens each, with these mean losses."""
+    return [{"loss": (float(value * count), float(count))} for value, count in zip(values, counts, strict=True)]
+
+
+def loss(totals: Totals) -> float:
+    """The mean over tokens."""
+    return totals["loss"][0] / totals["loss"][1]
+
+
+def bleu(totals: Totals) -> float:
+    """The score of all sentences together, which is no mean of theirs."""
+    return worth(totals)["bleu"]
+
+
+def test_the_difference_is_that_of_the_whole_split_in_any_metric() -> None:
+    right, wrong = sentences(REFERENCES), sentences([text.replace("after", "past") for text in REFERENCES])
+    together = tally([text.replace("after", "past") for text in REFERENCES], REFERENCES)
+    whole = bleu({name: (total.tolist(), count) for name, (total, count) in together.items()})
+    difference, low, high = bootstrap(right, wrong, bleu)
+    assert difference == pytest.approx(whole - 100)
+    assert low <= difference <= high < 0
+
+
+def test_the_interval_of_a_mean_is_as_wide_as_its_standard_error_says() -> None:
+    rng = np.random.default_rng(0)
+    counts, one = np.full(900, 7.0), rng.normal(1.0, 1.0, 900)
+    other = one + rng.normal(0.1, 0.3, 900)  # what the two share cancels: the draw is the same for both
+    _, low, high = bootstrap(means(one, counts), means(other, counts), loss)
+    assert (high - low) / 2 == pytest.approx(1.96 * (other - one).std() / 30, rel=0.1)
+
+
+def test_a_long_piece_weighs_as_much_as_it_holds() -> None:
+    counts = np.array([99.0, 1.0])
+    difference, _, _ = bootstrap(means(np.zeros(2), counts), means(np.array([1.0, 5.0]), counts), loss)
+    assert difference == pytest.approx(1.04)
+
+
+def test_a_run_and_itself_do_not_differ() -> None:
+    pieces = means(np.arange(9.0), np.ones(9))
+    assert bootstrap(pieces, pieces, loss) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("other", [np.array([3.0, 4.0, 5.0]), np.array([3.0, 4.0])])
+def test_pieces_that_are_not_the_same_ones_are_refused(other: np.ndarray) -> None:
+    one = means(np.ones(3), np.array([3.0, 4.0, 4.0]))
+    with pytest.raises(Fault, match="not read the text in the same pieces"):
+        bootstrap(one, means(np.ones(len(other)), other), loss)
+
+
+@pytest.mark.parametrize(
+    ("mode", "found", "says"),
+    [
+        ("min", (0.3, 0.1, 0.5), "one is better than two by 0.30 nats (95 % interval 0.10 to 0.50 over 1,200 examples"),
+        ("min", (-0.3, -0.5, -0.1), "two is better than one by 0.30 nats (95 % interval 0.10 to 0.50 over"),
+        ("max", (0.3, 0.1, 0.5), "two is better than one by 0.30 nats (95 % interval 0.10 to 0.50 over"),
+        (
+            "max",
+            (-0.3, -0.5, 0.1),
+            "not shown which of one and two is better: the first by 0.30 nats (95 % interval -0.1",
+        ),
+    ],
+)
+def test_the_words_name_the_better_of_these_two_runs(mode: str, found: tuple[float, float, float], says: str) -> None:
+    said = verdict(["one", "two"], found, Group("loss", mode), 1200, "examples")  # type: ignore[arg-type]
+    assert said.startswith(f"these two runs: {says}")
+    assert said.endswith("that says nothing of other seeds")

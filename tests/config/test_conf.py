@@ -1,0 +1,118 @@
+"""The shipped configuration: whole, in step with the code it names, and composable."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import yaml
+
+from seqtrain.config import check
+from seqtrain.config.options import Batching, RunOptions, TrainerOptions
+from seqtrain.config.schema import RESERVED, targets
+from seqtrain.config.signatures import signature
+from seqtrain.config.targets import resolve
+from seqtrain.errors import Fault
+from tests.support.quick import some_long
+
+CONF = Path(str(files("seqtrain.conf")))
+FILES = {
+    path.relative_to(CONF).with_suffix("").as_posix(): path
+    for path in sorted(CONF.glob("*/*.yaml"))
+    if path.parent.name != "sweep"  # of a sweep, not of a run: tests/sweeps/test_search.py
+}
+GIVEN = {
+    "model": {"embed", "target_embed"},
+    "task": {"dim", "reach", "vocabulary", "target_vocabulary", "vocabularies", "labels", "label_counts"},
+    "optimizer": {"params"},
+    "logger": {"directory", "config"},
+    "callbacks": {"run", "data", "tokenizer"},
+}
+"""What build hands to the targets of a group: known only at run time, so in no file."""
+
+OWN = {"seqtrain.tasks.translation.Translation": {"vocabulary"}}
+"""Options of a target that have the name of something build hands to others."""
+
+PARTS = {"data/batching"}
+"""Files that are no option by themselves."""
+
+
+def read(path: Path) -> dict:
+    return yaml.safe_load(path.read_text()) or {}
+
+
+def nodes(*, ours: bool) -> list:
+    """Every node with a `_target_` in the files of conf/, under its group."""
+    return [
+        pytest.param(file.partition("/")[0], node, id=f"{file}:{path}" if path else file)
+        for file, source in FILES.items()
+        for path, node in targets(read(source))
+        if node["_target_"].startswith("seqtrain.") or not ours
+    ]
+
+
+def composed_with(file: str) -> check.Composed:
+    """The config of a command line that chooses a file of conf/, and sets what it leaves to the user."""
+    choice = file.replace("/", "=")
+    try:
+        return check.compose([choice])
+    except Fault as fault:
+        missing = [line.partition(":")[0] for line in fault.lines if ": missing;" in line]
+        return check.compose([choice, *(f"{key}=somewhere" for key in missing)])
+
+
+@pytest.mark.parametrize(("group", "node"), nodes(ours=True))
+def test_a_file_lists_every_option_of_its_target_with_the_same_default(group: str, node: dict) -> None:
+    parameters = inspect.signature(resolve(node["_target_"])).parameters
+    listed = {key: value for key, value in node.items() if not RESERVED.match(key) and key != "defaults"}
+    assert set(listed) == set(parameters) - (GIVEN.get(group, set()) - OWN.get(node["_target_"], set()))
+    for name, value in listed.items():
+        default = parameters[name].default
+        if default is not inspect.Parameter.empty and "${" not in str(value) and value != "???":
+            assert value == (list(default) if isinstance(default, tuple) else default), name
+
+
+@pytest.mark.parametrize(("file", "options"), [("trainer/auto", TrainerOptions), ("data/batching", Batching)])
+def test_a_file_lists_every_option_of_its_group(file: str, options: type) -> None:
+    assert list(read(FILES[file])) == list(inspect.signature(options).parameters)
+
+
+def test_the_top_level_lists_every_option() -> None:
+    top = read(CONF / "train.yaml").keys() - {"defaults", "hydra"}
+    assert top == set(inspect.signature(RunOptions).parameters)
+
+
+@pytest.mark.parametrize(("group", "node"), nodes(ours=False))
+def test_a_signature_that_is_read_equals_the_one_that_is_imported(group: str, node: dict) -> None:
+    found = signature(node["_target_"])
+    assert found is not None
+    imported = inspect.signature(resolve(node["_target_"])).parameters
+    required = {name: parameter.default is inspect.Parameter.empty for name, parameter in imported.items()}
+    assert {name: option.required for name, option in found.options.items()} == required
+
+
+QUICK = [file for file in FILES if file.startswith(("model/", "task/", "trainer/"))]
+
+
+@pytest.mark.parametrize("file", some_long((file for file in FILES if file not in PARTS), QUICK))
+def test_every_file_is_an_option_without_a_fault(file: str) -> None:
+    composed = composed_with(file)
+    group, _, option = file.partition("/")
+    only_names_another = read(FILES[file]).keys() == {"defaults"}
+    assert (composed.choices[group] == option) != only_names_another
+    assert check.signature_faults(composed.config) == []
+
+
+def test_a_file_that_only_names_another_stands_for_it() -> None:
+    assert check.compose(["model=next_token_model"]).choices["model"] == check.compose(["model=lstm"]).choices["model"]
+
+
+def test_every_folder_of_the_source_is_shipped() -> None:
+    root = Path(__file__).resolve().parents[2]
+    listed = set(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    packages = {".".join(path.parent.relative_to(root).parts) for path in (root / "seqtrain").rglob("__init__.py")}
+    conf = {".".join(path.parent.relative_to(root).parts) for path in (root / "conf").rglob("__init__.py")}
+    assert listed == packages | {f"seqtrain.{folder}" for folder in conf}

@@ -1,0 +1,83 @@
+"""Laws of the shipped recipes: what a task trains when nothing else is asked for is what the README's figures are of.
+
+Who changes a number here measures the README's first table anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from seqtrain.config import check
+
+GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
+TRAINER = ("accumulate", "clip", "max_steps", "max_epochs", "max_seconds", "validate_every", "keep_best")
+LAYOUT = ("eval_batch_size", "workers")  # change no number
+
+SHIPPED = {
+    "next_token": [
+        "NextToken tied=True",
+        "PythonStdlib lanes=32 eval_lanes=16 batch_tokens=4096 batch_size=None max_length=256 "
+        "validation_fraction=0.05 test_fraction=0.05",
+        "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False",
+        "BPE size=2048",
+        "TBPTT k2=64 k1=64 carry=True reset=never jitter=none",
+        "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
+        "Cosine warmup=50 final=0.0",
+        "accumulate=1 clip=1.0 max_steps=2000 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
+    ],
+    "masked_lm": [
+        "MaskedLM rate=0.15 mask_share=0.8 random_share=0.1 whole_word=False next_sentence=False "
+        "tied=True transform=True pseudo_examples=8",
+        "PythonStdlib lanes=32 eval_lanes=16 batch_tokens=2048 batch_size=None max_length=64 "
+        "validation_fraction=0.05 test_fraction=0.05",
+        "BERT dim=128 num_layers=2 num_heads=4 dropout=0.0 positions=rotary max_length=None "
+        "num_segments=2 norm=pre bias=True activation=gelu dim_feedforward=None",
+        "BPE size=2048",
+        "TBPTT k2=64 k1=64 carry=False reset=never jitter=none",
+        "Muon lr=0.01 lr_rest=0.003 momentum=0.95 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01",
+        "Cosine warmup=50 final=0.0",
+        "accumulate=1 clip=1.0 max_steps=1500 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
+    ],
+    "sentiment": [
+        "Sentiment pool=max dropout=0.1 class_weights=none",
+        "WordOrder lanes=32 eval_lanes=16 batch_tokens=1024 batch_size=None max_length=256 size=8000 "
+        "seed=0 validation_fraction=0.1 test_fraction=0.1",
+        "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False",
+        "Word max_size=None min_count=1",
+        "TBPTT k2=256 k1=256 carry=False reset=never jitter=none",
+        "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
+        "Cosine warmup=50 final=0.0",
+        "accumulate=1 clip=1.0 max_steps=800 max_epochs=None max_seconds=None validate_every=200 keep_best=1",
+    ],
+    "translation": [
+        "Translation vocabulary=shared tied=True label_smoothing=0.1 beam=1 length_penalty=1.0 max_ratio=2.0",
+        "LocalePhrases lanes=32 eval_lanes=16 batch_tokens=2048 batch_size=None max_length=128 "
+        "source_locale=en target_locale=de size=12000 seed=0 validation_fraction=0.05 test_fraction=0.05",
+        "EncoderDecoder dim=128 num_layers=2 num_heads=4 dropout=0.1 positions=sinusoidal "
+        "max_length=None norm=pre activation=relu dim_feedforward=None",
+        "BPE size=600",
+        "TBPTT k2=128 k1=128 carry=False reset=never jitter=none",
+        "AdamW lr=0.003 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
+        "Cosine warmup=50 final=0.0",
+        "accumulate=1 clip=1.0 max_steps=1000 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
+    ],
+}
+
+
+def written(node: dict[str, Any], leave_out: tuple[str, ...] = ()) -> str:
+    """The name of a target with its options, on one line."""
+    name = node.get("_target_", "").rpartition(".")[2]
+    options = [f"{k}={v}" for k, v in node.items() if not k.startswith("_") and k not in leave_out]
+    return " ".join([name, *options]).strip()
+
+
+@pytest.mark.parametrize("task", SHIPPED)
+def test_a_task_alone_trains_by_the_recipe_of_the_readme(task: str) -> None:
+    config: Any = OmegaConf.to_container(check.compose([f"task={task}"]).config, resolve=True)
+    found = [written(config[group], LAYOUT) for group in GROUPS]
+    found.append(written({key: config["trainer"][key] for key in TRAINER}))
+    assert found == SHIPPED[task]
+    assert (config["seed"], config["freeze"], config["layer_decay"], config["init_from"]) == (1, [], 1.0, None)

@@ -1,0 +1,96 @@
+"""What a configuration may run: only classes of our own packages, a short list of others, and trusted packages."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from seqtrain.config import check
+from seqtrain.config.targets import allowed, resolve, whitelist
+from seqtrain.errors import Fault
+
+FORBIDDEN = [
+    "os.system",
+    "builtins.eval",
+    "torch.load",
+    "torch.hub.load",
+    "torch.utils.collect_env.run",
+    "torch.optim.os.system",
+    "torch.optim.swap_in_optimizer_params_and_state",
+    "torch.optim.Adam.load_state_dict",
+    "torch.optim.lr_scheduler.inf",
+    "pytorch_lightning.Trainer",
+    "pytorch_lightning.callbacks.LambdaCallback",
+    "seqtrain.config.instantiate.make",
+    "seqtrain.runs.directory.Run",
+    "seqtrain.models.recurrent",
+    "seqtrain.models.recurrent.torch",
+    "seqtrain.models.recurrent.torch.load",
+    "seqtrain.models.recurrent.nn.Module",
+    "seqtrain.training.learner.Learner",
+    "seqtrain.models.recurrent.read_by_length",
+    "seqtrain.models.recurrent.LSTM.forward",
+    "seqtrain.data.batching.plan.deal",
+    "seqtrain.models_of_mine.Evil",
+    "seqtrain",
+    "",
+]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A user's package, whose import leaves a trace."""
+    folder = tmp_path / f"user_{tmp_path.name}"  # a name of its own: modules outlive a test
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "net.py").write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "from seqtrain.models.recurrent import GRU\n"
+        "Path(__file__).with_name('imported').touch()\n"
+        "class Net(GRU):\n"
+        "    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return folder.name
+
+
+@pytest.mark.parametrize("target", FORBIDDEN)
+def test_what_no_package_of_ours_defines_may_not_run(target: str) -> None:
+    assert not allowed(target)
+    with pytest.raises(Fault, match=r"may not|may run|no such class|a function"):
+        resolve(target)
+
+
+@pytest.mark.parametrize("target", ["os.system", "torch.load", "seqtrain.models.recurrent.torch.load"])
+def test_hydra_holds_the_same_line(target: str) -> None:
+    with pytest.raises(InstantiationException, match="whitelist"):
+        instantiate({"_target_": target}, _execution_whitelist_=whitelist())
+
+
+@pytest.mark.parametrize("target", ["seqtrain.models.recurrent.GRU", "torch.optim.AdamW", "torch.optim.Adafactor"])
+def test_what_they_define_may_run(target: str) -> None:
+    assert allowed(target)
+    assert resolve(target).__name__ == target.rpartition(".")[2]
+
+
+def test_a_package_runs_only_when_it_is_trusted(package: str, tmp_path: Path) -> None:
+    override = f"model._target_={package}.net.Net"
+    with pytest.raises(Fault, match=f"--trust {package}"):
+        check.compose([override])
+    with pytest.raises(Fault, match=f"--trust {package}"):
+        resolve(f"{package}.net.Net")
+    config = check.compose([override], trust=[package]).config
+    assert not (tmp_path / package / "imported").exists()  # stage 1 reads its source and runs nothing
+    assert check.signature_faults(config, trust=[package]) == []
+    assert (tmp_path / package / "imported").exists()
+
+
+def test_a_trusted_package_may_not_pass_on_what_others_define(package: str) -> None:
+    with pytest.raises(Fault, match="its package defines"):
+        resolve(f"{package}.net.Path", trust=[package])

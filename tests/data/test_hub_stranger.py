@@ -1,0 +1,232 @@
+"""A stranger's folder in the layout of the hub, or a save_to_disk copy, leads to no host and is one line at worst."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import yaml
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Translation, Value
+
+from seqtrain.data.sources.hub import Hub
+from seqtrain.errors import Fault
+from tests.support.untrusted_runs import ALIASES
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of texts in the layout of the hub."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "data" / "more").mkdir(parents=True)
+    (tmp_path / "data" / "train.csv").write_text("text\na\nb\n")
+    (tmp_path / "data" / "more" / "train.csv").write_text("text\nc\n")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A save_to_disk copy of one split."""
+    Dataset.from_dict({"text": ["a", "b"]}).save_to_disk(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+def address(listener: socket.socket) -> str:
+    return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def assert_unasked(listener: socket.socket) -> None:
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+
+
+def texts(folder: Path, column: str = "text") -> list[str]:
+    return sorted(Hub(path=str(folder), column=column, validation_split=None, test_split=None)._texts("train"))
+
+
+def refusal(folder: Path) -> str:
+    """The one line that the folder is refused with."""
+    hub = Hub(path=str(folder), validation_split=None, validation_fraction=0.5)
+    with pytest.raises(Fault) as caught:
+        hub.check()
+    assert len(caught.value.lines) == 1
+    assert "\n" not in caught.value.lines[0]
+    assert str(folder) in caught.value.lines[0]
+    return caught.value.lines[0]
+
+
+def card(folder: Path, file: str, **content: Any) -> None:
+    text = yaml.safe_dump(content)
+    (folder / file).write_text(f"---\n{text}\n---\n" if file == "README.md" else text)
+
+
+def change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+# -- no host --------------------------------------------------------------------------------------------------------
+
+ADDRESSES = {
+    "file": "http://{}/x.csv",
+    "pattern": "http://{}/*.csv",
+    "chain": "zip://*.csv::http://{}/x.zip",
+    "chain of a file below": "x.zip::http://{}",
+    "hub": "hf://datasets/evil/x.csv",
+    "no slashes": "http:{}",
+}
+
+
+@pytest.mark.parametrize("file", ["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_a_local_data_set_that_names_an_address_asks_nobody(
+    data: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch, file: str, name: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://{address(listener)}")
+    named = ADDRESSES[name].format(address(listener))
+    card(data, file, configs=[{"config_name": "default", "data_files": [{"split": "train", "path": [named]}]}])
+    assert f"names {named}, an address" in refusal(data)
+    assert_unasked(listener)
+
+
+@pytest.mark.parametrize("end", ["\r", "\n---x: 1\n"])
+def test_the_part_of_a_readme_is_judged_that_is_read(data: Path, listener: socket.socket, end: str) -> None:
+    named = f"http://{address(listener)}/x.csv"
+    front = f"a: 1{end}configs: [{{config_name: default, data_files: '{named}'}}]"
+    (data / "README.md").write_bytes(f"---{end[0]}{front}{end[0]}---\n".encode())
+    assert f"names {named}, an address" in refusal(data)
+    assert_unasked(listener)
+
+
+def test_a_folder_of_a_data_set_is_no_address(data: Path, listener: socket.socket) -> None:
+    card(data, "README.md", configs=[{"config_name": "default", "data_dir": f"x::http://{address(listener)}"}])
+    assert "an address" in refusal(data)
+    (data / "README.md").unlink()
+    (data / "train.csv::http:").write_text("text\na\n")
+    assert "would be read as an address" in refusal(data)
+    assert_unasked(listener)
+
+
+def test_a_split_of_a_saved_copy_is_a_folder_in_it(saved: Path, listener: socket.socket, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    DatasetDict({"train": Dataset.from_dict({"text": ["a"]})}).save_to_disk(whole)
+    assert texts(whole) == ["a"]
+    for split, says in ((str(saved), "not below"), ("../saved", "not below"), (f"x::http://{address(listener)}", "an")):
+        change(whole / "dataset_dict.json", splits=[split])
+        assert f"names {split}, {says}" in refusal(whole).replace("which is ", "")
+    change(whole / "dataset_dict.json", splits=["linked"])
+    (whole / "linked").symlink_to(saved)
+    assert "names linked, which is not below it" in refusal(whole)
+    assert_unasked(listener)
+
+
+def test_a_picture_beside_a_text_is_not_opened(tmp_path: Path, listener: socket.socket) -> None:
+    seen = {"bytes": None, "path": f"http://{address(listener)}/x.png"}
+    stored = Features({"pair": {"text": Value("string"), "seen": {"bytes": Value("binary"), "path": Value("string")}}})
+    rows = Dataset.from_dict({"pair": [{"text": "a", "seen": seen}]}, features=stored)
+    rows.save_to_disk(tmp_path / "seen")
+    told = Features({"pair": {"text": Value("string"), "seen": Image()}})
+    change(tmp_path / "seen" / "dataset_info.json", features=told.to_dict())
+    assert texts(tmp_path / "seen", "pair.text") == ["a"]
+    assert_unasked(listener)
+
+
+def test_names_and_patterns_of_its_own_files_are_read(data: Path) -> None:
+    configs = [{"config_name": "default", "data_dir": "more", "data_files": [{"split": "train", "path": "t*.csv"}]}]
+    card(data, "README.md", configs=configs, dataset_info={"features": [{"name": "text", "dtype": "string"}]})
+    card(data, ".huggingface.yaml", license="mit")
+    assert texts(data) == ["c"]
+
+
+def test_a_folder_with_the_name_of_a_reader_is_a_folder(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data.rename(data.with_name("csv"))
+    monkeypatch.chdir(data.parent)
+    assert texts(Path("csv")) == ["a", "b", "c"]
+
+
+# -- one line -------------------------------------------------------------------------------------------------------
+
+ABOUT = {
+    "README.md": {
+        "duplicate anchors": "---\na: &x 1\nb: &x 2\nc: [\n---\n",
+        "a list": "---\n- 1\n---\n",
+        "information that is no mapping": "---\ndataset_info: [1]\n---\n",
+        "configurations that are no mappings": "---\nconfigs: [1]\n---\n",
+    },
+    ".huggingface.yaml": {
+        "duplicate anchors": "a: &x 1\nb: *y\n",
+        "aliases": ALIASES,
+        "nested too deep": "a: " + "[" * 1000,
+        "large": "#" * (1 << 20) + "##",
+        "a list": "[1]",
+        "not UTF-8": "\udcff",
+    },
+    "dataset_infos.json": {"a list": "[]", "a number": '{"default": 5}', "of no kind": '{"default": {"splits": 5}}'},
+}
+CASES = [(file, name) for file, contents in ABOUT.items() for name in contents]
+
+
+@pytest.mark.parametrize(("file", "name"), CASES)
+def test_what_a_data_set_says_of_itself_in_another_shape_is_one_line(data: Path, file: str, name: str) -> None:
+    (data / file).write_bytes(ABOUT[file][name].encode("utf-8", "surrogateescape"))
+    refusal(data)
+
+
+@pytest.mark.parametrize("file", [".huggingface.yaml", "README.md", "dataset_infos.json"])
+def test_a_pipe_is_not_waited_for(data: Path, file: str) -> None:
+    os.mkfifo(data / file)
+    assert "neither a file nor a folder" in refusal(data)
+
+
+STATES: dict[str, tuple[str, dict[str, Any]]] = {
+    "split that is a list": ("state.json", {"_split": [1]}),
+    "no files": ("state.json", {"_data_files": []}),
+    "file without a name": ("state.json", {"_data_files": [{}]}),
+    "unknown format": ("state.json", {"_format_type": [1]}),
+    "version that is a list": ("dataset_info.json", {"version": [1], "splits": 5}),
+    "features that are a list": ("dataset_info.json", {"features": [1]}),
+    "translation over a text": (
+        "dataset_info.json",
+        {"features": {"text": {"languages": ["de", "en"], "_type": "Translation"}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_saved_copy_of_another_shape_is_one_line(saved: Path, name: str) -> None:
+    file, values = STATES[name]
+    change(saved / file, **values)
+    refusal(saved)
+
+
+def test_what_a_reader_raises_beyond_its_own_errors_is_one_line(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise AttributeError("of\nmany lines")
+
+    monkeypatch.setattr(datasets, "load_from_disk", fails)
+    assert refusal(saved).endswith("of many lines")
+
+
+def test_labels_and_pairs_are_read_as_before(tmp_path: Path) -> None:
+    kinds = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
+    Dataset.from_dict({"text": ["a"], "label": [1]}, features=kinds).save_to_disk(tmp_path / "labels")
+    labels = Hub(path=str(tmp_path / "labels"), label_column="label", validation_split=None, test_split=None)
+    assert next(labels._read("train")) == {"text": "a", "label": "good"}
+    pairs = Features({"translation": Translation(languages=["de", "en"])})
+    Dataset.from_dict({"translation": [{"de": "ja", "en": "yes"}]}, features=pairs).save_to_disk(tmp_path / "pairs")
+    columns = {"source_column": "translation.de", "target_column": "translation.en"}
+    found = Hub(path=str(tmp_path / "pairs"), validation_split=None, test_split=None, **columns)  # pyright: ignore
+    assert next(found._read("train")) == {"source": "ja", "target": "yes"}

@@ -1,0 +1,156 @@
+"""Laws of layouts: how many processes train, and in how many micro-batches, changes no number."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from seqtrain.runs.checkpoint import load
+from seqtrain.runs.directory import Run
+from tests.conftest import Seqtrain
+from tests.support import examples
+from tests.support.tiny import GPT, OPTIONS, corpus
+
+STEPS = 20
+EXACT = (
+    *("trainer.precision=64-true", f"trainer.max_steps={STEPS}", "trainer.validate_every=10"),
+    *("trainer.checkpoint_every=10", "trainer.log_every=5", "trainer.accelerator=cpu", "trainer.check_ranks_every=1"),
+)
+LAYOUTS = {
+    "1 process and 4 micro-batches": ("trainer.accumulate=4",),
+    "2 processes": ("trainer.devices=2",),
+    "2 processes and 2 micro-batches": ("trainer.devices=2", "trainer.accumulate=2"),
+}
+SHARDED = ("trainer.devices=2", "trainer.strategy=fsdp")
+STREAM = (*OPTIONS, "data.lanes=8", "data.eval_lanes=3")
+RUNS = {
+    "lstm that carries": STREAM,
+    "gru with k1 below k2": (*STREAM, "model=gru", "tbptt.k1=2"),
+    "gpt with memory": (*STREAM, *GPT),
+    "rnn on documents": (*STREAM, "model=rnn", "tbptt.reset=document"),
+    "sentiment": (*examples.options("sentiment"), "task.dropout=0", "task.class_weights=balanced"),
+    "sentiment cut in time": (*examples.options("sentiment"), "task.dropout=0", "tbptt.k2=8"),
+    "masked_lm": (*examples.options("masked_lm"), "model.dropout=0", "task.next_sentence=true"),
+    "translation": (*examples.options("translation"), "model.dropout=0"),
+}
+QUICK = {
+    "lstm that carries": ("2 processes and 2 micro-batches",),
+    "sentiment": ("2 processes",),
+}
+"""Layouts that `make test` tries, of which runs."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return examples.files(corpus(tmp_path_factory.mktemp("layouts")))
+
+
+def trained(seqtrain: Seqtrain, folder: Path, name: str, layout: tuple[str, ...], run: str) -> Path:
+    """The run of this layout, trained once for all tests of the module."""
+    if not (folder / run).exists():
+        answer = seqtrain("train", *RUNS[name], *EXACT, *layout, f"run_dir={run}", cwd=folder)
+        assert answer.rc == 0, answer.err
+    return folder / run
+
+
+def assert_same_numbers(one: Path, other: Path) -> None:
+    """Final weights to 1e-9, every logged loss and metric to 1e-6, the same batches, each target counted once."""
+    weights = [load(run / "checkpoints" / f"step-{STEPS:08d}.ckpt")["state_dict"] for run in (one, other)]
+    for name, value in weights[0].items():
+        assert float((value - weights[1][name]).abs().max()) < 1e-9, name
+    records = [Run(run).metrics() for run in (one, other)]
+    assert len(records[0]) == len(records[1]) > 2
+    for first, second in zip(*records, strict=True):
+        assert first.keys() == second.keys()
+        for name in first.keys() - {"seconds", "tokens_per_second"}:
+            same = first[name] == second[name]
+            assert same or abs(first[name] - second[name]) < 1e-6, (first["step"], name, first[name], second[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        pytest.param(name, layout, marks=[] if layout in QUICK.get(name, ()) else pytest.mark.long)
+        for name, layout in itertools.product(RUNS, LAYOUTS)
+    ],
+)
+def test_processes_and_micro_batches_change_no_number(name: str, layout: str, seqtrain: Seqtrain, folder: Path) -> None:
+    whole = trained(seqtrain, folder, name, (), f"{name}-whole")
+    assert_same_numbers(whole, trained(seqtrain, folder, name, LAYOUTS[layout], f"{name}-{layout}"))
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "lstm that carries" else pytest.param(name, marks=pytest.mark.long) for name in RUNS]
+)
+def test_sharing_out_the_weights_changes_no_number(name: str, seqtrain: Seqtrain, folder: Path) -> None:
+    adamw = ("optimizer=adamw",) if name == "masked_lm" else ()  # its own, Muon, is refused
+    whole = trained(seqtrain, folder, name, adamw, f"{name}-whole{len(adamw) or ''}")
+    assert_same_numbers(whole, trained(seqtrain, folder, name, (*adamw, *SHARDED), f"{name}-sharded"))
+
+
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.long), 3, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["lstm that carries", pytest.param("sentiment", marks=pytest.mark.long)])
+def test_evaluation_batches_of_two_processes_change_no_metric(
+    name: str, batch: int, seqtrain: Seqtrain, folder: Path
+) -> None:
+    whole = trained(seqtrain, folder, name, (), f"{name}-whole")
+    layout = ("trainer.devices=2", f"data.eval_batch_size={batch}")
+    assert_same_numbers(whole, trained(seqtrain, folder, name, layout, f"{name}-eval{batch}"))
+
+
+@pytest.mark.parametrize(("before", "after"), [pytest.param(1, 2, marks=pytest.mark.long), (2, 1)])
+def test_another_number_of_processes_goes_on_with_the_same_lanes_and_numbers(
+    before: int, after: int, seqtrain: Seqtrain, folder: Path
+) -> None:
+    name, run = "lstm that carries", f"from-{before}-to-{after}"
+    whole = trained(seqtrain, folder, name, (), f"{name}-whole")
+    planned = f"trainer.devices={before}"
+    child = seqtrain.start("train", *RUNS[name], *EXACT, planned, f"run_dir={run}", cwd=folder)
+    half = folder / run / "checkpoints" / "step-00000010.ckpt"
+    while child.poll() is None and not half.exists():
+        pass
+    child.kill()
+    child.wait(60)
+    (folder / run / "checkpoints" / f"step-{STEPS:08d}.ckpt").unlink(missing_ok=True)  # it may have been faster than us
+    answer = seqtrain("resume", run, f"trainer.devices={after}", cwd=folder)
+    assert answer.rc == 0, answer.err
+    assert f"trainer.devices: {before} -> {after}" in answer.err
+    assert_same_numbers(whole, folder / run)
+
+
+def test_a_resume_does_not_change_the_strategy(seqtrain: Seqtrain, folder: Path) -> None:
+    name = "lstm that carries"
+    trained(seqtrain, folder, name, (), f"{name}-whole")
+    before = (folder / f"{name}-whole" / "config.yaml").read_text()
+    answer = seqtrain("resume", f"{name}-whole", *SHARDED, "trainer.max_steps=30", cwd=folder)
+    assert (answer.rc, "trainer.strategy: a resumed run keeps it" in answer.err) == (2, True), answer.err
+    assert (folder / f"{name}-whole" / "config.yaml").read_text() == before
+
+
+def test_workers_that_cut_batches_change_no_bit(seqtrain: Seqtrain, folder: Path) -> None:
+    whole = trained(seqtrain, folder, "sentiment", (), "sentiment-whole")
+    ahead = trained(seqtrain, folder, "sentiment", ("data.workers=2",), "sentiment-workers")
+    states = [load(run / "checkpoints" / f"step-{STEPS:08d}.ckpt")["state_dict"] for run in (whole, ahead)]
+    assert all(value.equal(states[1][name]) for name, value in states[0].items())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("trainer.devices=3",), ("data.lanes=8", "3 processes", "multiple of 3")),
+        (("trainer.devices=2", "trainer.num_nodes=2"), ("trainer.num_nodes=2", "torchrun", "srun")),
+        (("trainer.strategy=fsdp",), ("trainer.strategy=fsdp", "trainer.devices=2")),
+        ((*SHARDED, "optimizer=muon"), ("optimizer=muon", "optimizer=adamw")),
+        (("trainer=ddp", "trainer.accelerator=cpu"), ("trainer.devices=all", "trainer.devices=2")),
+    ],
+)
+def test_layouts_that_make_no_sense_are_one_line(
+    options: tuple[str, ...], words: tuple[str, ...], seqtrain: Seqtrain, folder: Path
+) -> None:
+    answer = seqtrain("train", *STREAM, *options, "run_dir=refused", cwd=folder)
+    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
+    assert (answer.rc, len(errors)) == (2, 1), answer.err
+    assert [word for word in words if word not in errors[0]] == []
+    assert not (folder / "refused").exists()

@@ -1,0 +1,328 @@
+"""Laws of attention's maps: what a run shows of a text is where its model looks, and a text cannot harm the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import matplotlib.image
+import pytest
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+from seqtrain import Fault
+from seqtrain.api import Trained
+from seqtrain.cli import main
+from seqtrain.inference import attention_maps, predict
+from seqtrain.inference.attention_maps import ATTENDING, Seen, draw, write_page
+from seqtrain.models.layers.recorder import recording
+from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.attention import AttentionMaps
+from seqtrain.training.loggers.base import Sink
+from tests.support.model_cases import cases, starting
+from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
+
+RECURRENT = ("task=translation", "model=rnn_encoder_decoder", "tokenizer=char", "model.num_layers=2")
+PREFIX = ("task=translation", *NEXT_TOKEN[1:])
+WINDOW = (*NEXT_TOKEN, "model.memory=5")
+RUNS = {
+    "bert": MASKED,
+    "gpt": NEXT_TOKEN,
+    "window": WINDOW,
+    "pair": TRANSLATION,
+    "recurrent": RECURRENT,
+    "prefix": PREFIX,
+    "gru": SENTIMENT,
+}
+MAPPED = [name for name in RUNS if name != "gru"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {name: make_run(folder / name, *overrides) for name, overrides in RUNS.items()}
+
+
+@pytest.fixture(scope="module")
+def trained(runs: dict[str, Path]) -> dict[str, Trained]:
+    return {name: double(path) for name, path in runs.items()}
+
+
+# -- maps --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_each_row_shares_one_among_its_tokens(name: str, trained: dict[str, Trained]) -> None:
+    maps = trained[name].attention(TEXTS[0])
+    assert maps
+    for seen in maps:
+        assert seen.weights.shape[1:] == (len(seen.queries), len(seen.keys))
+        ones = torch.ones(seen.weights.shape[:2], dtype=torch.double)
+        torch.testing.assert_close(seen.weights.sum(-1), ones, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gpt", "window", "prefix", "pair"])
+def test_no_token_looks_at_a_later_one(name: str, trained: dict[str, Trained]) -> None:
+    causal = [
+        seen for seen in trained[name].attention(TEXTS[0], *target(name)) if re.fullmatch(r"layer \d self", seen.name)
+    ]
+    assert len(causal) == 2
+    for seen in causal:
+        assert not seen.weights.triu(1).any()
+        assert seen.weights.diagonal(dim1=1, dim2=2).gt(0).all()
+    if name == "window":
+        assert not causal[0].weights.tril(-6).any()
+        assert causal[0].weights[:, 10, 5].gt(0).all()
+
+
+def target(name: str) -> tuple[str, ...]:
+    return (TEXTS[1],) if name in ("pair", "prefix", "recurrent") else ()
+
+
+def test_tokens_are_named_as_the_run_reads_them(trained: dict[str, Trained]) -> None:
+    (first, *_) = trained["bert"].attention("the animal [MASK] tired")
+    assert first.queries == first.keys
+    assert (first.keys[0], first.keys[-1], first.keys.count("[mask]")) == ("[start]", "[sep]", 1)
+    (first, *_) = trained["gpt"].attention("tired")
+    assert first.keys == ["[start]", *"tired"]
+    (cross, *_, source) = trained["pair"].attention("tired", "a film")
+    assert (cross.name, cross.queries, cross.keys) == ("layer 1 cross", ["[start]", *"a film"], [*"tired", "[sep]"])
+    assert (source.name, source.queries, source.keys) == ("layer 2 source self", cross.keys, cross.keys)
+    (cross,) = trained["recurrent"].attention("tired", "a film")
+    assert (cross.queries, cross.keys) == (["[start]", *"a film"], [*"tired", "[sep]"])
+    (first, *_) = trained["prefix"].attention("tired", "a film")
+    assert first.keys == [*"tired", "[sep]", "[start]", *"a film"]
+
+
+@pytest.mark.parametrize("name", ["pair", "recurrent"])
+def test_a_target_is_named_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
+    opened = trained[name].opened
+    ours = opened.tokenizer
+    theirs = SimpleNamespace(
+        vocabulary=ours.vocabulary, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
+    )
+    vocabularies = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs)
+    both: Any = SimpleNamespace(**vars(opened) | {"tokenizer": ours, "vocabularies": vocabularies})
+    first, *_ = predict.attend(both, "tired", "a film")
+    assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))]
+    assert first.keys == [*"tired", "[sep]"]
+
+
+def test_a_translation_shows_its_own_greedy_target(trained: dict[str, Trained]) -> None:
+    for name in ("pair", "recurrent"):
+        run = trained[name]
+        (written,) = run.translate(["it was"], beam=1)
+        own, given = run.attention("it was"), run.attention("it was", written)
+        assert written
+        assert own[0].queries == ["[start]", *written] == given[0].queries
+        torch.testing.assert_close(own[0].weights, given[0].weights)
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_what_is_recorded_is_what_the_model_computes_without_it(name: str, trained: dict[str, Trained]) -> None:
+    run = trained[name]
+    tokens = torch.tensor([run.tokenizer.encode(TEXTS[0]).tolist()])
+    state = run.model.begin(tokens) if target(name) else None
+    plain, _ = run.model(tokens, state)
+    with recording():
+        recorded, _ = run.model(tokens, state)
+    torch.testing.assert_close(recorded, plain, rtol=0, atol=1e-9)
+
+
+def test_what_does_not_attend_is_refused_and_those_that_do_are_named(trained: dict[str, Trained]) -> None:
+    with pytest.raises(Fault, match="model GRU does not attend, so there is no map; models that do: bert, gpt"):
+        trained["gru"].attention("a")
+    with pytest.raises(Fault, match="task=next_token, which has no target"):
+        trained["gpt"].attention("a", "b")
+    attending = set()
+    for case in cases():
+        model = case.make()
+        with recording() as maps, torch.no_grad():
+            model(torch.zeros(1, 2, dtype=torch.long), starting(model, 1))
+        attending |= {case.name} if maps else set()
+    assert attending == {name.partition(" ")[0] for name in ATTENDING}
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------
+
+
+def some_maps(layers: int, heads: int, queries: int, keys: int) -> list[Seen]:
+    weights = torch.rand(heads, queries, keys).softmax(-1)
+    words = [[f"{side}{index}" for index in range(count)] for side, count in (("q", queries), ("k", keys))]
+    return [Seen(f"layer {layer + 1} cross", weights, *words) for layer in range(layers)]
+
+
+def test_a_picture_says_what_it_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "maps.png"
+    monkeypatch.setattr(attention_maps, "MOST_MAPS", 2)
+    monkeypatch.setattr(attention_maps, "MOST_TOKENS", 30)
+    monkeypatch.setattr(attention_maps, "PIXELS", 900)
+    assert draw(some_maps(2, 2, 3, 30), path, "title") == ""
+    assert draw(some_maps(4, 3, 3, 40), path, "title") == "2 of 4 maps, 1 of 3 heads, 10 of 40 tokens"
+    height, width, _ = matplotlib.image.imread(path).shape
+    assert 890 <= max(height, width) <= 901
+
+
+def test_a_picture_names_tokens_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: Any, **options: Any) -> None:
+        save(figure, *args, **options)
+        for axes in figure.axes:
+            written.extend(label.get_text() for label in [*axes.get_xticklabels(), *axes.get_yticklabels()])
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    words = ["$\\frac{$", " ", "日本", "a" * 40]
+    draw(
+        [Seen("layer 1 self", torch.eye(len(words))[None], words, words)],
+        tmp_path / "maps.png",
+        "a $formula_ that is none",
+    )
+    for word in ("$\\frac{$", "␣", "日本", "a" * 13 + "…"):
+        assert written.count(word) == 2
+
+
+# -- pages -------------------------------------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Keeps tags, what they refer to, and the text of each script."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [str(value) for name, value in attrs if name in ("src", "href", "action", "style")]
+
+    def handle_data(self, data: str) -> None:
+        if self.tags[-1:] == ["script"]:
+            self.scripts.append(data)
+        else:
+            self.text += data
+
+
+def test_a_page_needs_no_network_and_no_text_becomes_markup(tmp_path: Path) -> None:
+    evil = ["</script><script>alert(1)</script>", "<img src=//x>", "&amp;", "$data", '"']
+    seen = Seen("layer 1 self", torch.eye(5)[None], evil, evil)
+    write_page([seen], tmp_path / "maps.html", "a <b>title</b> & $note")
+    page = Reader((tmp_path / "maps.html").read_text("utf-8"))
+    assert page.tags.count("script") == 2
+    assert not {"img", "b", "link", "iframe"} & {*page.tags}
+    assert page.references == []
+    assert not re.search(r"https?://|@import|url\(|fetch\(|innerHTML", "".join(page.scripts) + page.text)
+    (stored,) = json.loads(page.scripts[0])
+    assert stored["keys"] == evil
+    assert "a <b>title</b> & $note" in page.text
+
+
+def test_a_page_holds_every_weight_to_a_thousandth_or_says_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "maps.html"
+    maps = some_maps(3, 2, 4, 6)
+    assert write_page(maps, path, "title") == ""
+    stored = json.loads(Reader(path.read_text("utf-8")).scripts[0])
+    assert [each["name"] for each in stored] == [seen.name for seen in maps]
+    assert [(each["queries"], each["keys"]) for each in stored] == [(seen.queries, seen.keys) for seen in maps]
+    torch.testing.assert_close(torch.tensor(stored[1]["heads"]) / 1000, maps[1].weights, rtol=0, atol=0.00051)
+    assert write_page(some_maps(8, 8, 5, 200), path, "title") == "75 of 200 tokens"
+    assert "Not shown: 75 of 200 tokens." in path.read_text("utf-8")
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "ending"), [("gpt", "png"), ("bert", "html"), ("recurrent", "PNG")])
+def test_the_command_writes_the_file_that_its_name_asks_for(
+    name: str, ending: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"maps.{ending}"
+    assert main.main(["predict", str(runs[name]), TEXTS[0], "--attention", str(path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["attention"] == str(path)
+    assert len(said["maps"]) == (1 if name == "recurrent" else 2)
+    begins = b"<!doctype html>" if ending == "html" else b"\x89PNG"
+    assert path.read_bytes().startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("gpt", ("a", "--attention", "x.svg"), "--attention x.svg: expected a name that ends in .png"),
+        ("gpt", ("a", "b", "--attention", "x.png"), "--attention: takes one TEXT, and no --input"),
+        ("gpt", ("a", "--attention", "none/x.png"), "--attention none/x.png: No such file or directory"),
+        ("gru", ("a", "--attention", "x.png"), "model GRU does not attend"),
+        ("bert", ("", "--attention", "x.png"), "TEXT 1: holds no text"),
+        ("bert", ("street " * 600, "--attention", "x.png"), "TEXT 1: has 1,"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_in_one_line(
+    name: str,
+    args: tuple[str, ...],
+    message: str,
+    runs: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["predict", str(runs[name]), *args]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"error: {message}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["gpt", "gru"])
+def test_a_training_ends_with_a_picture_where_its_model_attends(
+    name: str, trained: dict[str, Trained], tmp_path: Path
+) -> None:
+    run = trained[name]
+    corpus = SimpleNamespace(tokens=run.tokenizer.encode(TEXTS[0] * 9))
+    words = run.opened.vocabularies
+    data: Any = SimpleNamespace(
+        reader=trained["gpt"].task, corpora={"validation": corpus}, tokenizer=words.tokenizer, vocabularies=words
+    )
+    learner: Any = nn.Module()
+    learner.model = run.model
+    learner.train()
+    sink, folder = mock.Mock(spec=Sink), Run.create(tmp_path / "run")
+    trainer: Any = SimpleNamespace(is_global_zero=True, loggers=[sink], global_step=5)
+    try:
+        AttentionMaps(run=folder, data=data).on_fit_end(trainer, learner)
+        assert learner.training
+        assert run.model.training
+    finally:
+        run.model.eval()
+    picture = tmp_path / "run" / "plots" / "attention.png"
+    assert sink.log_image.call_args_list == ([mock.call("attention", picture, 5)] if name == "gpt" else [])
+    assert picture.parent.exists() == (name == "gpt")
+
+
+@pytest.mark.parametrize("name", ["pair", "recurrent", "prefix"])
+def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
+    def tokenizer(language: str) -> SimpleNamespace:
+        return SimpleNamespace(vocabulary=9, token_text=lambda token: f"{language}{token}")
+
+    run = trained[name]
+    callback: Any = SimpleNamespace(
+        data=SimpleNamespace(vocabularies=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de"))),
+        _example=lambda: ([1, 2, 3], [4, 5]),
+    )
+    learner: Any = SimpleNamespace(model=run.model)
+    first, *_ = AttentionMaps._maps(callback, learner)
+    if name == "prefix":
+        assert first.queries == first.keys == ["en1", "en2", "en3", "en4", "en5"]
+    else:
+        assert (first.queries, first.keys) == (["de4", "de5"], ["en1", "en2", "en3"])

@@ -1,0 +1,126 @@
+"""The decoder's attention window against a dense reference that knows nothing of caches, chunks or masks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqtrain.models.gpt import GPT
+from seqtrain.models.layers.positions import rotary_table, rotate
+from tests.support.model_cases import Case, assert_near, cases, outputs, some_tokens
+
+MEMORY = 3
+TIME = 6 * (MEMORY + 1)  # six windows
+DECODERS = [*(case for case in cases() if case.name == "gpt"), Case("gpt", (("memory", 0),))]
+
+
+def turned(vector: Tensor, position: int) -> Tensor:
+    """Rotary positions as a product of complex numbers: the halves of a head are the parts of K/2 numbers."""
+    half = len(vector) // 2
+    rates = 10_000.0 ** (-torch.arange(half).double() / half)
+    number = torch.complex(vector[:half], vector[half:]) * torch.polar(torch.ones(half).double(), position * rates)
+    return torch.cat([number.real, number.imag])
+
+
+def sinusoid(position: int, dim: int) -> Tensor:
+    angles = [position / 10_000 ** (index // 2 * 2 / dim) for index in range(dim)]
+    waves = [math.cos(angle) if index % 2 else math.sin(angle) for index, angle in enumerate(angles)]
+    return torch.tensor(waves, dtype=torch.float64)
+
+
+def attend(model: GPT, x: Tensor, attention: Any) -> Tensor:
+    """Each token alone over itself and the `memory` tokens before it: x (T, D)."""
+    width = model.dim // model.num_heads
+    queries, keys, values = (part.view(len(x), -1, width) for part in attention.query_key_value(x).chunk(3, -1))
+    out = []
+    for now in range(len(x)):
+        seen = range(max(now - model.memory, 0), now + 1)
+        heads = []
+        for head in range(model.num_heads):
+            query, known = queries[now, head], [keys[then, head] for then in seen]
+            if model.positions == "rotary":
+                query, known = turned(query, now), [turned(k, t) for k, t in zip(known, seen, strict=True)]
+            shares = (torch.stack(known) @ query / math.sqrt(width)).softmax(0)
+            heads.append(shares @ values[list(seen), head])
+        out.append(torch.cat(heads))
+    return attention.out(torch.stack(out))
+
+
+def dense(model: GPT, tokens: Tensor) -> Tensor:
+    """Hidden states of one lane (T,)."""
+    x = model.embed(tokens)
+    if model.positions == "sinusoidal":
+        x = x * math.sqrt(model.dim) + torch.stack([sinusoid(t, model.dim) for t in range(len(x))])
+    if model.table is not None:
+        x = x + model.table.weight[: len(x)]
+    blocks: Any = model.blocks
+    for block in blocks:
+        feed = block.feed_forward
+        if block.pre:
+            x = x + attend(model, block.norm1(x), block.attention)
+            x = x + feed.out(F.gelu(feed.wide(block.norm2(x))))
+        else:
+            x = block.norm1(x + attend(model, x, block.attention))
+            x = block.norm2(x + feed.out(F.gelu(feed.wide(x))))
+    return model.norm(x)
+
+
+def decoder(case: Case, **options: object) -> GPT:
+    model = case.make(**options)
+    assert isinstance(model, GPT)
+    return model
+
+
+@pytest.mark.parametrize("case", DECODERS, ids=str)
+def test_the_window_equals_a_dense_reference(case: Case) -> None:
+    model, tokens = decoder(case), some_tokens(2, TIME)
+    reference = torch.stack([dense(model, lane) for lane in tokens])
+    assert_near(model(tokens)[0], reference)
+    for length in (1, MEMORY, MEMORY + 1, 2 * MEMORY + 1):
+        state, parts = None, []
+        for begin in range(0, TIME, length):
+            hidden, state = model(tokens[:, begin : begin + length], state)
+            parts.append(hidden)
+        assert_near(torch.cat(parts, 1), reference)
+
+
+@pytest.mark.parametrize("chunk", [TIME, 5])
+def test_a_token_reaches_exactly_layers_times_memory_tokens_back(chunk: int) -> None:
+    model, tokens = decoder(Case("gpt", ())), some_tokens(1, TIME)
+    embedded, state = outputs(model.embed), None
+    for begin in range(0, TIME, chunk):
+        hidden, state = model(tokens[:, begin : begin + chunk], state)
+    reached = torch.cat(torch.autograd.grad(hidden[0, -1].sum(), embedded, materialize_grads=True), 1)[0]
+    reach = len(model.blocks) * MEMORY + 1
+    assert (reached[-reach:] != 0).any(-1).all()
+    assert not reached[:-reach].any()
+
+
+def test_a_model_without_a_state_reads_as_from_nothing_at_any_length() -> None:
+    model = decoder(Case("gpt", ()))
+    for length in range(1, 4 * MEMORY):
+        tokens = some_tokens(2, length, seed=length)
+        fresh = model(tokens, model.initial(2))
+        bare = model(tokens)
+        assert_near(bare[0], fresh[0], 1e-12)
+        for name, value in fresh[1].items():
+            assert_near(bare[1][name], value, 1e-12)
+
+
+def test_rotary_positions_do_not_drift_in_a_long_stream() -> None:
+    model, tokens = decoder(Case("gpt", ())), some_tokens(1, 30)
+    state = model(tokens)[1]
+    late = {**state, "filled": state["filled"] + 10**9}
+    assert torch.equal(model(tokens, late)[0], model(tokens, state)[0])
+
+
+def test_rotation_depends_on_the_distance_only() -> None:
+    table = rotary_table(40, 4, torch.device("cpu"))
+    query, key = torch.randn(2, 1, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    products = [rotate(query, table[:, t + 5 : t + 6]) @ rotate(key, table[:, t : t + 1]).T for t in range(30)]
+    assert_near(torch.stack(products), products[0].expand(30, 1, 1), 1e-12)

@@ -1,0 +1,148 @@
+"""Laws of the encoder that the contract does not state: segments, padding of empty lanes, first weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from seqtrain.models.bert import BERT
+from seqtrain.models.layers.front_ends import TokenEmbedding
+from tests.models.test_attention import sinusoid
+from tests.support.model_cases import assert_near, outputs, some_tokens
+
+VOCABULARY = 7
+SEPARATOR = VOCABULARY + 1
+SHAPE: dict[str, Any] = {
+    "dim": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "dropout": 0.0,
+    "positions": "learned",
+    "max_length": 32,
+    "num_segments": 2,
+    "norm": "pre",
+    "bias": True,
+    "activation": "gelu",
+}
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"norm": "post"},
+    {"bias": False, "activation": "relu"},
+    *({"positions": positions, "max_length": None} for positions in ("rotary", "sinusoidal", "none")),
+]
+
+
+def make(**options: Any) -> BERT:
+    """A small model in float64 with weights large enough that a wrong read shows."""
+    embed = TokenEmbedding(vocabulary=VOCABULARY, dim=SHAPE["dim"], specials=3)
+    torch.manual_seed(0)
+    model = BERT(embed=embed, **SHAPE | options).double().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_padding_changes_nothing(options: dict[str, Any]) -> None:
+    model, tokens, lengths = make(**options), some_tokens(4, 9), torch.tensor([9, 5, 1, 4])
+    hidden, state = model(tokens, None, lengths)
+    assert (state, model.initial(4)) == ({}, {})
+    for lane, length in enumerate(lengths.tolist()):
+        assert_near(hidden[lane, :length], model(tokens[lane : lane + 1, :length])[0][0])
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_lane_of_padding_only_gives_finite_numbers_and_gradients(options: dict[str, Any]) -> None:
+    model = make(**options)
+    hidden = model(some_tokens(2, 5), None, torch.tensor([0, 5]))[0]
+    hidden[1].sum().backward()
+    assert hidden.isfinite().all()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_real_token_reaches_every_real_token_and_padding_none(options: dict[str, Any]) -> None:
+    model, lengths = make(**options), torch.tensor([4])
+    embedded = outputs(model.embed)
+    for place in range(4):
+        hidden = model(some_tokens(1, 6), None, lengths)[0]
+        (gradient,) = torch.autograd.grad(hidden[0, place, 0], embedded[-1])
+        assert ((gradient[0] != 0).any(-1) == torch.tensor([True] * 4 + [False] * 2)).all()
+
+
+def test_a_tokens_segment_is_the_number_of_separators_before_it() -> None:
+    model = make(num_segments=3)
+    seen = outputs(model.segments)
+    model(torch.tensor([[7, 1, SEPARATOR, 2, 3, SEPARATOR, 4, SEPARATOR, 5], [SEPARATOR] * 9]))
+    expected = torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2], [0, 1, 2, 2, 2, 2, 2, 2, 2]])
+    assert torch.equal(seen[0], model.segments.weight[expected])
+
+
+def test_the_second_sentence_is_told_from_the_first() -> None:
+    model = make(positions="none", max_length=None)
+    both = torch.tensor([[7, 1, 2, SEPARATOR, 1, 2, SEPARATOR]])
+    hidden = model(both)[0][0]
+    assert (hidden[1:3] - hidden[4:6]).abs().min() > 1e-6
+    nn.init.zeros_(model.segments.weight)
+    hidden = model(both)[0][0]
+    assert_near(hidden[1:3], hidden[4:6])  # positions are none: nothing else tells them apart
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "none"])
+def test_the_first_block_reads_a_token_its_position_and_its_segment(positions: str) -> None:
+    model, tokens = make(positions=positions, max_length=32 if positions == "learned" else None), some_tokens(2, 6)
+    seen = outputs(model.first_norm)
+    model(tokens)
+    expected = model.embed(tokens) + model.segments(model._segment(tokens))
+    if positions == "sinusoidal":
+        expected = expected + model.embed(tokens) * (math.sqrt(8) - 1)
+        expected = expected + torch.stack([sinusoid(place, 8) for place in range(6)])
+    if model.table is not None:
+        expected = expected + model.table.weight[:6]
+    assert_near(seen[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"num_heads": 3}, "multiple of num_heads"),
+        ({"positions": "rotary"}, "positions=learned"),
+        ({"max_length": None}, "positions=learned"),
+        ({"max_length": 0}, "above 0"),
+        ({"num_segments": 0}, "num_segments=0"),
+        ({"positions": "sinusoidal", "max_length": None, "dim": 9, "num_heads": 3}, "dim=9 must be even"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make(**wrong)
+
+
+def test_first_matrices_keep_the_scale_of_what_they_read_and_embeddings_are_the_papers() -> None:
+    embed = TokenEmbedding(vocabulary=500, dim=64, specials=3)
+    torch.manual_seed(0)
+    chosen: dict[str, Any] = {**SHAPE, "dim": 64}
+    model = BERT(embed=embed, **chosen)
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding | TokenEmbedding)}
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2 and weight.numel() > 1000:
+            last = name.endswith("out.weight")  # of a block: two of them in each layer add up
+            scale = weight.shape[1] ** -0.5 / (math.sqrt(2 * len(model.blocks)) if last else 1)
+            expected = 0.02 if id(weight) in tables else scale
+            assert abs(weight.std().item() / expected - 1) < 0.05, name
+        elif name.endswith("bias"):
+            assert not weight.any()
+
+
+@pytest.mark.parametrize("length", [1, 6])
+def test_operations_are_those_that_torch_counts(length: int) -> None:
+    model = make()
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        model(some_tokens(3, length))
+    assert counter.get_total_flops() / (3 * length) == model.flops_per_token(length, False)

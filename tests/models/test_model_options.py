@@ -1,0 +1,70 @@
+"""No option of a model is idle: another value gives other weights, or other hidden states from the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from seqtrain.config.targets import resolve
+from seqtrain.training.model_and_task import make_model
+from tests.support.model_cases import TABLE, VOCABULARY, Case, cases, some_tokens, starting
+
+NUMBERS = {"dim": 16, "num_layers": 3, "num_heads": 4, "memory": 2, "kernel": 5, "dim_feedforward": 24}
+LEARNED = {"positions": "learned", "max_length": TABLE}
+
+
+def others(name: str, kind: Any, value: Any) -> list[Any]:
+    """What else an option can be."""
+    if NoneType in get_args(kind):
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+    if get_origin(kind) is Literal:
+        return [each for each in get_args(kind) if each != value]
+    if kind is bool:
+        return [not value]
+    return [0.5] if kind is float else [NUMBERS.get(name, 2 * (value or 4))]
+
+
+def changes() -> Iterator[Any]:
+    """Each shipped model with what its file says, or what an option needs, and one option changed."""
+    for case in (case for case in cases() if not case.options):
+        node: Any = OmegaConf.to_container(case.config(), resolve=True)["model"]  # type: ignore[index,call-overload]
+        hints = get_type_hints(resolve(node["_target_"], ()).__init__)
+        for key in (key for key in node if key[0] != "_"):
+            base = LEARNED if key == "max_length" else {}
+            for value in others(key, hints[key], {**node, **base}[key]):
+                more = LEARNED if value == "learned" else {key: value}
+                yield pytest.param(case.name, base, {**base, **more}, id=f"{case.name}-{key}={value}")
+
+
+def read(case: Case, options: dict[str, Any]) -> tuple[dict[str, torch.Size], Tensor]:
+    """The shapes of a model's weights, and what it gives in training where they are drawn from one seed."""
+    model = make_model(case.config(**options), VOCABULARY, ()).double().train()
+    torch.manual_seed(1)
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.4)
+    shapes = {name: weight.shape for name, weight in model.named_parameters()}
+    return shapes, model(some_tokens(3, 12, specials=3), starting(model, 3))[0]
+
+
+@pytest.mark.parametrize(("name", "before", "after"), changes())
+def test_an_option_of_a_model_changes_what_it_computes(
+    name: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    (shapes, one), (others, two) = (read(Case(name, ()), options) for options in (before, after))
+    assert shapes != others or not torch.allclose(one, two, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gpt", "bert", "encoder_decoder"])
+@pytest.mark.parametrize(("asked", "width"), [(None, 32), (24, 24)])
+def test_the_feed_forward_part_is_as_wide_as_asked_or_four_times_the_model(
+    name: str, asked: int | None, width: int
+) -> None:
+    model = Case(name, ()).make(dim_feedforward=asked)
+    found = {part.out_features for key, part in model.named_modules() if key.endswith(".wide")}  # type: ignore[union-attr]
+    assert found == {width}

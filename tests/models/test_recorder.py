@@ -1,0 +1,121 @@
+"""Laws of the recorder: it hears every attention layer, changes no output, and costs nothing while nobody listens."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqtrain.models.base import SequenceModel
+from seqtrain.models.layers.recorder import active, record, recording
+from tests.models.test_bert import make as bert
+from tests.models.test_encoder_decoder import SOURCE
+from tests.models.test_encoder_decoder import make as encoder_decoder
+from tests.support.model_cases import Case, assert_near, some_tokens
+
+BATCH, TIME = 3, 6
+LENGTHS = torch.tensor([6, 2, 0])
+
+
+def read(model: SequenceModel) -> Tensor:
+    """Hidden states of some tokens, after a source where the model wants one, in two chunks where it can."""
+    tokens = some_tokens(BATCH, TIME)
+    if "source" in "".join(model.initial(1)):
+        state = model.begin(some_tokens(BATCH, SOURCE, seed=1), LENGTHS.clamp(max=SOURCE))
+        first, state = model(tokens[:, :2], state)
+        return torch.cat([first, model(tokens[:, 2:], state)[0]], 1)
+    if model.initial(1):
+        first, state = model(tokens[:, :2])
+        return torch.cat([first, model(tokens[:, 2:], state)[0]], 1)
+    return model(tokens, None, LENGTHS)[0]
+
+
+MODELS = {
+    "gpt": lambda: Case("gpt", (("memory", 4),)).make(),
+    "bert": lambda: bert(),
+    "bert-rotary": lambda: bert(positions="rotary", max_length=None),
+    "encoder_decoder": lambda: encoder_decoder(),
+}
+NAMES = {
+    "gpt": ["layer 1 self", "layer 2 self"] * 2,
+    "bert": ["layer 1 self", "layer 2 self"],
+    "bert-rotary": ["layer 1 self", "layer 2 self"],
+    "encoder_decoder": ["layer 1 source self", "layer 2 source self"]
+    + ["layer 1 self", "layer 1 cross", "layer 2 self", "layer 2 cross"] * 2,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_recording_changes_no_output(name: str) -> None:
+    model = MODELS[name]()
+    plain = read(model)
+    with recording() as maps:
+        recorded = read(model)
+    assert maps
+    assert_near(recorded, plain)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_attention_layer_hands_out_a_map_under_its_own_name(name: str) -> None:
+    with recording() as maps:
+        read(MODELS[name]())
+    assert [found.name for found in maps] == NAMES[name]
+    for found in maps:
+        assert found.weights.shape[:2] == (BATCH, 2)
+        assert_near(found.weights.sum(-1), torch.ones(found.weights.shape[:-1], dtype=torch.float64))
+        assert not found.weights.requires_grad
+
+
+def test_no_weight_lies_on_padding_or_on_what_comes_later() -> None:
+    model = encoder_decoder()
+    with recording() as maps:
+        read(model)
+    crossed = [found.weights for found in maps if found.name.endswith("cross")]
+    assert all(not weights[1, :, :, 2:].any() for weights in crossed)
+    own = {found.weights.shape[2:]: found.weights for found in maps if found.name == "layer 1 self"}
+    assert set(own) == {(2, 2), (4, 6)}
+    for (queries, keys), weights in own.items():
+        assert torch.equal(weights > 0, torch.ones_like(weights, dtype=torch.bool).tril(keys - queries))
+
+
+def test_dropout_under_a_recorder_drops_the_same_and_leaves_the_map_whole() -> None:
+    model = bert(dropout=0.5).train()
+    torch.manual_seed(0)
+    plain = read(model)
+    with recording() as maps:
+        torch.manual_seed(0)
+        recorded = read(model)
+    assert_near(recorded, plain)
+    assert_near(maps[0].weights.sum(-1), torch.ones(BATCH, 2, TIME, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_without_a_recorder_only_the_fused_attention_runs(name: str) -> None:
+    model: Any = MODELS[name]()
+    with mock.patch.object(F, "scaled_dot_product_attention", wraps=F.scaled_dot_product_attention) as fused:
+        read(model)
+        assert fused.call_count == len(NAMES[name])
+        with recording():
+            read(model)
+        assert fused.call_count == len(NAMES[name])
+
+
+def test_a_recorder_hears_nothing_before_or_after_and_the_inner_one_wins() -> None:
+    weights = torch.ones(1, 1, 1, 1)
+    record("before", weights)
+    with recording() as outer:
+        record("one", weights)
+        with contextlib.suppress(RuntimeError), recording() as inner:
+            record("two", weights)
+            raise RuntimeError
+        assert active()
+        record("three", weights)
+    assert not active()
+    record("after", weights)
+    assert [found.name for found in outer] == ["one", "three"]
+    assert [found.name for found in inner] == ["two"]

@@ -1,0 +1,46 @@
+"""What summary.json says of a sitting is of this sitting alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from signal import SIGTERM
+
+import pytest
+
+from seqtrain.cli import session
+from seqtrain.config import check
+from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.signals import Interrupted
+from tests.support.examples import DATA
+
+
+def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = check.compose(["task=next_token", *DATA["next_token"], "logger=none", "callbacks=none"]).config
+    run = Run.create(tmp_path / "run", config=session.plain_config(config))
+    run.write_summary({"status": "failed", "reason": "the disk is full"})
+
+    def leave(*_: object) -> None:
+        raise Interrupted(SIGTERM)
+
+    monkeypatch.setattr(session, "read_data", leave)
+    with pytest.raises(Interrupted):
+        session.train(run, config, session.Attempt(command=("seqtrain",)))
+    summary = Run(run.path).summary
+    assert (summary["status"], summary.get("reason")) == ("interrupted", None)
+
+
+@pytest.mark.parametrize("status", ["finished", "pruned"])
+def test_who_is_interrupted_when_all_is_written_has_ended_as_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    config = check.compose(["task=next_token", *DATA["next_token"], "logger=none", "callbacks=none"]).config
+    run = Run.create(tmp_path / "run", config=session.plain_config(config))
+
+    def leave(*_: object) -> None:
+        run.write_summary({"status": status})
+        raise Interrupted(SIGTERM)
+
+    monkeypatch.setattr(session, "read_data", leave)
+    with pytest.raises(Interrupted):
+        session.train(run, config, session.Attempt(command=("seqtrain",)))
+    assert Run(run.path).summary["status"] == status

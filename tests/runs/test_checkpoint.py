@@ -1,0 +1,227 @@
+"""Laws of checkpoint files."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from seqtrain.errors import Fault
+from seqtrain.runs.checkpoint import is_valid, keep_newest, load, newest_valid, probe, save, step_name
+from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
+
+
+class Payload:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, ("made_by_a_checkpoint",)
+
+
+def _silent(line: str) -> None:
+    raise AssertionError(line)
+
+
+def _state(seed: int = 0) -> dict:
+    torch.manual_seed(seed)
+    moments = {0: {"step": torch.tensor(3.0), "exp_avg": torch.randn(5)}}
+    return {
+        "weights": torch.randn(64, 64),
+        "optimizer": {"state": moments, "lr": [1e-3]},
+        "step": seed,
+        "global_step": seed,
+    }
+
+
+def _equal(one: dict, two: dict) -> bool:
+    same = torch.equal(one["weights"], two["weights"]) and one["step"] == two["step"]
+    return same and torch.equal(one["optimizer"]["state"][0]["exp_avg"], two["optimizer"]["state"][0]["exp_avg"])
+
+
+def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    save(_state(), tmp_path / "new" / "a.ckpt")
+    assert _equal(load(tmp_path / "new" / "a.ckpt"), _state())
+
+
+def test_a_kill_at_any_moment_of_a_write_never_loses_the_good_file(tmp_path: Path) -> None:
+    path = tmp_path / "best.ckpt"
+    save(_state(0), path)
+    big = {**_state(1), "ballast": torch.zeros(1_000_000)}
+    begin = time.monotonic()
+    save(big, tmp_path / "timed.ckpt")
+    seconds = time.monotonic() - begin
+    generator, cut = random.Random(0), 0
+    for _ in range(20):
+        pid = os.fork()
+        if pid == 0:
+            while True:
+                save(big, path)
+        time.sleep(generator.uniform(0, 1.5 * seconds))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert is_valid(path)
+        assert load(path)["step"] in (0, 1)
+        cut += len(list(tmp_path.glob(".*.tmp")))
+    assert cut > 0  # at least one kill fell into a write
+    probe(tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["best.ckpt", "timed.ckpt"]
+
+
+def test_a_flipped_byte_is_detected_or_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    save(_state(), path)
+    whole = path.read_bytes()
+    generator, caught = random.Random(0), 0
+    for place in generator.sample(range(len(whole)), 300):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << generator.randrange(8))]) + whole[place + 1 :])
+        if not is_valid(path):
+            with pytest.raises(Fault, match="damaged"):
+                load(path)
+            caught += 1
+        else:
+            assert _equal(load(path), _state())
+    assert caught > 250
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_file_that_was_cut_short_is_detected(tmp_path: Path, share: float) -> None:
+    path = tmp_path / "a.ckpt"
+    save(_state(), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    assert not is_valid(path)
+
+
+def test_resume_takes_the_newest_sound_checkpoint_and_says_what_it_skipped(tmp_path: Path) -> None:
+    for step in (100, 200, 300):
+        save(_state(step), tmp_path / step_name(step))
+    save(_state(999), tmp_path / "best.ckpt")
+    (tmp_path / step_name(400)).touch()
+    damaged = tmp_path / step_name(300)
+    damaged.write_bytes(damaged.read_bytes()[:-1000])
+    said: list[str] = []
+    found = newest_valid(tmp_path, said.append)
+    assert found == tmp_path / "step-00000200.ckpt"
+    assert [step_name(step) in line for step, line in zip((400, 300), said, strict=True)] == [True, True]
+
+
+def test_a_sound_file_that_is_not_of_this_step_or_this_run_is_skipped_too(tmp_path: Path) -> None:
+    ours, theirs = ({"run": {"config": {"seed": seed}, "hashes": {}, "parent": None}} for seed in (1, 2))
+    for step in range(1, 6):
+        save({"global_step": step, "seqtrain": ours}, tmp_path / step_name(step))
+    wrong = {2: {"weights": 1}, 3: [], 4: {"global_step": 3, "seqtrain": ours}, 5: {"global_step": 5}}
+    for step, content in wrong.items():
+        save(content, tmp_path / step_name(step))
+    save({"global_step": 6, "seqtrain": theirs}, tmp_path / step_name(6))
+    said: list[str] = []
+    assert newest_valid(tmp_path, said.append, run=ours["run"]) == tmp_path / step_name(1)
+    reasons = sorted(line.partition(": ")[2] for line in said)
+    assert reasons == [
+        "another run wrote it: it does not say which run wrote it",
+        "another run wrote it: seed was 2 when it was written and is 1 in config.yaml",
+        *["what it holds is not a checkpoint of this step"] * 3,
+    ]
+    assert newest_valid(tmp_path, _silent) == tmp_path / step_name(6)
+
+
+def test_there_is_no_newest_checkpoint_where_none_is_sound(tmp_path: Path) -> None:
+    assert newest_valid(tmp_path, _silent) is None
+    assert newest_valid(tmp_path / "missing", _silent) is None
+    (tmp_path / step_name(1)).write_bytes(b"no zip")
+    assert newest_valid(tmp_path, lambda line: None) is None
+
+
+def test_steps_are_compared_as_numbers(tmp_path: Path) -> None:
+    for step in (99_999_999, 100_000_000):
+        save({"global_step": step}, tmp_path / step_name(step))
+    assert newest_valid(tmp_path, _silent) == tmp_path / step_name(100_000_000)
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.ckpt"
+    save(_state(0), path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(_state(1), path)
+    with pytest.raises(OSError, match="No space left"):
+        AtomicCheckpointIO().save_checkpoint(_state(1), path)
+    monkeypatch.undo()
+    assert load(path)["step"] == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["a.ckpt"]
+
+
+def test_a_disk_that_fills_up_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    save(_state(0), path)
+    pid = os.fork()
+    if pid == 0:
+        import resource
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        try:
+            save(_state(1), path)
+        except OSError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert load(path)["step"] == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["a.ckpt"]
+
+
+def test_opening_a_checkpoint_executes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"weights": Payload()}, "evil.ckpt")
+    assert not is_valid(Path("evil.ckpt"))
+    with pytest.raises(Fault, match="refused"):
+        load(Path("evil.ckpt"))
+    assert not Path("made_by_a_checkpoint").exists()
+
+
+@pytest.mark.parametrize("foreign", [np.float64(1), np.zeros(2), pathlib.PurePosixPath("x"), Payload()])
+def test_what_could_not_be_loaded_is_not_saved_and_its_place_is_named(tmp_path: Path, foreign: object) -> None:
+    with pytest.raises(TypeError, match=r"checkpoint\['callbacks'\]\[1\]\['best'\] is a "):
+        save({"callbacks": [0, {"best": foreign}]}, tmp_path / "a.ckpt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_checkpoint_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match="does not exist"):
+        load(tmp_path / "a.ckpt")
+
+
+def test_retention_keeps_the_newest_and_never_files_beyond_the_step_just_saved(tmp_path: Path) -> None:
+    for step in (100, 150, 200, 300, 400):
+        (tmp_path / step_name(step)).touch()
+    (tmp_path / "best.ckpt").touch()
+    keep_newest(tmp_path, 2, step=200)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["best.ckpt", step_name(150), step_name(200)]
+
+
+def test_the_probe_refuses_a_full_disk_and_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    probe(tmp_path / "new")
+    with pytest.raises(Fault, match=r"MiB are free, .* MiB are needed; make room or give another run_dir"):
+        probe(tmp_path, space=1 << 60)
+    (tmp_path / "file").touch()
+    with pytest.raises(Fault, match=r"cannot be written to .*; give another run_dir"):
+        probe(tmp_path / "file" / "checkpoints")
+
+
+def test_lightning_reads_and_writes_through_these_files(tmp_path: Path) -> None:
+    plugin, path = AtomicCheckpointIO(), tmp_path / "a.ckpt"
+    plugin.save_checkpoint(_state(), str(path))
+    assert is_valid(path)
+    assert _equal(plugin.load_checkpoint(str(path), weights_only=False), _state())
+    plugin.remove_checkpoint(path)
+    assert not path.exists()

@@ -1,0 +1,178 @@
+"""The commit of the checkout one stands in is told truly, and nothing that the checkout brings runs for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seqtrain.runs.provenance import environment
+
+MINE = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+}
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git answers to the person who made this checkout."""
+    command = ["git", "-c", "protocol.file.allow=always", *words]
+    answer = subprocess.run(command, cwd=folder, env=os.environ | MINE, capture_output=True, text=True, check=True)
+    return answer.stdout.strip()
+
+
+def told() -> str | None:
+    return environment()["commit"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of one commit, in which the process stands."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "code.py").write_text("x = 1\n")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "more.py").write_text("y = 1\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_the_commit_is_that_of_the_checkout_and_a_plus_says_that_files_differ(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    assert told() == head
+    monkeypatch.chdir(checkout / "sub")
+    assert told() == head
+    (checkout / "untracked").write_text("new")
+    assert told() == head, "what is not tracked is no difference"
+    (checkout / "code.py").write_text("x = 2\n")
+    assert told() == f"{head}+"
+    git(checkout, "add", "code.py")
+    assert told() == f"{head}+", "staged is different, too"
+    git(checkout, "commit", "-qm", "second")
+    assert told() == git(checkout, "rev-parse", "HEAD") != head
+
+
+def test_packed_references_a_detached_head_and_worktrees_are_read(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    git(checkout, "pack-refs", "--all")
+    assert told() == head
+    git(checkout, "worktree", "add", "-q", "../other")
+    monkeypatch.chdir(checkout.parent / "other")
+    assert told() == head
+    (checkout.parent / "other" / "code.py").write_text("x = 3\n")
+    assert told() == f"{head}+"
+    monkeypatch.chdir(checkout)
+    git(checkout, "checkout", "-q", "--detach")
+    assert told() == head
+
+
+def test_a_commit_named_by_sha256_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(tmp_path, "init", "-q", "--object-format=sha256")
+    (tmp_path / "code.py").write_text("x = 1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    monkeypatch.chdir(tmp_path)
+    assert told() == git(tmp_path, "rev-parse", "HEAD")
+
+
+def test_without_a_checkout_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert told() is None
+    git(tmp_path, "init", "-q")
+    assert told() is None, "a checkout without a commit has none either"
+
+
+def program(folder: Path, trace: Path) -> Path:
+    """A program that leaves a trace when somebody runs it."""
+    path = folder / "program"
+    path.write_text(f"#!/bin/sh\necho ran >> {trace}\ncat\n")
+    path.chmod(0o755)
+    return path
+
+
+def _fsmonitor(folder: Path, trace: Path) -> None:
+    git(folder, "config", "core.fsmonitor", str(program(folder.parent, trace)))
+
+
+def _filter(kind: str) -> Callable[[Path, Path], None]:
+    def lay(folder: Path, trace: Path) -> None:
+        git(folder, "config", f"filter.evil.{kind}", str(program(folder.parent, trace)))
+        (folder / ".gitattributes").write_text("* filter=evil\n")
+        os.utime(folder / "code.py", (1, 1))  # so that git looks into the file again
+
+    return lay
+
+
+def _include(folder: Path, trace: Path) -> None:
+    (folder.parent / "more").write_text(f"[core]\n\tfsmonitor = {program(folder.parent, trace)}\n")
+    git(folder, "config", "include.path", str(folder.parent / "more"))
+
+
+def _in_submodule(folder: Path, trace: Path) -> None:
+    other = folder.parent / "library"
+    other.mkdir()
+    git(other, "init", "-q")
+    git(other, "commit", "-qm", "first", "--allow-empty")
+    git(folder, "submodule", "add", "-q", str(other), "library")
+    git(folder, "commit", "-qm", "with a library")
+    git(folder / "library", "config", "core.fsmonitor", str(program(folder.parent, trace)))
+
+
+def _elsewhere(folder: Path, trace: Path) -> None:
+    """A .git that is a file, as in worktrees, and names a folder with a configuration."""
+    (folder / ".git").rename(folder / "data")
+    (folder / ".git").write_text("gitdir: data\n")
+    _fsmonitor(folder, trace)
+
+
+def _git_of_its_own(folder: Path, trace: Path) -> None:
+    program(folder, trace).rename(folder / "git")
+
+
+LAID: dict[str, Callable[[Path, Path], None]] = {
+    "core.fsmonitor": _fsmonitor,
+    "filter that cleans": _filter("clean"),
+    "filter that is a process": _filter("process"),
+    "configuration that is included": _include,
+    "configuration of a submodule": _in_submodule,
+    "git folder elsewhere": _elsewhere,
+    "program named git": _git_of_its_own,
+}
+
+
+@pytest.mark.parametrize("name", LAID)
+def test_nothing_of_a_stranger_s_checkout_runs(checkout: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
+    trace = checkout.parent / "trace"
+    LAID[name](checkout, trace)
+    trace.unlink(missing_ok=True)  # of laying it
+    told()
+    assert not trace.exists()
+
+
+def test_a_head_that_is_a_pipe_or_names_a_file_elsewhere_is_no_commit(checkout: Path) -> None:
+    (checkout / ".git" / "HEAD").write_text("ref: refs/../../../secret\n")
+    (checkout.parent / "secret").write_text("0" * 40)
+    assert told() is None
+    (checkout / ".git" / "HEAD").unlink()
+    os.mkfifo(checkout / ".git" / "HEAD")
+    assert told() is None
+
+
+def test_a_checkout_that_git_cannot_compare_is_marked(checkout: Path) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    (checkout / ".git" / "index").write_text("no index")
+    assert told() == f"{head}?"

@@ -1,0 +1,292 @@
+"""What a stranger made may be opened: nothing in it executes, leads outside, hangs, or ends in more than one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seqtrain as package
+from seqtrain.data.cache import Store
+from seqtrain.data.corpus import tokenised
+from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.tokenizers.recipes import Byte
+from seqtrain.errors import Fault
+from seqtrain.training.loggers.base import remembered
+from tests.conftest import Seqtrain
+from tests.support import tiny, untrained_runs
+from tests.support.quick import some_long
+from tests.support.untrusted_runs import (
+    ALIASES,
+    ATTACKS,
+    BEGIN,
+    EMBED,
+    EVALUATE,
+    LAST,
+    NESTED,
+    PREDICT,
+    RESUME,
+    SEARCH,
+    SECRET,
+    STEPS,
+    Place,
+    config,
+)
+
+PATIENCE = 30.0  # seconds; a trap would hold a command for ever
+EXPECTED = (
+    "skipped ",
+    "run new",
+    "precision ",
+    "tokenizer: ",
+    "train: ",
+    "validation: ",
+    "trainer.max_steps: ",
+    "run run: ",
+)
+"""How a line may begin that says what is done until something is refused."""
+
+
+# -- nothing executes --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus and a run of a few steps, which each attack gets a copy of."""
+    home = tiny.corpus(tmp_path_factory.mktemp("honest"), lines=60)
+    options = (*tiny.OPTIONS, f"trainer.max_steps={STEPS}", "trainer.validate_every=2", "run_dir=run")
+    answer = seqtrain("train", *options, cwd=home)
+    assert answer.rc == 0, answer.err
+    return home
+
+
+@pytest.fixture
+def place(trained: Path, tmp_path: Path) -> Place:
+    """A copy of the honest run, beside what no run may touch."""
+    shutil.copytree(trained, tmp_path / "home")
+    outside = tmp_path / "outside"
+    (outside / "folder").mkdir(parents=True)
+    (outside / "precious").write_text(SECRET)
+    return Place(tmp_path / "home" / "run", outside)
+
+
+def seen(folder: Path) -> dict[str, bytes | None]:
+    """Everything below a folder."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
+def one_line(seqtrain: Seqtrain, place: Place, command: tuple[str, ...], says: str) -> None:
+    """Opens what a stranger made: one line, exit 2, nothing outside is touched or told."""
+    before = seen(place.outside)
+    answer = seqtrain(*command, cwd=place.run.parent, env={"SECRET": SECRET}, timeout=PATIENCE)
+    assert seen(place.outside) == before, "it executed, or wrote outside"
+    *others, last = answer.err.splitlines()
+    assert answer.rc == 2, answer.err
+    assert last.startswith("error: "), answer.err
+    assert says in last
+    assert all(line.startswith(EXPECTED) for line in others), answer.err
+    assert all(map(str.isprintable, answer.err.splitlines()))
+    assert not (place.run.parent / "new").exists(), "a run that was refused leaves nothing behind"
+    assert SECRET not in answer.out + answer.err
+    assert answer.out == ""
+
+
+LONG = (  # alike to others, for another command or of another package
+    *("pickle of eval", "pickle in place of a state", "plain pickle", "tar of the oldest torch", "sparse tensor"),
+    *("weight that is text", "empty checkpoint", "subprocess.Popen", "builtins.eval", "torch.load", "torch.hub.load"),
+    *("numpy.load", "hydra.utils.instantiate", "hydra.utils.get_method", "our fork server", "through dunders"),
+    *("a function of torch.optim", "a name that torch.optim imports", "target in a list", "positional arguments"),
+    *("created by a resolver", "decoded by a resolver", "Hydra's resolver", "config that is a list"),
+    *("config that is not UTF-8", "key that steers the terminal", "summary.json that is a link"),
+    *("config.yaml that is a link", "labels.json that is a link", "checkpoints that are a link"),
+    *("plots that are a link", "records of a logger that are a link", "tokenizer.json that never ends"),
+    *("lock that is a pipe", "checkpoint that is a pipe", "empty tokenizer", "tokenizer that is not UTF-8"),
+    *("tokenizer of absurd ids", "summary nested too deep", "YAML with a date", "model of absurd depth"),
+    "carried state that is text",
+)
+
+
+@pytest.mark.parametrize("name", some_long(ATTACKS, [name for name in ATTACKS if name not in LONG][::2]))
+def test_what_a_stranger_made_executes_nothing_and_is_answered_in_one_line(
+    seqtrain: Seqtrain, place: Place, name: str
+) -> None:
+    damage, command, says = ATTACKS[name]
+    damage(place)
+    one_line(seqtrain, place, command, says)
+
+
+def test_an_honest_run_opens_with_every_command(seqtrain: Seqtrain, place: Place) -> None:
+    for command in (EVALUATE, PREDICT, LAST, EMBED, SEARCH, BEGIN, RESUME):
+        answer = seqtrain(*command, cwd=place.run.parent)
+        assert answer.rc == 0, answer.err
+
+
+def test_what_wandb_links_elsewhere_does_not_close_a_run(seqtrain: Seqtrain, place: Place) -> None:
+    sitting = place.run / "wandb" / "offline-run-1"
+    (sitting / "logs").mkdir(parents=True)
+    (sitting / "logs" / "debug-core.log").symlink_to(place.outside / "log")
+    (place.run / "wandb" / "latest-run").symlink_to("offline-run-1")
+    answer = seqtrain(*PREDICT, cwd=place.run.parent)
+    assert answer.rc == 0, answer.err
+    (place.run / "wandb" / "debug.log").symlink_to(place.outside / "log")
+    answer = seqtrain(*PREDICT, cwd=place.run.parent)
+    assert (answer.rc, "wandb/debug.log: a link that leads out" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["pickle of a shell command", "os.system", "metrics.jsonl that is a link"])
+def test_a_notebook_refuses_what_a_command_refuses(place: Place, name: str) -> None:
+    ATTACKS[name][0](place)
+    before = seen(place.outside)
+    with pytest.raises(Fault):
+        package.load(place.run)
+    assert seen(place.outside) == before
+
+
+def test_a_run_that_reads_the_environment_opens_for_who_trusts_it(seqtrain: Seqtrain, place: Place) -> None:
+    config(run_dir="${oc.env:SECRET}")(place)
+    answer = seqtrain(*PREDICT, "--trust", "oc.env", cwd=place.run.parent, env={"SECRET": SECRET})
+    assert answer.rc == 0, answer.err
+
+
+# -- configs of a stranger ---------------------------------------------------------------------------------------
+
+EXPERIMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    # name: (what the file says, more arguments, what the line says)
+    "target": ("model: {{_target_: os.system, command: {code}}}", (), "--trust os"),
+    "target for a sweep": ("model: {{_target_: os.system, command: {code}}}", ("-m",), "--trust os"),
+    "callback of Hydra": (
+        "hydra: {{callbacks: {{x: {{_target_: os.system, command: {code}}}}}}}",
+        ("-m",),
+        "os.system",
+    ),
+    "callback that copies a file": (
+        "hydra: {{callbacks: {{x: {{_target_: shutil.copyfile, src: corpus.txt, dst: {outside}/executed}}}}}}",
+        ("-m",),
+        "shutil.copyfile",
+    ),
+    "handler of a log": (
+        "hydra: {{job_logging: {{version: 1, root: {{handlers: [x]}}, "
+        "handlers: {{x: {{(): os.system, command: {code}}}}}}}}}",
+        ("-m",),
+        "os.system",
+    ),
+    "programs of its own": ("hydra: {{job: {{env_set: {{PATH: {bin}}}}}}}", ("-m",), "env_set"),
+    "secret of the environment": ("logger: {{x: {{_target_: a.b, u: '${{oc.env:SECRET}}'}}}}", (), "--trust oc.env"),
+    "secret by a detour": ("tokenizer: {{x: env}}\nrun_dir: '${{oc.${{tokenizer.x}}:SECRET}}'", (), "--trust oc.env"),
+    "YAML tag": ("model: !!python/object/apply:os.system ['{code}']", (), "evil.yaml"),
+    "YAML of aliases": (ALIASES, (), "evil.yaml"),
+    "folder that build hands over": (
+        "logger: {{x: {{_target_: seqtrain.training.loggers.make.tensorboard, directory: {outside}}}}}",
+        (),
+        "leave it out",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", some_long(EXPERIMENTS, list(EXPERIMENTS)[::3]))
+def test_a_config_of_a_stranger_executes_nothing(seqtrain: Seqtrain, place: Place, name: str) -> None:
+    says, more, expected = EXPERIMENTS[name]
+    programs = place.outside / "bin"
+    programs.mkdir()
+    (programs / "git").write_text(f"#!/bin/sh\n{place.code}\n")
+    (programs / "git").chmod(0o755)
+    experiments = place.run.parent / "conf" / "experiment"
+    experiments.mkdir(parents=True)
+    filled = says.format(code=place.code, bin=programs, outside=place.outside)
+    (experiments / "evil.yaml").write_text(f"# @package _global_\n{filled}\n")
+    before = seen(place.outside)
+    options = (*tiny.OPTIONS, "trainer.max_steps=1", "experiment=evil", *more)
+    answer = seqtrain("train", "--config-dir", "conf", *options, cwd=place.run.parent, env={"SECRET": SECRET})
+    assert seen(place.outside) == before, "it executed, or wrote outside"
+    assert answer.rc == 2, answer.err
+    assert expected in answer.err
+    assert "Traceback" not in answer.err
+    assert SECRET not in answer.out + answer.err
+
+
+# -- data and caches of a stranger -------------------------------------------------------------------------------
+
+
+def script(data: Path, place: Place) -> None:
+    (data / "data.py").write_text(f"import os\nos.system({place.code!r})\n")
+
+
+def readme(data: Path, place: Place) -> None:
+    files = f"configs:\n- config_name: default\n  data_files: [{{split: train, path: {place.outside}/precious.txt}}]"
+    (data / "README.md").write_text(f"---\n{files}\n---\n")
+
+
+def upwards(data: Path, place: Place) -> None:
+    files = "configs:\n- config_name: default\n  data_files: [{split: train, path: ../../outside/precious.txt}]"
+    (data / "README.md").write_text(f"---\n{files}\n---\n")
+
+
+def copy_of_others(data: Path, place: Place) -> None:
+    (data / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../../outside/data.arrow"}]}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"), [(script, "script"), (readme, "names"), (upwards, "names"), (copy_of_others, "names")]
+)
+def test_data_of_a_stranger_executes_nothing_and_names_no_other_files(
+    seqtrain: Seqtrain, place: Place, damage: Callable[[Path, Place], None], says: str
+) -> None:
+    (place.outside / "precious.txt").write_text(f"{SECRET}\n" * 50)
+    data = place.run.parent / "data"
+    data.mkdir()
+    damage(data, place)
+    command = ("train", "data=hub", "data.path=data", "data.validation_split=null", "run_dir=new", "--dry-run")
+    answer = seqtrain(*command, cwd=place.run.parent, env={"HF_HOME": str(place.run.parent / "hub")})
+    assert answer.rc == 2, answer.err
+    assert answer.err.startswith("error: data.path=data: ")
+    assert says in answer.err
+    assert len(answer.err.splitlines()) == 1
+    assert not (place.outside / "executed").exists()
+
+
+def test_no_cache_is_read_as_objects(tmp_path: Path) -> None:
+    """Bytes that are read as objects are addresses that a process follows."""
+
+    def tokens() -> Any:
+        return tokenised(Store(tmp_path), lambda: iter(["some text"]), "train", Byte().train([]), print).tokens
+
+    expected = tokens().tolist()
+    (meta,) = tmp_path.rglob("meta.json")
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"dtype": "O", "num_tokens": 1}))
+    meta.with_name("tokens.bin").write_bytes(b"A" * 8)
+    assert (tokens().dtype, tokens().tolist()) == (np.uint16, expected)
+
+
+def test_a_tokenizer_of_a_stranger_brings_no_expressions(tmp_path: Path) -> None:
+    """An expression may take years; of a file only the tables are used."""
+    run = untrained_runs.make_run(tmp_path / "run", *untrained_runs.MASKED)
+    path = run / "tokenizer.json"
+    before = package.load(run).tokenizer.encode("a film that was not good").tolist()
+    content = json.loads(path.read_text())
+    content["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "(a|a)*b"}, "behavior": "Isolated"} | content[
+        "pre_tokenizer"
+    ]
+    content["normalizer"] = {"type": "Replace", "pattern": {"String": "film"}, "content": "x" * 9}
+    path.write_text(json.dumps(content))
+    untrained_runs.sign(run, {"tokenizer": Tokenizer.load(path).hash})
+    assert package.load(run).tokenizer.encode("a film that was not good").tolist() == before
+
+
+@pytest.mark.parametrize("labels", ['{"a": 1}', "[1, 2]", NESTED, "\xff"])
+def test_labels_are_texts(tmp_path: Path, labels: str) -> None:
+    run = untrained_runs.make_run(tmp_path / "run", *untrained_runs.SENTIMENT)
+    (run / "labels.json").write_bytes(labels.encode("latin-1"))
+    with pytest.raises(Fault, match="not a list of labels"):
+        package.load(run)
+
+
+@pytest.mark.parametrize("identity", ["../../evil", "a/b", "", "x" * 99, "a\x1b[2J"])
+def test_an_identity_for_a_logger_is_a_word(tmp_path: Path, identity: str) -> None:
+    (tmp_path / "wandb_id").write_text(identity)
+    with pytest.raises(ValueError, match="holds no identity"):
+        remembered(tmp_path / "wandb_id", lambda: "new")

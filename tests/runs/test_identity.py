@@ -1,0 +1,289 @@
+"""Laws of what a run is: nothing that changes its numbers changes between two of its steps without a word."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+import yaml
+
+import seqtrain as package
+from seqtrain.cli.resume import resume
+from seqtrain.config.options import TrainerOptions
+from seqtrain.errors import Fault
+from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
+from seqtrain.runs.directory import Run
+from seqtrain.runs.identity import TRAINER, decisive
+from tests.conftest import REPOSITORY, Seqtrain
+from tests.support import tiny
+from tests.training.test_checkpoint_check import trained
+
+STEP = 4
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds `run`, a finished run of four steps, and what a kill after its third step would have left."""
+    folder = tiny.corpus(tmp_path_factory.mktemp("identity"), lines=60)
+    run = Run(trained(folder, "callbacks=none"))
+    run.write_summary(run.summary | {"status": "running"})
+    (run.checkpoints / step_name(STEP)).rename(folder / step_name(STEP))
+    return folder
+
+
+@pytest.fixture
+def killed(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the run as if it had been killed after its third step."""
+    return shutil.copytree(folder / "run", tmp_path / "run")
+
+
+def edit(run: Path, **values: Any) -> None:
+    """Sets values in config.yaml, as a person may: `trainer__clip` is trainer.clip."""
+    path = run / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    for name, value in values.items():
+        *groups, key = name.split("__")
+        node = config
+        for group in groups:
+            node = node[group]
+        node[key] = value
+    path.write_text(yaml.safe_dump(config))
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_every_option_of_the_trainer_is_identity_or_said_or_free() -> None:
+    files = (REPOSITORY / "conf" / "trainer").glob("*.yaml")
+    keys = {key for path in files for key in yaml.safe_load(path.read_text())} - {"defaults"}
+    assert keys == TRAINER.keys() == set(TrainerOptions.__dataclass_fields__)
+    assert set(TRAINER.values()) == {"identity", "said", "free"}
+
+
+EDITS: dict[str, Any] = {
+    "trainer__strategy": "fsdp",
+    "trainer__precision": "bf16-mixed",
+    "trainer__accumulate": 1,
+    "trainer__clip": 0.5,
+    "trainer__validate_every": 2,
+    "trainer__on_nonfinite": "skip",
+    "seed": 2,
+    "layer_decay": 0.5,
+    "freeze": ["embed"],
+    "budget": "flops:1e9",
+    "model__dropout": 0.1,
+    "task__tied": False,
+    "data__lanes": 2,
+    "data__eval_lanes": 2,
+    "tbptt__k2": 4,
+    "tbptt__reset": "document",
+    "optimizer__lr": 0.1,
+    "optimizer__betas": [0.9, 0.99],
+    "schedule__final": 0.5,
+    "tokenizer___target_": "seqtrain.data.tokenizers.recipes.Byte",
+    "callbacks__early_stopping": {
+        **{"_target_": "pytorch_lightning.callbacks.EarlyStopping", "monitor": "validation/loss", "mode": "min"},
+        **{"patience": 3, "min_delta": 0.0},
+    },
+}
+
+
+def test_every_option_of_the_trainer_that_is_identity_is_among_those_edited_here() -> None:
+    assert {name for name, kind in TRAINER.items() if kind == "identity"} == {
+        key.removeprefix("trainer__") for key in EDITS if key.startswith("trainer__")
+    }
+
+
+@pytest.mark.parametrize("key", EDITS)
+def test_a_config_that_was_edited_after_a_kill_trains_no_other_run(killed: Path, key: str) -> None:
+    edit(killed, **{key: EDITS[key]})
+    before = (killed / "metrics.jsonl").read_bytes()
+    with pytest.raises(Fault) as fault:
+        resume(str(killed), [], (), ())
+    (line,) = fault.value.lines
+    assert key.replace("__", ".", 1) in line
+    assert (killed / "metrics.jsonl").read_bytes() == before
+    assert Run(killed).summary["status"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *[(f"trainer__{name}", 7) for name, kind in TRAINER.items() if kind != "identity"],
+        *[
+            ("data__workers", 2),
+            ("data__eval_batch_size", 2),
+            ("data__path", "elsewhere.txt"),
+            ("run_dir", "x"),
+            ("init_from", "moved"),
+        ],
+        *[("logger", {"x": {}}), ("callbacks__curves", {"_target_": "seqtrain.training.callbacks.curves.Curves"})],
+    ],
+)
+def test_what_changes_no_number_or_is_said_makes_no_other_run(killed: Path, key: str, value: Any) -> None:
+    before = Run(killed).identity
+    edit(killed, **{key: value})
+    assert Run(killed).identity == before
+
+
+def test_a_callback_of_a_users_is_part_of_the_run() -> None:
+    config = {"callbacks": {"mine": {"_target_": "mine.Noise", "scale": 1}}, "data": {}, "trainer": {}}
+    assert decisive(config) == {"callbacks.mine._target_": "mine.Noise", "callbacks.mine.scale": 1}
+
+
+# -- resume ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_that_was_edited_by_hand_extends_the_run_as_an_override_does(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(killed, trainer__max_steps=5)
+    resume(str(killed), [], (), ())
+    assert "trainer.max_steps: 4 -> 5\n" in capsys.readouterr().err
+    assert Run(killed).summary["steps"] == 5
+
+
+def test_a_run_goes_on_with_fewer_lanes_at_a_time_in_evaluation(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resume(str(killed), ["data.eval_batch_size=1"], (), ())
+    assert "data.eval_batch_size: None -> 1\n" in capsys.readouterr().err
+    assert Run(killed).summary["steps"] == STEP
+
+
+@pytest.mark.parametrize("key", ["trainer.accumulate=2", "data.lanes=2", "tbptt.k2=4"])
+def test_what_lowers_the_memory_of_training_is_for_a_new_run(killed: Path, key: str) -> None:
+    with pytest.raises(Fault, match="a resumed run keeps it"):
+        resume(str(killed), [key], (), ())
+
+
+def test_a_run_without_a_checkpoint_begins_again_as_it_began_only(killed: Path) -> None:
+    shutil.rmtree(killed / "checkpoints")
+    edit(killed, trainer__clip=0.5)
+    with pytest.raises(Fault, match=r"config\.yaml was edited, so that it would be another run"):
+        resume(str(killed), [], (), ())
+    edit(killed, trainer__clip=1.0)
+    resume(str(killed), [], (), ())
+    assert Run(killed).summary["steps"] == STEP
+
+
+def test_what_the_bits_depend_on_is_said_where_it_differs_from_the_checkpoints(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = killed / "checkpoints" / step_name(3)
+    saved = load(path)
+    assert saved["seqtrain"]["where"]["torch"] == torch.__version__
+    saved["seqtrain"]["where"] |= {"torch": "2.0.1", "threads": 99, "processes": 3, "machine": "another"}
+    save(saved, path)
+    resume(str(killed), [], (), ())
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"since {path} was written: ")]
+    assert len(lines) == 1
+    for word in ("torch '2.0.1' -> ", "threads 99 -> ", "processes 3 -> 1", "machine 'another' -> "):
+        assert word in lines[0]
+
+
+def test_a_step_beyond_what_the_run_may_have_is_refused(killed: Path) -> None:
+    saved = load(killed / "checkpoints" / step_name(3))
+    save(saved | {"global_step": 99_999_999}, killed / "checkpoints" / step_name(99_999_999))
+    with pytest.raises(Fault, match=r"trainer\.max_steps=4: run .* is at step 99999999 already"):
+        resume(str(killed), [], (), ())
+    edit(killed, trainer__max_steps=None, trainer__max_epochs=1)
+    with pytest.raises(Fault, match=r"they allow \d+ steps, and checkpoint .* is of 99999999"):
+        resume(str(killed), [], (), ())
+
+
+# -- the checkpoints of another run ------------------------------------------------------------------------------------
+
+
+def other(saved: dict[str, Any]) -> None:
+    saved["seqtrain"]["run"]["config"]["seed"] = 9
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "last"])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (other, "seed was 9 when it was written and is 1 in config.yaml"),
+        (lambda saved: saved["seqtrain"]["run"]["hashes"].update(train="0" * 32), "a run on another train"),
+        (lambda saved: saved["seqtrain"]["run"].pop("config"), "does not say which run wrote it"),
+        (lambda saved: saved.pop("seqtrain"), "does not say which run wrote it"),
+    ],
+)
+def test_no_command_opens_a_checkpoint_of_another_run(
+    killed: Path, checkpoint: Literal["best", "last"], change: Callable[[dict[str, Any]], Any], says: str
+) -> None:
+    for path in (killed / "checkpoints").glob("*.ckpt"):
+        saved = load(path)
+        change(saved)
+        save(saved, path)
+    with pytest.raises(Fault, match=r"another run wrote it") as fault:
+        package.load(killed, checkpoint=checkpoint)
+    assert says in fault.value.lines[0]
+
+
+def test_the_best_checkpoint_is_of_the_step_that_the_summary_says(killed: Path) -> None:
+    run = Run(killed)
+    run.write_summary(run.summary | {"status": "finished"})
+    package.load(killed)
+    (killed / "checkpoints" / "best.ckpt").unlink()
+    shutil.copy(killed / "checkpoints" / step_name(3), killed / "checkpoints" / "best.ckpt")
+    with pytest.raises(Fault, match=r"is of step 3, and summary\.json says that step 4 is the best"):
+        package.load(killed)
+
+
+def test_a_weight_that_is_no_number_is_said(killed: Path) -> None:
+    for path in (killed / "checkpoints").glob("*.ckpt"):
+        saved = load(path)
+        saved["state_dict"]["model.embed.weight"][0, 0] = float("nan")
+        save(saved, path)
+    with pytest.raises(Fault, match=r"model\.embed\.weight.* holds what is no number"):
+        package.load(killed)
+
+
+def test_a_foreign_checkpoint_is_skipped_where_one_of_the_run_is_there(killed: Path) -> None:
+    saved = load(killed / "checkpoints" / step_name(3))
+    mine, said = Run(killed).identity, []
+    theirs = copy.deepcopy(saved) | {"global_step": 8}
+    other(theirs)
+    save(theirs, killed / "checkpoints" / step_name(8))
+    assert newest_valid(killed / "checkpoints", said.append, run=mine) == killed / "checkpoints" / step_name(3)
+    assert len(said) == 1
+    assert "another run wrote it: seed was 9" in said[0]
+
+
+def test_the_parent_of_a_run_is_known_by_its_weights(folder: Path, tmp_path: Path) -> None:
+    parent = shutil.copytree(folder / "run", tmp_path / "parent")
+    tiny.corpus(tmp_path, lines=60)
+    child = trained(tmp_path, "callbacks=none", f"init_from={parent}")
+    known = Run(child).summary["parent"]
+    assert load(child / "checkpoints" / step_name(3))["seqtrain"]["run"]["parent"] == known
+    shutil.rmtree(child / "checkpoints")
+    Run(child).write_summary(Run(child).summary | {"status": "running"})
+    for path in (parent / "checkpoints").glob("*.ckpt"):
+        saved = load(path)
+        saved["state_dict"]["model.embed.weight"][0, 0] += 1
+        save(saved, path)
+    with pytest.raises(Fault, match=r"init_from=.*: its weights or tokenizers are not those that the run began with"):
+        resume(str(child), [], (), ())
+
+
+def test_a_checkpoint_of_a_run_with_another_parent_is_not_opened(killed: Path) -> None:
+    run = Run(killed)
+    run.write_summary(run.summary | {"parent": "one"})
+    saved = load(killed / "checkpoints" / "best.ckpt")
+    saved["seqtrain"]["run"]["parent"] = "other"
+    save(saved, killed / "checkpoints" / "best.ckpt")
+    with pytest.raises(Fault, match="began with other weights"):
+        package.load(killed)
+
+
+def test_an_edited_clip_is_one_line_of_the_command(killed: Path, seqtrain: Seqtrain) -> None:
+    edit(killed, trainer__clip=0.25)
+    answer = seqtrain("resume", "run", cwd=killed.parent)
+    assert (answer.rc, len(answer.err.splitlines())) == (2, 1), answer.err
+    assert "trainer.clip was 1.0 when it was written and is 0.25 in config.yaml" in answer.err

@@ -1,0 +1,301 @@
+"""Laws of the run directory."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import resource
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from seqtrain.errors import Fault
+from seqtrain.files.atomic import atomic
+from seqtrain.files.untrusted import check_references
+from seqtrain.runs import directory
+from seqtrain.runs.directory import METRICS, Run, default_name
+from seqtrain.runs.listing import list_runs
+from seqtrain.runs.provenance import environment, mask_command, mask_secrets
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run.create(tmp_path / "outputs" / "run")
+    run.write_config({"seed": 1})
+    return run
+
+
+ROUNDS, MAKERS = 40, 4
+
+
+def _make(folder: Path, taken: Literal["refuse", "number"], together, made) -> None:
+    for number in range(ROUNDS):
+        together.wait()
+        try:
+            made.put(Run.create(folder / f"{number}_run", taken=taken).path.name)
+        except Fault:
+            made.put(f"{number} refused")
+
+
+@pytest.mark.parametrize("taken", ["refuse", "number"])
+def test_processes_that_create_one_run_at_the_same_time_never_share_it(tmp_path: Path, taken: str) -> None:
+    forked = multiprocessing.get_context("fork")
+    together, made = forked.Barrier(MAKERS), forked.Queue()
+    makers = [forked.Process(target=_make, args=(tmp_path, taken, together, made)) for _ in range(MAKERS)]
+    for maker in makers:
+        maker.start()
+    names = [made.get(timeout=10) for _ in range(MAKERS * ROUNDS)]
+    for maker in makers:
+        maker.join()
+    others = [" refused"] * (MAKERS - 1) if taken == "refuse" else [f"_run-{copy}" for copy in range(2, MAKERS + 1)]
+    assert sorted(names) == sorted(f"{number}{end}" for number in range(ROUNDS) for end in ["_run", *others])
+
+
+def test_of_two_that_saw_the_same_empty_folder_exactly_one_gets_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter(()))
+    Run.create(tmp_path / "run")
+    with pytest.raises(Fault, match="exists already"):
+        Run.create(tmp_path / "run")
+
+
+def test_a_taken_name_is_refused_and_a_taken_generated_name_is_numbered(run: Run) -> None:
+    with pytest.raises(Fault, match=r"run_dir=.*run exists already; use `seqtrain resume .*run` or another run_dir"):
+        Run.create(run.path)
+    numbered = [Run.create(run.path, taken="number").path.name for _ in range(2)]
+    assert numbered == ["run-2", "run-3"]
+
+
+def test_a_new_run_takes_an_empty_folder_but_no_folder_with_files(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert Run.create(tmp_path / "empty").path == tmp_path / "empty"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(Fault, match="exists already and is no empty folder"):
+        Run.create(tmp_path / "mine")
+
+
+def test_a_run_that_cannot_be_made_names_the_place_and_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Fault, match=r"run_dir=.*/file/run cannot be made: Not a directory; give another run_dir"):
+        Run.create(tmp_path / "file" / "run")
+
+
+def test_only_run_directories_open_and_a_near_name_is_offered(run: Run) -> None:
+    assert Run.open(run.path).config == {"seed": 1}
+    with pytest.raises(Fault, match=r"does not exist; did you mean run\?"):
+        Run.open(run.path.with_name("runn"))
+    with pytest.raises(Fault, match=r"is no run directory: it has no config\.yaml"):
+        Run.open(run.path.parent)
+
+
+def test_a_config_that_is_no_yaml_is_a_fault_in_one_line(run: Run) -> None:
+    (run.path / "config.yaml").write_text("seed: [1\nmodel: }")
+    with pytest.raises(Fault, match=r"config\.yaml cannot be read") as fault:
+        _ = run.config
+    assert "\n" not in fault.value.lines[0]
+
+
+def test_opening_a_config_executes_nothing(run: Run, tmp_path: Path) -> None:
+    (run.path / "config.yaml").write_text(f"a: !!python/object/apply:os.mkdir ['{tmp_path}/made']")
+    with pytest.raises(Fault, match="cannot be read"):
+        _ = run.config
+    assert not (tmp_path / "made").exists()
+
+
+def test_every_record_comes_back_as_it_was_written(run: Run) -> None:
+    record = {"step": 1, "tokens": 2**40, "train/loss": 0.1 + 0.2, "text": "é\n\u2028", "none": None}
+    run.append(record)
+    assert Run.open(run.path).metrics() == [record]
+
+
+def test_numbers_of_numpy_and_numbers_that_are_none_stay_valid_json(run: Run) -> None:
+    run.append(
+        {"step": np.int64(1), "loss": math.nan, "norm": np.float32("inf"), "low": -math.inf, "lr": np.float32(0.5)}
+    )
+    line = (run.path / METRICS).read_text()
+    assert json.loads(line, parse_constant=pytest.fail)["loss"] == "nan"
+    (record,) = run.metrics()
+    assert math.isnan(record.pop("loss"))
+    assert record == {"step": 1, "norm": math.inf, "low": -math.inf, "lr": 0.5}
+
+
+def test_a_killed_process_keeps_every_record_that_it_appended(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from seqtrain.runs.directory import Run\n"
+        "run = Run.create(sys.argv[1]); run.write_config({})\n"
+        "[run.append({'step': step}) for step in range(100)]\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")]).returncode == -9
+    assert [record["step"] for record in Run.open(tmp_path / "run").metrics()] == list(range(100))
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_torn_last_line_loses_nothing_else_at_whatever_byte_it_tore(run: Run, cut: int) -> None:
+    run.append({"step": 1, "x": "é"})
+    run.append({"step": 2, "x": "é"})
+    run.close()
+    path = run.path / METRICS
+    path.write_bytes(path.read_bytes()[:-cut])
+    kept = run.metrics()
+    run.resumed(2)
+    run.append({"step": 3})
+    assert kept[0] == {"step": 1, "x": "é"}
+    assert len(kept) == (2 if cut == 1 else 1)  # only the line end is missing
+    assert run.metrics() == [*kept, {"step": 3}]
+
+
+def test_the_reader_drops_exactly_what_resumes_overwrote(run: Run) -> None:
+    for begin, end in ((0, 50), (30, 70), (60, 65), (10, 20)):
+        if begin:
+            run.resumed(begin)
+        for step in range(begin + 1, end + 1):
+            run.append({"step": step, "sitting": begin})
+    assert [record["step"] for record in run.metrics()] == list(range(1, 21))
+    assert [record["sitting"] for record in run.metrics()] == [0] * 10 + [10] * 10
+
+
+def test_the_file_of_records_is_append_only(run: Run) -> None:
+    run.append({"step": 1})
+    run.close()
+    before = (run.path / METRICS).read_bytes() + b'{"st'
+    (run.path / METRICS).write_bytes(before)
+    run.resumed(0)
+    run.append({"step": 1})
+    assert (run.path / METRICS).read_bytes().startswith(before)
+
+
+def test_a_full_disk_is_an_error_and_keeps_what_was_recorded(run: Run) -> None:
+    run.append({"step": 1})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
+            run.append({"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    run.close()
+    assert run.metrics() == [{"step": 1}]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text("old")
+    with pytest.raises(TypeError), atomic(path) as file:
+        file.write("a text, not bytes")  # type: ignore[arg-type]
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("summary.json", "old")]
+
+
+def test_a_summary_comes_back_and_is_empty_before_it_was_written(run: Run) -> None:
+    assert run.summary == {}
+    run.write_summary({"status": "finished", "best": {"loss": math.inf}, "path": run.path})
+    assert run.summary == {"status": "finished", "best": {"loss": math.inf}, "path": str(run.path)}
+
+
+def test_a_generated_name_sorts_by_time_and_fits_an_override() -> None:
+    name = default_name("next_token", "my/model=x")
+    assert name.endswith("_next_token_my-model-x")
+    assert not set(name) & set("= /,{}[]'\"$")
+
+
+def test_all_runs_of_a_folder_are_listed_sweeps_included(tmp_path: Path) -> None:
+    names = ["b", "a", "sweep/1", "sweep/0"]
+    for name in names:
+        Run.create(tmp_path / name).write_config({})
+    (tmp_path / "a" / "checkpoints").mkdir()
+    (tmp_path / "notes").mkdir()
+    assert [run.path.relative_to(tmp_path).as_posix() for run in list_runs(tmp_path)] == sorted(names)
+
+
+@pytest.mark.parametrize(("others", "left"), [(["run"], ["run"]), ([], None)])
+def test_what_is_removed_takes_outputs_along_only_where_that_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[str], left: list[str] | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (*others, "refused"):
+        (Path("outputs") / name).mkdir(parents=True)
+    directory.remove(Path("outputs/refused"))
+    assert ([path.name for path in Path("outputs").iterdir()] if Path("outputs").exists() else None) == left
+
+
+def test_a_record_reaches_as_far_as_it_was_gone_on_with(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    reached = [run.newest_step()]
+    for step in (10, 30, 20):
+        run.append({"step": step})
+        reached.append(run.newest_step())
+    run.resumed(20)  # what was recorded beyond is overwritten
+    reached.append(run.newest_step())
+    run.append({"step": 25})
+    assert [*reached, run.newest_step()] == [0, 10, 30, 30, 20, 25]
+
+
+@pytest.mark.parametrize(
+    "key", ["token", "hf_token", "api_key", "apiKey", "WANDB_API_KEY", "client-secret", "password"]
+)
+def test_secret_keys_are_masked_at_any_depth(key: str) -> None:
+    masked = mask_secrets({"data": [{key: "abc", "path": "x"}], key: {"inner": ["abc"]}})
+    assert masked == {"data": [{key: "***", "path": "x"}], key: {"inner": ["***"]}}
+
+
+@pytest.mark.parametrize("key", ["tokenizer", "tokens", "batch_tokens", "keys", "monkey", "num_tokens"])
+def test_keys_that_only_look_secret_are_kept(key: str) -> None:
+    assert mask_secrets({key: "abc", "key_dim": 64, "token": None}) == {key: "abc", "key_dim": 64, "token": None}
+
+
+def test_secrets_are_masked_by_their_look_and_references_stay_unresolved() -> None:
+    config = {"uri": "https://me:pass@host/x", "note": "hf_" + "a" * 30, "user": "${oc.env:USER}"}
+    assert mask_secrets(config) == {"uri": "https://***@host/x", "note": "***", "user": "${oc.env:USER}"}
+
+
+@pytest.mark.parametrize("value", ["${oc.env:KEY}", ["${oc.env:KEY}"], {"deep": [{"er": "${oc.env:KEY}"}]}])
+def test_a_reference_to_the_environment_is_found_at_any_depth(value: object) -> None:
+    config = {"logger": {"mine": {"tags": value}}}
+    with pytest.raises(Fault, match=r"^run: logger\.mine\.tags.*=\$\{oc\.env:KEY\}: .* add --trust oc\.env$"):
+        check_references(config, Path("run"), ())
+    check_references(config, Path("run"), ("oc.env",))
+
+
+def test_secrets_are_masked_in_a_command_line() -> None:
+    command = ["train", "+data.hf_token=abc", "++api.password=1", "data.path=a=b", "logger.x.uri=http://u:p@h"]
+    assert mask_command(command) == [
+        *("train", "+data.hf_token=***", "++api.password=***", "data.path=a=b", "logger.x.uri=http://***@h")
+    ]
+
+
+def test_the_environment_is_plain_json_that_names_versions_and_machine() -> None:
+    found = json.loads(json.dumps(environment()))
+    assert {"python", "torch", "pytorch-lightning"} <= found["versions"].keys()
+    assert found["cores"] >= 1
+    assert found["cpu"]
+
+
+def test_a_clock_that_goes_backwards_gives_no_run_the_folder_of_another(tmp_path: Path, monkeypatch) -> None:
+    class Back(datetime):
+        hours = iter([5, 4, 4, 5])
+
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return datetime(2026, 11, 21, next(cls.hours))
+
+    monkeypatch.setattr(directory, "datetime", Back)
+    made = [Run.create(tmp_path / default_name("next_token", "lstm"), taken="number") for _ in range(4)]
+    assert len({run.path for run in made}) == 4
+    assert {run.path for run in list_runs(tmp_path)} == {run.path for run in made}
+
+
+def test_what_is_no_record_is_not_parsed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run.path / METRICS).write_bytes(b"\0" * 9 + b'\n[1]\n\n{"step": 1}\n{"st')
+    asked, loads = [], json.loads
+    monkeypatch.setattr("seqtrain.runs.records.json.loads", lambda line: asked.append(line) or loads(line))
+    assert run.metrics() == [{"step": 1}]
+    assert asked == [b'{"step": 1}\n', b'{"st']

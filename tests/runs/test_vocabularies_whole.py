@@ -1,0 +1,125 @@
+"""Laws of a run's vocabularies on disk: all or none, those that it began with; no file's absence means anything."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+
+from seqtrain.cli.run_data import read_data
+from seqtrain.config import check
+from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, TOKENIZER, Vocabularies
+from seqtrain.errors import Fault
+from seqtrain.runs.directory import Run
+from seqtrain.training.data import Data
+from tests.kills.hook import killed_before
+from tests.support.examples import files, options
+
+SEPARATE = (*options("translation"), "task.vocabulary=separate", "tokenizer=char")
+SENTIMENT = (*options("sentiment"), "tokenizer=char")
+
+
+@pytest.fixture(autouse=True)
+def _at_home(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.chdir(files(tmp_path))
+
+
+@cache
+def _composed(*overrides: str) -> DictConfig:
+    return check.compose(overrides).config
+
+
+def composed(*overrides: str) -> DictConfig:
+    return copy.deepcopy(_composed(*overrides))
+
+
+def begun(config: DictConfig, name: str = "run") -> Run:
+    run = Run.create(name, config={"seed": 1})
+    read_data(run, config, (), {}, None)
+    return run
+
+
+def again(run: Run, config: DictConfig, checkpoint: Path | None = None) -> Data:
+    """What a resume reads, with what stands in the run's directory."""
+    return read_data(run, config, (), dict(run.summary), checkpoint)
+
+
+@pytest.mark.parametrize(("overrides", "names"), [(SEPARATE, 2), (SENTIMENT, 2)], ids=["two tokenizers", "labels"])
+def test_a_run_killed_between_its_vocabularies_goes_on_with_the_same_ones(
+    overrides: tuple[str, ...], names: int
+) -> None:
+    config = composed(*overrides)
+    whole = begun(config, "whole")
+    expected = whole.summary["hashes"]
+    assert len({TOKENIZER, TARGET_TOKENIZER, LABELS} & {path.name for path in whole.path.iterdir()}) == names
+    for number in count():
+        run = Run.create(str(number), config={"seed": 1})
+        if not killed_before(number, lambda run=run: read_data(run, config, (), {}, None), below=run.path):
+            break
+        vocabularies = again(run, config).vocabularies
+        assert vocabularies.hashes.items() <= expected.items()
+        assert vocabularies.shared == ("target_tokenizer" not in expected)
+        assert run.summary["hashes"] == expected
+        assert Vocabularies.load(run.path, expected).hashes == vocabularies.hashes
+        run.close()
+    assert number >= 2 * (1 + names), "the summary and each file are opened and renamed"
+
+
+@pytest.mark.parametrize("name", [TOKENIZER, TARGET_TOKENIZER, LABELS])
+def test_a_file_that_is_missing_is_one_line_for_readers_and_made_again_by_a_resume(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = composed(*(SENTIMENT if name == LABELS else SEPARATE))
+    run = begun(config)
+    whole = (run.path / name).read_bytes()
+    (run.path / name).unlink()
+    with pytest.raises(Fault, match=f"{name}: is missing; put the run's own file back") as fault:
+        Vocabularies.load(run.path, run.summary["hashes"])
+    assert len(fault.value.lines) == 1
+    capsys.readouterr()
+    again(run, config)
+    assert f"{name}: missing, made again from the text of train" in capsys.readouterr().err
+    assert (run.path / name).read_bytes() == whole
+
+
+def test_a_missing_file_that_would_be_made_differently_is_refused() -> None:
+    run = begun(composed(*SEPARATE))
+    (run.path / TARGET_TOKENIZER).unlink()
+    with pytest.raises(Fault, match=r"tokenizer\.json: is missing, and what is made now is another"):
+        again(run, composed(*SEPARATE, "tokenizer=byte"))
+    assert not (run.path / TARGET_TOKENIZER).exists()
+
+
+@pytest.mark.parametrize(("name", "other"), [(TOKENIZER, TARGET_TOKENIZER), (TARGET_TOKENIZER, TOKENIZER)])
+def test_a_file_that_is_another_one_is_refused(name: str, other: str) -> None:
+    run = begun(composed(*SEPARATE))
+    (run.path / name).write_bytes((run.path / other).read_bytes())
+    with pytest.raises(Fault, match=f"{name}: is not the one that this run was trained with"):
+        again(run, composed(*SEPARATE))
+
+
+@pytest.mark.parametrize("hashes", [{}, {"train": "0"}, {"target_tokenizer": "0"}])
+def test_what_no_summary_tells_is_not_guessed(hashes: dict[str, Any]) -> None:
+    run = begun(composed(*SEPARATE))
+    with pytest.raises(Fault, match="summary does not say which tokenizer it has"):
+        Vocabularies.load(run.path, hashes)
+    if not hashes:
+        run.write_summary({})
+        with pytest.raises(Fault, match=r"summary\.json: does not say which text the run began with"):
+            again(run, composed(*SEPARATE), checkpoint=Path("step-00000001.ckpt"))
+
+
+def test_a_run_that_has_recorded_no_hashes_trusts_no_file_that_it_finds() -> None:
+    config = composed(*SEPARATE)
+    run = begun(config)
+    expected = {name: (run.path / name).read_bytes() for name in (TOKENIZER, TARGET_TOKENIZER)}
+    (run.path / TOKENIZER).write_bytes(expected[TARGET_TOKENIZER])
+    run.write_summary({})
+    again(run, config)
+    assert {name: (run.path / name).read_bytes() for name in expected} == expected

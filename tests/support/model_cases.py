@@ -1,0 +1,157 @@
+"""Every shipped model, small, in float64, with weights large enough that a wrong read shows."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from seqtrain import conf
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks.next_token import NextToken
+from seqtrain.training.model_and_task import make_model  # pyright: ignore[reportAttributeAccessIssue]
+
+MODELS = Path(conf.__path__[0], "model")
+VOCABULARY = 7
+START = VOCABULARY
+SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "memory": 3}
+TABLE = 32  # learned positions
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "rnn": [{"activation": "relu"}],
+    "lstm": [{"bidirectional": True}],
+    "gru": [{"bidirectional": True}],
+    "cnn": [{"causal": False}, {"kernel": 2}],
+    "bert": [
+        {"norm": "post"},
+        {"positions": "learned", "max_length": TABLE},
+        {"positions": "sinusoidal"},
+        {"positions": "none"},
+    ],
+    "encoder_decoder": [
+        {"norm": "post"},
+        {"positions": "learned", "max_length": TABLE},
+        {"positions": "none"},
+    ],
+    "rnn_encoder_decoder": [
+        {"cell": cell, "attention": attention, "bidirectional": bidirectional}
+        for cell, attention, bidirectional in product(
+            ("rnn", "gru", "lstm"), ("none", "additive", "dot"), (True, False)
+        )
+        if (cell, attention, bidirectional) != ("gru", "additive", True)
+    ],
+    "gpt": [
+        {"norm": "post", "bias": True},
+        {"positions": "sinusoidal"},
+        {"positions": "sinusoidal", "norm": "post"},
+        {"positions": "none"},
+        {"positions": "none", "norm": "post"},
+        {"positions": "learned", "max_length": TABLE},
+        {"positions": "learned", "max_length": TABLE, "norm": "post"},
+    ],
+}
+"""What else a model can be, beside what its file says; a model without an entry is tested as its file says."""
+
+
+ONCE = [("lstm", "dot", True), ("rnn", "none", True), ("gru", "none", False)]
+"""Cells, attentions and directions of `rnn_encoder_decoder` in which each option comes once beside the default's."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration of one shipped model."""
+
+    name: str  # of its file
+    options: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        return "-".join([self.name, *(f"{key}={value}" for key, value in self.options)])
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether it only mixes options that come in other cases too."""
+        if self.name == "rnn_encoder_decoder" and self.options:
+            return tuple(value for _, value in self.options) not in ONCE
+        return ("norm", "post") in self.options and any(name == "positions" for name, _ in self.options)
+
+    def config(self, **options: Any) -> DictConfig:
+        """What build wants to know to make it."""
+        content = OmegaConf.load(MODELS / f"{self.name}.yaml")
+        small = {key: value for key, value in SMALL.items() if key in content}
+        model = OmegaConf.merge(content, small, dict(self.options), options)
+        return OmegaConf.create({"seed": 0, "tbptt": {"k2": 3}, "model": model})
+
+    def make(self, **options: Any) -> SequenceModel:
+        """The model in evaluation mode, in float64."""
+        built, random = _built(self, tuple(options.items()))
+        model = copy.deepcopy(built)
+        torch.set_rng_state(random)  # so that every one that is made has the same weights
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.4)
+        return model
+
+
+@cache
+def _built(case: Case, options: tuple[tuple[str, Any], ...]) -> tuple[SequenceModel, Tensor]:
+    """A model to copy, and torch's state behind it: to compose and build one takes most of the time of a small test."""
+    model = make_model(case.config(**dict(options)), VOCABULARY, ()).double().eval()
+    return model, torch.get_rng_state()
+
+
+@cache
+def cases(promise: Capability = Capability.NONE) -> list[Case]:
+    """All that keep a promise."""
+    names = sorted(path.stem for path in MODELS.glob("*.yaml") if "_target_" in OmegaConf.load(path))
+    found = [Case(name, tuple(options.items())) for name in names for options in ({}, *VARIANTS.get(name, []))]
+    return [case for case in found if promise in _built(case, ())[0].capabilities]
+
+
+def mixtures_long(cases: list[Case]) -> list[Any]:
+    """Cases as parameters of a test; those that only mix options are long."""
+    return [pytest.param(case, marks=pytest.mark.long if case.is_mixture else ()) for case in cases]
+
+
+def shipped_first(promise: Capability) -> list[Any]:
+    """All that keep a promise, to be parameters of a test; variants, which promise the same, are long."""
+    return [pytest.param(case, marks=pytest.mark.long if case.options else ()) for case in cases(promise)]
+
+
+def next_token(model: SequenceModel, *, tied: bool = True) -> NextToken:
+    """The task with a head for the model, in float64."""
+    return NextToken(tied=tied, dim=model.dim, vocabulary=VOCABULARY).double()
+
+
+def outputs(module: nn.Module) -> list[Tensor]:
+    """What a module gives from here on, call by call; of a model the hidden states."""
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, given: Any, out: Any) -> None:
+        seen.append(out[0] if isinstance(out, tuple) else out)
+
+    module.register_forward_hook(keep)
+    return seen
+
+
+def assert_near(one: Any, two: Any, tolerance: float = 1e-9) -> None:
+    """Tensors, or containers of them, agree to an absolute tolerance."""
+    torch.testing.assert_close(one, two, rtol=0.0, atol=tolerance)
+
+
+def some_tokens(*shape: int, seed: int = 0, specials: int = 1) -> Tensor:
+    """Token ids of any shape, the first special ones (start, separator, mask) among them."""
+    return torch.randint(0, VOCABULARY + specials, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def starting(model: SequenceModel, batch: int, *, seed: int = 5) -> State | None:
+    """Where reading begins: nothing, or, for a model that needs a source, what sources of uneven lengths left."""
+    if Capability.UNCONDITIONAL in model.capabilities:
+        return None
+    source = some_tokens(batch, 6, seed=seed, specials=3)
+    return model.begin(source, torch.arange(batch) * 2 % 6 + 1)

@@ -1,0 +1,468 @@
+"""What strangers do to a run directory, the command that opens it then, and what is answered: see test_hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from seqtrain.config.options import Batching
+from seqtrain.runs.checkpoint import load, save, step_name
+from seqtrain.runs.directory import Run
+from tests.support import tiny
+
+SECRET = "b79e-not-for-strangers"
+STEPS = 4
+
+RESUME = ("resume", "run", f"trainer.max_steps={STEPS + 2}")
+EVALUATE = ("evaluate", "run")
+PREDICT = ("predict", "run", "line", "--length", "3")
+LAST = (*PREDICT, "--checkpoint", "last")
+EMBED = ("embed", "run", "--input", "corpus.txt", "--output", "vectors.parquet")
+SEARCH = ("search", "run", "line", "--corpus", "corpus.txt")
+BEGIN = (
+    *("train", "run_dir=new", "init_from=run", "trainer.max_steps=1"),
+    *(word for word in tiny.OPTIONS if not word.startswith("tokenizer")),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an attack takes place: the run that a stranger made, and what is none of its business."""
+
+    run: Path
+    outside: Path
+
+    @property
+    def code(self) -> str:
+        """A shell command that leaves a trace."""
+        return f"touch {self.outside / 'executed'}"
+
+    @property
+    def newest(self) -> Path:
+        return self.run / "checkpoints" / step_name(STEPS)
+
+    @property
+    def best(self) -> Path:
+        return self.run / "checkpoints" / "best.ckpt"
+
+
+Damage = Callable[[Place], None]
+
+
+class Shell:
+    """Runs a shell command when it is unpickled."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.code,)
+
+
+class Eval(Shell):
+    """Evaluates Python when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return eval, (f"__import__('os').system({self.code!r})",)
+
+
+# -- what a stranger does --------------------------------------------------------------------------------------
+
+
+def config(**values: Any) -> Damage:
+    """Sets values of config.yaml: `model__dim` is model.dim; a callable is given the place."""
+
+    def damage(place: Place) -> None:
+        path = place.run / "config.yaml"
+        content = yaml.safe_load(path.read_text())
+        for name, value in values.items():
+            *parents, key = re.split("__(?=[^_]|_[a-z]+_$)", name)
+            node = content
+            for parent in parents:
+                node[parent] = node.get(parent) or {}
+                node = node[parent]
+            node[key] = value(place) if callable(value) else value
+        path.write_text(yaml.safe_dump(content))
+        sign(place)
+
+    return damage
+
+
+def sign(place: Place) -> None:
+    """Has the checkpoints say that they are of the config as it is now: else nothing but that would be refused."""
+    for path in place.run.glob("checkpoints/*.ckpt"):
+        content = load(path)
+        content["seqtrain"]["run"] = Run(place.run).identity
+        save(content, path)
+
+
+def target(name: str, group: str = "model", **options: Any) -> Damage:
+    """Names a target, with options in place of its own; those of data that lay out batches stay."""
+
+    def damage(place: Place) -> None:
+        former = yaml.safe_load((place.run / "config.yaml").read_text())[group]
+        kept = {key: value for key, value in former.items() if key in Batching.__annotations__}
+        config(**{group: {"_target_": name, **kept, **options}})(place)
+
+    return damage
+
+
+def text(name: str, content: str | bytes | Callable[[Place], str | bytes]) -> Damage:
+    """Puts a file in place of one."""
+
+    def damage(place: Place) -> None:
+        made = content(place) if callable(content) else content
+        path = place.run / name
+        path.unlink(missing_ok=True)
+        path.write_bytes(made.encode() if isinstance(made, str) else made)
+
+    return damage
+
+
+def link(name: str, to: str) -> Damage:
+    """Puts a link in place of a file or folder; `to` is below the folder outside, or absolute."""
+
+    def damage(place: Place) -> None:
+        path = place.run / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        path.symlink_to(place.outside / to)
+
+    return damage
+
+
+def pipe(name: str) -> Damage:
+    """Puts a named pipe, which no one writes, in place of a file."""
+
+    def damage(place: Place) -> None:
+        (place.run / name).unlink(missing_ok=True)
+        os.mkfifo(place.run / name)
+
+    return damage
+
+
+def folder(name: str) -> Damage:
+    """Puts a folder in place of a file."""
+
+    def damage(place: Place) -> None:
+        (place.run / name).unlink(missing_ok=True)
+        (place.run / name).mkdir()
+
+    return damage
+
+
+def saved(change: Callable[[dict[str, Any], Place], Any], *, newest: bool = False) -> Damage:
+    """Saves a checkpoint again, by torch's own pickle, changed: what `change` gives, or what it did."""
+
+    def damage(place: Place) -> None:
+        for path in place.run.glob("checkpoints/step-*.ckpt") if newest else [place.best]:
+            content = load(path)
+            changed = change(content, place)
+            path.unlink()
+            torch.save(content if changed is None else changed, path)
+
+    return damage
+
+
+def legacy(place: Place) -> None:
+    place.best.unlink()
+    torch.save({"state_dict": Shell(place.code)}, place.best, _use_new_zipfile_serialization=False)
+
+
+def old_tar(place: Place) -> None:
+    place.best.unlink()
+    (place.outside.parent / "storages").write_bytes(pickle.dumps(Shell(place.code)))
+    with tarfile.open(place.best, "w") as archive:
+        for name in ("storages", "tensors", "pickle", "sys_info"):
+            archive.add(place.outside.parent / "storages", name)
+
+
+def both(place: Place) -> None:
+    """A pickle that is a sound zip file as well."""
+    sound = place.best.read_bytes()
+    place.best.unlink()
+    place.best.write_bytes(pickle.dumps(Shell(place.code)) + sound)
+
+
+def bomb(place: Place) -> None:
+    """A small file that unpacks to gigabytes."""
+    place.best.unlink()
+    with zipfile.ZipFile(place.best, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("best/data.pkl", pickle.dumps({}))
+        archive.writestr("best/version", "3\n")
+        with archive.open("best/data/0", "w", force_zip64=True) as entry:
+            for _ in range(64):
+                entry.write(bytes(1 << 22))
+
+
+def deep(place: Place) -> None:
+    """A checkpoint of lists in lists."""
+    place.best.unlink()
+    with zipfile.ZipFile(place.best, "w") as archive:
+        archive.writestr("best/data.pkl", b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".")
+        archive.writestr("best/version", "3\n")
+        archive.writestr("best/byteorder", "little")
+
+
+def absurd_step(place: Place) -> None:
+    """The last checkpoint by its name and by what it says; no order of data has such a step."""
+    for number, path in enumerate(place.run.glob("checkpoints/step-*.ckpt")):
+        content = load(path)
+        path.unlink()
+        torch.save(content | {"global_step": 10**20 + number}, path.with_name(step_name(10**20 + number)))
+
+
+def weights(content: dict[str, Any], value: Any) -> None:
+    name = next(iter(content["state_dict"]))
+    content["state_dict"][name] = value(content["state_dict"][name]) if callable(value) else value
+
+
+TENSORBOARD = "seqtrain.training.loggers.make.tensorboard"
+ALIASES = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join(f'*{below}' for _ in range(10))}]\n"
+    for below, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+NESTED = "[" * 100_000
+
+ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
+    # name: (what the stranger did, the command that opens it, what the line says)
+    # -- checkpoints
+    "pickle of a shell command": (saved(lambda _, place: Shell(place.code)), PREDICT, "refused"),
+    "pickle of eval": (saved(lambda _, place: Eval(place.code)), EVALUATE, "refused"),
+    "pickle among the callbacks": (
+        saved(lambda content, place: content["callbacks"].update(x=Shell(place.code)), newest=True),
+        RESUME,
+        "no checkpoint is sound",
+    ),
+    "pickle in place of a state": (
+        saved(lambda content, place: content["optimizer_states"].append(Shell(place.code)), newest=True),
+        LAST,
+        "no checkpoint",
+    ),
+    "pickle in place of a weight": (
+        saved(lambda content, place: weights(content, Eval(place.code))),
+        EMBED,
+        "refused",
+    ),
+    "pickle for init_from": (saved(lambda _, place: Shell(place.code)), BEGIN, "refused"),
+    "plain pickle": (
+        lambda place: text("checkpoints/best.ckpt", pickle.dumps(Shell(place.code)))(place),
+        SEARCH,
+        "damaged",
+    ),
+    "pickle of an older torch": (legacy, PREDICT, "damaged"),
+    "tar of the oldest torch": (old_tar, PREDICT, "damaged"),
+    "pickle before a sound zip": (both, PREDICT, "damaged"),
+    "bomb in a checkpoint": (bomb, PREDICT, "damaged"),
+    "tensor of absurd size": (
+        saved(lambda content, _: weights(content, torch.zeros(1).expand(10**12))),
+        PREDICT,
+        "refused",
+    ),
+    "tensor without numbers": (
+        saved(lambda content, _: weights(content, torch.zeros(10**12, device="meta"))),
+        EVALUATE,
+        "refused",
+    ),
+    "sparse tensor": (
+        saved(lambda content, _: weights(content, lambda weight: weight.to_sparse())),
+        PREDICT,
+        "refused",
+    ),
+    "weight of another shape": (saved(lambda content, _: weights(content, torch.zeros(3))), PREDICT, "weights"),
+    "weight that is text": (saved(lambda content, _: weights(content, "text")), PREDICT, "weights"),
+    "checkpoint that is a list": (saved(lambda *_: [1, 2]), PREDICT, "does not say which run"),
+    "checkpoint nested too deep": (deep, PREDICT, "refused"),
+    "empty checkpoint": (text("checkpoints/best.ckpt", b""), PREDICT, "damaged"),
+    "optimizer without groups": (
+        saved(lambda content, _: content["optimizer_states"][0].update(param_groups=[]), newest=True),
+        RESUME,
+        "this run cannot go on from it",
+    ),
+    "carried state that is text": (
+        saved(lambda content, _: content["seqtrain"].update(carried="x"), newest=True),
+        RESUME,
+        "this run cannot go on from it",
+    ),
+    "checkpoint of a step that is none": (absurd_step, RESUME, "no checkpoint is sound"),
+    "checkpoint that is a folder": (folder("checkpoints/best.ckpt"), PREDICT, "a folder where a run has a file"),
+    # -- targets
+    "os.system": (target("os.system", command="id"), PREDICT, "--trust os"),
+    "subprocess.Popen": (target("subprocess.Popen", args="id"), EVALUATE, "--trust subprocess"),
+    "builtins.eval": (target("builtins.eval", group="task"), RESUME, "--trust builtins"),
+    "pickle.loads": (target("pickle.loads", group="data"), EVALUATE, "--trust pickle"),
+    "torch.load": (target("torch.load", f="evil.ckpt", weights_only=False), EMBED, "--trust torch"),
+    "torch.hub.load": (target("torch.hub.load", repo_or_dir=".", source="local"), SEARCH, "--trust torch"),
+    "torch.utils.collect_env.run": (target("torch.utils.collect_env.run", command="id"), BEGIN, "--trust torch"),
+    "numpy.load": (target("numpy.load", file="x", allow_pickle=True), PREDICT, "--trust numpy"),
+    "hydra.utils.instantiate": (target("hydra.utils.instantiate", config={}), PREDICT, "--trust hydra"),
+    "hydra.utils.get_method": (target("hydra.utils.get_method", path="os.system"), RESUME, "--trust hydra"),
+    "functools.partial": (target("functools.partial", _args_=["os.system", "id"]), EVALUATE, "--trust functools"),
+    "Lightning's lambda": (
+        config(callbacks__x={"_target_": "pytorch_lightning.callbacks.LambdaCallback"}),
+        RESUME,
+        "--trust pytorch_lightning",
+    ),
+    "a command of ours": (target("seqtrain.cli.main.main", argv=["train"]), PREDICT, "--trust seqtrain"),
+    "our fork server": (
+        target("seqtrain.distributed.fork_server.ForkServer", modules=["os"]),
+        PREDICT,
+        "--trust seqtrain",
+    ),
+    "a module that ours imports": (target("seqtrain.models.recurrent.torch.load", f="x"), PREDICT, "no such class"),
+    "a name that ours imports": (target("seqtrain.data.cache.tempfile.mkdtemp"), PREDICT, "no such class"),
+    "a function of ours": (target("seqtrain.data.sources.files.lines", path="/etc/passwd"), PREDICT, "a function"),
+    "through dunders": (
+        target("seqtrain.models.recurrent.LSTM.__init__.__globals__"),
+        PREDICT,
+        "no such class",
+    ),
+    "a function of torch.optim": (target("torch.optim.swap_in_optimizer_params_and_state"), PREDICT, "a function"),
+    "a name that torch.optim imports": (target("torch.optim.adam.Tensor"), PREDICT, "defined in"),
+    "a class of ours in another's place": (
+        target("seqtrain.models.layers.front_ends.TokenEmbedding", vocabulary=9, dim=16, specials=3),
+        PREDICT,
+        "is no SequenceModel",
+    ),
+    "a source of another kind": (target("seqtrain.data.cache.Store", "data"), EVALUATE, "is no Source"),
+    "a function among the callbacks": (
+        config(callbacks__x={"_target_": "seqtrain.data.cache.Store"}),
+        RESUME,
+        "is no Callback",
+    ),
+    "model without its width": (target("seqtrain.models.recurrent.LSTM"), PREDICT, "model.dim: missing"),
+    "target that is a map": (config(model___target_={"_target_": "os.system"}), PREDICT, "dotted name"),
+    "target below another": (
+        config(model__dim=lambda place: {"_target_": "os.system", "command": place.code}),
+        PREDICT,
+        "--trust os",
+    ),
+    "target in a list": (
+        config(freeze=lambda place: [{"_target_": "os.system", "command": place.code}]),
+        RESUME,
+        "--trust os",
+    ),
+    "target among the loggers": (
+        config(logger__x=lambda place: {"_target_": "os.system", "command": place.code}),
+        RESUME,
+        "--trust os",
+    ),
+    "positional arguments": (config(model___args_=["id"]), PREDICT, "_args_"),
+    "model left unmade": (config(model___partial_=True), PREDICT, "_partial_"),
+    "what build hands over": (
+        config(logger__x=lambda place: {"_target_": TENSORBOARD, "directory": str(place.outside)}),
+        RESUME,
+        "leave it out",
+    ),
+    # -- config.yaml
+    "secret of the environment": (config(callbacks__samples={"prompt": "${oc.env:SECRET}"}), RESUME, "--trust oc.env"),
+    "secret for a tracking server": (config(run_dir="http://x/${oc.env:SECRET}"), PREDICT, "--trust oc.env"),
+    "created by a resolver": (config(model__dim="${oc.create:{_target_:os.system}}"), PREDICT, "--trust oc.env"),
+    "decoded by a resolver": (config(model__dim="${oc.decode:'${oc.env:SECRET}'}"), EVALUATE, "--trust oc.env"),
+    "resolver named by a value": (config(model__dim="${oc.${run_dir}:SECRET}", run_dir="env"), PREDICT, "--trust"),
+    "Hydra's resolver": (config(model__dim="${hydra:runtime.cwd}"), PREDICT, "--trust oc.env"),
+    "YAML tag": (
+        text("config.yaml", lambda place: f'model: !!python/object/apply:os.system ["{place.code}"]'),
+        PREDICT,
+        "cannot be read",
+    ),
+    "YAML of aliases": (text("config.yaml", ALIASES), PREDICT, "alias"),
+    "YAML nested too deep": (text("config.yaml", f"a: {NESTED}"), RESUME, "cannot be read"),
+    "YAML with a date": (text("config.yaml", "seed: 2020-01-01\n"), PREDICT, "a date without quotes"),
+    "config that is a list": (text("config.yaml", "[1, 2]"), EVALUATE, "holds no mapping"),
+    "config of another tool": (text("config.yaml", "a: 1"), PREDICT, "the first of"),
+    "config that is not UTF-8": (text("config.yaml", b"\xff\xfe\x00"), SEARCH, "cannot be read"),
+    "config of gigabytes": (
+        lambda place: os.truncate(place.run / "config.yaml", 1 << 33),
+        PREDICT,
+        "more than any run writes there",
+    ),
+    "model of absurd width": (config(model__dim=10**6), PREDICT, "model.dim=1000000: expected a whole number from"),
+    "model of absurd depth": (config(model__num_layers=10**12), EMBED, "expected a whole number from"),
+    "group that is a list": (config(data=[1]), EVALUATE, "data=[1]"),
+    "message that steers the terminal": (config(seed="\x1b]0;x\x07\x1b[2J\u202e"), PREDICT, "seed="),
+    "key that steers the terminal": (config(**{"\x1b[2J": 1}), PREDICT, "no such option"),
+    "text that never ends": (config(data__path="/dev/zero"), RESUME, "data.path=/dev/zero"),
+    # -- links, pipes, devices
+    "metrics.jsonl that is a link": (link("metrics.jsonl", "precious"), RESUME, "a link that leads out"),
+    "summary.json that is a link": (link("summary.json", "precious"), RESUME, "a link that leads out"),
+    "config.yaml that is a link": (link("config.yaml", "precious"), RESUME, "a link that leads out"),
+    "tokenizer.json that is a link": (link("tokenizer.json", "precious"), PREDICT, "a link that leads out"),
+    "labels.json that is a link": (link("labels.json", "precious"), EVALUATE, "a link that leads out"),
+    "lock that is a link": (link(".lock", "new"), RESUME, "a link that leads out"),
+    "checkpoints that are a link": (link("checkpoints", "folder"), RESUME, "a link that leads out"),
+    "samples that are a link": (link("samples", "folder"), RESUME, "a link that leads out"),
+    "plots that are a link": (link("plots", "folder"), RESUME, "a link that leads out"),
+    "records of a logger that are a link": (link("tensorboard", "folder"), RESUME, "a link that leads out"),
+    "a checkpoint that is a link": (
+        link("checkpoints/step-00000099.ckpt", "precious"),
+        RESUME,
+        "a link that leads out",
+    ),
+    "a run to begin from with a link": (link("tokenizer.json", "precious"), BEGIN, "a link that leads out"),
+    "a link that goes round": (link("wandb_id", "../run/wandb_id"), PREDICT, "a link that leads out"),
+    "tokenizer.json that never ends": (link("tokenizer.json", "/dev/zero"), PREDICT, "a link that leads out"),
+    "metrics.jsonl that is a pipe": (pipe("metrics.jsonl"), RESUME, "neither a file nor a folder"),
+    "lock that is a pipe": (pipe(".lock"), RESUME, "neither a file nor a folder"),
+    "tokenizer.json that is a pipe": (pipe("tokenizer.json"), PREDICT, "neither a file nor a folder"),
+    "checkpoint that is a pipe": (pipe("checkpoints/step-00000009.ckpt"), LAST, "neither a file nor a folder"),
+    "metrics.jsonl that is a folder": (folder("metrics.jsonl"), RESUME, "a folder where a run has a file"),
+    # -- tokenizers, labels, records
+    "empty tokenizer": (text("tokenizer.json", ""), PREDICT, "not a tokenizer"),
+    "tokenizer nested too deep": (text("tokenizer.json", NESTED), PREDICT, "not a tokenizer"),
+    "tokenizer that is not UTF-8": (text("tokenizer.json", b"\xff"), EMBED, "not a tokenizer"),
+    "tokenizer of one id twice": (
+        lambda place: vocabulary(place, lambda ids: dict.fromkeys(ids, 0)),
+        PREDICT,
+        "ids are not 0..V-1",
+    ),
+    "tokenizer of absurd ids": (
+        lambda place: vocabulary(place, lambda ids: {token: index * 10**9 for token, index in ids.items()}),
+        PREDICT,
+        "ids are not 0..V-1",
+    ),
+    "tokenizer of a larger vocabulary": (
+        lambda place: vocabulary(place, lambda ids: ids | {chr(0x4E00 + n): len(ids) + n for n in range(9999)}),
+        PREDICT,
+        "tokenizer.json",
+    ),
+    "tokens that are no characters": (
+        lambda place: vocabulary(place, lambda ids: {f"{token}{token}": index for token, index in ids.items()}),
+        PREDICT,
+        "no character",
+    ),
+    "summary that is a list": (text("summary.json", "[]"), RESUME, "summary.json"),
+    "summary nested too deep": (text("summary.json", NESTED), EVALUATE, "summary.json"),
+    "summary of other kinds": (text("summary.json", '{"hashes": [1]}'), EVALUATE, "hashes"),
+    "trust that the run gives itself": (
+        lambda place: trust_itself(place),
+        PREDICT,
+        "--trust os",
+    ),
+}
+
+
+def vocabulary(place: Place, change: Callable[[dict[str, int]], dict[str, int]]) -> None:
+    """Changes the vocabulary of tokenizer.json."""
+    path = place.run / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"] = change(content["model"]["vocab"])
+    path.write_text(json.dumps(content))
+
+
+def trust_itself(place: Place) -> None:
+    target("os.system", command=place.code)(place)
+    text("summary.json", '{"trust": ["os"]}')(place)

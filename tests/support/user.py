@@ -1,0 +1,55 @@
+"""A user's own package and configs, outside the repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MODEL = '''"""A fading sum of what was read."""
+
+import torch
+
+from seqtrain.models.base import Capability, SequenceModel, detach
+
+
+class Mine(SequenceModel):
+    """h_t = h_{t-1} / 2 + embed(x_t); after `sound` training steps it is no number any more."""
+
+    capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.UNCONDITIONAL
+
+    def __init__(self, *, embed, dim: int, sound: int | None = None, api_key: str | None = None) -> None:
+        super().__init__()
+        self.embed, self.dim, self.sound, self.api_key = embed, dim, sound, api_key
+        self.scale = torch.nn.Parameter(torch.ones(dim))
+        self.read = 0
+
+    def initial(self, batch):
+        return {"hidden": self.scale.new_zeros(batch, self.dim)}
+
+    def forward(self, tokens, state=None, lengths=None):
+        hidden = (self.initial(len(tokens)) if state is None else state)["hidden"]
+        self.read += self.training
+        fate = float("nan") if self.sound is not None and self.read > self.sound else 1.0
+        steps = []
+        for x in self.embed(tokens).unbind(1):
+            hidden = hidden / 2 + x
+            steps.append(hidden)
+        return torch.stack(steps, 1) * self.scale * fate, {"hidden": hidden}
+
+    def flops_per_token(self, length, carried):
+        return 0.0
+'''
+CONFIG = """_target_: my_package.mine.Mine
+dim: 16
+sound: null
+api_key: null
+"""
+OPTIONS = ("--config-dir", "my_configs", "model=mine")
+TRUST = ("--trust", "my_package")
+
+
+def package(folder: Path) -> dict[str, str]:
+    """Writes my_package/mine.py and my_configs/model/mine.yaml; gives the environment that finds the package."""
+    for name, text in (("my_package/mine.py", MODEL), ("my_configs/model/mine.yaml", CONFIG)):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+    return {"PYTHONPATH": str(folder)}

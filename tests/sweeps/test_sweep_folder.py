@@ -1,0 +1,116 @@
+"""Laws of a sweep's directory: what it takes, what it refuses to read, what it knows of its trials."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from seqtrain.distributed.fork_server import Child
+from seqtrain.errors import Fault
+from seqtrain.runs.directory import Run
+from seqtrain.sweeps.folder import Asked, Sweep, member_of
+from seqtrain.sweeps.launchers import _after
+from tests.support import fake_runs
+from tests.sweeps.test_sweep import statuses
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    """A sweep with a trial of each status."""
+    return fake_runs.of_each_status(tmp_path / "sweep")
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("sweep", "exists already; use `seqtrain resume"),
+        ("taken", "exists already and is no empty folder; give another one"),
+        ("file/sweep", "cannot be made: Not a directory; give another one"),
+    ],
+)
+def test_a_sweep_takes_no_folder_that_is_not_empty(sweep: Sweep, place: str, said: str) -> None:
+    home = sweep.path.parent
+    (home / "file").touch()
+    (home / "taken").mkdir()
+    (home / "taken" / "thesis.tex").touch()
+    with pytest.raises(Fault, match=f"^hydra.sweep.dir=.*{place} {said}"):
+        Sweep.create(home / place, Asked(()))
+    assert [path.name for path in (home / "taken").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("place", ["000", "trials/000.json", "logs/000.txt"])
+def test_a_link_in_a_sweep_is_refused(sweep: Sweep, place: str) -> None:
+    path = sweep.path / place
+    if path.exists():
+        path.rename(sweep.path.parent / "moved")
+    path.symlink_to(sweep.path.parent)
+    with pytest.raises(Fault, match=f"{place}: a link, which no sweep makes"):
+        sweep.check_entries()
+
+
+@pytest.mark.parametrize(
+    ("place", "content", "ask"),
+    [
+        ("sweep.yaml", {"kind": "grid", "overrides": "seed=1"}, lambda sweep: sweep.asked),
+        ("sweep.yaml", {"kind": "grid", "trust": [1]}, lambda sweep: sweep.asked),
+        ("sweep.yaml", {"kind": "bayes", "overrides": []}, lambda sweep: sweep.asked),
+        ("trials/000.json", {"overrides": [], "label": "", "status": "done", "reason": ""}, Sweep.trials),
+        ("trials/000.json", {"overrides": [1], "label": "", "status": "planned", "reason": ""}, Sweep.trials),
+        ("trials/000.json", {"overrides": [], "label": ""}, Sweep.trials),
+        ("trials/000.json", [], Sweep.trials),
+    ],
+)
+def test_what_no_sweep_writes_is_a_fault_that_names_the_file(sweep: Sweep, place: str, content: Any, ask: Any) -> None:
+    (sweep.path / place).write_text(json.dumps(content))
+    with pytest.raises(Fault, match=f"{place}: not what a sweep writes there"):
+        ask(sweep)
+
+
+def test_a_number_that_was_not_planned_and_a_folder_that_is_no_sweep_are_faults(sweep: Sweep) -> None:
+    with pytest.raises(Fault, match=r"no trial 017$"):
+        sweep.trial(17)
+    with pytest.raises(Fault, match=r"is no sweep: it has no sweep\.yaml"):
+        Sweep.open(sweep.path.parent)
+
+
+def test_a_run_is_a_trial_only_where_its_folder_is_a_sweep(sweep: Sweep) -> None:
+    member = member_of(sweep.path / "003")
+    assert member is not None
+    assert (member.sweep, member.trial, member.label) == ("sweep", "003", "seed=3")
+    assert member_of(sweep.path / "017") is None
+    (sweep.path / "sweep.yaml").unlink()
+    assert member_of(sweep.path / "003") is None
+
+
+def test_a_trial_that_could_not_say_so_itself_has_failed_and_so_has_its_run(sweep: Sweep) -> None:
+    for number in (4, 5):  # one has begun, one has not
+        sweep.trial(number).fail("killed")
+        assert (sweep.trial(number).status, sweep.trial(number).reason) == ("failed", "killed")
+    assert Run(sweep.path / "004").summary["status"] == "failed"
+
+
+def test_what_was_planned_already_stays_as_it_stands(sweep: Sweep) -> None:
+    before = statuses(sweep.path)
+    for trial in sweep.trials():
+        sweep.plan(trial.number, ["seed=9"], "seed=9")
+    assert statuses(sweep.path) == before
+    assert sweep.trial(2).overrides == ("seed=2",)
+
+
+def test_trials_beyond_a_thousand_come_by_number(sweep: Sweep) -> None:
+    for number in (1000, 999):
+        sweep.plan(number, [], "")
+    assert [trial.number for trial in sweep.trials()] == [*range(len(fake_runs.STATUSES)), 999, 1000]
+
+
+def test_a_sweep_that_is_moved_while_a_trial_runs_is_told_by_its_path(sweep: Sweep) -> None:
+    trial = sweep.trial(0)
+    sweep.path.rename(sweep.path.with_name("moved"))
+    child = SimpleNamespace(poll=lambda: 1, stderr="", close=lambda: None)
+    with pytest.raises(FileNotFoundError, match="sweep/trials"):
+        _after(trial, cast(Child, child))
+    assert not sweep.path.exists()

@@ -1,0 +1,83 @@
+"""Laws of better and worse: all that choose among runs, validations or weights know the way of each metric."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from seqtrain.compare import table
+from seqtrain.compare.entries import read
+from seqtrain.compare.guard import groups
+from seqtrain.compare.variants import arms
+from seqtrain.compare.verdict import conclusions
+from seqtrain.sweeps.study import Objective
+from seqtrain.tasks.masked_lm import MaskedLM
+from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.sentiment import Sentiment
+from seqtrain.tasks.translation import Translation
+from seqtrain.training.loggers import base
+from tests.support import fake_runs
+
+WAYS: dict[str, Literal["min", "max"]] = {
+    **{"loss": "min", "next_sentence_loss": "min", "bits_per_byte": "min"},
+    **{"perplexity": "min", "word_perplexity": "min", "pseudo_perplexity": "min"},
+    **{"accuracy": "max", "next_sentence_accuracy": "max", "macro_f1": "max"},
+    **{"bleu": "max", "chrf": "max", "exact_match": "max"},
+}
+TASKS = (NextToken, MaskedLM, Sentiment, Translation)
+EACH = pytest.mark.parametrize(("metric", "way"), WAYS.items())
+
+
+def test_every_metric_of_every_task_is_known_here() -> None:
+    assert WAYS.keys() == {name for task in TASKS for name in task.metrics}
+
+
+def test_each_task_is_judged_the_way_of_its_metric() -> None:
+    assert {task.__name__: task.monitor for task in TASKS} == {
+        "NextToken": ("loss", "min"),
+        "MaskedLM": ("loss", "min"),
+        "Sentiment": ("accuracy", "max"),
+        "Translation": ("bleu", "max"),
+    }
+
+
+def two(folder: Path, metric: str, **summary: Any) -> None:
+    """Two arms of two seeds: `gpt` has the smaller values, `lstm` the larger ones, and each was lower in between."""
+    for number, (model, value) in enumerate((("lstm", 30.0), ("gpt", 20.0), ("lstm", 31.0), ("gpt", 21.0))):
+        values = (value + 5, value - 5)
+        options = {"metric": metric, "config": fake_runs.TRANSLATION, "values": values, **summary}
+        fake_runs.run(folder / f"{number}", value, model=model, seed=number // 2, **options)
+
+
+@EACH
+def test_a_comparison_puts_the_better_first_and_says_so(metric: str, way: str, tmp_path: Path) -> None:
+    two(tmp_path, metric)
+    better, other = ("gpt", "lstm") if way == "min" else ("lstm", "gpt")
+    (group,) = groups(read([tmp_path]), metric=metric)
+    assert group.mode == way
+    assert [arm.name for arm in arms(group)] == [better, other]
+    best = arms(group, which="best")
+    assert best[0].mean == (15.5 if way == "min" else 35.5)
+    found = conclusions(read([tmp_path]), metric=metric)
+    rows = [row["final"] for row in table.rows(found)]
+    assert rows == sorted(rows, reverse=way == "max")
+    assert found[0].sentences[0].startswith(f"{better} beats {other} by 10.0")
+
+
+@EACH
+def test_the_best_of_a_run_that_has_not_finished_is_its_best_record(metric: str, way: str, tmp_path: Path) -> None:
+    path = fake_runs.run(tmp_path / "1", 3.0, values=(2.0, 4.0), metric=metric, config=fake_runs.TRANSLATION)
+    (path / "summary.json").write_text(json.dumps({"status": "interrupted"}))
+    (entry,) = read([tmp_path])
+    assert entry.metric(metric, which="best") == (2.0 if way == "min" else 4.0)
+    assert entry.metric(metric) == 3.0
+
+
+@EACH
+def test_loggers_and_searches_know_the_way(metric: str, way: str) -> None:
+    assert base.direction(f"validation/{metric}") == way
+    names = next(task.metrics for task in TASKS if metric in task.metrics)
+    assert [Objective.read(f"{which}/{metric}", names).mode for which in ("best", "validation")] == [way, way]

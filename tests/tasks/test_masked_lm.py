@@ -1,0 +1,242 @@
+"""Laws of masked language modelling: what its loss and metrics are, and what the task says of text."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqtrain.data.batching.masking import MaskedBatch
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.tokenizers.recipes import Char, Recipe, Word
+from seqtrain.models.base import SequenceModel
+from seqtrain.models.layers.front_ends import TokenEmbedding
+from seqtrain.models.recurrent import LSTM
+from seqtrain.tasks.masked_lm import MaskedLM
+from tests.support.masked import FACTS, OPTIONS, TEXTS, TOKENIZER, V, batch, corpus, make, pair, row
+from tests.support.model_cases import assert_near
+
+
+def surprisals(task: MaskedLM, model: SequenceModel, tokens: Tensor) -> Tensor:
+    """-log p of every token of the vocabulary at each position of one example, by the definition."""
+    hidden = model(tokens.unsqueeze(0))[0].squeeze(0)
+    if task.transform is not None:
+        dense, _, norm = task.transform.children()
+        hidden = hidden @ dense.weight.T + dense.bias
+        hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
+        hidden = hidden - hidden.mean(-1, keepdim=True)
+        hidden = hidden / (hidden.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight + norm.bias
+    if task.head is None:
+        scores = hidden @ model.embed(torch.arange(V).unsqueeze(0))[0].T + task.bias
+    else:
+        scores = hidden @ task.head.weight.T + task.head.bias
+    return scores.exp().sum(-1, keepdim=True).log() - scores
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("transform", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_loss_is_the_surprisal_of_the_hidden_tokens_whatever_stands_beside_them(
+    tied: bool, transform: bool, training: bool
+) -> None:
+    model, task = pair(tied=tied, transform=transform)
+    found = batch(make(corpus()))
+    parts, _ = task.train(training).evaluate(model, found, None)
+    total, right, count = 0.0, 0, 0
+    for lane in range(len(found.tokens)):
+        tokens, targets = row(found, lane)
+        nats = surprisals(task, model, torch.tensor(tokens))
+        for position, target in enumerate(targets):
+            if target != IGNORED:
+                total += nats[position, target].item()
+                right += int(nats[position].argmin() == target)
+                count += 1
+    assert parts["loss"][0].item() == pytest.approx(total, rel=1e-11)
+    assert parts["loss"][1] == count == found.totals["loss"]
+    assert set(parts) == ({"loss"} if training else {"loss", "accuracy"})
+    if not training:
+        assert (int(parts["accuracy"][0]), parts["accuracy"][1]) == (right, count)
+
+
+def gradients(batches: list[MaskedBatch]) -> tuple[dict[str, float], list[Tensor]]:
+    model, task = pair(next_sentence=True)
+    task.train()
+    sums: dict[str, float] = {}
+    for each in batches:
+        parts, _ = task.evaluate(model, each, None)
+        assert tuple(parts) == task.differentiated == ("loss", "next_sentence")
+        torch.stack([total for total, _ in parts.values()]).sum().backward()
+        sums = {name: sums.get(name, 0.0) + total.item() for name, (total, _) in parts.items()}
+    return sums, [
+        parameter.grad for parameter in (*model.parameters(), *task.parameters()) if parameter.grad is not None
+    ]
+
+
+def test_loss_and_gradient_are_the_same_however_examples_are_batched() -> None:
+    examples = make(corpus(), next_sentence=True)
+    together, alone = (
+        gradients([batch(examples, epoch=1)]),
+        gradients([batch(examples, [one], 1) for one in range(len(examples.lengths))]),
+    )
+    assert together[0] == pytest.approx(alone[0], rel=1e-11)
+    assert_near(together[1], alone[1])
+    model, task = pair(next_sentence=True)
+    assert len(together[1]) == len([*model.parameters(), *task.parameters()]), "all weights are trained"
+
+
+def test_the_next_sentence_is_told_from_the_first_hidden_state() -> None:
+    model, task = pair(next_sentence=True)
+    found = batch(make(corpus(), next_sentence=True))
+    parts, _ = task.evaluate(model, found, None)
+    assert task.follows is not None
+    total = right = 0.0
+    for lane, label in enumerate(found.next_labels.tolist()):
+        tokens, _ = row(found, lane)
+        chance = task.follows(model(torch.tensor([tokens]))[0][0, 0]).softmax(-1)
+        total -= chance[label].log().item()
+        right += float(chance[label] > 0.5)
+    assert parts["next_sentence"][0].item() == pytest.approx(total, rel=1e-11)
+    assert parts["next_sentence"][1] == len(found.tokens)
+    assert (int(parts["next_sentence_accuracy"][0]), parts["next_sentence_accuracy"][1]) == (right, len(found.tokens))
+
+
+def test_a_silent_batch_has_a_loss_and_a_gradient_of_0() -> None:
+    model, task = pair(next_sentence=True, pseudo_examples=3)
+    silent = batch(make(corpus(), next_sentence=True)).silent()
+    parts, _ = task.evaluate(model, silent, None)
+    assert {name: (total.item(), count) for name, (total, count) in parts.items()} == dict.fromkeys(parts, (0.0, 0))
+    parts, _ = task.train().evaluate(model, silent, None)
+    torch.stack([total for total, _ in parts.values()]).sum().backward()
+    weights = [*model.parameters(), *task.parameters()]
+    assert all(weight.grad is not None and not weight.grad.any() for weight in weights)
+
+
+def test_the_pseudo_perplexity_hides_each_token_of_the_first_examples_alone() -> None:
+    model, task = pair(pseudo_examples=2)
+    examples = make(corpus(), max_length=80)  # more tokens than are read at a time
+    parts = [task.evaluate(model, batch(examples, index), None)[0]["pseudo"] for index in ([3, 0], [1], [2])]
+    total, count = 0.0, 0
+    for each in (0, 1):
+        found = batch(examples, [each])
+        tokens = found.original[0, : int(found.lengths[0])]
+        for position in range(1, len(tokens) - 1):
+            hidden = tokens.clone()
+            hidden[position] = TOKENIZER.mask
+            total += surprisals(task, model, hidden)[position, tokens[position]].item()
+            count += 1
+    assert max(examples.lengths[:2]) > 64
+    assert sum(part[0].item() for part in parts) == pytest.approx(total, rel=1e-11)
+    assert sum(part[1] for part in parts) == count
+    assert "pseudo" not in task.train().evaluate(model, batch(examples), None)[0]
+    assert task.score(model, TOKENIZER.encode(TEXTS[3]).tolist())[4] == pytest.approx(
+        surprisals(task, model, _between("one [MASK]ore document that has another number of words in it\n"))[
+            5, TOKENIZER.ids["m"]
+        ].item()
+    )
+
+
+def _between(text: str) -> Tensor:
+    return torch.tensor([TOKENIZER.start, *TOKENIZER.encode_masked(text), TOKENIZER.separator])
+
+
+def test_shares_that_are_none_are_refused() -> None:
+    for wrong in ({"rate": 0.0}, {"rate": 1.5}, {"mask_share": 0.95}, {"random_share": -0.1}, {"pseudo_examples": -1}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            pair(**wrong)
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------
+
+
+def test_metrics_are_means_and_perplexities_of_what_was_counted() -> None:
+    _, task = pair()
+    found = task.measure(
+        {
+            "loss": (6.0, 4.0),
+            "accuracy": (1.0, 4.0),
+            "pseudo": (9.0, 3.0),
+            "next_sentence": (1.0, 2.0),
+            "next_sentence_accuracy": (1.0, 2.0),
+        },
+        FACTS,
+    )
+    assert found == pytest.approx(
+        {
+            "loss": 1.5,
+            "perplexity": math.exp(1.5),
+            "pseudo_perplexity": math.exp(3),
+            "next_sentence_loss": 0.5,
+            "accuracy": 0.25,
+            "next_sentence_accuracy": 0.5,
+        }
+    )
+    assert set(task.measure({"loss": (1e6, 1.0), "pseudo": (0.0, 0.0)}, FACTS)) == {"loss", "perplexity"}
+
+
+def test_baselines_count_tokens_of_train_and_are_measured_on_all_of_the_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path))
+    _, task = pair()
+    train, split = (Rows({"text": corpus([text])}, None, lambda: iter(())) for text in ("eeee a", "a tree"))
+    found = task.baselines(train, split, Vocabularies(TOKENIZER, TOKENIZER))
+    counts = {"e": 4, "a": 1, " ": 1}
+    nats = [-math.log((counts.get(char, 0) + 1) / (6 + V)) for char in "a tree"]
+    assert found["unigram"] == pytest.approx({"loss": sum(nats) / 6, "accuracy": 2 / 6})
+    assert set(found["left_bigram"]) == {"loss"}
+    assert set(found) == {"unigram", "left_bigram"}
+
+
+def test_masks_are_filled_with_the_likeliest_tokens() -> None:
+    model, task = pair()
+    text = "th[MASK] cat [MASK]at"
+    several = task.fill(model, [TOKENIZER.encode_masked(text).tolist(), TOKENIZER.encode("cat").tolist()], 3)
+    (first, second), none = several
+    assert none == []
+    nats = surprisals(task, model, _between(text))
+    for answer, position in ((first, 3), (second, 9)):
+        best = nats[position].argsort()[:3].tolist()
+        assert [token for token, _ in answer] == best
+        assert [chance for _, chance in answer] == pytest.approx((-nats[position, best]).exp().tolist())
+    assert len(task.fill(model, [TOKENIZER.encode_masked(text).tolist()], 10**6)[0][0]) == V
+
+
+def test_a_training_step_looks_at_no_value_so_that_no_gpu_waits() -> None:
+    model, task = pair(next_sentence=True)
+    nowhere = batch(make(corpus(), next_sentence=True)).to(torch.device("meta"))  # holds shapes only
+    parts, _ = task.to("meta").train().evaluate(model.to("meta"), nowhere, None)
+    assert {name: count for name, (_, count) in parts.items()} == nowhere.totals
+
+
+@pytest.mark.parametrize("recipe", [Char(), Word()], ids=["char", "word"])
+def test_an_example_is_shown_in_one_line_with_what_was_hidden(recipe: Recipe) -> None:
+    tokenizer = recipe.train(TEXTS)
+    torch.manual_seed(0)
+    embed = TokenEmbedding(vocabulary=tokenizer.vocabulary, dim=8, specials=3)
+    model = LSTM(embed=embed, dim=8, num_layers=1, dropout=0.0, bidirectional=True)
+    task = MaskedLM(**OPTIONS | {"next_sentence": True}, dim=8, vocabulary=tokenizer.vocabulary)
+    text = corpus(TEXTS, tokenizer)
+    found = batch(make(text, max_length=60, next_sentence=True, tokenizer=tokenizer))
+    lines = task.show(model, found, Vocabularies(tokenizer, tokenizer))
+    assert len(lines) == len(found.tokens)
+    for line, original, length in zip(lines, found.original, found.lengths, strict=True):
+        assert line.isprintable()
+        assert len(line) <= 160
+        verdict, _, rest = line.partition(": ")
+        assert verdict in {f"{a} ({b})" for a in ("next", "not next") for b in ("right", "wrong")}
+        if len(line) < 160:
+            plain = re.sub(r"\[(?!SEP)(?:[^]|]*\|)?([^]|]*)\]", r"\1", rest)
+            first, second = (part.split() for part in plain.split("[SEP]"))
+            cut = original.tolist().index(tokenizer.separator)
+            assert "".join(first) == "".join(_shown(tokenizer, original[1:cut]).split())
+            assert "".join(second) == "".join(_shown(tokenizer, original[cut + 1 : length - 1]).split())
+
+
+def _shown(tokenizer: Tokenizer, tokens: Tensor) -> str:
+    return tokenizer.decode(tokens.tolist())

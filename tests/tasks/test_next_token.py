@@ -1,0 +1,115 @@
+"""Laws of the next-token task: what its loss and metrics are, by arithmetic done here."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from seqtrain.data.batching.stream import IGNORED, StreamBatch
+from seqtrain.models.base import SequenceModel
+from seqtrain.tasks.base import Facts
+from seqtrain.tasks.next_token import NextToken
+from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token, some_tokens
+
+NO_WORDS = Facts(bytes_per_token=1.0, words_per_token=None)
+
+
+def padded_batch() -> StreamBatch:
+    tokens, targets = some_tokens(3, 6), some_tokens(3, 6, seed=1) % VOCABULARY
+    targets[1, 4:] = targets[2] = IGNORED
+    return StreamBatch(tokens=tokens, targets=targets, starts=None, lanes=slice(0, 3), count=10, total=10)
+
+
+def chances(task: NextToken, model: SequenceModel, tokens: torch.Tensor) -> torch.Tensor:
+    """Probabilities by the definition."""
+    scores = task.scores(model, model(tokens)[0]).exp()
+    return scores / scores.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_loss_is_the_summed_surprisal_of_the_targets_alone(tied: bool, training: bool) -> None:
+    model, batch = Case("gru", ()).make(), padded_batch()
+    task = next_token(model, tied=tied).train(training)
+    parts, state = task.evaluate(model, batch, None)
+    found = chances(task, model, batch.tokens)
+    pairs = [(lane, time) for lane in range(3) for time in range(6) if batch.targets[lane, time] != IGNORED]
+    assert len(pairs) == 10
+    surprisal = sum(-math.log(found[lane, time, batch.targets[lane, time]].item()) for lane, time in pairs)
+    assert parts["loss"][0].item() == pytest.approx(surprisal, rel=1e-12)
+    assert parts["loss"][1] == 10
+    assert_near(state, model(batch.tokens)[1], 0)
+    if training:
+        assert set(parts) == {"loss"}
+    else:
+        right = sum(int(found[lane, time].argmax()) == int(batch.targets[lane, time]) for lane, time in pairs)
+        assert (int(parts["accuracy"][0]), parts["accuracy"][1]) == (right, 10)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_start_token_is_no_target_and_a_tied_head_is_the_embedding(tied: bool) -> None:
+    model = Case("rnn", ()).make()
+    task = next_token(model, tied=tied)
+    hidden = model(some_tokens(2, 4))[0]
+    scores = task.scores(model, hidden)
+    assert scores.shape == (2, 4, VOCABULARY)
+    if tied:
+        assert list(task.parameters()) == []
+        assert_near(scores[0, 0, 3], hidden[0, 0] @ model.embed(torch.tensor(3)), 1e-12)
+        assert model.embed(torch.tensor(START)).shape == (model.dim,)
+
+
+def test_a_batch_without_targets_has_a_loss_and_a_gradient_of_0() -> None:
+    model, batch = Case("lstm", ()).make(), padded_batch()
+    batch.targets.fill_(IGNORED)
+    parts, _ = next_token(model).train().evaluate(model, batch, None)
+    parts["loss"][0].backward()
+    assert parts["loss"][0] == 0
+    assert not any(weight.grad.any() for weight in model.parameters() if weight.grad is not None)
+
+
+def measure(total: float, count: float, facts: Facts, accuracy: float | None = None) -> dict[str, float]:
+    totals = {"loss": (total, count)} | ({} if accuracy is None else {"accuracy": (accuracy, count)})
+    return NextToken(tied=True, dim=8, vocabulary=VOCABULARY).measure(totals, facts)
+
+
+def test_bits_per_byte_times_the_bytes_are_the_bits_of_the_whole_text() -> None:
+    text = "naïve 🙂 text\n"
+    num_bytes, num_tokens, nats = len(text.encode()), 5, 7.5
+    found = measure(nats, num_tokens, Facts(bytes_per_token=num_bytes / num_tokens, words_per_token=None))
+    assert num_bytes == 17
+    assert found["bits_per_byte"] * num_bytes == pytest.approx(nats / math.log(2))
+    assert found["loss"] == 1.5
+    assert found["perplexity"] == pytest.approx(math.exp(1.5))
+    assert "word_perplexity" not in found
+
+
+def test_uniform_bytes_cost_eight_bits_each() -> None:
+    assert measure(100 * math.log(256), 100, NO_WORDS)["bits_per_byte"] == pytest.approx(8)
+
+
+def test_word_perplexity_is_per_word_and_line_end_whatever_the_tokens() -> None:
+    nats, num_tokens, num_words = 90.0, 30, 20  # in which a word has 1.5 tokens
+    found = measure(nats, num_tokens, Facts(bytes_per_token=4.0, words_per_token=num_words / num_tokens))
+    assert found["word_perplexity"] == pytest.approx(math.exp(nats / num_words))
+    same = measure(nats, num_tokens, Facts(bytes_per_token=4.0, words_per_token=1.0))
+    assert same["word_perplexity"] == pytest.approx(same["perplexity"])
+
+
+def test_accuracy_is_a_share_and_a_hopeless_loss_has_a_finite_perplexity() -> None:
+    found = measure(1e6, 10, NO_WORDS, accuracy=4)
+    assert found["accuracy"] == 0.4
+    assert math.isfinite(found["perplexity"])
+
+
+@pytest.mark.parametrize("words_per_token", [0.01, 1.0, 30.0])
+def test_a_hopeless_loss_has_a_finite_perplexity_of_words(words_per_token: float) -> None:
+    found = measure(1e9, 10, Facts(bytes_per_token=1.0, words_per_token=words_per_token))
+    assert found["word_perplexity"] == found["perplexity"] == math.exp(700)
+
+
+def test_metrics_do_not_depend_on_how_sums_and_counts_were_gathered() -> None:
+    facts = Facts(bytes_per_token=3.0, words_per_token=0.5)
+    assert measure(6.0, 4, facts) == measure(1.0 + 5.0, 1 + 3, facts)

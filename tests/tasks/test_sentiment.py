@@ -1,0 +1,277 @@
+"""Laws of the sentiment task: what it pools, what its loss and metrics are, by arithmetic done here."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from seqtrain.data.batching.examples import ExampleBatch
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.corpus import Corpus
+from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.tokenizers.recipes import Char
+from seqtrain.models.base import Capability
+from seqtrain.runs.directory import Run
+from seqtrain.tasks.base import Facts
+from seqtrain.tasks.sentiment import LabelledExamples, Pool, Sentiment, pool
+from seqtrain.training.callbacks.confusion import MOST, plot_confusion
+from tests.conftest import Seqtrain
+from tests.support.examples import files, options
+from tests.support.model_cases import Case, assert_near, cases, mixtures_long, some_tokens
+
+POOLS: tuple[Pool, ...] = ("last", "mean", "max", "cls")
+FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
+LABELS = ("bad", "good", "so so")
+COUNTS = (6, 3, 1)
+LENGTHS = [5, 1, 7, 3]
+
+
+def make(*, labels: tuple[str, ...] = LABELS, counts: tuple[int, ...] = COUNTS, **options) -> Sentiment:
+    torch.manual_seed(0)
+    given = {"pool": "last", "dropout": 0.0, "class_weights": "none"} | options
+    return Sentiment(**given, dim=8, reach=100, labels=labels, label_counts=counts).double()
+
+
+def batch(tokens: Tensor, lengths: list[int], targets: list[int]) -> ExampleBatch:
+    return ExampleBatch(
+        tokens=tokens,
+        lengths=torch.tensor(lengths),
+        targets=torch.tensor(targets),
+        index=torch.arange(len(lengths)),
+        count=sum(lengths),
+        totals={"loss": len(lengths)},
+    )
+
+
+# -- pooling -----------------------------------------------------------------------------------------------------
+
+
+def naive(hidden: Tensor, lengths: list[int], how: Pool) -> Tensor:
+    """One lane and one number at a time."""
+    out = torch.zeros(len(hidden), hidden.shape[-1]).double()
+    for lane, length in enumerate(lengths):
+        for width in range(hidden.shape[-1]):
+            column = [hidden[lane, time, width].item() for time in range(length)]
+            found = {"last": column[-1], "cls": column[0], "mean": sum(column) / length, "max": max(column)}
+            out[lane, width] = found[how]
+    return out
+
+
+@pytest.mark.parametrize("how", POOLS)
+def test_pooling_is_that_of_a_loop_over_real_positions(how: Pool) -> None:
+    hidden = torch.randn(4, 9, 3, generator=torch.Generator().manual_seed(0)).double() - 5  # all below zero
+    assert_near(pool(hidden, torch.tensor(LENGTHS), how), naive(hidden, LENGTHS, how), 1e-12)
+    spoilt = hidden.clone()
+    for lane, length in enumerate(LENGTHS):
+        spoilt[lane, length:] = torch.nan if how != "last" else 1e9
+    assert_near(pool(spoilt, torch.tensor(LENGTHS), how), naive(hidden, LENGTHS, how), 1e-12)
+
+
+@pytest.mark.parametrize("case", mixtures_long(cases(Capability.UNCONDITIONAL)), ids=str)
+@pytest.mark.parametrize("how", POOLS)
+def test_padding_changes_no_score(how: Pool, case: Case) -> None:
+    model, task = case.make(), make(pool=how).eval()
+    if task.misfit(model) is not None:
+        assert how == "cls"
+        return
+    tokens = some_tokens(4, 7, specials=3)
+    alone = torch.cat(
+        [task.scores(model, row[None, :n], torch.tensor([n])) for row, n in zip(tokens, LENGTHS, strict=True)]
+    )
+    for wider in (0, 4):
+        whole = torch.cat([tokens, some_tokens(4, wider, seed=1)], 1) if wider else tokens
+        assert_near(task.scores(model, whole, torch.tensor(LENGTHS)), alone)
+
+
+def test_the_first_position_is_pooled_only_where_it_sees_the_others() -> None:
+    for case in cases(Capability.UNCONDITIONAL):
+        model = case.make()
+        reason = make(pool="cls").misfit(model)
+        assert (reason is None) == (Capability.CAUSAL not in model.capabilities)
+        assert reason is None or reason.startswith(f"task.pool=cls: the first position of {type(model).__name__}")
+        assert all(make(pool=how).misfit(model) is None for how in POOLS[:3])
+
+
+# -- loss and metrics --------------------------------------------------------------------------------------------
+
+
+def chances(task: Sentiment, found: ExampleBatch) -> Tensor:
+    return task.scores(Case("gru", ()).make(), found.tokens, found.lengths).softmax(-1).detach()
+
+
+@pytest.mark.parametrize("weights", ["none", "balanced", [1, 2, 0.5]], ids=str)
+def test_the_loss_is_the_weighted_surprisal_in_training_and_the_plain_one_outside(weights: str | list[float]) -> None:
+    task, found = make(class_weights=weights), batch(some_tokens(4, 7), LENGTHS, [0, 2, 1, 1])
+    surprisals = [-math.log(chance[target]) for chance, target in zip(chances(task, found), [0, 2, 1, 1], strict=True)]
+    by_label = {"none": [1, 1, 1], "balanced": [10 / 18, 10 / 9, 10 / 3]}
+    raw = by_label[weights] if isinstance(weights, str) else [w * 10 / (6 * 1 + 3 * 2 + 0.5) for w in weights]
+    weighted = sum(raw[target] * surprisal for target, surprisal in zip([0, 2, 1, 1], surprisals, strict=True))
+    model = Case("gru", ()).make()
+    parts, _ = task.train().evaluate(model, found, None)
+    assert parts.keys() == {"loss"}
+    assert (parts["loss"][0].item(), parts["loss"][1]) == (
+        pytest.approx(weighted, rel=1e-6),
+        4,
+    )  # weights are held in float32
+    parts, _ = task.eval().evaluate(model, found, None)
+    assert (parts["loss"][0].item(), parts["loss"][1]) == (pytest.approx(sum(surprisals), rel=1e-12), 4)
+
+
+@pytest.mark.parametrize("weights", ["balanced", [3, 0, 1], [0.1, 0.1, 0.1]], ids=str)
+def test_the_weights_of_the_training_examples_have_the_mean_1(weights: str | list[float]) -> None:
+    found = make(class_weights=weights).weights
+    assert found is not None
+    mean = sum(float(weight) * count for weight, count in zip(found, COUNTS, strict=True)) / sum(COUNTS)
+    assert mean == pytest.approx(1, rel=1e-6)
+    if isinstance(weights, list):
+        ratios = [float(weight) / float(found[0]) for weight in found]
+        assert ratios == pytest.approx([weight / weights[0] for weight in weights])
+
+
+def test_balanced_labels_weigh_as_much_altogether() -> None:
+    found = make(class_weights="balanced").weights
+    assert found is not None
+    totals = [float(weight) * count for weight, count in zip(found, COUNTS, strict=True)]
+    assert totals == pytest.approx([totals[0]] * 3)
+
+
+@pytest.mark.parametrize("weights", [[1, 2], [1, 2, -1], [1, 1, math.inf], [1, 1, math.nan]], ids=str)
+def test_weights_that_make_no_sense_are_refused(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="expected 3 numbers from 0, one for each label"):
+        make(class_weights=weights)
+
+
+def test_weights_that_leave_no_label_are_refused() -> None:
+    with pytest.raises(ValueError, match="no label would count; give at least one a weight above 0"):
+        make(class_weights=[0, 0, 0])
+
+
+@pytest.mark.parametrize("weights", ["balanced", [1, 2, 3, 4, 5]], ids=str)
+def test_before_labels_are_counted_nothing_is_said_of_their_weights(weights: str | list[float]) -> None:
+    assert make(class_weights=weights, counts=()).weights is None
+
+
+def test_what_has_no_target_counts_nowhere() -> None:
+    model, task = Case("gru", ()).make(), make()
+    whole = batch(some_tokens(4, 7), LENGTHS, [0, IGNORED, 1, IGNORED])
+    part = batch(whole.tokens[::2], LENGTHS[::2], [0, 1])
+    for mode in (True, False):
+        found, expected = (task.train(mode).evaluate(model, each, None)[0] for each in (whole, part))
+        assert_near(found, expected)
+
+
+def by_hand(pairs: list[tuple[int, int]], labels: int) -> tuple[float, float]:
+    """Accuracy and macro F1 of (true, predicted), over the labels that are either."""
+    scores = []
+    for label in range(labels):
+        right = sum(true == found == label for true, found in pairs)
+        truly = sum(true == label for true, _ in pairs)
+        said = sum(found == label for _, found in pairs)
+        if truly + said:
+            precision, recall = right / said if said else 0.0, right / truly if truly else 0.0
+            scores.append(2 * precision * recall / (precision + recall) if right else 0.0)
+    return sum(true == found for true, found in pairs) / len(pairs), sum(scores) / len(scores)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_accuracy_and_macro_f1_are_those_of_all_predictions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model, task, pairs = Case("gru", ()).make(), make().eval(), []
+    sums: dict = {}
+    for _ in range(3):
+        found = batch(some_tokens(4, 7, seed=int(rng.integers(999))), LENGTHS, rng.integers(0, 2, 4).tolist())
+        parts, _ = task.evaluate(model, found, None)
+        for name, (total, count) in parts.items():
+            before = sums.get(name, (0, 0))
+            sums[name] = before[0] + total, before[1] + count
+        pairs += list(zip(found.targets.tolist(), chances(task, found).argmax(-1).tolist(), strict=True))
+    metrics = task.measure({name: (total.tolist(), count) for name, (total, count) in sums.items()}, FACTS)
+    assert (metrics["accuracy"], metrics["macro_f1"]) == pytest.approx(by_hand(pairs, 3), rel=1e-12)
+    assert metrics["loss"] == pytest.approx(sums["loss"][0].item() / 12)
+
+
+@pytest.mark.parametrize("wrongly", [0, 2], ids=["nowhere", "only predicted"])
+def test_f1_of_a_table_with_a_label_that_does_not_occur(wrongly: int) -> None:
+    table = [[3, 1, wrongly], [2, 4, 0], [0, 0, 0]]
+    pairs = [(true, found) for true in range(3) for found in range(3) for _ in range(table[true][found])]
+    metrics = make().measure({"loss": (5.0, 10.0), "confusion": (table, 10.0)}, FACTS)
+    assert (metrics["accuracy"], metrics["macro_f1"]) == pytest.approx(by_hand(pairs, 3), rel=1e-12)
+
+
+# -- examples ----------------------------------------------------------------------------------------------------
+
+TEXTS, TARGETS = ["fine", "", "much too long for this", "dull"], np.array([1, 2, 0, 0])
+
+
+def rows() -> tuple[Rows, Vocabularies]:
+    tokenizer = Char().train(TEXTS)
+    ids = [tokenizer.encode(text) for text in TEXTS]
+    documents = np.concatenate([[0], np.cumsum([len(each) for each in ids])])
+    column = Corpus(np.concatenate(ids).astype(np.uint16), documents, 1, 1, 0, "")
+    return Rows({"text": column}, TARGETS, lambda: iter([])), Vocabularies(tokenizer, tokenizer, LABELS)
+
+
+def test_an_example_is_its_text_between_start_and_separator_cut_at_the_end() -> None:
+    given, made = rows()
+    examples = LabelledExamples(given, made, max_length=10)
+    found = examples.collate(np.arange(4), 0, {"loss": 4})
+    tokenizer = made.tokenizer
+    for lane, text in enumerate(TEXTS):
+        ids = found.tokens[lane, : found.lengths[lane]].tolist()
+        assert ids == [tokenizer.start, *tokenizer.encode(text[:8]).tolist(), tokenizer.separator]
+        assert not found.tokens[lane, found.lengths[lane] :].any()
+    assert found.lengths.tolist() == examples.lengths[:, 0].tolist() == [6, 2, 10, 6]
+    assert (found.targets.tolist(), found.count, examples.cut) == (TARGETS.tolist(), 24, 1)
+
+
+def test_what_is_shown_names_the_label_its_chance_and_the_truth() -> None:
+    given, made = rows()
+    model = Case("gru", ()).make()
+    model.embed = torch.nn.Embedding(made.tokenizer.vocabulary + 3, 8).double()
+    task = make().eval()
+    found = LabelledExamples(given, made, max_length=40).collate(np.arange(4), 0, {"loss": 4})
+    for line, text, target, chance in zip(
+        task.show(model, found, made),
+        TEXTS,
+        TARGETS,
+        task.scores(model, found.tokens, found.lengths).softmax(-1),
+        strict=True,
+    ):
+        best = int(chance.argmax())
+        verdict = "right" if best == target else f"wrong: it is {LABELS[target]}"
+        assert line == f"{LABELS[best]} {chance[best].item():.0%} ({verdict}): {text}"
+
+
+# -- the picture -------------------------------------------------------------------------------------------------
+
+
+def test_the_confusion_matrix_is_drawn_where_it_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "confusion.png"
+    assert plot_confusion(
+        np.array([[3, 1, 0], [0, 0, 0], [2, 0, 9]]), ("bad", "a label far too long to be read", "_$"), path
+    )
+    assert path.read_bytes().startswith(b"\x89PNG")
+    many = tuple(map(str, range(MOST + 1)))
+    assert not plot_confusion(np.eye(MOST + 1, dtype=int), many, tmp_path / "many.png")
+    assert not (tmp_path / "many.png").exists()
+
+
+def test_a_run_is_judged_by_accuracy_and_draws_its_confusion(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    files(tmp_path)
+    given = (*options("sentiment"), "callbacks=default", "trainer.max_steps=4", "trainer.validate_every=2")
+    answer = seqtrain("train", *given, "run_dir=run", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    run = Run(tmp_path / "run")
+    assert (run.plots / "confusion.png").read_bytes().startswith(b"\x89PNG")
+    recorded = [record["validation/accuracy"] for record in run.metrics() if "validation/accuracy" in record]
+    assert len(recorded) == 2
+    assert run.summary["best"]["validation"]["accuracy"] == max(recorded)
+    assert run.summary["baselines"]["validation"].keys() == {"majority", "naive_bayes"}
+    shown = (run.samples / "step-00000004.txt").read_text("utf-8").splitlines()
+    assert len(shown) == 8
+    assert all(line.startswith(("yes ", "no ")) for line in shown)

@@ -1,0 +1,385 @@
+"""Laws of translation: what its batches, its loss and its translations are, by arithmetic done here."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+from torch.nn import functional as F
+
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.rows import Rows, Vocabularies, prepare_rows
+from seqtrain.data.sources.base import Row, Source, Split
+from seqtrain.data.tokenizers.recipes import Word
+from seqtrain.errors import Fault
+from seqtrain.models.base import SequenceModel
+from seqtrain.tasks.base import Facts, Totals
+from seqtrain.tasks.baselines.tfidf import nearest
+from seqtrain.tasks.metrics import bleu, chrf
+from seqtrain.tasks.translation import EXTRA, Translation, TranslationBatch
+from seqtrain.training.model_and_task import make_model
+from tests.support.model_cases import Case
+from tests.support.quick import some_long
+
+PAIRS = [
+    ("ein Hund", "a dog ."),
+    ("zwei Hunde spielen im Park", "two dogs play in the park ."),
+    ("", "nothing"),
+    ("ein Mann schläft", "a man  sleeps ."),
+    ("eine Frau liest ein Buch im Park", "a woman reads a book in the park ."),
+    ("der Hund schläft im Haus", "the dog sleeps in the house ."),
+]
+MODELS = [
+    Case("gru", ()),
+    Case("gpt", ()),
+    Case("encoder_decoder", ()),
+    Case("rnn_encoder_decoder", ()),
+]
+EACH = pytest.mark.parametrize("case", MODELS, ids=str)
+FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
+
+
+class PairSource(Source):
+    """Pairs in memory, the same in every split."""
+
+    fields = ("source", "target")
+
+    def check(self) -> None: ...
+
+    def documents(self, split: Split) -> Iterator[str]:
+        raise NotImplementedError
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        return ({"source": source, "target": target} for source, target in PAIRS)
+
+    def has(self, split: Split) -> bool:
+        return True
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
+@cache
+def data(shared: bool = True) -> tuple[Vocabularies, Rows]:
+    with TemporaryDirectory() as folder:
+        vocabularies, rows = prepare_rows(
+            PairSource(), Word(), ["train"], PairSource.fields, shared=shared, cache=Path(folder), say=lambda line: None
+        )
+    return vocabularies, rows["train"]
+
+
+def pair(case: Case, *, shared: bool = True, **options: Any) -> tuple[SequenceModel, Translation]:
+    """Model and task in evaluation mode, in float64, with weights large enough that a wrong read shows."""
+    vocabularies, _ = data(shared)
+    size = vocabularies.target_tokenizer.vocabulary
+    model = make_model(case.config(), vocabularies.tokenizer.vocabulary, (), target_vocabulary=None if shared else size)
+    defaults: dict[str, Any] = {
+        "tied": True,
+        "label_smoothing": 0.1,
+        "beam": 1,
+        "length_penalty": 1.0,
+        "max_ratio": 2.0,
+    }
+    task = Translation(
+        vocabulary="shared" if shared else "separate",
+        dim=model.dim,
+        target_vocabulary=size,
+        vocabularies=vocabularies,
+        **defaults | options,
+    )
+    for module in (model, task):
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+    return model.double().eval(), task.double().eval()
+
+
+def batch_of(
+    task: Translation, index: list[int] | None = None, *, shared: bool = True, max_length: int = 64
+) -> TranslationBatch:
+    vocabularies, rows = data(shared)
+    examples = task.examples(rows, vocabularies, max_length=max_length, seed=0)
+    chosen = np.array(range(len(PAIRS)) if index is None else index)
+    return examples.collate(chosen, 0, examples.totals(chosen, 0))
+
+
+def ids(text: str, side: str, shared: bool = True) -> list[int]:
+    return data(shared)[0].of(side).encode(text).tolist()
+
+
+@torch.no_grad()
+def chances(model: SequenceModel, task: Translation, source: str, target: str, shared: bool = True) -> torch.Tensor:
+    """log p (T, V+1) of each place of a target, whose source is read without any padding."""
+    vocabularies, _ = data(shared)
+    state = model.begin(torch.tensor([[*ids(source, "source", shared), vocabularies.tokenizer.separator]]))
+    start = vocabularies.target_tokenizer.start
+    hidden, _ = model(torch.tensor([[start, *ids(target, "target", shared)]]), state)
+    return task.scores(model, hidden[0]).log_softmax(-1)
+
+
+def never_ends(task: Translation) -> None:
+    """Makes the end the least likely of all."""
+    assert task.head is not None
+    task.head.bias.data[-1] = -1e3
+
+
+def totals_of(task: Translation, model: SequenceModel, *batches: TranslationBatch) -> Totals:
+    """What the learner sums up, read as it does."""
+    with torch.no_grad():
+        found = [task.evaluate(model, batch, None)[0] for batch in batches]
+    return {
+        name: (sum(parts[name][0] for parts in found).tolist(), sum(parts[name][1] for parts in found))  # type: ignore[union-attr]
+        for name in found[0]
+    }
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_batch_holds_ended_sources_begun_targets_and_ended_targets(shared: bool) -> None:
+    vocabularies, _ = data(shared)
+    assert vocabularies.shared == shared
+    batch = batch_of(pair(MODELS[2], shared=shared)[1], shared=shared)
+    separator, end = vocabularies.tokenizer.separator, vocabularies.target_tokenizer.start
+    for lane, (source, target) in enumerate(PAIRS):
+        one, other = ids(source, "source", shared), ids(target, "target", shared)
+        assert batch.lengths[lane] == len(one) + 1
+        assert batch.tokens[lane, : len(one) + 1].tolist() == [*one, separator]
+        assert batch.target_tokens[lane, : len(other) + 1].tolist() == [end, *other]
+        assert batch.targets[lane, : len(other) + 1].tolist() == [*other, end]
+        assert (batch.targets[lane, len(other) + 1 :] == IGNORED).all()
+    num_targets = sum(len(ids(target, "target", shared)) + 1 for _, target in PAIRS)
+    assert batch.num_targets == int((batch.targets != IGNORED).sum()) == num_targets
+    assert batch.totals == {"loss": num_targets}
+    assert batch.count == num_targets + int(batch.lengths.sum())
+    assert batch.references() == [target for _, target in PAIRS]
+    assert not batch.even
+    assert batch_of(pair(MODELS[2])[1], [3, 3]).even
+
+
+def test_examples_are_cut_to_half_of_the_length_on_each_side_and_counted() -> None:
+    vocabularies, rows = data()
+    _, task = pair(MODELS[0])
+    for max_length in (4, 9, 10, 11, 14, 64):
+        examples = task.examples(rows, vocabularies, max_length=max_length, seed=0)
+        batch = batch_of(task, max_length=max_length)
+        longest = max_length // 2 - 1
+        assert batch.tokens.shape[1] <= max_length // 2
+        assert batch.targets.shape[1] <= max_length // 2
+        assert (batch.tokens[torch.arange(len(PAIRS)), batch.lengths - 1] == vocabularies.tokenizer.separator).all()
+        assert examples.lengths.sum() == batch.count
+        assert examples.cut == sum(max(len(s.split()), len(t.split())) > longest for s, t in PAIRS)
+        assert batch.references()[4] == PAIRS[4][1]
+    with pytest.raises(Fault, match=r"data.max_length=3: must be at least 4"):
+        task.examples(rows, vocabularies, max_length=3, seed=0)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("case", "shared"), [*((c, True) for c in MODELS), *((c, False) for c in MODELS[2:])], ids=str)
+def test_the_loss_is_the_summed_surprisal_however_sides_are_padded(case: Case, shared: bool, tied: bool) -> None:
+    model, task = pair(case, shared=shared, tied=tied)
+    end = data(shared)[0].target_tokenizer.start
+    surprisal, spread, right = 0.0, 0.0, 0
+    for source, target in PAIRS:
+        found = chances(model, task, source, target, shared)
+        assert found.shape[1] == end + 1
+        for log_p, token in zip(found, [*ids(target, "target", shared), end], strict=True):
+            surprisal -= float(log_p[token])
+            spread -= float(log_p.mean())
+            right += int(log_p.argmax()) == token
+    batch = batch_of(task, shared=shared)
+    totals = totals_of(task, model, batch)
+    assert totals["loss"][0] == pytest.approx(surprisal, rel=1e-12)
+    assert totals["accuracy"] == (right, batch.num_targets)
+    parts, _ = task.train().evaluate(model, batch, None)
+    assert set(parts) == {"loss"}
+    assert parts["loss"][0].item() == pytest.approx(0.9 * surprisal + 0.1 * spread, rel=1e-12)
+    assert parts["loss"][1] == batch.num_targets
+
+
+def test_a_model_without_an_encoder_reads_source_and_target_as_one_text() -> None:
+    for case in MODELS[:2]:
+        model, task = pair(case)
+        tokenizer = data()[0].tokenizer
+        source, target = (ids(text, "source") for text in PAIRS[1])
+        whole = torch.tensor([[*source, tokenizer.separator, tokenizer.start, *target]])
+        scores = task.scores(model, model(whole)[0])[0, len(source) + 1 :]
+        expected = F.cross_entropy(scores, torch.tensor([*target, tokenizer.start]), reduction="sum")
+        assert totals_of(task, model, batch_of(task, [1]))["loss"][0] == pytest.approx(expected.item(), rel=1e-12)
+
+
+@EACH
+@pytest.mark.parametrize("beam", [1, 2])
+def test_the_scores_are_those_of_the_translations_against_the_written_text(case: Case, beam: int) -> None:
+    model, task = pair(case, beam=beam)
+    vocabularies, _ = data()
+    texts = task.translate(model, [source for source, _ in PAIRS], vocabularies)
+    assert len(set(texts)) > 1
+    references = [target for _, target in PAIRS]
+    whole = task.measure(totals_of(task, model, batch_of(task)), FACTS)
+    assert whole["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, [references]).score, abs=1e-9)
+    assert whole["chrf"] == pytest.approx(sacrebleu.corpus_chrf(texts, [references]).score, abs=1e-9)
+    assert whole["chrf"] > 0
+    parts = task.measure(totals_of(task, model, *(batch_of(task, [i]) for i in range(len(PAIRS)))), FACTS)
+    assert parts == pytest.approx(whole, rel=1e-9)
+
+
+@EACH
+def test_a_translation_does_not_depend_on_the_others_and_a_beam_that_is_asked_for_is_used(case: Case) -> None:
+    model, task = pair(case, max_ratio=0.1)
+    vocabularies, _ = data()
+    sources = [source for source, _ in PAIRS] * 12  # more than are translated at a time
+    texts = task.translate(model, sources, vocabularies)
+    assert texts == [task.translate(model, [source], vocabularies)[0] for source in sources[: len(PAIRS)]] * 12
+    wide = task.translate(model, sources, vocabularies, beam=4, length_penalty=0.0)
+    _, other = pair(case, max_ratio=0.1, beam=4, length_penalty=0.0)
+    assert wide == other.translate(model, sources, vocabularies)
+    assert wide != texts
+
+
+@EACH
+def test_a_translation_that_never_ends_is_cut_at_its_share_of_the_source(case: Case) -> None:
+    model, task = pair(case, tied=False, max_ratio=1.5)
+    never_ends(task)
+    for (source, _), text in zip(PAIRS, task.translate(model, [s for s, _ in PAIRS], data()[0]), strict=True):
+        assert len(text.split()) == int(1.5 * (len(source.split()) + 1)) + EXTRA
+
+
+@pytest.mark.parametrize("name", ["gpt", "encoder_decoder"])
+def test_a_table_of_positions_is_never_overrun(name: str) -> None:
+    model, task = pair(Case(name, (("positions", "learned"), ("max_length", 12))), tied=False, max_ratio=5.0)
+    never_ends(task)
+    texts = task.translate(model, ["ein", "ein " * 30], data()[0])
+    assert [len(text.split()) for text in texts] == ([10, 6] if name == "gpt" else [12, 12])
+
+
+def test_a_tied_head_is_the_embedding_of_the_target_and_the_end_is_its_start() -> None:
+    model, task = pair(MODELS[2], shared=False)
+    assert list(task.parameters()) == []
+    hidden = torch.randn(3, model.dim).double()
+    table = model.target_embed.weight  # type: ignore[union-attr]
+    vocabulary = data(False)[0].target_tokenizer.vocabulary
+    torch.testing.assert_close(task.scores(model, hidden), hidden @ table[: vocabulary + 1].T)  # type: ignore[index]
+    assert task.head_flops() == 2 * model.dim * (vocabulary + 1)
+    shared, _ = pair(MODELS[2])
+    assert shared.target_embed is shared.embed
+
+
+def test_a_model_without_an_encoder_is_refused_two_vocabularies() -> None:
+    for case in MODELS:
+        model, _ = pair(case)
+        _, separate = pair(MODELS[2], shared=False)
+        _, shared = pair(MODELS[2])
+        assert shared.misfit(model) is None
+        if case in MODELS[:2]:
+            assert separate.misfit(model) == (
+                f"{type(model).__name__} reads source and target with one embedding; use task.vocabulary=shared"
+            )
+        else:
+            assert separate.misfit(model) is None
+
+
+def test_a_silent_batch_has_no_loss_no_gradient_and_no_translation() -> None:
+    model, task = pair(MODELS[3])
+    silent = batch_of(task, [1]).silent()
+    totals = totals_of(task, model, silent)
+    assert {name: count for name, (_, count) in totals.items()} == dict.fromkeys(totals, 0)
+    assert not any(np.any(total) for total, _ in totals.values())
+    parts, _ = task.train().evaluate(model, silent, None)
+    parts["loss"][0].backward()
+    assert parts["loss"][0] == 0
+    assert not any(weight.grad.any() for weight in model.parameters() if weight.grad is not None)
+    real = batch_of(task, [0, 1])
+    assert totals_of(task.eval(), model, real, silent) == totals_of(task, model, real)
+
+
+@pytest.mark.parametrize("case", MODELS[2:], ids=str)
+@pytest.mark.parametrize("shared", some_long([True, False], [False]))
+def test_a_model_that_has_learned_its_pairs_translates_them(case: Case, shared: bool) -> None:
+    vocabularies, _ = data(shared)
+    size = vocabularies.target_tokenizer.vocabulary
+    model = make_model(
+        case.config(dim=32, dropout=0.0),
+        vocabularies.tokenizer.vocabulary,
+        (),
+        target_vocabulary=None if shared else size,
+    ).train()
+    _, task = pair(case, shared=shared, label_smoothing=0.0)
+    task.float()
+    batch = batch_of(task, shared=shared)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        task.train().evaluate(model, batch, None)[0]["loss"][0].backward()
+        optimizer.step()
+    found = task.measure(totals_of(task.eval(), model.eval(), batch), FACTS)
+    assert found["accuracy"] == 1
+    assert found["bleu"] == pytest.approx(100)
+    assert found["exact_match"] == (len(PAIRS) - 1) / len(PAIRS)  # the one with two spaces is no string of words
+    lines = task.show(model, batch, vocabularies)
+    assert lines[1].split("\n") == [f"source: {PAIRS[1][0]}", f"reference: {PAIRS[1][1]}", f"model: {PAIRS[1][1]}"]
+    assert len(lines) == len(PAIRS)
+
+
+def test_perplexity_is_that_of_a_token_and_finite() -> None:
+    _, task = pair(MODELS[0])
+    found = task.measure({"loss": (6.0, 4)}, FACTS)
+    assert found == {"loss": 1.5, "perplexity": pytest.approx(math.exp(1.5))}
+    assert math.isfinite(task.measure({"loss": (1e6, 1)}, FACTS)["perplexity"])
+
+
+def test_baselines_are_the_source_itself_and_the_nearest_source_s_translation() -> None:
+    _, task = pair(MODELS[0])
+    vocabularies, rows = data()
+    found = task.baselines(rows, rows, vocabularies)
+    sources, targets = zip(*PAIRS, strict=True)
+    alike = [*targets[:2], targets[0], *targets[3:]]  # a source without words is like none, and takes the first
+    assert found["nearest"]["bleu"] == pytest.approx(sacrebleu.corpus_bleu(alike, [list(targets)]).score)
+    assert found["nearest"]["exact_match"] == pytest.approx(5 / 6)
+    assert set(found) == {"copy", "nearest"}
+    assert found["copy"]["chrf"] == pytest.approx(sacrebleu.corpus_chrf(list(sources), [list(targets)]).score)
+    assert found["copy"]["exact_match"] == 0
+
+
+def test_the_nearest_text_is_that_of_the_largest_cosine() -> None:
+    draw = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijkl"))
+    known = [" ".join(draw.choice(letters, draw.integers(0, 6))) for _ in range(60)]
+    asked = [" ".join(draw.choice(letters, draw.integers(1, 6))).upper() + " z!" for _ in range(40)]
+    seen = Counter(word for text in known for word in set(text.split()))
+    weight = {word: math.log(1 + len(known) / count) for word, count in seen.items()}
+
+    def cosine(one: str, other: str) -> float:
+        mine, theirs = set(one.lower().split()), set(other.split())
+        product = sum(weight[word] ** 2 for word in mine & theirs)
+        return product / max(math.sqrt(sum(weight[word] ** 2 for word in theirs)), 1e-9)
+
+    for text, place in zip(asked, nearest(known, asked), strict=True):
+        assert cosine(text, known[place]) == pytest.approx(max(cosine(text, other) for other in known))
+    assert nearest(["a b", "c", "b a"], ["b, A!", "C", "x"]) == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_smoothing": 1.0}, "task.label_smoothing=1.0: must be at least 0 and below 1"),
+        ({"beam": 0}, "task.beam=0: must be at least 1"),
+        ({"max_ratio": 0.0}, "task.max_ratio=0.0: must be above 0"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Fault, match=message):
+        pair(MODELS[0], **options)
+
+
+def test_the_tables_are_as_long_as_their_statistics() -> None:
+    model, task = pair(MODELS[0])
+    totals = totals_of(task, model, batch_of(task))
+    assert [len(totals[name][0]) for name in ("bleu", "chrf")] == [bleu.STATISTICS, chrf.STATISTICS]
+    assert totals["bleu"][1] == totals["exact_match"][1] == len(PAIRS)

@@ -1,0 +1,288 @@
+"""Laws of the budget: models of every kind are made to cost the same, or are refused in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain.cli.train import Request, dry_run
+from seqtrain.config import check
+from seqtrain.config.options import RunOptions, read_budget
+from seqtrain.data.batching.plan import TBPTT, Chunk
+from seqtrain.errors import Fault
+from seqtrain.training import budget
+from seqtrain.training.cost import training_flops
+from seqtrain.training.data import Data, make_data
+from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.session import cost_of
+from tests.support.examples import DATA, SMALL, files
+from tests.support.model_cases import MODELS
+
+QUICK = (
+    *(("next_token", model) for model in ("lstm", "cnn", "gpt")),
+    *(("masked_lm", "bert"), ("translation", "encoder_decoder")),
+)
+OTHERS = (
+    *(("next_token", model) for model in ("rnn", "gru", "min_gru")),
+    *(("masked_lm", "cbow"), ("sentiment", "lstm model.bidirectional=true"), ("translation", "rnn_encoder_decoder")),
+)
+LADDER = [
+    *((*pair, 1e6) for pair in QUICK),
+    *(pytest.param(*pair, 1e6, marks=pytest.mark.long) for pair in OTHERS),
+    *(pytest.param(*pair, number, marks=pytest.mark.long) for pair in QUICK + OTHERS for number in (4e5, 3e6, 1e7)),
+]
+FREE = [word for word in SMALL if not word.startswith("model.")]  # the width is what is solved for
+
+Made = Callable[..., tuple[DictConfig, Data]]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return files(tmp_path_factory.mktemp("text"))
+
+
+@cache
+def read(task: str) -> tuple[DictConfig, Data]:
+    """Tiny data of a task, which are the same for every model."""
+    config = check.compose([f"task={task}", "tokenizer=byte", *DATA[task], *FREE]).config
+    return config, make_data(config, ("train", "validation"), (), lambda line: None)
+
+
+@pytest.fixture
+def made(text: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """The config, and the data, of a tiny run of a task and a model with a budget, and what else stands in words."""
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.chdir(text)
+
+    def make(task: str, model: str, asked: str | list[str], *words: str) -> tuple[DictConfig, Data]:
+        name, *options = model.split()
+        config, data = read(task)
+        config = config.copy()
+        config.model = OmegaConf.load(MODELS / f"{name}.yaml")
+        config.budget = asked
+        config.merge_with_dotlist([*options, *words])
+        budget.prepare(config)
+        return config, data
+
+    return make
+
+
+def solve(config: DictConfig, data: Data) -> list[str]:
+    """Solves for the budget; gives what is said."""
+    lines: list[str] = []
+    budget.solve(config, data, (), lines.append)
+    return lines
+
+
+def parameters(config: DictConfig, data: Data) -> int:
+    """Numbers of the model and the head that a run of this config trains."""
+    with torch.device("meta"):
+        pair = make_pair(config, data.vocabularies, (), data.label_counts)
+    return sum(weight.numel() for part in pair for weight in part.parameters())
+
+
+@pytest.mark.parametrize(("task", "model", "number"), LADDER)
+def test_every_model_gets_as_many_parameters_as_were_asked_for(
+    task: str, model: str, number: float, made: Made
+) -> None:
+    config, data = made(task, model, f"params:{number}")
+    layers = config.model.get("num_layers")
+    lines = solve(config, data)
+    found = parameters(config, data)
+    assert found == pytest.approx(number, rel=0.01)
+    assert config.model.get("num_layers") == layers
+    assert len(lines) == 1
+    assert f"model.dim={config.model.dim}," in lines[0]
+    assert f"{found:,} parameters" in lines[0]
+
+
+@pytest.mark.long
+def test_what_is_solved_stays_when_it_is_solved_again(made: Made) -> None:
+    config, data = made("next_token", "gpt", ["params:3e5", "flops:1e12"])
+    lines = solve(config, data)
+    assert config.model.dim_feedforward is not None, "a case in which the width alone is too coarse"
+    before = config.copy()
+    assert solve(config, data) == lines
+    assert config == before
+
+
+def test_heads_that_do_not_divide_the_default_width_share_the_solved_one(made: Made) -> None:
+    config, data = made("next_token", "gpt model.num_heads=3", "params:1e6")
+    solve(config, data)
+    assert config.model.dim % 6 == 0
+    assert parameters(config, data) == pytest.approx(1e6, rel=0.01)
+
+
+def test_a_model_is_made_before_its_width_is_solved_though_its_heads_could_not_share_the_default_one(
+    made: Made,
+) -> None:
+    for heads in (1, 3):
+        assert parameters(
+            *made("next_token", f"gpt model.num_layers=1 model.num_heads={heads} model.dim=15", "params:1e6")
+        )
+
+
+def test_an_inner_width_that_is_given_is_kept_where_only_another_one_would_meet_the_budget(made: Made) -> None:
+    config, data = made(
+        "next_token", "gpt model.num_layers=1 model.num_heads=8 model.dim_feedforward=100", "params:5e4"
+    )
+    with pytest.raises(Fault, match="no width comes within 1 %"):
+        solve(config, data)
+    assert config.model.dim_feedforward == 100
+
+
+@pytest.mark.parametrize(
+    ("task", "model"), [("next_token", "gpt"), ("next_token", "cnn"), ("translation", "encoder_decoder")]
+)
+def test_steps_are_as_many_as_the_operations_pay_for(task: str, model: str, made: Made) -> None:
+    config, data = made(task, f"{model} model.dim=32", "flops:2e11")
+    (line,) = solve(config, data)
+    steps, plan = config.trainer.max_steps, data.plan("train")
+    read = 0
+    for step in range(steps):
+        piece = plan.chunk(*divmod(step, plan.steps))
+        read += int((piece.count if isinstance(piece, Chunk) else data.examples("train").lengths[piece.examples]).sum())
+    assert plan.tokens_before(steps) == read
+    each = cost_of(config, data, ()).flops_per_token
+    assert each * read == pytest.approx(2e11, rel=0.01)
+    assert steps % plan.steps, "a case that ends within an epoch"
+    assert f"trainer.max_steps={steps}, {each * read:.4g} FLOPs" in line
+
+
+def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Made) -> None:
+    config, data = made("sentiment", "gpt model.dim=32 model.memory=64", "seconds:1")
+    costs = []
+    for k2 in (4, config.data.max_length):
+        tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
+        costs.append(cost_of(config, replace(data, tbptt=tbptt), ()))
+    lengths = data.examples("train").lengths
+    model, task = make_pair(config, data.vocabularies, (), data.label_counts)
+    share = float(lengths.clip(max=4).sum() / lengths.sum())
+    given = 1 / float(lengths.mean())
+    alone, carried = (training_flops(model, task, 4, carry, given, (), share) for carry in (False, True))
+    assert costs[0].flops_per_token == pytest.approx(carried, rel=0.01)
+    assert carried > 1.1 * alone
+
+
+def test_the_clock_decides_the_steps_of_a_budget_of_seconds(made: Made) -> None:
+    config, data = made("next_token", "lstm model.dim=8", "seconds:7", "trainer.max_epochs=3")
+    assert solve(config, data) == []
+    assert (config.trainer.max_seconds, config.trainer.max_steps, config.trainer.max_epochs) == (7, None, None)
+    cost = cost_of(config, data, ())
+    assert (cost.steps, cost.flops) == (None, None)
+    assert "as many as trainer.max_seconds allows" in "\n".join(cost.lines())
+
+
+def test_the_inner_width_of_a_transformer_is_four_times_the_outer_one_unless_it_is_given(made: Made) -> None:
+    for task, model in (("next_token", "gpt"), ("masked_lm", "bert"), ("translation", "encoder_decoder")):
+        default, same, more = (
+            parameters(*made(task, f"{model} model.dim=32 model.dim_feedforward={width}", "flops:1e9"))
+            for width in ("null", "128", "129")
+        )
+        assert default == same < more
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("width:64", "budget=width:64: expected params:NUMBER, flops:NUMBER, seconds:NUMBER"),
+        ("params", "budget=params: '' is no number; give one, as in params:1e6"),
+        ("params:many", "budget=params:many: 'many' is no number; give one, as in params:1e6"),
+        ("params:0", "budget=params:0: expected a number above 0"),
+        ("flops:-1e9", "budget=flops:-1e9: expected a number above 0"),
+        ("seconds:nan", "budget=seconds:nan: expected a number above 0"),
+        ("[params:1e6, params:2e6]", "budget=params:2e6: params is given twice; give it once"),
+        ("[flops:1e9, seconds:9]", "budget: flops and seconds both say when training ends; give one of them"),
+    ],
+)
+def test_a_text_that_is_no_budget_is_refused_in_one_line(text: str, told: str) -> None:
+    given = yaml.safe_load(text)
+    with pytest.raises(Fault) as caught:
+        read_budget(given)
+    assert caught.value.lines == (told,)
+    options = {option.name: None for option in fields(RunOptions)} | {"seed": 1, "layer_decay": 1.0, "run_dir": "x"}
+    with pytest.raises(Fault) as caught:
+        RunOptions(**options | {"budget": given})  # type: ignore[arg-type]
+    assert caught.value.lines == (told,)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "told"),
+    [
+        ("params:1e6", "model.dim=64", "model.dim: budget=params:1e+06 decides it; leave it out"),
+        ("flops:1e9", "trainer.max_steps=64", "trainer.max_steps: budget=flops:1e+09 decides it; leave it out"),
+        ("flops:1e9", "trainer.max_epochs=2", "trainer.max_epochs: budget=flops:1e+09 decides it; leave it out"),
+        ("seconds:9", "trainer.max_steps=64", "trainer.max_steps: budget=seconds:9 decides it; leave it out"),
+        ("seconds:9", "+trainer.max_seconds=8", "trainer.max_seconds: budget=seconds:9 decides it; leave it out"),
+    ],
+)
+def test_what_a_budget_decides_cannot_be_given(asked: str, given: str, told: str) -> None:
+    with pytest.raises(Fault) as caught:
+        budget.check_free(OmegaConf.create({"budget": asked}), [f"budget={asked}", given, "seed=1"])
+    assert caught.value.lines == (told,)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("params:9", "budget=params:9: no width comes within 1 %: model.dim=1 makes"),
+        ("params:1e15", "budget=params:1e+15: weights, gradients and moments take 16,000,000 GB"),
+        ("flops:1e3", "budget=flops:1000: no number of steps comes within 1 %: 1 cost"),
+    ],
+)
+def test_a_budget_that_cannot_be_met_is_refused_in_one_line(asked: str, told: str, made: Made) -> None:
+    with pytest.raises(Fault) as caught:
+        solve(*made("next_token", "lstm", asked))
+    assert len(caught.value.lines) == 1
+    assert caught.value.lines[0].startswith(told)
+
+
+def test_sizes_between_which_there_is_none_are_named_and_can_be_asked_for(made: Made) -> None:
+    with pytest.raises(Fault) as caught:
+        solve(*made("next_token", "cnn", "params:40000"))
+    below, above = (int(size.replace(",", "")) for size in re.findall(r"makes ([\d,]+)", caught.value.lines[0]))
+    assert below < 40_000 < above
+    for size in (below, above):
+        config, data = made("next_token", "cnn", f"params:{size}")
+        solve(config, data)
+        assert parameters(config, data) == size
+
+
+def test_a_dry_run_shows_the_solved_size(text: Path, made: Made, capfd: pytest.CaptureFixture[str]) -> None:
+    overrides = ["tokenizer=byte", *DATA["next_token"], *FREE[1:], "model=gru", "budget=params:1e6"]
+    cost = dry_run(check.compose(overrides).config, Request(overrides))
+    assert cost.parameters["total"] == pytest.approx(1e6, rel=0.01)
+    assert f"{cost.parameters['total']:,} parameters" in capfd.readouterr().err
+
+
+NEVER_FALLING = {
+    "one to one": lambda x: x,
+    "squares": lambda x: x * x,
+    "in steps": lambda x: x // 4 * 10,
+    "one value": lambda x: 7,
+}
+
+
+@pytest.mark.parametrize("shape", NEVER_FALLING)
+def test_no_argument_comes_nearer_than_the_one_that_is_found(shape: str) -> None:
+    function = NEVER_FALLING[shape]
+    for most in (1, 2, 20):
+        for number in range(-3, function(most) + 9):
+            found = budget.nearest(function, number, most)
+            assert 1 <= found <= most
+            assert abs(function(found) - number) == min(abs(function(x) - number) for x in range(1, most + 1))
+
+
+def test_how_far_a_budget_was_missed_is_no_less_than_nothing_on_either_side() -> None:
+    config = OmegaConf.create({"budget": ["params:200", "seconds:10"]})
+    found = budget.met(config, {"params": 199, "seconds": 10.1, "flops": 1e9})
+    assert {kind: one["within"] for kind, one in found.items()} == pytest.approx({"params": 0.005, "seconds": 0.01})
+    assert list(budget.met(config, {"params": 199, "seconds": None})) == ["params"]

@@ -1,0 +1,282 @@
+"""Laws of what a resume takes: a checkpoint that this run could have written, to the last moment and counter."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from seqtrain.cli.train import Request, start
+from seqtrain.config import check
+from seqtrain.data.batching.plan import StreamPlan
+from seqtrain.data.rows import Vocabularies
+from seqtrain.errors import Fault
+from seqtrain.inference.opened import checked_config
+from seqtrain.runs.checkpoint import load, save, step_name
+from seqtrain.runs.directory import Run
+from seqtrain.training import checkpoint_check
+from seqtrain.training.callbacks.signals import Signals
+from seqtrain.training.data import make_data
+from seqtrain.training.session import Session, make_session
+from tests.support import tiny
+
+STEP = 4
+OPTIONS = (
+    *(word for word in tiny.OPTIONS if not word.startswith("callbacks")),
+    *("callbacks=early_stopping", "callbacks.samples=null", "callbacks.curves=null", "trainer.keep_best=2"),
+    *("trainer.max_steps=4", "trainer.validate_every=4", "trainer.checkpoint_every=3", "trainer.log_every=100"),
+    *("trainer.accumulate=2", "trainer.precision=32-true"),
+)
+KINDS = {
+    "lstm": (),
+    "plateau and sgd": ("schedule=plateau", "optimizer=sgd"),
+    "muon": ("optimizer=muon", *tiny.GPT, "trainer.on_nonfinite=skip"),
+    "float64": ("trainer.precision=64-true", "optimizer=adam", "model=gru"),
+}
+
+
+def trained(folder: Path, *options: str) -> Path:
+    """A run of four steps, trained in this process."""
+    composed = check.compose([*OPTIONS, f"data.path={folder / 'corpus.txt'}", f"run_dir={folder / 'run'}", *options])
+    return start(composed.config, composed.choices, Request()).path
+
+
+def session(run: Path) -> Session:
+    """What a run would go on with."""
+    opened = Run(run)
+    config = checked_config(opened, ())
+    data = make_data(
+        config, ("train", "validation"), (), lambda line: None, Vocabularies.load(run, opened.summary["hashes"])
+    )
+    return make_session(config, data, opened, Signals(alone=False), (), Console(quiet=True))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.corpus(tmp_path_factory.mktemp("check"), lines=60)
+
+
+@pytest.fixture(scope="module")
+def going_on(folder: Path) -> tuple[Session, dict[str, Any]]:
+    """A session that has not begun, and what the newest checkpoint of its run holds."""
+    run = trained(folder)
+    return session(run), load(run / "checkpoints" / step_name(STEP))
+
+
+def held(going_on: Session, saved: Any) -> None:
+    assert isinstance(going_on.plan, StreamPlan)
+    most_read = going_on.plan.most_read(STEP)
+    checkpoint_check.check(
+        saved, Path("x.ckpt"), going_on.learner, going_on.trainer, max_steps=going_on.max_steps or 0, max_read=most_read
+    )
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_a_run_wrote_is_what_it_goes_on_from(tmp_path: Path, name: str) -> None:
+    run = trained(tiny.corpus(tmp_path, lines=60), *KINDS[name])
+    for step in (3, STEP):  # inside and after a validation
+        held(session(run), load(run / "checkpoints" / step_name(step)))
+
+
+def moments(saved: dict[str, Any]) -> dict[str, Any]:
+    return saved["optimizer_states"][0]["state"][0]
+
+
+def turned(value: torch.Tensor) -> torch.Tensor:
+    """The same numbers in another order in memory."""
+    rows = value if value.dim() > 1 else value.view(-1, 1).expand(-1, 2)
+    return rows.t().contiguous().t().view_as(value) if value.dim() > 1 else rows[:, 0]
+
+
+def overhanging(value: torch.Tensor) -> torch.Tensor:
+    """Of this shape, at the very end of its storage: who takes it for contiguous reads beyond."""
+    row = value.shape[-1]
+    return torch.zeros(value.numel()).as_strided(value.shape, (0,) * (value.dim() - 1) + (1,), value.numel() - row)
+
+
+def group(saved: dict[str, Any]) -> dict[str, Any]:
+    return saved["optimizer_states"][0]["param_groups"][0]
+
+
+def batches(saved: dict[str, Any], span: str) -> dict[str, int]:
+    return saved["loops"]["fit_loop"]["epoch_loop.batch_progress"][span]
+
+
+def steps(saved: dict[str, Any]) -> dict[str, int]:
+    return saved["loops"]["fit_loop"]["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]["total"]
+
+
+def callback(saved: dict[str, Any], name: str) -> dict[str, Any]:
+    (state,) = (value for key, value in saved["callbacks"].items() if key.startswith(name))
+    return state
+
+
+def sharing() -> list[Any]:
+    """A list that refers to itself 2 ** 60 times."""
+    found: list[Any] = []
+    for _ in range(60):
+        found = [found, found]
+    return found
+
+
+Change = Callable[[dict[str, Any]], Any]
+NAN = torch.tensor(float("nan"))
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    # name: (what is changed in the checkpoint, what the line says)
+    "weight of another shape": (
+        lambda s: s["state_dict"].update({"model.embed.weight": torch.zeros(3)}),
+        "embed.weight",
+    ),
+    "weight of another type": (
+        lambda s: s["state_dict"].update({"model.embed.weight": s["state_dict"]["model.embed.weight"].double()}),
+        "embed.weight is float64",
+    ),
+    "weight that is no number": (lambda s: s["state_dict"]["model.embed.weight"].fill_(NAN), "what is no number"),
+    "weight that is missing": (lambda s: s["state_dict"].pop("model.embed.weight"), "embed.weight is missing"),
+    "weight too many": (lambda s: s["state_dict"].update(x=torch.zeros(1)), "x is unknown"),
+    "moment of another shape": (lambda s: moments(s).update(exp_avg=torch.zeros(1)), "exp_avg is float32 of 1"),
+    "moment of another type": (lambda s: moments(s).update(exp_avg=moments(s)["exp_avg"].int()), "exp_avg is int32"),
+    "moment that is no number": (
+        lambda s: moments(s)["exp_avg_sq"].fill_(NAN),
+        "['exp_avg_sq'] holds what is no number",
+    ),
+    "moment that is text": (lambda s: moments(s).update(exp_avg="x"), "exp_avg is str"),
+    "moment too many": (lambda s: moments(s).update(more=torch.zeros(1)), "more is unknown"),
+    "moment too few": (lambda s: moments(s).pop("exp_avg"), "exp_avg is missing"),
+    "moment laid out otherwise": (
+        lambda s: moments(s).update(exp_avg=turned(moments(s)["exp_avg"])),
+        "exp_avg does not lie in memory as it does",
+    ),
+    "moment at the end of its memory": (
+        lambda s: moments(s).update(exp_avg=overhanging(moments(s)["exp_avg"])),
+        "exp_avg does not lie in memory as it does",
+    ),
+    "step of a moment from the future": (lambda s: moments(s).update(step=torch.tensor(9.0)), "step is 9 after 4"),
+    "step of a moment before the first": (lambda s: moments(s).update(step=torch.tensor(0.0)), "step is 0 after 4"),
+    "no moments at all": (lambda s: s["optimizer_states"][0]["state"].clear(), "holds no moments"),
+    "moments of a weight of nobody": (
+        lambda s: s["optimizer_states"][0]["state"].update({99: moments(s)}),
+        "in no group",
+    ),
+    "no optimizer": (lambda s: s["optimizer_states"].clear(), "one optimizer"),
+    "optimizer that is text": (lambda s: s.update(optimizer_states=["x"]), "one optimizer"),
+    "groups too few": (lambda s: s["optimizer_states"][0]["param_groups"].pop(), "param_groups: 2 entries"),
+    "other betas": (lambda s: group(s).update(betas=(0.1, 0.2)), "betas is (0.1, 0.2)"),
+    "other rate": (lambda s: group(s).update(initial_lr=1.0), "initial_lr is 1.0"),
+    "rate that is no number": (lambda s: group(s).update(lr=float("nan")), "group 0['lr'] holds"),
+    "reference in a group": (lambda s: group(s).update(foreach=sharing()), "foreach"),
+    "one weight twice in a group": (lambda s: group(s).update(params=[0, 0]), "in two"),
+    "carried state of another shape": (lambda s: s["seqtrain"]["carried"].update(cell=torch.zeros(4, 1, 9)), "cell"),
+    "carried state of other lanes": (lambda s: s["seqtrain"]["carried"].update(cell=torch.zeros(3, 1, 16)), "cell"),
+    "carried state of another type": (
+        lambda s: s["seqtrain"]["carried"].update(cell=torch.zeros(4, 1, 16).half()),
+        "cell is float16",
+    ),
+    "carried state that is no number": (lambda s: s["seqtrain"]["carried"]["cell"].fill_(NAN), "carried['cell'] holds"),
+    "carried state that is missing": (lambda s: s["seqtrain"].update(carried={}), "cell is missing"),
+    "carried state that is text": (lambda s: s["seqtrain"].update(carried="x"), "carried is str"),
+    "sums that are text": (lambda s: s["seqtrain"].update(sums="x"), "sums"),
+    "sums of nobody": (lambda s: s["seqtrain"].update(sums=[]), "sums"),
+    "sum that is no number": (lambda s: s["seqtrain"].update(sums=[{"loss": (float("inf"), 3)}]), "sums: 'loss'"),
+    "sum without a count": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0,)}]), "sums: 'loss'"),
+    "count that is a list": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0, sharing())}]), "sums: 'loss'"),
+    "sum of no part of the task": (lambda s: s["seqtrain"].update(sums=[{"x": (1.0, 3)}]), "sums: 'x' is unknown"),
+    "sum that is a table": (
+        lambda s: s["seqtrain"].update(sums=[{"loss": (torch.zeros(2, dtype=torch.float64), 3)}]),
+        "sums: 'loss' is float64 of 2",
+    ),
+    "sum of another type": (lambda s: s["seqtrain"].update(sums=[{"loss": (torch.zeros(()), 3)}]), "is float32"),
+    "count that is a share": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0, 0.5)}]), "the count is 0.5"),
+    "count below none": (lambda s: s["seqtrain"].update(sums=[{"loss": (1.0, -1)}]), "the count is -1"),
+    "tokens that are too many": (lambda s: s["seqtrain"].update(tokens=1 << 63), "tokens is 9223372036854775808"),
+    "tokens below none": (lambda s: s["seqtrain"].update(tokens=-1), "tokens is -1"),
+    "tokens that are text": (lambda s: s["seqtrain"].update(tokens="9"), "tokens is '9'"),
+    "checksum that is none": (lambda s: s["seqtrain"].update(mark=1 << 40), "mark"),
+    "more skipped than stepped": (lambda s: s["seqtrain"].update(skipped=(9, 0)), "skipped is 9"),
+    "skipped that is one number": (lambda s: s["seqtrain"].update(skipped=1), "skipped"),
+    "plateau of nobody": (lambda s: s["seqtrain"].update(plateau={"best": 1.0}), "plateau: 1 entries"),
+    "entry that is missing": (lambda s: s["seqtrain"].pop("mark"), "mark is missing"),
+    "no surroundings": (lambda s: s["seqtrain"].pop("where"), "where is missing"),
+    "all of the entry is missing": (lambda s: s.pop("seqtrain"), "seqtrain is missing"),
+    "epoch of another": (lambda s: s.update(epoch=3), "epoch is 3"),
+    "batches from the future": (lambda s: batches(s, "current").update(ready=99), "current batches ready is 99"),
+    "batches of another accumulation": (lambda s: batches(s, "total").update(completed=4), "total batches completed"),
+    "batches below none": (lambda s: batches(s, "total").update(ready=-1), "ready is -1"),
+    "batches that are text": (lambda s: batches(s, "total").update(ready="x"), "ready is str"),
+    "steps of another": (lambda s: steps(s).update(completed=2), "total steps is 2"),
+    "loop that is missing": (lambda s: s["loops"].pop("fit_loop"), "fit_loop is missing"),
+    "loops that are a list": (lambda s: s.update(loops=[]), "loops is missing"),
+    "step from the future": (lambda s: s.update(global_step=5), "they allow 4 steps"),
+    "step that is text": (lambda s: s.update(global_step="4"), "global_step is missing"),
+    "ranked that is text": (lambda s: callback(s, "Checkpoints").update(ranked="x"), "ranked"),
+    "ranked from the future": (lambda s: callback(s, "Checkpoints")["ranked"][0].update(step=9), "ranked: step is 9"),
+    "ranked without its metric": (lambda s: callback(s, "Checkpoints")["ranked"][0].pop("loss"), "without loss"),
+    "ranked by a number beyond any": (
+        lambda s: callback(s, "Checkpoints")["ranked"][0].update(loss=10**400),
+        "other than numbers",
+    ),
+    "ranked by text": (lambda s: callback(s, "Checkpoints")["ranked"][0].update(loss="x"), "other than numbers"),
+    "stopped that is text": (lambda s: callback(s, "Checkpoints").update(stopped="no"), "stopped is str"),
+    "clock that is no number": (lambda s: callback(s, "Recorder").update(seconds=float("nan")), "seconds is nan"),
+    "clock without end": (lambda s: callback(s, "Recorder").update(seconds=float("inf")), "seconds is inf"),
+    "clock before its beginning": (lambda s: callback(s, "Recorder").update(seconds=-1.0), "seconds is -1"),
+    "patience from before the beginning": (
+        lambda s: callback(s, "EarlyStopping").update(wait_count=-1),
+        "wait_count is -1",
+    ),
+    "clock that is none": (lambda s: callback(s, "Recorder").update(seconds=None), "seconds is NoneType"),
+    "record that is missing": (lambda s: s["callbacks"].pop("Recorder"), "Recorder is missing"),
+    "other patience": (lambda s: callback(s, "EarlyStopping").update(patience=99), "patience is 99"),
+    "best score of another shape": (
+        lambda s: callback(s, "EarlyStopping").update(best_score=torch.zeros(2)),
+        "best_score",
+    ),
+    "schedule of nobody": (lambda s: s["lr_schedulers"].append({"last_epoch": 3}), "lr_schedulers"),
+    "scale that is no number": (lambda s: s.update(MixedPrecision={"scale": float("inf")}), "MixedPrecision"),
+    "a list in its place": (lambda s: s.clear(), "state_dict is missing"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_this_run_could_not_have_written_is_refused_by_its_name(
+    going_on: tuple[Session, dict[str, Any]], name: str
+) -> None:
+    change, says = CHANGES[name]
+    saved = copy.deepcopy(going_on[1])
+    change(saved)
+    with pytest.raises(Fault, match=re.escape(says)) as fault:
+        held(going_on[0], saved)
+    assert len(fault.value.lines) == 1
+    assert fault.value.lines[0].startswith(("checkpoint x.ckpt: ", "trainer.max_steps"))
+
+
+def test_a_run_that_nothing_stops_before_its_end_was_not_stopped(
+    going_on: tuple[Session, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, saved = going_on[0], copy.deepcopy(going_on[1])
+    callback(saved, "Checkpoints").update(stopped=True)
+    held(going_on[0], saved)  # by early stopping
+    ours = [one for one in session.trainer.callbacks if type(one).__module__.startswith("seqtrain.")]  # type: ignore[attr-defined]
+    monkeypatch.setattr(session.trainer, "callbacks", ours)
+    with pytest.raises(Fault, match="stopped, in a run that nothing stops"):
+        held(going_on[0], saved)
+
+
+def test_an_unfit_checkpoint_trains_nothing(folder: Path, going_on: tuple[Session, dict[str, Any]]) -> None:
+    """Held before Lightning has it: fused AdamW would read beyond the memory of a moment of another shape."""
+    begun = session(folder / "run")
+    path = folder / "x" / step_name(STEP)
+    saved = copy.deepcopy(going_on[1])
+    moments(saved).update(exp_avg=torch.zeros(1))
+    save(saved, path)
+    with pytest.raises(Fault, match="exp_avg is float32 of 1, and this run has float32 of 64x16"):
+        begun.hold(path)
+    assert begun.trainer.global_step == 0
+    assert not begun.learner.restored

@@ -1,0 +1,189 @@
+"""Laws of the cost before the run: operations, parameters, tokens and memory are counted, not guessed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
+from seqtrain.data.batching.stream import StreamBatch
+from seqtrain.errors import Unavailable
+from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.training import cost, memory
+from seqtrain.training.model_and_task import make_model
+from seqtrain.training.transfer import freeze
+from tests.support.model_cases import VOCABULARY, Case, cases, mixtures_long, next_token, some_tokens
+
+BATCH = 3
+GPTS = [case for case in cases() if case.name == "gpt"]
+
+
+def counted(model: SequenceModel, length: int, carried: bool, *, backward: bool, tied: bool = True) -> float:
+    """Operations per token that torch counts: attention as full products of all queries with all keys."""
+    task, tokens = next_token(model, tied=tied).train(), some_tokens(BATCH, length)
+    size = BATCH * length
+    batch = StreamBatch(tokens=tokens, targets=tokens % 7, starts=None, lanes=slice(0, 3), count=size, total=size)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        parts, _ = task.evaluate(model, batch, model.initial(BATCH) if carried else None)
+        if backward:
+            parts["loss"][0].backward()
+    return counter.get_total_flops() / size
+
+
+@pytest.mark.parametrize("case", GPTS, ids=str)
+@pytest.mark.parametrize(("length", "carried"), [(3, False), (4, False), (4, True), (9, True), (1, True), (9, False)])
+def test_a_decoders_operations_are_those_that_torch_counts(case: Case, length: int, carried: bool) -> None:
+    model = case.make()
+    forward = model.flops_per_token(length, carried) + next_token(model).head_flops()
+    assert forward == counted(model, length, carried, backward=False)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("carried", [True, False])
+def test_training_costs_three_times_the_forward_pass(tied: bool, carried: bool) -> None:
+    model = Case("gpt", ()).make()
+    expected = cost.training_flops(model, next_token(model, tied=tied), 4, carried)
+    assert expected == counted(model, 4, carried, backward=True, tied=tied)
+
+
+def test_a_head_is_paid_for_each_target_and_backward_for_each_token_that_gradients_reach() -> None:
+    model = Case("lstm", ()).make()
+    task = next_token(model, tied=False)
+    core, head = 2 * 2 * 4 * 8 * (8 + 8), 2 * 8 * VOCABULARY
+    for targets, reached in ((1.0, 1.0), (0.15, 1.0), (0.5, 0.25), (0.0, 0.0)):
+        found = cost.training_flops(model, task, 4, True, targets, (), reached)
+        assert found == pytest.approx((1 + 2 * reached) * core + 3 * targets * head)
+
+
+HAND = {
+    # two layers; each unit of each gate multiplies and adds its 8 inputs and the 8 (4: a direction's own) states
+    Case("rnn", ()): 2 * 2 * 8 * (8 + 8),
+    Case("gru", ()): 2 * 2 * 3 * 8 * (8 + 8),
+    Case("lstm", ()): 2 * 2 * 4 * 8 * (8 + 8),
+    Case("lstm", (("bidirectional", True),)): 2 * 2 * 2 * 4 * 4 * (8 + 4),
+    Case("gru", (("bidirectional", True),)): 2 * 2 * 2 * 3 * 4 * (8 + 4),
+    # two layers of a gate and a candidate, neither of which reads a state
+    Case("min_gru", ()): 2 * 2 * 2 * 8 * 8,
+}
+
+
+@pytest.mark.parametrize("case", HAND, ids=str)
+def test_a_recurrent_networks_operations_are_those_counted_by_hand(case: Case) -> None:
+    model = case.make()
+    for length in (1, 7, 64):
+        for carried in (True, False):
+            assert model.flops_per_token(length, carried) == HAND[case]
+
+
+@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
+def test_operations_cover_every_matrix_that_a_token_meets(case: Case) -> None:
+    model = case.make()
+    embedded = {id(part) for part in model.embed.parameters()}
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, torch.nn.Embedding)}
+    matrices = [weight for weight in model.parameters() if weight.dim() == 2 and id(weight) not in embedded | tables]
+    # Of a model that reads a source, a token of it and one of the target meet all matrices between them.
+    tokens = 1 if Capability.UNCONDITIONAL in model.capabilities else 2
+    assert tokens * model.flops_per_token(1, False) >= 2 * sum(weight.numel() for weight in matrices)
+
+
+def estimate(case: Case, *, tied: bool, accumulate: int = 1, carry: bool = True, lanes: int = 4) -> cost.Cost:
+    model = case.make()
+    tbptt = TBPTT(k1=8, k2=8, carry=carry, reset="never")
+    plan = StreamPlan(documents=np.array([0, 90, 150]), lanes=lanes, tbptt=tbptt, seed=0, shuffle=False)
+    task = next_token(model, tied=tied)
+    return cost.estimate(model, task, plan, length=8, carry=carry, accumulate=accumulate, steps=12)
+
+
+@pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
+@pytest.mark.parametrize("tied", [True, False])
+def test_parameters_by_part_add_up_to_all_there_are(case: Case, tied: bool) -> None:
+    parameters = estimate(case, tied=tied).parameters
+    model = case.make()
+    everything = (*model.parameters(), *next_token(model, tied=tied).parameters())
+    assert parameters["total"] == sum(weight.numel() for weight in everything)
+    assert parameters["embed"] + parameters["core"] + parameters["head"] == parameters["total"]
+    assert parameters["embed"] == (VOCABULARY + 3) * 8
+    assert parameters["head"] == (0 if tied else VOCABULARY * 8 + VOCABULARY)
+
+
+@pytest.mark.parametrize("name", ["encoder_decoder", "rnn_encoder_decoder"])
+def test_both_front_ends_of_separate_vocabularies_are_embeddings_and_a_frozen_weight_is_counted(name: str) -> None:
+    config = Case(name, ()).config()
+    model = make_model(config, VOCABULARY, (), target_vocabulary=20)
+    shared = make_model(config, VOCABULARY, ())
+    plan = StreamPlan(
+        documents=np.array([0, 150]),
+        lanes=4,
+        tbptt=TBPTT(k1=8, k2=8, carry=True, reset="never"),
+        seed=0,
+        shuffle=False,
+    )
+    freeze(model, ["embed"])
+    options: dict[str, Any] = {"length": 8, "carry": True, "accumulate": 1, "steps": 1}
+    found, one = (cost.estimate(each, next_token(each), plan, **options).parameters for each in (model, shared))
+    assert found == {**one, "embed": (VOCABULARY + 3 + 20 + 3) * 8, "total": one["total"] + (20 + 3) * 8}
+
+
+def test_tokens_steps_and_epochs_are_those_of_the_plan() -> None:
+    found = estimate(Case("lstm", ()), tied=True)
+    # 150 tokens on lanes of 37 and 38: steps of 32, 32, 32, 32 and 22 targets
+    assert (found.tokens_per_step, found.tokens_per_epoch, found.steps, found.epochs) == (32, 150, 12, 12 / 5)
+    assert found.tokens == 2 * 150 + 2 * 32
+    assert found.flops == found.flops_per_token * found.tokens
+    assert found.padding == pytest.approx(1 - 150 / (4 * 32 + 4 * 6))
+
+
+@pytest.mark.parametrize("case", [*GPTS[:1], Case("lstm", ()), Case("min_gru", ())], ids=str)
+def test_memory_follows_the_lanes_of_a_micro_batch(case: Case) -> None:
+    one, two, four = (estimate(case, tied=True, lanes=4, accumulate=n).memory_bytes for n in (4, 2, 1))
+    # Of each number a weight, a gradient and two moments, of four bytes each.
+    constant = 16 * estimate(case, tied=True).parameters["total"]
+    assert one > constant
+    assert (four - constant) / (one - constant) == pytest.approx(4, rel=0.25)
+    assert one < two < four
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "strategy", "precision", "size"),
+    [
+        *((False, "auto", "32-true", 16), (False, "ddp", "bf16-mixed", 16), (False, "auto", "64-true", 32)),
+        *((False, "fsdp", "32-true", 4), (False, "fsdp", "64-true", 8), (True, "auto", "32-true", 4)),
+    ],
+)
+def test_a_number_that_trains_takes_memory_by_where_and_how_it_trains(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool, strategy: str, precision: str, size: int
+) -> None:
+    monkeypatch.setattr(memory, "on_gpu", lambda config: on_gpu)
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": 1000}[name])
+    config = OmegaConf.create({"trainer": {"strategy": strategy, "precision": precision}})
+    most = 4_000_000 // size
+    memory.check_memory(config, "it", most)
+    memory.check_memory(config, "it", most - 1, state=size)
+    for parameters, state in ((most + 1, 0), (most, 1)):
+        with pytest.raises(Unavailable, match="use a smaller model"):
+            memory.check_memory(config, "it", parameters, state)
+
+
+def test_weights_are_no_activations_wherever_they_are() -> None:
+    model = Case("gpt", ()).make()
+    one, other = (cost.activations(model, next_token(model, tied=tied), 2, 8, True) for tied in (True, False))
+    assert one == other  # a head of its own keeps what the embedding as head keeps, but for weights
+
+
+def test_the_estimate_leaves_model_and_task_as_they_were() -> None:
+    model = Case("gpt", ()).make()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    cost.activations(model, next_token(model), 2, 8, True)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_the_lines_for_a_person_name_every_figure() -> None:
+    lines = "\n".join(estimate(Case("lstm", ()), tied=True).lines())
+    for word in ("parameters", "FLOPs a token", "tokens an epoch", "steps", "memory", "padding"):
+        assert word in lines

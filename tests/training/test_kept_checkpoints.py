@@ -1,0 +1,49 @@
+"""Laws of the files in checkpoints/: as many as were asked for, also after a kill, and why one was passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from seqtrain.runs.checkpoint import FOREIGN, newest_valid, save, step_name
+from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.checkpoints import Checkpoints
+
+
+def test_a_resumed_run_keeps_no_more_checkpoints_than_it_would_have(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    for step in (3, 5, 6, 9):
+        (run.checkpoints / step_name(step)).touch()
+    callback = Checkpoints(run=run, every=1, keep_last=2, keep_best=1, signals=Any)  # type: ignore[arg-type]
+    saved = {"global_step": 6, "callbacks": {callback.state_key: callback.state_dict()}}
+    trainer: Any = SimpleNamespace(should_stop=False, is_global_zero=True)
+    callback.on_load_checkpoint(trainer, None, saved)  # type: ignore[arg-type]
+    left = [path.name for path in sorted(run.checkpoints.iterdir())]
+    assert left == [step_name(step) for step in (5, 6, 9)], "what is beyond the step is not judged before the next save"
+
+
+def nested() -> Any:
+    found: list[Any] = []
+    for _ in range(100):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(nested(), "it is nested deeper, or refers to itself more often, than any checkpoint"), (Path("x"), FOREIGN)],
+    ids=["too deep", "a path"],
+)
+def test_a_checkpoint_that_is_passed_over_is_told_with_its_own_reason(
+    content: Any, reason: str, tmp_path: Path
+) -> None:
+    sound, refused = tmp_path / step_name(1), tmp_path / step_name(2)
+    save({"global_step": 1}, sound)
+    torch.save({"global_step": 2, "x": content}, refused)
+    said: list[str] = []
+    assert newest_valid(tmp_path, said.append) == sound
+    assert said == [f"skipped {refused}: {reason}"]

@@ -1,0 +1,342 @@
+"""Laws of the sinks: no prompt, no hang, no secret, and a failure never ends a run."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+
+from seqtrain.errors import Fault
+from seqtrain.sweeps.folder import Asked, Sweep
+from seqtrain.training.callbacks.curves import plot_curves
+from seqtrain.training.loggers import base, make, wandb_logger
+from seqtrain.training.loggers.base import Sink
+from seqtrain.training.loggers.wandb_logger import WandbSink
+from tests.support import wandb_tools
+
+POINT = {"step": 10, "epoch": 0.5, "tokens": 640.0, "seconds": 1.0, "train/loss": 2.5}
+RECORDS = [
+    {
+        "step": step,
+        "tokens": 64 * step,
+        "train/bits_per_byte": 8 / step,
+        "validation/bits_per_byte": 9 / step,
+        "lr": 0.1,
+    }
+    for step in range(1, 20)
+]
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wandb_tools.alone(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "outputs" / "run").mkdir(parents=True)
+    return tmp_path / "outputs" / "run"
+
+
+@pytest.fixture
+def picture(directory: Path) -> Path:
+    assert plot_curves(RECORDS, directory / "curve.png")
+    return directory / "curve.png"
+
+
+@contextlib.contextmanager
+def _listening(backlog: int = 1) -> Iterator[str]:
+    """The address of a host that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=backlog) as host:
+        yield f"http://127.0.0.1:{host.getsockname()[1]}"
+
+
+OPTIONS = {"project": "p", "entity": None, "name": None, "group": None, "job_type": "train", "tags": ["mine"]}
+
+
+def _wandb(directory: Path, mode: str = "auto", *, x: str = "tokens", **config: Any) -> WandbSink:
+    sink = make.wandb(**OPTIONS, x=x, mode=mode, directory=directory, config=config)  # type: ignore[arg-type]
+    assert isinstance(sink, WandbSink)
+    return sink
+
+
+def _settled(path: Path) -> bytes:
+    """The content once W&B's own process has written it: `finish` does not wait for that offline."""
+    wandb_tools.read_file(path)
+    return path.read_bytes()
+
+
+def _sitting(directory: Path, places: range, status: str = "finished", **options: Any) -> None:
+    """Records at these places of metrics.jsonl, and in it, with a sample after the last of them."""
+    sink = _wandb(directory, "offline", **options)
+    with open(directory / "metrics.jsonl", "a") as file:
+        for place in places:
+            record = {"step": 10 * place, "tokens": 640 * place, "validation/loss": place, "validation/bleu": 1 / place}
+            file.write(json.dumps(record) + "\n")
+            sink.log_metrics(record | {"record": place}, record["step"])
+    sink.log_text("samples", "text", 10 * places[-1])
+    sink.end({"status": status, "steps": 10 * places[-1], "best": {"step": 20}, "command": ["secret"]})
+
+
+def test_wandb_is_offline_without_a_key_and_says_so_in_one_line(directory: Path, capfd) -> None:
+    assert _wandb(directory).mode == "offline"
+    assert capfd.readouterr().err == "W&B: offline, because there is no API key: `wandb login` gives one\n"
+
+
+def test_wandb_is_offline_where_the_host_never_answers(directory: Path, monkeypatch, capfd) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setattr(base, "PATIENCE", 0.2)
+    monkeypatch.setattr(socket, "create_connection", lambda *args: threading.Event().wait())
+    assert _wandb(directory).mode == "offline"
+    assert "check the network" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("said", "mode"), [("offline", "offline"), ("dryrun", "offline"), ("disabled", "disabled")])
+def test_the_mode_of_the_environment_is_respected_in_silence(directory, monkeypatch, capfd, said, mode) -> None:
+    monkeypatch.setenv("WANDB_MODE", said)
+    assert _wandb(directory).mode == mode
+    assert capfd.readouterr().err == ""
+
+
+def test_wandb_is_online_with_a_key_for_a_host_that_answers(directory: Path, monkeypatch) -> None:
+    monkeypatch.setattr(wandb_logger, "wandb_problem", lambda: None)
+    assert _wandb(directory).mode == "online"
+
+
+def test_online_that_cannot_be_is_a_fault_with_the_remedy(directory: Path) -> None:
+    with pytest.raises(
+        Fault, match=r"logger\.wandb\.mode=online cannot be: no API key.*; or use logger\.wandb\.mode=off"
+    ):
+        _wandb(directory, "online")
+
+
+def test_a_host_answers_only_where_something_listens(monkeypatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with _listening() as address:
+        assert base.answers(address)
+    assert not base.answers(address)
+    with _listening() as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.setenv("no_proxy", "")
+        assert base.answers("http://far.invalid")
+
+
+def test_a_key_in_netrc_counts_for_its_own_host_only(tmp_path: Path) -> None:
+    (tmp_path / "netrc").write_text("machine here login user password secret\n")
+    assert wandb_logger._in_netrc("here")
+    assert not wandb_logger._in_netrc("there")
+
+
+def test_wandb_keeps_everything_in_the_run_directory_and_no_secret(directory, picture, monkeypatch, capfd) -> None:
+    monkeypatch.setattr(sys, "argv", ["seqtrain", "train", "+data.hf_token=VERYSECRET"])
+    sink = _wandb(directory, "offline", model={"dim": 64})
+    sink.log_metrics(POINT, 10)
+    sink.log_text("samples", "<b>text</b>", 10)
+    sink.log_image("learning_curve", picture, 10)
+    sink.end({"status": "finished"})
+    assert capfd.readouterr() == ("", "")
+    (record,) = directory.glob("wandb/offline-run-*/*.wandb")
+    content = _settled(record)
+    assert b"train/loss" in content
+    assert b'{"dim":64}' in content
+    assert b"VERYSECRET" not in content
+    (page,) = directory.glob("wandb/offline-run-*/files/media/html/*.html")
+    assert "&lt;b&gt;text" in page.read_text()
+
+
+def test_a_resumed_run_goes_on_in_the_same_wandb_run(directory: Path) -> None:
+    _sitting(directory, range(1, 4), "interrupted")
+    _sitting(directory, range(4, 6))
+    first, second = map(wandb_tools.read_file, wandb_tools.files(directory))
+    assert first.about["id"] == second.about["id"] == (directory / "wandb_id").read_text()
+    assert [record["record"] for record in first.points() + second.points()] == [1, 2, 3, 4, 5]
+    rows = [row["_step"] for row in first.rows + second.rows]
+    assert rows == sorted(set(rows)), "W&B wants its own count of rows to go up"
+    assert (first.exit_code, second.exit_code) == (1, 0)
+    assert second.summary["validation/loss"] == {"min": 1, "last": 5}, "best of all sittings, not of this one"
+    assert second.summary["validation/bleu"] == {"max": 1, "last": 1 / 5}
+
+
+def _trial(folder: Path, number: int, label: str) -> Path:
+    """The run directory of a trial of a sweep."""
+    sweep = Sweep.open(folder / "sweep") if number else Sweep.create(folder / "sweep", Asked(overrides=()))
+    sweep.plan(number, label.split(), label).path.mkdir()
+    return sweep.trial(number).path
+
+
+def test_wandb_s_own_file_of_a_trial_says_what_it_is(tmp_path: Path) -> None:
+    trial = _trial(tmp_path, 0, "model=lstm seed=1")
+    (trial / "summary.json").write_text(json.dumps({"flops_per_token": 7.0, "monitor": ["word_order", "min"]}))
+    config = {"model": {"_target_": "seqtrain.models.recurrent.LSTM", "dim": 8}, "task": {"_target_": "a.b.NextToken"}}
+    _sitting(trial, range(1, 4), x="flops", **config)
+    (path,) = wandb_tools.files(trial)
+    found = wandb_tools.read_file(path)
+    expected = {"name": "model=lstm seed=1", "group": "sweep", "job_type": "train", "project": "p"}
+    assert expected.items() <= found.about.items()
+    assert found.about["tags"] == ["LSTM", "NextToken", "mine"]
+    assert found.config == config
+    assert (found.axis, found.directions) == ("flops", {"validation/loss": "min", "validation/bleu": "max"})
+    records = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
+    added = [{"record": place, "flops": 7.0 * record["tokens"]} for place, record in enumerate(records, 1)]
+    assert found.points() == [record | more for record, more in zip(records, added, strict=True)]
+    figures = {"status": "finished", "best": {"step": 20}}
+    assert figures.items() <= found.summary.items()
+    assert "command" not in found.summary
+
+
+def test_the_direction_of_a_metric_is_known_or_the_task_s() -> None:
+    known = {"validation/loss": "min", "train/word_perplexity": "min", "validation/macro_f1": "max", "lr": None}
+    assert {name: base.direction(name) for name in known} == known
+    assert base.direction("validation/gap") is None
+    assert base.direction("validation/gap", ["gap", "min"]) == "min"
+
+
+def test_trials_never_share_a_wandb_run_whoever_starts_them(tmp_path: Path, monkeypatch) -> None:
+    identities = set()
+    for number in range(3):
+        for name, value in wandb_tools.agent("theirs", tmp_path / "given.yaml").items():
+            monkeypatch.setenv(name, value)
+        sink = _wandb(_trial(tmp_path, number, f"seed={number}"), "offline")
+        identities.add(sink.identified()["id"])
+    assert len(identities - {"theirs"}) == 3
+
+
+def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> None:
+    records = [{"step": step, "tokens": 64 * step, "train/loss": 1 / step, "record": step} for step in range(1, 9)]
+    monkeypatch.setattr(wandb_logger, "FINISH", 0.5)
+    wandb.teardown()
+    with wandb_tools.host() as server:
+        for name, value in wandb_tools.environment(server).items():
+            monkeypatch.setenv(name, value)
+        sink = _wandb(directory)
+        for record in records[:4]:
+            sink.log_metrics(record, record["step"])
+    for record in records[4:]:
+        sink.log_metrics(record, record["step"])
+    sink.end({"status": "finished"})
+    (path,) = wandb_tools.files(directory)
+    assert wandb_tools.read_file(path).points() == records
+    assert capfd.readouterr().err == (
+        f"W&B: no answer for 0.5 s; `seqtrain sync {directory}` sends what is missing there\n"
+    )
+    wandb.teardown()
+
+
+class _Refusal(http.server.BaseHTTPRequestHandler):
+    """A W&B host that knows no key."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(401)
+        self.end_headers()
+        self.wfile.write(b'{"errors": [{"message": "no\\nsuch key"}]}')
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def test_wandb_goes_on_offline_when_the_host_refuses_the_key(directory: Path, monkeypatch, capfd) -> None:
+    wandb.teardown()  # forgets the settings that it read before
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusal) as host:
+        threading.Thread(target=host.serve_forever, daemon=True).start()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{host.server_port}")
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        sink = _wandb(directory)
+        sink.log_metrics(POINT, 10)
+        sink.end({"status": "finished"})
+        host.shutdown()
+    assert b"train/loss" in _settled(next(directory.glob("wandb/offline-run-*/*.wandb")))
+    said = capfd.readouterr().err.splitlines()
+    assert [line.startswith("W&B: offline, because going online failed: ") for line in said] == [True]
+    wandb.teardown()
+
+
+def test_a_sink_that_fails_is_left_out_in_one_line(directory: Path, picture: Path, capfd) -> None:
+    calls = []
+
+    class Broken(Sink):
+        def _metrics(self, metrics: dict[str, Any], step: int) -> None:
+            calls.append(step)
+            raise OSError("the host\nis gone")
+
+        def _text(self, name: str, text: str, step: int) -> None:
+            calls.append(step)
+
+        def _image(self, name: str, path: Path, step: int) -> None:
+            calls.append(step)
+
+        def _end(self, figures: dict[str, Any]) -> None:
+            calls.append(-1)
+
+    sink = Broken("The sink", directory)
+    sink.log_metrics(POINT, 10)
+    sink.log_metrics(POINT, 20)
+    sink.log_text("samples", "text", 20)
+    sink.log_image("curve", picture, 20)
+    sink.end({"status": "finished"})
+    assert calls == [10]
+    assert capfd.readouterr().err == "The sink failed and is left out from here on: the host is gone\n"
+
+
+def events(directory: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard's own reader finds below a run directory: points of scalars; texts and pictures by name."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(directory / "tensorboard"))
+    read.Reload()
+    tags = read.Tags()
+    scalars = {tag: [(point.step, point.value) for point in read.Scalars(tag)] for tag in tags["scalars"]}
+    return {**scalars, **{tag: [] for tag in [*tags["images"], *tags["tensors"]]}}
+
+
+def test_tensorboard_gets_metrics_config_samples_and_plots(directory: Path, picture: Path) -> None:
+    sink = make.tensorboard(directory=directory, config={"seed": 1})
+    sink.log_metrics(POINT, 10)
+    sink.log_text("samples", "text", 10)
+    sink.log_image("learning_curve", picture, 10)
+    sink.end({"status": "finished"})
+    found = events(directory)
+    assert found["train/loss"] == [(10, 2.5)]
+    assert {"tokens", "config/text_summary", "samples/text_summary", "learning_curve"} <= found.keys()
+
+
+def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
+    for steps in ((10, 20, 30), (20, 30)):
+        sink = make.tensorboard(directory=directory, config={})
+        for step in steps:
+            sink.log_metrics({"step": step, "loss": float(steps[0])}, step)
+        sink.end({"status": "interrupted"})
+    assert events(directory)["loss"] == [(10, 10.0), (20, 20.0), (30, 20.0)]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_a_missing_package_is_a_fault_that_names_the_extra(directory: Path, monkeypatch, name: str) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    given = {"experiment": "e", "tracking_uri": None} if name == "mlflow" else {}
+    with pytest.raises(Fault, match=rf"logger={name} needs a package: pip install 'seqtrain\[{name}\]'"):
+        getattr(make, name)(**given, directory=directory, config={})
+
+
+def test_the_learning_curve_is_a_picture_whenever_there_is_a_point(tmp_path: Path) -> None:
+    few = [[], [{"step": 1, "seconds": 1.0}], RECORDS[:1], [{"tokens": 1, "train/loss": float("nan")}], RECORDS]
+    drawn = [plot_curves(records, tmp_path / f"{number}.png") for number, records in enumerate(few)]
+    assert drawn == [False, False, True, False, True]
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["2.png", "4.png"]
+    assert (tmp_path / "4.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_config_that_a_sink_gets_is_plain_json(directory: Path) -> None:
+    sink = _wandb(directory, "offline", data={"path": "x", "lanes": 2})
+    assert json.loads(json.dumps(dict(sink.experiment.config))) == {"data": {"path": "x", "lanes": 2}}
+    sink.end({"status": "finished"})

@@ -1,0 +1,168 @@
+"""Laws of the loggers: each gets the numbers of metrics.jsonl at their own step, and knows which way is better."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.record import Recorder
+from seqtrain.training.loggers import make
+from seqtrain.training.loggers.base import Sink
+from seqtrain.training.loggers.wandb_logger import WandbSink
+from tests.support import wandb_tools
+from tests.training.test_loggers import OPTIONS, events
+
+FLOPS = 7.0  # a token
+VALIDATED = {4: {"loss": 3.5, "accuracy": 0.25}, 8: {"loss": 2.5, "accuracy": 0.75}, 12: {"loss": 3.0, "accuracy": 0.5}}
+
+
+class WandbRun:
+    """What is asked of W&B's run."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.ways: dict[str, dict[str, Any]] = {}
+        self.summary: dict[str, Any] = {}
+
+    @property
+    def step(self) -> int:
+        return len(self.rows)
+
+    def log(self, values: dict[str, Any], *, step: int | None, commit: bool) -> None:
+        assert step is None
+        assert commit
+        self.rows.append(values)
+
+    def define_metric(self, name: str, **options: Any) -> None:
+        self.ways[name] = options
+
+    def finish(self, *, exit_code: int) -> None:
+        assert exit_code == 0
+
+
+class MLflowClient:
+    """What is asked of MLflow's client."""
+
+    points: list[tuple[str, float, int]]
+
+    def __init__(self, uri: str | None = None) -> None:
+        MLflowClient.points = []
+
+    def get_experiment_by_name(self, name: str) -> None: ...
+
+    def create_experiment(self, name: str, artifacts: str | None) -> str:
+        return "1"
+
+    def create_run(self, number: str, **options: Any) -> Any:
+        return SimpleNamespace(info=SimpleNamespace(run_id="abc"))
+
+    def log_batch(self, run: str, metrics: Any = (), **others: Any) -> None:
+        self.points.extend(metrics)
+
+    def set_terminated(self, run: str, status: str) -> None: ...
+
+
+@pytest.fixture
+def wandb_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WandbRun:
+    """W&B's run and MLflow's client are stand-ins with the same signatures."""
+    wandb_tools.alone(monkeypatch, tmp_path)
+    entities: Any = types.ModuleType("mlflow.entities")
+    entities.Metric = lambda key, value, timestamp, step: (key, value, step)
+    entities.Param = entities.RunTag = lambda key, value: (key, value)
+    mlflow: Any = types.ModuleType("mlflow")
+    mlflow.MlflowClient = MLflowClient
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    found = WandbRun()
+    monkeypatch.setattr(WandbSink, "_begin", lambda sink: found)
+    return found
+
+
+def trained(run: Run, loggers: list[Sink]) -> None:
+    """A training of 12 steps as the recorder sees it: its own points after each second step, three validations."""
+    recorder = Recorder(run=run, every=2, plan=SimpleNamespace(steps=8))  # type: ignore[arg-type]
+    progress = SimpleNamespace(tokens=0, mark=0, gradient_norm=None, skipped=0)
+    learner: Any = SimpleNamespace(
+        progress=progress,
+        task=SimpleNamespace(measure=lambda totals, facts: {"loss": totals / facts}),
+        facts={"train": 2.0, "validation": 1e9},
+        sums=SimpleNamespace(),
+        on_nonfinite="stop",
+        metrics={},
+    )
+    groups = [{"lr": 0.0}, {"lr": 99.0}]
+    trainer: Any = SimpleNamespace(
+        accumulate_grad_batches=2,
+        global_step=0,
+        loggers=loggers,
+        optimizers=[SimpleNamespace(param_groups=groups)],
+        state=SimpleNamespace(fn="fit"),
+    )
+    for micro in range(24):
+        learner.share = lambda micro=micro: float(micro + 1)
+        trainer.global_step = (micro + 1) // 2
+        progress.tokens += 5
+        progress.gradient_norm = 100.0 + micro
+        groups[0]["lr"] = 1 / (micro + 1)
+        recorder.on_train_batch_start(trainer, learner, None, micro)
+        recorder.on_train_batch_end(trainer, learner, None, None, micro)
+        if micro % 2 and trainer.global_step in VALIDATED:
+            learner.metrics = VALIDATED[trainer.global_step]
+            recorder.on_validation_start(trainer, learner)
+            recorder.on_validation_end(trainer, learner)
+    for logger in loggers:
+        logger.end({"status": "finished"})
+
+
+def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Path, wandb_run: WandbRun) -> None:
+    run = Run.create(tmp_path / "run")
+    run.write_summary({"flops_per_token": FLOPS, "monitor": ["accuracy", "max"]})
+    wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
+    tensorboard = make.tensorboard(directory=run.path, config={})
+    mlflow = make.mlflow(experiment="e", tracking_uri=None, directory=run.path, config={})
+    trained(run, [wandb, tensorboard, mlflow])
+
+    written = run.metrics()
+    assert [(point["step"], "train/loss" in point) for point in written] == [
+        *((2, True), (4, True), (4, False), (6, True), (8, True), (8, False), (10, True), (12, True), (12, False))
+    ]
+    for point in written:
+        assert point["tokens"] == 10 * point["step"]
+        assert point["epoch"] == pytest.approx(point["step"] / 8, abs=1e-4)
+        if "train/loss" in point:
+            assert point["train/loss"] == point["step"]
+            assert point["lr"] == pytest.approx(1 / (2 * point["step"]))
+            assert point["gradient_norm"] == 99.0 + 2 * point["step"]
+        else:
+            assert point.items() >= {f"validation/{k}": v for k, v in VALIDATED[point["step"]].items()}.items()
+
+    plain = [{name: value for name, value in point.items() if name != "read"} for point in written]
+    assert wandb_run.rows == [
+        {**point, "record": place, "flops": FLOPS * point["tokens"]} for place, point in enumerate(plain, 1)
+    ]
+    points = [(name, value, point["step"]) for point in plain for name, value in point.items() if name != "step"]
+    assert MLflowClient.points == points
+    found = {name: shown for name, shown in events(run.path).items() if shown}
+    assert found == {
+        name: [(step, pytest.approx(value)) for other, value, step in points if other == name] for name, _, _ in points
+    }
+
+
+def test_wandb_draws_against_tokens_and_keeps_the_best_of_each_metric_its_own_way(
+    tmp_path: Path, wandb_run: WandbRun
+) -> None:
+    run = Run.create(tmp_path / "run")
+    wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
+    trained(run, [wandb])
+    assert wandb_run.ways["*"] == {"step_metric": "tokens"}
+    ways = {name: options["summary"] for name, options in wandb_run.ways.items() if "summary" in options}
+    assert ways == {"train/loss": "min,last", "validation/loss": "min,last", "validation/accuracy": "max,last"}
+    assert all(wandb_run.ways[name]["step_metric"] == "tokens" for name in ways)
+    assert wandb_run.summary["validation/loss"] == {"min": 2.5, "last": 3.0}
+    assert wandb_run.summary["validation/accuracy"] == {"max": 0.75, "last": 0.5}

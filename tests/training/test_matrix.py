@@ -1,0 +1,290 @@
+"""Every model with every task and cut of time trains a step or is refused in words; so does every other option."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from seqtrain import conf
+from seqtrain.cli.matrix import table
+from seqtrain.cli.train import Request, preflight
+from seqtrain.cli.written_config import config_text
+from seqtrain.config import check
+from seqtrain.errors import Fault
+from seqtrain.models.base import Capability
+from seqtrain.runs.directory import Run
+from seqtrain.training import compatibility
+from seqtrain.training.callbacks.signals import Signals
+from seqtrain.training.data import make_data
+from seqtrain.training.model_and_task import make_task  # pyright: ignore[reportAttributeAccessIssue]
+from seqtrain.training.session import Session, make_session
+from tests.conftest import REPOSITORY, Seqtrain
+from tests.support.examples import DATA, files
+from tests.support.model_cases import Case, cases
+
+K2 = 8
+CONF = Path(conf.__path__[0])
+TASKS = ("next_token", "masked_lm", "sentiment", "translation")
+CUTS = ("carry", "windows", "whole")
+QUICK = {
+    "next_token": [("carry", "never")],
+    "masked_lm": [("whole", "never")],
+    "sentiment": [("whole", "never")],
+    "translation": [("whole", "never")],
+}
+QUICK_MODELS = {
+    "masked_lm": ["bert", "gpt"],
+    "sentiment": ["lstm", "bert", "encoder_decoder"],
+    "translation": ["encoder_decoder", "rnn_encoder_decoder", "bert"],
+}
+"""Cuts of time and resets, and models, that `make test` tries of each task; of next_token all models."""
+SMALL = (
+    "data.max_length=16",
+    "trainer.accelerator=cpu",
+    "trainer.precision=32-true",
+    "trainer.max_steps=2",
+    "trainer.validate_every=2",
+    "trainer.accumulate=2",
+    "trainer.log_every=1",
+    "logger=none",
+    "callbacks=none",
+)
+FILES = [
+    path
+    for group in ("optimizer", "schedule", "tokenizer")
+    for path in sorted((CONF / group).glob("*.yaml"))
+    if "_target_" in OmegaConf.load(path)  # not one that only names another
+]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text of a few hundred words, labelled texts, and a text in two languages."""
+    return files(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(autouse=True)
+def _at_home(text: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.chdir(text)
+
+
+@cache
+def _composed(task: str, tbptt: str, *overrides: str) -> DictConfig:
+    cut = () if tbptt == "whole" else (f"tbptt.k2={K2}",)
+    return check.compose([f"task={task}", f"tbptt={tbptt}", *cut, *DATA[task], *SMALL, *overrides]).config
+
+
+def composed(*overrides: str, task: str = "next_token", tbptt: str = "carry") -> DictConfig:
+    return copy.deepcopy(_composed(task, tbptt, "data.validation_fraction=0.2", *overrides))
+
+
+def train(config: DictConfig, folder: Path) -> Session:
+    """Two steps and a validation, as the command takes them."""
+    preflight(config, Request())
+    data = make_data(config, ("train", "validation"), (), lambda line: None)
+    run = Run.create(folder / "run")
+    run.write_config(config_text(config))
+    session = make_session(config, data, run, Signals(), (), Console(quiet=True))
+    session.fit(None)
+    run.close()
+    return session
+
+
+def assert_trained(session: Session) -> None:
+    records = session.learner.run.metrics() if session.learner.run else []
+    losses = [record[name] for record in records for name in ("train/loss", "validation/loss") if name in record]
+    assert len(losses) == 3
+    assert all(0 < loss < 100 for loss in losses)
+    assert session.trainer.global_step == 2
+
+
+def expected_refusal(case: Case, config: DictConfig) -> list[str]:
+    """What the lines must say where the three do not fit: one of the pair, and one of the cut of time."""
+    model = case.make()
+    task = make_task(config, model, 2, ())
+    task_name = type(task).__name__
+    whole = task_name != "NextToken"
+    carry, lines = config.tbptt.carry, []
+    if task.requires & ~model.capabilities:
+        lines.append(f"which model {type(model).__name__} does not promise")
+    elif carry and Capability.STATEFUL not in model.capabilities:
+        lines.append("needs a state that goes on")
+    elif carry and model.max_length is not None:
+        lines.append("a stream has no end")
+    elif task_name == "Sentiment" and config.tbptt.k2 < config.data.max_length and not carry:
+        lines += [] if Capability.STATEFUL in model.capabilities else ["a state that goes on from piece to piece"]
+    if whole and (carry or config.tbptt.reset != "never"):
+        lines.append("reads each example by itself")
+    elif whole and task_name != "Sentiment" and config.tbptt.k2 < config.data.max_length:
+        lines.append("cannot cut examples")
+    return lines
+
+
+def all_there_is() -> Iterator[ParameterSet]:
+    """Every model as its file says with every task, cut of time and reset; of variants one cut where cuts are refused,
+    and of those that only translate nothing else. `make test-long` has the variants that promise the same as their
+    model, and the cuts of time that a model's state and contract decide already."""
+    for case, task in product(cases(), TASKS):
+        if case.options and case.name == "rnn_encoder_decoder" and task != "translation":
+            continue
+        cuts = ("whole",) if case.options and task != "next_token" else CUTS
+        for tbptt in cuts:
+            for reset in ("never", "document") if task == "next_token" and tbptt != "whole" else ("never",):
+                alike = case.options and not {"bidirectional", "causal"} & dict(case.options).keys()
+                again = (tbptt, reset) not in QUICK[task] or case.name not in QUICK_MODELS.get(task, [case.name])
+                yield pytest.param(case, task, tbptt, reset, marks=[pytest.mark.long] if alike or again else [])
+
+
+@pytest.mark.parametrize(("case", "task", "tbptt", "reset"), all_there_is(), ids=str)
+def test_a_model_trains_or_is_refused_in_words(case: Case, task: str, tbptt: str, reset: str, tmp_path: Path) -> None:
+    config = composed(f"tbptt.reset={reset}", task=task, tbptt=tbptt)
+    config.model = case.config().model
+    refusal = expected_refusal(case, config)
+    if not refusal:
+        assert_trained(train(config, tmp_path))
+        return
+    with pytest.raises(Fault) as caught:
+        train(config, tmp_path)
+    assert len(caught.value.lines) == len(refusal)
+    assert all(words in line for words, line in zip(refusal, caught.value.lines, strict=True)), caught.value.lines
+    for words, line in zip(refusal, caught.value.lines, strict=True):
+        assert ("models that do, as shipped: " in line) != ("example" in words)
+
+
+@pytest.mark.parametrize("task", TASKS[1:])
+def test_examples_are_read_alone_whatever_documents_do(task: str) -> None:
+    with pytest.raises(Fault, match=r"tbptt\.reset=document: .* reads each example by itself; use tbptt=whole"):
+        preflight(composed("tbptt.reset=document", task=task, tbptt="whole"), Request())
+
+
+# -- the matrix that is shown ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[compatibility.Cell]:
+    return list(compatibility.cells())
+
+
+@cache
+def _defaults(task: str, tbptt: str) -> DictConfig:
+    return check.compose([f"task={task}", f"tbptt={tbptt}"]).config
+
+
+def as_case(words: str) -> Case:
+    """The small fellow of a model as the matrix names it."""
+    name, *overrides = words.split()
+    turned = [override.removeprefix("model.").split("=") for override in overrides]
+    return Case(name, tuple((key, value == "true") for key, value in turned))
+
+
+@pytest.mark.long
+def test_the_matrix_says_of_every_cell_what_training_says(cells: list[compatibility.Cell]) -> None:
+    shipped = {(case.name, task, tbptt) for case, task, tbptt in product(cases(), TASKS, CUTS)}
+    assert {(cell.model, cell.task, cell.tbptt) for cell in cells if " " not in cell.model} == shipped
+    turned = {cell.model.split()[0] for cell in cells if " " in cell.model}
+    assert turned == {"rnn", "gru", "lstm", "cnn"} | ({"rnn_encoder_decoder"} & turned)
+    for cell in cells:
+        refusal = expected_refusal(as_case(cell.model), _defaults(cell.task, cell.tbptt))
+        assert (cell.reason is None) == (not refusal), cell
+        assert cell.reason is None or refusal[0] in cell.reason, cell
+
+
+@pytest.mark.long
+@pytest.mark.long
+def test_the_command_prints_the_matrix(cells: list[compatibility.Cell], seqtrain: Seqtrain, tmp_path: Path) -> None:
+    answer = seqtrain("matrix", "--json", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    assert [compatibility.Cell(**json.loads(line)) for line in answer.out.splitlines()] == cells
+    assert seqtrain("matrix", cwd=tmp_path).out.splitlines() == table(cells)
+
+
+@pytest.mark.long
+def test_the_table_names_the_cuts_that_train_or_the_number_of_a_reason(cells: list[compatibility.Cell]) -> None:
+    head, _, *lines = table(cells)
+    rows, reasons = lines[: lines.index("")], lines[lines.index("") + 1 :]
+    columns = [word.strip() for word in head.strip("|").split("|")]
+    said = {
+        (row[0], task): words
+        for row in ([word.strip() for word in line.strip("|").split("|")] for line in rows)
+        for task, words in zip(columns[1:], row[1:], strict=True)
+    }
+    for (model, task), words in said.items():
+        here = [cell for cell in cells if (cell.model, cell.task) == (model, task)]
+        trains = [cell.tbptt for cell in here if cell.reason is None]
+        if trains:
+            assert words.split(", ") == trains
+        else:
+            number = words.removeprefix("no (").removesuffix(")")
+            (reason,) = [line.partition(". ")[2] for line in reasons if line.startswith(f"{number}. ")]
+            assert all((cell.reason or "").startswith(reason) for cell in here)
+
+
+@pytest.mark.long
+def test_the_readme_holds_the_matrix_as_it_is(cells: list[compatibility.Cell]) -> None:
+    _, begin, rest = (REPOSITORY / "README.md").read_text("utf-8").partition("<!-- matrix -->\n")
+    held, end, _ = rest.partition("<!-- /matrix -->")
+    assert begin, "README.md: put the output of `seqtrain matrix` between <!-- matrix --> and <!-- /matrix -->"
+    assert end
+    assert held.strip().splitlines() == table(cells)
+
+
+# -- other options -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_option_of_a_group_trains(file: Path, tmp_path: Path) -> None:
+    config = composed()
+    config.model = Case("gpt", ()).config().model
+    config[file.parent.name] = OmegaConf.load(file)
+    assert_trained(train(config, tmp_path))
+
+
+def test_a_window_longer_than_the_learned_positions_is_refused(tmp_path: Path) -> None:
+    options = ("model=gpt", "model.positions=learned", f"model.max_length={K2 - 1}")
+    config = composed(*options, tbptt="windows")
+    with pytest.raises(Fault, match=f"k2={K2}: longer than the {K2 - 1} positions"):
+        train(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("model=gpt", "model.dim=10"), "dim=10 must be a multiple of num_heads=4"),
+        (("model=gpt", "model.dim=12"), "must be even for rotary positions"),
+        (("model=gpt", "model.max_length=9"), "set it with positions=learned"),
+        (("model=gpt", "model.positions=learned"), "set it with positions=learned"),
+        (("model=lstm", "model.bidirectional=true", "model.dim=9"), "dim=9 must be even"),
+    ],
+)
+def test_sizes_that_do_not_fit_each_other_are_refused(options: tuple[str, ...], words: str) -> None:
+    with pytest.raises(Fault, match=rf"model(: .*|\.){words}"):
+        preflight(composed(*options), Request())
+
+
+@pytest.mark.parametrize("kind", ["byte", "char", "word", "bpe"])
+def test_bytes_and_words_per_token_are_those_of_the_split(kind: str) -> None:
+    config = composed()
+    config.tokenizer = OmegaConf.load(CONF / "tokenizer" / f"{kind}.yaml")
+    data = make_data(config, ("train", "validation"), (), lambda line: None)
+    for split in ("train", "validation"):
+        (written,) = data.source.documents(split)
+        tokens, found = data.tokenizer.encode(written), data.facts()[split]
+        assert found.bytes_per_token == pytest.approx(len(written.encode()) / len(tokens))
+        words = len(written.split()) + written.count("\n")
+        assert found.words_per_token == (words / len(tokens) if kind == "word" else None)
+
+
+@pytest.mark.parametrize("reset", ["never", "document"])
+def test_evaluation_takes_fewer_lanes_where_the_text_has_no_more(reset: str, tmp_path: Path) -> None:
+    options = ("data.eval_lanes=100000", "model.dim=8", f"tbptt.reset={reset}")
+    assert_trained(train(composed(*options), tmp_path))

@@ -1,0 +1,86 @@
+"""Laws of the samples: what a validation writes or shows is what the options ask for, of the validation split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+from seqtrain.data.tokenizers.recipes import Char
+from seqtrain.runs.directory import Run
+from seqtrain.tasks.base import ExampleTask
+from seqtrain.training.callbacks import samples
+from seqtrain.training.callbacks.samples import Samples
+from seqtrain.training.loggers.base import Sink
+
+TOKENIZER = Char().train(["abc déjà"])
+
+
+def made(run: Run, data: Any, **options: Any) -> Samples:
+    given = {"prompt": "", "length": 5, "temperature": 0.8, "top_k": None, "top_p": None, "examples": 4}
+    return Samples(**given | options, run=run, data=data)
+
+
+def test_a_prompt_is_continued_as_the_options_say_and_kept_under_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def continued(model: Any, scores: Any, prompts: list[list[int]], **options: Any) -> Any:
+        asked.update(options, prompts=prompts)
+        return iter([torch.tensor([token]) for token in TOKENIZER.encode("jà").tolist()])
+
+    monkeypatch.setattr(samples, "continue_tokens", continued)
+    run, sink = Run.create(tmp_path / "run"), mock.Mock(spec=Sink)
+    options = {"length": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9}
+    callback = made(run, SimpleNamespace(tokenizer=TOKENIZER), prompt="dé", **options)
+    trainer: Any = SimpleNamespace(global_step=30, loggers=[sink])
+    callback.on_validation_end(trainer, SimpleNamespace(model=None, task=None))  # type: ignore[arg-type]
+    prompt = [TOKENIZER.start, *TOKENIZER.encode("dé").tolist()]
+    assert asked == {"num_tokens": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "prompts": [prompt]}
+    assert (run.samples / "step-00000030.txt").read_text("utf-8") == "déjà"
+    assert sink.log_text.call_args_list == [mock.call("samples", "déjà", 30)]
+
+
+class Shows(ExampleTask):
+    """A task that shows the numbers of the examples that it is given."""
+
+    def evaluate(self, model: Any, batch: Any, state: Any) -> Any: ...
+
+    def measure(self, totals: Any, facts: Any) -> Any: ...
+
+    def head_flops(self) -> Any: ...
+
+    def examples(self, *args: Any, **options: Any) -> Any: ...
+
+    def baselines(self, *args: Any) -> Any: ...
+
+    def show(self, model: Any, batch: Any, vocabularies: Any) -> list[str]:
+        return [f"example {index}" for index in batch.index.tolist()]
+
+
+@pytest.mark.parametrize(("count", "shown"), [(10, [0, 2, 5, 7]), (4, [0, 1, 2, 3]), (3, [0, 1, 2])])
+def test_the_examples_that_are_shown_are_spread_over_validation_and_drawn_once_for_all(
+    count: int, shown: list[int], tmp_path: Path
+) -> None:
+    epochs = []
+
+    def collate(index: np.ndarray, epoch: int, totals: Any) -> Any:
+        epochs.append(epoch)
+        batch = SimpleNamespace(index=index)
+        batch.to = lambda device: batch
+        return batch
+
+    split = SimpleNamespace(lengths=np.ones((count, 1)), collate=collate, totals=lambda index, epoch: {})
+    data: Any = SimpleNamespace(examples={"validation": split}.__getitem__, vocabularies=None)
+    callback = made(Run.create(tmp_path / "run"), data)
+    learner: Any = SimpleNamespace(model=None, task=Shows(), device=torch.device("cpu"))
+    for step in (10, 20):
+        callback.on_validation_end(SimpleNamespace(global_step=step, loggers=[]), learner)  # type: ignore[arg-type]
+        assert callback.newest == "\n".join(f"example {index}" for index in shown)
+    assert epochs == [0, 0]
