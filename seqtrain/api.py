@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 from collections.abc import Sequence
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from seqtrain.inference.attention_maps import Seen
     from seqtrain.inference.embedding import Pool
     from seqtrain.inference.opened import Opened
-    from seqtrain.inference.predict import Use
     from seqtrain.models.base import SequenceModel
     from seqtrain.tasks.base import Task
+    from seqtrain.tasks.predictors import TextReader
 
 
 _TRAINING = threading.Lock()
@@ -72,18 +71,42 @@ class Trained:
     def tokenizer(self) -> Tokenizer:
         return self.opened.tokenizer
 
-    def reason(self, text: str, use: Use) -> str | None:
-        """Why this cannot be done with this text, or None: it holds nothing, no [MASK], or more than positions."""
-        from seqtrain.inference import predict
+    def predict(self, texts: Sequence[str], *, by: str | None = None, **options: Any) -> list[dict[str, Any]]:
+        """What the run's task makes of each text, as plain values.
 
-        return predict.reason(self.opened, text, use)
+        Args:
+            texts: any number of them; answered together.
+            by: one of the task's predictors, such as "score"; its first one where none is named.
+            options: of that predictor; `seqtrain predict --help` lists them.
 
-    def cuts(self, text: str, use: Use = "classify") -> bool:
-        """Whether only the beginning of the text is read."""
-        from seqtrain.inference import predict
+        Returns:
+            For each text a dict, in the order of the texts; each predictor says what is in it.
 
-        longest = predict.most(self.opened, use)
-        return longest is not None and len(predict.encode(self.opened, text, use)) > longest
+        Raises:
+            Fault: where the task has no such predictor or option, a value is out of its range, or a text cannot be
+                answered.
+        """
+        predictor = self.opened.predictor(by)
+        unknown = [name for name in options if name not in predictor.takes]
+        if unknown:
+            known = ", ".join(predictor.takes) or "no options"
+            raise Fault(
+                *(f"{name}: task={self.task.name()} does not take it here; it takes {known}" for name in unknown)
+            )
+        given = {name: value for name, value in options.items() if value is not None}
+        check_answer_options(**{name: value for name, value in given.items() if name != "greedy"})
+        self._check(texts, predictor)
+        return predictor.predict(list(texts), **given)
+
+    def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
+        """Fault for the first text that the reader does not take."""
+        if isinstance(texts, str):
+            raise Fault("expected a list of texts, not one text")
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise Fault(f"text {number}: expected a text, not a value of type {type(text).__name__}")
+            if why := reader.reason(text):
+                raise Fault(f"text {number}: {why}")
 
     def continue_texts(
         self,
@@ -99,29 +122,8 @@ class Trained:
 
         Each prompt draws with a seed of its own, counted from `seed`. Fault for an option out of its range.
         """
-        import torch
-
-        from seqtrain.inference import predict
-        from seqtrain.models.decoding import continue_tokens
-
-        task = predict.of_stream(self.opened, "continue_texts")
-        check_answer_options(length=length, temperature=temperature, seed=seed, **_given(top_k=top_k, top_p=top_p))
-        predict.check(self.opened, prompts, "continue")
-        if not prompts:
-            return []
-        start = self.tokenizer.start
-        tokens = continue_tokens(
-            self.model,
-            lambda hidden: task.scores(self.model, hidden),  # type: ignore[operator]
-            [[start, *self.tokenizer.encode(prompt).tolist()] for prompt in prompts],
-            num_tokens=length,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
-        lanes = torch.stack(list(tokens), 1).tolist()
-        return [self.tokenizer.decode(lane) for lane in lanes]
+        options = {"length": length, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        return [answer["text"] for answer in self.predict(prompts, by="continue", **options)]
 
     def score(self, text: str) -> dict[str, Any]:
         """How surprising a text is: `loss` in nats a token, and `tokens` with their bits each.
@@ -131,50 +133,19 @@ class Trained:
         pseudo-log-likelihood, turned in sign; and `pseudo_perplexity`. `unknown` counts the tokens that are <unk>:
         what those hide is in no number.
         """
-        from seqtrain.inference import predict
-        from seqtrain.tasks.masked_lm import MaskedLM
-
-        masked = isinstance(self.task, MaskedLM)
-        if not masked:
-            predict.of_stream(self.opened, "score")
-        predict.check(self.opened, [text], "score")
-        surprisals = predict.surprisals(self.opened, text)
-        ids, total = self.tokenizer.encode(text).tolist(), sum(surprisals)
-        loss = total / len(surprisals)
-        return {
-            "unknown": ids.count(self.tokenizer.unknown),
-            "loss": loss,
-            **(
-                {"pseudo_perplexity": math.exp(min(loss, 700.0))}
-                if masked
-                else {"bits_per_byte": total / math.log(2) / len(text.encode())}
-            ),
-            "tokens": [
-                {"text": self.tokenizer.token_text(token), "bits": nats / math.log(2)}
-                for token, nats in zip(ids, surprisals, strict=True)
-            ],
-        }
+        return _without("text", self.predict([text], by="score"))[0]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Of each text its `label` and the `probabilities` of all labels, likeliest first. Takes task=sentiment.
 
         Of a text longer than data.max_length the first tokens are read, as in training.
         """
-        from seqtrain.inference import predict
-
-        predict.of_kind(self.opened, predict.Sentiment, "classify")
-        predict.check(self.opened, texts, "classify")
-        return predict.classify(self.opened, texts)
+        return _without("text", self.predict(texts, by="classify"))
 
     def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[dict[str, Any]]:
         """Of each text with [MASK]s the text with the likeliest tokens `filled` in, and for each of its `masks` the
         `top_k` likeliest tokens, each a `token` with its `probability`. Takes task=masked_lm."""
-        from seqtrain.inference import predict
-
-        predict.of_kind(self.opened, predict.MaskedLM, "fill")
-        check_answer_options(top_k=top_k)
-        predict.check(self.opened, texts, "fill")
-        return predict.fill(self.opened, texts, top_k)
+        return _without("text", self.predict(texts, by="fill", top_k=top_k))
 
     def translate(
         self, texts: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
@@ -183,20 +154,8 @@ class Trained:
 
         Takes task=translation. Of a text longer than the sources of training, the beginning is translated.
         """
-        from seqtrain.inference import predict
-
-        task = predict.of_kind(self.opened, predict.Translation, "translate")
-        check_answer_options(**_given(beam=beam, length_penalty=length_penalty))
-        predict.check(self.opened, texts, "translate")
-        vocabularies = self.opened.vocabularies
-        return task.translate(
-            self.model,
-            list(texts),
-            vocabularies,
-            beam=beam,
-            length_penalty=length_penalty,
-            longest=predict.most(self.opened, "translate"),
-        )
+        answers = self.predict(texts, by="translate", beam=beam, length_penalty=length_penalty)
+        return [answer["translation"] for answer in answers]
 
     def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
         """One vector of each text, (n, D), pooled from the hidden states that the run's model has of it.
@@ -204,12 +163,13 @@ class Trained:
         mean: of the text's own positions; last: where all has been read; cls: the first one, of models that read in
         both directions. Fault for an encoder-decoder, which has no hidden states of a text alone.
         """
-        from seqtrain.inference import embedding, predict
+        from seqtrain.inference import embedding
 
         embedding.check_pool(self.model, pool)
-        predict.check(self.opened, texts, "embed")
-        before, after = predict.edges(self.opened)
-        rows = [predict.encode(self.opened, text, "embed") for text in texts]
+        reader = self.opened.text_reader
+        self._check(texts, reader)
+        before, after = self.task.edges(self.tokenizer)
+        rows = [reader.encode(text) for text in texts]
         return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
 
     def attention(self, text: str, target: str | None = None) -> list[Seen]:
@@ -218,10 +178,15 @@ class Trained:
         Of a translation also while it writes `target`, by default its own greedy translation. Fault where the model
         does not attend.
         """
-        from seqtrain.inference import predict
+        from seqtrain.inference import attention_maps
 
-        predict.check(self.opened, [text], "attend")
-        return predict.attend(self.opened, text, target)
+        self._check([text], self.opened.text_reader)
+        tokens, source = self.task.attended(self.opened.loaded, text, target)
+        ours = attention_maps.labels(self.tokenizer)
+        if source is None:
+            return attention_maps.look(self.model, tokens, ours)
+        theirs = attention_maps.labels(self.opened.vocabularies.target_tokenizer)
+        return attention_maps.look(self.model, tokens, theirs, source, ours)
 
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:
@@ -255,9 +220,9 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
         _TRAINING.release()
 
 
-def _given(**options: float | None) -> dict[str, float]:
-    """Those that are not left to their default."""
-    return {name: value for name, value in options.items() if value is not None}
+def _without(name: str, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers without one of their entries."""
+    return [{key: value for key, value in answer.items() if key != name} for answer in answers]
 
 
 def _check_list(name: str, value: Sequence[str | Path]) -> None:

@@ -205,3 +205,12 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error(ERRORS, _spell)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: one with lone surrogates, as of bytes that are not UTF-8, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

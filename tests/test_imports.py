@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,11 +72,8 @@ WITH_TORCH = {f"seqtrain.data.batching.{name}" for name in ("stream", "examples"
 TASKS_KNOW = ("data.batching.", "data.rows", "data.tokenizers.encoding", "data.corpus", "data.cache")
 """What of data tasks may import: rows and batches, not where they come from."""
 
-SHARED = {"seqtrain.models.base", "seqtrain.models.decoding", "seqtrain.tasks.base"}
+SHARED = {"seqtrain.models.base", "seqtrain.models.decoding", "seqtrain.tasks.base", "seqtrain.tasks.predictors"}
 """What stands in the rooms of models and tasks and is neither."""
-
-KNOW_TASKS = {"seqtrain.api", "seqtrain.inference.predict"}
-"""What a trained run can be used for, beside being measured: each task's own words for it; a new task has none."""
 
 HEAVY = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib"}
 """What a command must not import before it knows that there is work to do."""
@@ -148,12 +146,21 @@ def test_only_batches_of_data_need_torch() -> None:
     assert knowing == WITH_TORCH
 
 
+ASKS_ITS_KIND = re.compile(r"is(?:instance|subclass)\([^\n]*\b\w*(?:Task|Model)\b")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nobody_asks_which_task_or_model_it_is(module: str) -> None:
+    if room(module) not in ("tasks", "models"):
+        assert ASKS_ITS_KIND.findall(MODULES[module].read_text("utf-8")) == []
+
+
 @pytest.mark.parametrize("group", ["models", "tasks"])
 def test_a_file_of_a_model_or_a_task_stands_alone(group: str) -> None:
     own = {name for name in MODULES if name.rpartition(".")[0] == f"seqtrain.{group}"} - SHARED
     own -= {name for name in own if MODULES[name].name == "__init__.py"}
     assert len(own) > 3
-    for module in MODULES.keys() - KNOW_TASKS:
+    for module in MODULES:
         assert not own & set(imported(module)) - {module}, f"{module}: only a config names {group}"
 
 

@@ -117,7 +117,7 @@ def sound(trained: Trained, lines: list[Line]) -> list[Line]:
     """Those that can be embedded; the others are reported."""
     found = []
     for line in lines:
-        if reason := line.reason or trained.reason(line.text, "embed"):
+        if reason := line.reason or trained.opened.text_reader.reason(line.text):
             line.report(reason)
         else:
             found.append(line)

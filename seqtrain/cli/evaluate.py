@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
@@ -32,10 +33,12 @@ def main(argv: list[str]) -> int:
         print(json.dumps(found))
     else:
         from seqtrain.cli.report import words
+        from seqtrain.runs.directory import Run
 
         lanes = f" on {found['eval_lanes']} lanes" if found["eval_lanes"] else f", {found['examples']:,} examples"
         where = f"step {found['step']:,}, {found['tokens']:,} tokens{lanes}"
-        print(f"{options.split}: {words(found['metrics'])} ({options.checkpoint} checkpoint, {where})")
+        metrics = words(found["metrics"], Run(Path(options.run)).summary)
+        print(f"{options.split}: {metrics} ({options.checkpoint} checkpoint, {where})")
     return 0
 
 
@@ -68,7 +71,6 @@ def evaluate(
     known = opened.run.summary.get("hashes", {}).get(split)
     if known is not None and known != data.rows[split].hash:
         raise Fault(f"--split {split}: the text has changed since run {path} was trained on it")
-    from seqtrain.tasks.base import ExampleTask
     from seqtrain.training.learner import Learner
 
     learner = Learner(
@@ -82,7 +84,6 @@ def evaluate(
     learner.split = split
     trainer = make_trainer(trainer_options(config), 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
-    whole = isinstance(opened.task, ExampleTask)
     return {
         "run": str(path),
         "split": split,
@@ -90,7 +91,6 @@ def evaluate(
         "step": opened.step,
         "metrics": learner.metrics,
         "tokens": sum(len(corpus.tokens) for corpus in data.rows[split].columns.values()),
-        "eval_lanes": None if whole else data.eval_plan(split).lanes,
-        "examples": len(data.examples(split).lengths) if whole else None,
+        **data.size(split),
         "hash": data.rows[split].hash,
     }

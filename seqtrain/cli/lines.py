@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from seqtrain.data.sources.unreadable import foreign, is_unicode
+from seqtrain.data.sources.unreadable import foreign
 from seqtrain.errors import Fault
-from seqtrain.terminal import tell
+from seqtrain.terminal import is_unicode, tell
 
 REMEDY = "give a file of texts, one a line"
 MAX_LINE_BYTES = 1 << 26  # a device never ends its line

@@ -9,13 +9,12 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from seqtrain.cli.answers import Answers, answers, flag, given
-from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
 from seqtrain.config.ranges import ANSWER_RANGES
 from seqtrain.errors import Fault
@@ -24,8 +23,21 @@ from seqtrain.files.untrusted import check_output
 
 if TYPE_CHECKING:
     from seqtrain.api import Trained
+    from seqtrain.inference.opened import Opened
 
 BATCH = 32  # texts answered side by side
+
+NOT_TAKEN = {
+    "length": "adds no tokens",
+    "temperature": "draws nothing",
+    "top_k": "does not choose among tokens",
+    "top_p": "draws nothing",
+    "greedy": "draws nothing",
+    "seed": "draws nothing",
+    "beam": "does not search",
+    "length_penalty": "does not search",
+}
+"""Options of predictors, each with why it makes no sense for those that do not take it."""
 
 
 def main(argv: list[str]) -> int:
@@ -41,10 +53,11 @@ def main(argv: list[str]) -> int:
 
     from seqtrain.api import load
 
-    answering = answers(load(options.run, trust=options.trust, checkpoint=options.checkpoint), options)
+    opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
+    answering = Answering(opened, options)
     texts = options.texts
     if not texts and arriving is None:
-        if answering.use != "continue":
+        if answering.predictor.needs_text:
             raise Fault("predict: needs a text; give TEXT or --input FILE (- is standard input)")
         texts = [""]  # from nothing
     bad = asked = 0
@@ -113,9 +126,57 @@ def _parser() -> Parser:
     return parser
 
 
-def _answer(answering: Answers, batch: list[Line], out: TextIO, as_json: bool) -> int:
+class Answering:
+    """A predictor of the run's task with the options that were given."""
+
+    def __init__(self, opened: Opened, options: argparse.Namespace) -> None:
+        """Fault for options that make no sense here."""
+        self.opened = opened
+        task = f"task={opened.task.name()}{' --score' if options.score else ''}"
+        if options.score and "score" not in opened.task.predictors:
+            raise Fault(f"--score: task={opened.task.name()} measures no tokens; leave it out")
+        self.predictor = opened.predictor("score" if options.score else None)
+        self.options = {name: getattr(options, name) for name in given(options)}
+        self.answered = self.cut = 0  # texts so far, and those of which only the beginning was read
+        takes = [flag(name) for name in self.predictor.takes]
+        takes += ["--score"] if "score" in opened.task.predictors else []
+        known = ", ".join(takes) or "none of these options"
+        useless = [name for name in self.options if name not in self.predictor.takes]
+        if useless:
+            raise Fault(*(f"{flag(name)}: {task} {NOT_TAKEN[name]}; it takes {known}" for name in useless))
+        reasons = self.predictor.without_effect(self.options)
+        useless = [name for name in self.options if name in reasons]
+        if useless:
+            raise Fault(*(f"{flag(name)}: {reasons[name]}" for name in useless))
+
+    def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
+        """The answer to each text."""
+        self.cut += sum(map(self.predictor.cuts, texts))
+        answers = self.predictor.predict(texts, first=self.answered, **self.options)
+        self.answered += len(texts)
+        return answers
+
+    def closing(self) -> None:
+        """Tells on standard error, once, what there is to tell of all answers."""
+        if self.cut:
+            longest = self.opened.config.data.max_length
+            say(f"{self.cut:,} texts are longer than data.max_length={longest} tokens: their beginning alone was read")
+
+
+def given(options: argparse.Namespace) -> list[str]:
+    """Names of those options of predictors that were given."""
+    values = {name: getattr(options, name) for name in NOT_TAKEN}
+    return [name for name, value in values.items() if value is not None and value is not False]
+
+
+def flag(name: str) -> str:
+    """An option as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _answer(answering: Answering, batch: list[Line], out: TextIO, as_json: bool) -> int:
     """Answers some texts in their order; gives how many of them could not be answered."""
-    reasons = [line.reason or answering.reason(line.text) for line in batch]
+    reasons = [line.reason or answering.predictor.reason(line.text) for line in batch]
     good = [line.text for line, reason in zip(batch, reasons, strict=True) if reason is None]
     found = iter(answering.answer(good) if good else [])
     for line, reason in zip(batch, reasons, strict=True):
@@ -125,7 +186,7 @@ def _answer(answering: Answers, batch: list[Line], out: TextIO, as_json: bool) -
             shown = _json({**line.place, "error": reason}) if as_json else None
         else:
             answer = next(found)
-            shown = _json({**place, **answer}) if as_json else answering.words(answer)
+            shown = _json({**place, **answer}) if as_json else answering.predictor.words(answer)
         if shown is not None:
             print(shown, file=out)
     out.flush()
@@ -162,14 +223,15 @@ def _attend(options: argparse.Namespace) -> int:
         raise Fault(f"--attention {path}: expected a name that ends in .png (a picture) or .html (a page to explore)")
     if len(options.texts) != 1 or options.input is not None:
         raise Fault("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
-    if useless := ", ".join(map(flag, given(options))):
+    useless = [*given(options), *(["score"] if options.score else [])]
+    if useless := ", ".join(map(flag, useless)):
         raise Fault(f"{useless}: --attention draws where the model looks and answers nothing; leave one of them out")
 
     from seqtrain.api import load
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (line,) = from_arguments(options.texts)
-    if reason := line.reason or trained.reason(line.text, "attend"):
+    if reason := line.reason or trained.opened.text_reader.reason(line.text):
         raise Fault(f"{line.where}: {reason}")
     return _draw(trained, line.text, path, options.json)
 

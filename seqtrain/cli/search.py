@@ -61,7 +61,7 @@ def _search(options: argparse.Namespace, made: bool) -> tuple[list[tuple[float, 
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (query,) = from_arguments([options.query])
-    if reason := query.reason or trained.reason(query.text, "embed"):
+    if reason := query.reason or trained.opened.text_reader.reason(query.text):
         raise Fault(f"QUERY: {reason}")
     pool = _made_pool(options, trained) if made else options.pool or "mean"
     nearest = Nearest(trained.embed([query.text], pool=pool)[0], options.top_k)

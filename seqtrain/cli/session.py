@@ -26,6 +26,7 @@ from seqtrain.runs.identity import digest, identity
 from seqtrain.training import budget
 from seqtrain.training.callbacks.pruning import AFTER_PRUNING
 from seqtrain.training.callbacks.signals import Interrupted, Signals
+from seqtrain.training.model_and_task import task_class
 from seqtrain.training.session import Session, begin_from, cost_of, make_session
 from seqtrain.training.trainer import on_gpu, surroundings
 
@@ -129,6 +130,7 @@ def train(run: Run, config: DictConfig, attempt: Attempt) -> None:
     with Signals(alone=alone) as signals:
         try:
             summary |= provenance.environment() | {"world_size": ranks.place().world}
+            summary |= task_class(config, trust).said()
             if run.writes:
                 run.probe()
                 probe(run.checkpoints)
@@ -170,7 +172,7 @@ def train(run: Run, config: DictConfig, attempt: Attempt) -> None:
                 run.resumed(0 if checkpoint is None else step_of(checkpoint))
             session.fit(checkpoint)
             if run.writes:
-                summary |= report.result(run, session, cost, say)
+                summary |= report.result(run, session, cost)
                 summary |= _budget(config, cost.parameters, flops=summary["flops"], seconds=summary["seconds"])
             run.write_summary(summary | session.ended)
             session.end_sinks(run)

@@ -141,7 +141,7 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         path = ranks.told(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
-        for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides)):
+        for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides, request.trust)):
             say(line)
         try:
             session.sit(run, config, session.Attempt(request.trust, request.command))

@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args
 
 from seqtrain.errors import Fault, did_you_mean
 from seqtrain.files.atomic import exists
+from seqtrain.runs import measures
 from seqtrain.runs.directory import CONFIG, Run
 from seqtrain.runs.listing import list_runs, stands
 from seqtrain.sweeps.folder import member_of
-from seqtrain.tasks.metrics.direction import direction
 from seqtrain.terminal import pasted, printable
 
 Axis = Literal["steps", "tokens", "seconds", "flops"]
@@ -123,10 +123,11 @@ class Entry:
 
     def maximises(self, name: str) -> bool:
         """Whether more of this metric is better."""
-        monitor = self.summary.get("monitor")
-        if isinstance(monitor, list) and len(monitor) == 2 and monitor[0] == name:
-            return monitor[1] == "max"
-        return direction(name) == "max"
+        return measures.better(self.summary, name) == "max"
+
+    def unit(self, name: str) -> str:
+        """What stands behind a number of this metric."""
+        return measures.unit(self.summary, name)
 
     def curve(self, metric: str, axis: Axis) -> tuple[list[float], list[float]]:
         """A recorded metric, such as `validation/loss`, against steps, tokens, seconds or FLOPs; finite points only.

@@ -8,15 +8,10 @@ from typing import Any, Literal
 
 from seqtrain.compare.entries import Entry, number
 from seqtrain.errors import Fault, did_you_mean
+from seqtrain.runs import measures
 
-BYTES = "bits_per_byte"
 ACROSS = ("train",)
 """Unlikeness that one may choose to look past: of runs on other training text the verdict is about text and model."""
-
-TRAINED = {
-    *("tied", "transform", "pool", "dropout", "class_weights", "label_smoothing", "vocabulary", "pseudo_examples"),
-}
-"""Options of tasks that say how a model is made or trained; all others, of any task, say what is measured."""
 
 NOTHING_HIDDEN = "one that hides nothing behind <unk>"
 """Language models of all such tokenizers meet in bits per byte."""
@@ -34,6 +29,11 @@ class Group:
     entries: list[Entry] = field(default_factory=list)
     reason: list[str] = field(default_factory=list)  # in what it differs from the first group
     notes: list[str] = field(default_factory=list)  # what its own runs do not share
+
+    @property
+    def unit(self) -> str:
+        """What stands behind a number of its metric."""
+        return self.entries[0].unit(self.metric)
 
 
 def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Sequence[str] = ()) -> list[Group]:
@@ -69,12 +69,16 @@ def likeness(entry: Entry, metric: str | None = None) -> dict[str, Any]:
     hashes = entry.summary.get("hashes", {})
     vocabularies = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
     tokenizer: Any = vocabularies or UNKNOWN
-    if by_bytes(entry, metric):
+    if "measures" not in entry.summary:  # it has not come so far as to say in what it may be compared
+        tokenizer = UNKNOWN
+    elif across_tokenizers(entry, metric):
         lost = hidden(entry)
         tokenizer = (
             UNKNOWN if lost is None else vocabularies | {"unknown_tokens": int(lost)} if lost else NOTHING_HIDDEN
         )
     options = {key: value for key, value in entry.settings.items() if key.startswith("task.")}
+    trained_by = entry.summary.get("trained_by")
+    measured = {key: value for key, value in options.items() if key.removeprefix("task.") not in (trained_by or ())}
     return {
         "task": entry.task,
         "validation": hashes.get("validation", UNKNOWN),
@@ -83,7 +87,7 @@ def likeness(entry: Entry, metric: str | None = None) -> dict[str, Any]:
         "context": entry.summary.get("context", UNKNOWN),
         "tokenizer": tokenizer,
         "signatures": entry.summary.get("signatures", UNKNOWN),
-        "decoding": {key: value for key, value in options.items() if key.removeprefix("task.") not in TRAINED},
+        "decoding": measured if isinstance(trained_by, list) else UNKNOWN,
     }
 
 
@@ -113,16 +117,12 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 def default_metric(entry: Entry) -> str:
     """What runs like this one are held against each other in."""
-    if by_bytes(entry, None):
-        return BYTES
-    monitor = entry.summary.get("monitor")
-    return str(monitor[0]) if isinstance(monitor, list) and monitor else "loss"
+    return measures.compared_by(entry.summary)
 
 
-def by_bytes(entry: Entry, metric: str | None) -> bool:
-    """Whether this is a language model, compared in what does not depend on its tokenizer."""
-    language_model = entry.task == "next_token" or BYTES in entry.metrics
-    return language_model and metric in (None, BYTES)
+def across_tokenizers(entry: Entry, metric: str | None) -> bool:
+    """Whether runs like this one are held against each other in what does not depend on their tokenizers."""
+    return measures.tokenizer_free(entry.summary, metric or default_metric(entry))
 
 
 def hidden(entry: Entry) -> float | None:

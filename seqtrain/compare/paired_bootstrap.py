@@ -9,7 +9,7 @@ import numpy as np
 
 from seqtrain.compare.guard import Group
 from seqtrain.compare.variants import CONFIDENCE
-from seqtrain.compare.verdict import places, unit
+from seqtrain.compare.verdict import places
 from seqtrain.errors import Fault
 
 RESAMPLES = 1000
@@ -55,7 +55,7 @@ def verdict(names: Sequence[str], found: tuple[float, float, float], group: Grou
         worse, better = names
     difference, (low, high) = abs(worse_by), sorted(edges if worse_by >= 0 else (-edge for edge in edges))
     digits = places((high - low) / 2) if high > low else 4
-    told = f"{difference:.{digits}f} {unit(group.metric)} (95 % interval {low:.{digits}f} to {high:.{digits}f}"
+    told = f"{difference:.{digits}f} {group.unit} (95 % interval {low:.{digits}f} to {high:.{digits}f}"
     claim = f"{better} is better than {worse} by"
     if low <= 0:
         claim = f"not shown which of {better} and {worse} is better: the first by"

@@ -13,7 +13,7 @@ from typing import Any
 from seqtrain.compare.entries import Axis, Entry, Which, differing, read, short_names, standing
 from seqtrain.compare.guard import Group
 from seqtrain.compare.selection import ordered, resolved, value, written
-from seqtrain.compare.verdict import COSTS, Conclusion, because, conclusions, quantity, unit
+from seqtrain.compare.verdict import COSTS, Conclusion, because, conclusions, quantity
 from seqtrain.runs.directory import CONFIG
 from seqtrain.sweeps.folder import Sweep, is_sweep
 from seqtrain.terminal import printable
@@ -67,7 +67,7 @@ def text(
         runs = "1 run" if len(group.entries) == 1 else f"{len(group.entries)} runs"
         if not all(entry.finished for entry in entries):
             runs += f" ({standing(entries)})"
-        title = f"{group.entries[0].task}, {unit(group.metric)} of validation, {runs}"
+        title = f"{group.entries[0].task}, {group.unit} of validation, {runs}"
         lines = [title if len(found) == 1 else f"group {number}: {title}"]
         if group.reason:
             lines += ["not compared with group 1:", *(f"  {reason}" for reason in group.reason)]
@@ -172,7 +172,7 @@ def _by_metric(group: Group, which: Which, *, descending: bool) -> list[Entry]:
 def _runs(entries: list[Entry], metric: str, width: int, folder: str) -> list[str]:
     """The table of the runs, named from `folder` on: settings that differ, a status where one has not finished."""
     settings = differing(entries)
-    heads = {**HEADS, **short_names(settings), "final": unit(metric)}
+    heads = {**HEADS, **short_names(settings), "final": entries[0].unit(metric)}
     columns: dict[str, list[str]] = {"name": [entry.name.removeprefix(folder) for entry in entries]}
     columns |= {key: [written(entry.settings.get(key, "")) for entry in entries] for key in settings}
     if not all(entry.finished for entry in entries):
@@ -195,7 +195,7 @@ def _arms(conclusion: Conclusion, x: Axis | None, width: int) -> list[str]:
     columns = {
         f"arm{at}": [arm.name for arm in arms],
         "seeds": [str(len(arm.values)) for arm in arms],
-        f"mean {unit(conclusion.group.metric)}": [_metric(arm.mean) for arm in arms],
+        f"mean {conclusion.group.unit}": [_metric(arm.mean) for arm in arms],
         "95 % interval": [f"{arm.interval[0]:.4f} to {arm.interval[1]:.4f}" if arm.interval else "" for arm in arms],
         "sd": [_metric(arm.sd) for arm in arms],
         "tokens": [_quantity(arm.costs.get("tokens")) for arm in arms],

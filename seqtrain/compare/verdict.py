@@ -11,13 +11,6 @@ from seqtrain.compare.entries import AXES, Axis, Entry, Which
 from seqtrain.compare.guard import Group, groups
 from seqtrain.compare.variants import CONFIDENCE, Arm, arms, common
 
-UNITS = {
-    "loss": "nats",
-    "bits_per_byte": "bits per byte",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "macro_f1": "macro F1",
-}
 COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
 ROUNDING = 1e-9
 """Spread, as a share of the values, below which seeds give the same number."""
@@ -109,7 +102,7 @@ def sentences(group: Group, folded: Sequence[Arm], *, x: Axis | None = None, whi
     """The verdict on the arms of a group, the best beside each other one, in words."""
     valued = [arm for arm in folded if arm.values]
     if not valued:
-        return [f"not shown: no finished run has {unit(group.metric)} of validation"]
+        return [f"not shown: no finished run has {group.unit} of validation"]
     if len(valued) == 1:
         return [f"not shown: {_listed(valued, group)} stands alone: no other arm has a value to compare it with"]
     able = [arm for arm in valued if len(arm.values) > 1]
@@ -147,11 +140,6 @@ def because(status: str, reason: str) -> str:
     return f"{status}: {reason}" if reason else status
 
 
-def unit(metric: str) -> str:
-    """The name of a metric after a number."""
-    return UNITS.get(metric, metric.replace("_", " "))
-
-
 def quantity(value: float) -> str:
     """A large number in a few characters, such as 1.2M or 3.4e+12."""
     rounded = float(f"{value:.3g}")  # first: 999,700 is a million, not a thousand thousand
@@ -174,16 +162,16 @@ def _sentence(made: Comparison, group: Group, pairs: int, where: str) -> str:
         seeds = f"{len(one.values)} seeds each"
     chance = f"(95 % interval{over} {made.low:.{digits}f} to {made.high:.{digits}f}, {seeds}) {where}"
     if made.shown:
-        return f"{one.name} beats {other.name} by {made.difference:.{digits}f} {unit(group.metric)} {chance}"
+        return f"{one.name} beats {other.name} by {made.difference:.{digits}f} {group.unit} {chance}"
     means = [arm.mean or 0.0 for arm in (one, other)]
     finer = max(digits, *(places(abs(mean), 4) for mean in means))  # a wide interval hides the values themselves
     values = ", ".join(f"{arm.name} {mean:.{finer}f}" for arm, mean in zip((one, other), means, strict=True))
-    return f"not shown: {values} {unit(group.metric)}, difference {made.difference:.{finer}f} {chance}"
+    return f"not shown: {values} {group.unit}, difference {made.difference:.{finer}f} {chance}"
 
 
 def _flat(one: Arm, other: Arm, group: Group) -> str:
     """Of arms whose seeds give the same number: there is no spread to judge a difference by."""
-    values = f"{one.name} {one.mean:.6g}, {other.name} {other.mean:.6g} {unit(group.metric)}"
+    values = f"{one.name} {one.mean:.6g}, {other.name} {other.mean:.6g} {group.unit}"
     return f"not shown: {values}: all seeds of each give the same number, which says nothing of chance"
 
 
@@ -213,4 +201,4 @@ def _best_of(one: Arm, other: Arm, which: Which) -> str:
 def _listed(several: Sequence[Arm], group: Group) -> str:
     shown = ", ".join(f"{arm.name} {arm.mean:#.4g}" for arm in several[:4])
     more = f" and {len(several) - 4} more" if len(several) > 4 else ""
-    return f"{shown}{more} {unit(group.metric)}"
+    return f"{shown}{more} {group.unit}"

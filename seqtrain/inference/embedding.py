@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,20 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from seqtrain.data.batching.examples import padded
+from seqtrain.data.batching.examples import by_length, padded
 from seqtrain.errors import Fault
 from seqtrain.models.base import Capability, SequenceModel
 
 Pool = Literal["mean", "last", "cls"]
 POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
-LANES = 32  # texts that are read at a time
-
-
-def by_length(rows: Sequence[np.ndarray], lanes: int = LANES) -> Iterator[list[int]]:
-    """Which rows to read together: `lanes` at a time, of like length, so that little is padded."""
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-    for begin in range(0, len(order), lanes):
-        yield order[begin : begin + lanes]
 
 
 def check_pool(model: SequenceModel, pool: Pool) -> None:

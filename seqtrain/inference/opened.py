@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seqtrain.config.check import check_config
+from seqtrain.config.instantiate import make
 from seqtrain.data.rows import Vocabularies
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.errors import Fault, Unavailable
@@ -24,6 +25,7 @@ from seqtrain.runs.checkpoint import BEST, load, newest_valid, refuse_other
 from seqtrain.runs.directory import Run
 from seqtrain.runs.expected import Misfit, alike
 from seqtrain.tasks.base import Task
+from seqtrain.tasks.predictors import Loaded, Predictor, TextReader
 from seqtrain.terminal import pasted
 from seqtrain.training.checkpoint_check import check_weights
 from seqtrain.training.model_and_task import make_pair
@@ -44,6 +46,27 @@ class Opened:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of text, and of sources."""
         return self.vocabularies.tokenizer
+
+    @property
+    def loaded(self) -> Loaded:
+        """What predictors of the task need."""
+        tbptt = make(self.config.tbptt, ()).evaluation
+        return Loaded(self.model, self.vocabularies, self.config.data.max_length, tbptt)
+
+    def predictor(self, name: str | None = None) -> Predictor[Any]:
+        """What the task has under this name, by default its first; Fault where it has none such."""
+        known = self.task.predictors
+        if not known:
+            raise Fault(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
+        name = name or next(iter(known))
+        if name not in known:
+            raise Fault(f"{name}: run {self.run.path} is of task={self.task.name()}, which can {', '.join(known)}")
+        return known[name](self.task, self.loaded)
+
+    @property
+    def text_reader(self) -> TextReader[Any]:
+        """How the task reads a text that nothing is predicted of."""
+        return TextReader(self.task, self.loaded)
 
     @property
     def hash(self) -> str:

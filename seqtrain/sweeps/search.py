@@ -165,8 +165,7 @@ class Search(Sweeper):
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
         task = task_class(self._corner(folders), self.sitting.trust)
         if self.wanted is None:
-            name, mode = task.monitor
-            return [Objective(f"best/{name}", mode)]
+            return [Objective.read(f"best/{task.monitor}", task.metrics)]
         if not self.wanted or len(set(self.wanted)) < len(self.wanted):
             raise Fault(f"hydra.sweeper.objectives={show(list(self.wanted))}: name one or more, each once")
         return [Objective.read(name, task.metrics) for name in self.wanted]

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.errors import Fault, Unavailable, did_you_mean
 from seqtrain.files.checked import open_checked
-from seqtrain.tasks.metrics.direction import direction
 
 if TYPE_CHECKING:
     import optuna
+
+    from seqtrain.tasks.base import Metric
 
 STUDY = "study.db"
 ELSEWHERE = "SEQTRAIN_STUDY"  # environment variable: the URL of a storage outside the sweep, which may hold a password
@@ -48,14 +49,15 @@ class Objective:
     mode: Literal["min", "max"]
 
     @classmethod
-    def read(cls, name: str, metrics: Sequence[str]) -> Objective:
+    def read(cls, name: str, metrics: Sequence[Metric]) -> Objective:
         """From its name; `metrics`: those that the task measures. Fault for what no run tells."""
         which, _, metric = name.partition("/")
         if name in FIGURES:
             return cls(name, FIGURES[name])  # type: ignore[arg-type]
-        if which in WHICH and metric in metrics:
-            return cls(name, direction(metric) or "min")
-        known = [*FIGURES, *(f"{which}/{metric}" for which in WHICH for metric in metrics)]
+        found = next((each for each in metrics if each.name == metric), None)
+        if which in WHICH and found is not None:
+            return cls(name, found.better)
+        known = [*FIGURES, *(f"{which}/{each.name}" for which in WHICH for each in metrics)]
         raise Fault(f"hydra.sweeper.objectives={name}: no run of this task tells that{did_you_mean(name, known)}")
 
     @property

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from seqtrain.config import check
 from seqtrain.errors import Fault, Unavailable
+from seqtrain.runs import measures
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import ENDED, Sweep, Trial, status_after
 
@@ -134,6 +135,6 @@ def _ending(trial: Trial, seconds: float) -> str:
     words = f"{status} in {seconds:.0f} s"
     if reason:
         return f"{words}: {reason}"
-    metrics = Run(trial.path).summary.get("metrics", {}).get("validation", {}) if trial.path.exists() else {}
-    name = "bits_per_byte" if "bits_per_byte" in metrics else next(iter(metrics), None)
-    return words if name is None else f"{words}, validation {name} {metrics[name]:.4g}"
+    summary = Run(trial.path).summary if trial.path.exists() else {}
+    metrics, name = summary.get("metrics", {}).get("validation", {}), measures.compared_by(summary)
+    return f"{words}, validation {name} {metrics[name]:.4g}" if name in metrics else words

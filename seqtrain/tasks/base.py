@@ -1,26 +1,35 @@
-"""What a task is: the head, the named parts of its loss as sums and counts, and what they mean."""
+"""What a task is: the head, the named parts of its loss as sums and counts, and all that is said of it.
+
+Commands, reports, comparisons, curves and loggers loop over what a task says here; none of them asks which it is.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.errors import Fault
 from seqtrain.models.base import Capability, SequenceModel, State
 
 if TYPE_CHECKING:
     from seqtrain.data.batching.examples import ExampleBatch, Examples
     from seqtrain.data.rows import Rows, Vocabularies
+    from seqtrain.tasks.predictors import Loaded, Predictor
 
 Parts = dict[str, tuple[Tensor, int]]
 """Named parts of a batch: each a sum over targets and the count of those targets; a table of sums is a part too."""
 
 Totals = dict[str, tuple[Any, float]]
 """Sums and counts of all parts of a split: numbers, and tables as nested lists."""
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -31,19 +40,92 @@ class Facts:
     words_per_token: float | None  # None where words are not the tokeniser's units
 
 
-class Task(nn.Module, ABC):
-    """Owns what a batch means; the model knows nothing of it."""
+@dataclass(frozen=True)
+class Metric:
+    """One number that a task measures of a split."""
 
+    name: str
+    better: Literal["min", "max"]
+    unit: str  # what stands behind a number of it: `3.32 nats a token`
+    tokenizer_free: bool = False  # whether runs of different tokenizers may be held against each other in it
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A predictor that knows little or nothing of sequences."""
+
+    knows: str  # what stands beside its numbers: `how often each token is`
+    name: str | None = None  # in a sentence: `better than the bigram`; None: no result is held against it
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """What is asked of a model that shows what it can at a validation."""
+
+    prompt: str
+    length: int  # tokens
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+
+
+class Task(nn.Module, ABC):
+    """Owns what a batch means; the model knows nothing of it. This one reads a stream; see `ExampleTask`."""
+
+    streams: ClassVar[bool] = True  # whether it reads one long text in chunks, or rows each by itself
+    uncut: ClassVar[str | None] = None  # why tbptt.k2 does not cut what it reads; None where it does
     requires: Capability
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
     specials: ClassVar[int] = 3  # tokens that stand for no text: start, separator, mask
-    signatures: ClassVar[Mapping[str, str]] = MappingProxyType({})  # how a metric was reckoned
-    metrics: ClassVar[tuple[str, ...]] = ()  # all that `measure` may give; early stopping is held against it
+    metrics: ClassVar[tuple[Metric, ...]] = ()  # all that `measure` may give, in the order in which they are said
+    monitor: ClassVar[str] = "loss"  # the metric that says which weights are best
+    compared_by: ClassVar[str | None] = None  # the metric of verdicts and of progress; None: the monitor
+    signatures: ClassVar[Mapping[str, str]] = MappingProxyType({})  # how a metric was computed
+    trained_by: ClassVar[tuple[str, ...]] = ()  # options that change training only; the others change what is measured
+    known_baselines: ClassVar[Mapping[str, Baseline]] = MappingProxyType({})  # what `baselines` may give
+    predictors: ClassVar[Mapping[str, type[Predictor]]] = MappingProxyType({})  # by name; the first is the default
+    example_text: ClassVar[str] = "TEXT"  # what `predict` may be asked
     differentiated: tuple[str, ...] = ("loss",)  # the parts whose means are summed and descended
-    monitor: ClassVar[tuple[str, Literal["min", "max"]]] = (
-        "loss",
-        "min",
-    )  # the metric that says which weights are best
+
+    @classmethod
+    def metric(cls, name: str) -> Metric | None:
+        """The metric of this name."""
+        return next((metric for metric in cls.metrics if metric.name == name), None)
+
+    @classmethod
+    def name(cls) -> str:
+        """As in `task=...`."""
+        return cls.__module__.rpartition(".")[2]
+
+    @classmethod
+    def said(cls) -> dict[str, Any]:
+        """What a run's summary keeps of the task, so that its record can be read without its code."""
+        monitor = cls.metric(cls.monitor)
+        return {
+            "task": cls.__name__,
+            "monitor": [cls.monitor, monitor.better if monitor else "min"],
+            "compared_by": cls.compared_by or cls.monitor,
+            "measures": {metric.name: asdict(metric) for metric in cls.metrics},
+            "trained_by": list(cls.trained_by),
+            "signatures": dict(cls.signatures),
+            "baseline_words": {name: asdict(baseline) for name, baseline in cls.known_baselines.items()},
+            "example_text": cls.example_text,
+        }
+
+    @classmethod
+    def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Options of the task that do nothing beside the others, each with the reason."""
+        return {}
+
+    def misfit(self, model: SequenceModel) -> str | None:
+        """Why the task cannot be done with this model although it promises what is required; None where it can."""
+        return None
+
+    # -- loss and metrics ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+        """Unnormalised log-probabilities of the answers at each hidden state that has one."""
 
     @abstractmethod
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[Parts, State]:
@@ -57,24 +139,68 @@ class Task(nn.Module, ABC):
     def head_flops(self) -> float:
         """Floating-point operations of a forward pass of the head per target."""
 
-    def misfit(self, model: SequenceModel) -> str | None:
-        """Why the task cannot be done with this model although it promises what is required; None where it can."""
-        return None
+    # -- beside a result -----------------------------------------------------------------------------------------
+
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
+        """Metrics of `split` by those who know nothing of sequences, or little; by their names in `known_baselines`.
+
+        `say`: tells what was left out.
+        """
+        return {}
+
+    @abstractmethod
+    def show(
+        self, model: SequenceModel, batch: Any, vocabularies: Vocabularies, options: SampleOptions
+    ) -> Sequence[str]:
+        """What the model makes of each example of a batch, in words; of a stream there is no batch, but a prompt."""
+
+    # -- texts ---------------------------------------------------------------------------------------------------
+
+    def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+        """The special tokens that stand before and after a text where the task reads one."""
+        return [tokenizer.start], []
+
+    def encode(self, tokenizer: Tokenizer, text: str) -> Any:
+        """Ids (n,) of a text, without its edges."""
+        return tokenizer.encode(text)
+
+    def most_tokens(self, loaded: Loaded) -> int | None:
+        """Tokens of a text that can be read at once, its edges apart; None where there is no bound."""
+        if loaded.model.max_length is None:
+            return None
+        before, after = self.edges(loaded.tokenizer)
+        return loaded.model.max_length - len(before) - len(after)
+
+    def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
+        """The tokens whose attention is looked at, and the source that they are written from, if there is one.
+
+        `target`: what is written, of tasks that write; None: what the model itself would write.
+        """
+        if target is not None:
+            raise Fault(f"attention: task={self.name()} writes no target; leave it out")
+        before, after = self.edges(loaded.tokenizer)
+        return [*before, *self.encode(loaded.tokenizer, text).tolist(), *after], None
 
 
 class ExampleTask(Task):
     """A task whose rows are examples that are read each by itself."""
 
-    uncut: ClassVar[str | None] = "each example is read whole"  # why tbptt.k2 cuts none; None where it does
+    streams = False
+    uncut = "each example is read whole"
 
     @abstractmethod
     def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> Examples:
         """The examples that the rows of a split make, each of at most `max_length` tokens."""
 
     @abstractmethod
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
-        """Metrics of `split` by those who know nothing of sequences, or little."""
-
-    @abstractmethod
-    def show(self, model: SequenceModel, batch: ExampleBatch, vocabularies: Vocabularies) -> list[str]:
+    def show(
+        self, model: SequenceModel, batch: ExampleBatch, vocabularies: Vocabularies, options: SampleOptions
+    ) -> Sequence[str]:
         """What the model makes of each example of a batch, in words."""
+
+    def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
+        """Of the first example at most `limit` tokens to look at attention of, and the source where there is one."""
+        return batch.tokens[0, :limit].tolist(), None
+
+    def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+        return [tokenizer.start], [tokenizer.separator]

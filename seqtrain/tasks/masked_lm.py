@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +16,84 @@ from torch.nn import functional as F
 from seqtrain.data.batching.masking import MaskedBatch, MaskedExamples, Masking
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
-from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.tasks.base import ExampleTask, Facts, Parts, Totals
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, Metric, Parts, SampleOptions, Say, Totals
 from seqtrain.tasks.baselines.counts import baselines
+from seqtrain.tasks.predictors import Loaded, Predictor, Score
 
 ROWS = 64  # copies of a text, each with another token hidden, that are read at a time
 SHOWN = 160  # characters of an example
+AT_ONCE = 8192  # tokens of a text that are read where the model has no table of positions: memory has an end
+
+
+class FillMasks(Predictor["MaskedLM"]):
+    """The likeliest tokens for each [MASK]; each text is read by itself, so a batch gives what its texts would give."""
+
+    takes = MappingProxyType({"top_k": 5})
+
+    def reason(self, text: str) -> str | None:
+        reason = super().reason(text)
+        if reason is None and self.task.mask not in self.encode(text):
+            return f"has no {HIDDEN} to fill in"
+        return reason
+
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """Of each text what it is `filled` in, and for each of its `masks` the `top_k` likeliest tokens, each a
+        `token` with its `probability`."""
+        top_k = {**self.takes, **options}["top_k"]
+        return [self._fill(text, top_k) for text in texts]
+
+    @torch.no_grad()
+    def _fill(self, text: str, top_k: int) -> dict[str, Any]:
+        tokenizer, model, task = self.loaded.tokenizer, self.loaded.model, self.task
+        row = task.row(model, self.encode(text).tolist())
+        places = (row == task.mask).nonzero().flatten()
+        probs = task.logits(model, model(row[None])[0][0, places]).double().softmax(-1)
+        best = probs.topk(min(top_k, task.vocabulary))
+        masks = [
+            [{"token": tokenizer.token_text(token), "probability": prob} for token, prob in zip(*each, strict=True)]
+            for each in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+        return {"text": text, "filled": filled(tokenizer, text, best.indices[:, 0].tolist()), "masks": masks}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        lines = [answer["filled"]]
+        for number, mask in enumerate(answer["masks"], 1):
+            best = (f"{each['token'].strip() or repr(each['token'])} {each['probability']:.1%}" for each in mask)
+            lines.append(f"  {number}: " + "  ".join(best))
+        return "\n".join(lines)
+
+
+class PseudoScore(Score["MaskedLM"]):
+    """Each token of a text is hidden in turn: the pseudo-log-likelihood of Salazar et al. (2020), turned in sign."""
+
+    @torch.no_grad()
+    def surprisals(self, ids: np.ndarray) -> list[float]:
+        return self.task.surprisals(self.loaded.model, self.task.row(self.loaded.model, ids.tolist())).tolist()
+
+    def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
+        return {"pseudo_perplexity": _perplexity(loss)}
+
+    def total_words(self, answer: dict[str, Any]) -> str:
+        return f"pseudo-perplexity {answer['pseudo_perplexity']:.4g}"
+
+
+def filled(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> str:
+    """The text with a token in place of each [MASK], and otherwise as it was written.
+
+    Tokens side by side are decoded together, since it may take several to spell a character.
+    """
+    *others, last = text.split(HIDDEN)
+    parts: list[str] = []
+    spelled: list[int] = []
+    for other, token in zip(others, tokens, strict=True):
+        before = other.removesuffix(tokenizer.before)
+        if before:
+            parts += [tokenizer.decode(spelled), before]
+            spelled = []
+        spelled.append(token)
+    return "".join([*parts, tokenizer.decode(spelled), last])
 
 
 class MaskedLM(ExampleTask):
@@ -27,8 +101,22 @@ class MaskedLM(ExampleTask):
 
     requires = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
     metrics = (
-        *("loss", "perplexity", "accuracy", "pseudo_perplexity", "next_sentence_loss", "next_sentence_accuracy"),
+        Metric("loss", "min", "nats a hidden token"),
+        Metric("perplexity", "min", "perplexity"),
+        Metric("pseudo_perplexity", "min", "pseudo perplexity"),
+        Metric("next_sentence_loss", "min", "next sentence loss"),
+        Metric("accuracy", "max", "accuracy"),
+        Metric("next_sentence_accuracy", "max", "next sentence accuracy"),
     )
+    trained_by = ("tied", "transform", "pseudo_examples")
+    known_baselines = MappingProxyType(
+        {
+            "unigram": Baseline("how often each token is", "the unigram"),
+            "left_bigram": Baseline("which token follows its left neighbour", "the bigram"),
+        }
+    )
+    predictors = MappingProxyType({"fill": FillMasks, "score": PseudoScore})
+    example_text = "'TEXT WITH A [MASK]'"
     uncut = "a hidden token is told from both sides"
 
     def __init__(
@@ -70,12 +158,12 @@ class MaskedLM(ExampleTask):
             return "task.next_sentence=true: two sentences need two segments; use model.num_segments=2"
         return None
 
-    def scores(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the token at each position."""
         hidden = hidden if self.transform is None else self.transform(hidden)
         if self.head is not None:
             return self.head(hidden)
-        return model.embed.scores(hidden) + self.bias  # type: ignore[operator]
+        return model.embed.logits(hidden) + self.bias  # type: ignore[operator]
 
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
@@ -85,8 +173,8 @@ class MaskedLM(ExampleTask):
         Outside training also `pseudo`: -log p of each token hidden in turn, in the first examples of the split.
         """
         hidden = self._hidden(model, batch)
-        scores = self.scores(model, hidden.flatten(0, 1)[batch.places])
-        parts = self._parts("loss", "accuracy", scores, batch.targets.flatten()[batch.places], len(batch.places))
+        logits = self.logits(model, hidden.flatten(0, 1)[batch.places])
+        parts = self._parts("loss", "accuracy", logits, batch.targets.flatten()[batch.places], len(batch.places))
         if self.follows is not None:
             pairs = len(batch.tokens) if batch.count else 0  # a silent batch has no target
             told = self.follows(hidden[:, 0])
@@ -99,11 +187,11 @@ class MaskedLM(ExampleTask):
         full = batch.count == batch.tokens.numel()  # no padding, told without waiting for a GPU
         return model(batch.tokens, None, None if full else batch.lengths)[0]
 
-    def _parts(self, loss: str, accuracy: str, scores: Tensor, targets: Tensor, count: int) -> Parts:
+    def _parts(self, loss: str, accuracy: str, logits: Tensor, targets: Tensor, count: int) -> Parts:
         if self.training:
-            return {loss: (F.cross_entropy(scores, targets, ignore_index=IGNORED, reduction="sum"), count)}
-        losses = F.cross_entropy(scores, targets, ignore_index=IGNORED, reduction="none")
-        right = scores.argmax(-1) == targets
+            return {loss: (F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum"), count)}
+        losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
+        right = logits.argmax(-1) == targets
         return {loss: (losses.double().sum(), count), accuracy: (right.sum(), count)}
 
     def _pseudo(self, model: SequenceModel, batch: MaskedBatch) -> tuple[Tensor, int]:
@@ -112,19 +200,19 @@ class MaskedLM(ExampleTask):
         asked = batch.index < self.pseudo_examples if batch.count else torch.zeros(0, dtype=torch.bool)
         for lane in asked.nonzero().flatten().tolist():
             row = batch.original[lane, : int(batch.lengths[lane])]
-            found = self._surprisals(model, row)
+            found = self.surprisals(model, row)
             total, count = total + found.sum(), count + len(found)
         return total, count
 
-    def _surprisals(self, model: SequenceModel, row: Int[Tensor, " T"]) -> Float[Tensor, " N"]:
+    def surprisals(self, model: SequenceModel, row: Int[Tensor, " T"]) -> Float[Tensor, " N"]:
         """Nats of each token of a row that stands for text, in float64, where it alone is hidden."""
         found = [row.new_zeros(0, dtype=torch.float64)]
         for places in (row < self.vocabulary).nonzero().flatten().split(ROWS):
             copies = torch.arange(len(places), device=row.device)
             tokens = row.repeat(len(places), 1)
             tokens[copies, places] = self.mask
-            scores = self.scores(model, model(tokens)[0][copies, places])
-            found.append(F.cross_entropy(scores.double(), row[places], reduction="none"))
+            logits = self.logits(model, model(tokens)[0][copies, places])
+            found.append(F.cross_entropy(logits.double(), row[places], reduction="none"))
         return torch.cat(found)
 
     def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
@@ -153,7 +241,7 @@ class MaskedLM(ExampleTask):
             seed=seed,
         )
 
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
         """Over all tokens of the split, hidden or not: `unigram`, and `left_bigram`, which sees the one before."""
         text, asked = train.columns["text"], split.columns["text"]
         losses = baselines(text, asked, vocabularies.tokenizer.vocabulary)
@@ -163,14 +251,24 @@ class MaskedLM(ExampleTask):
             "left_bigram": {"loss": losses["bigram"]["loss"]},
         }
 
-    # -- what a trained model says -------------------------------------------------------------------------------
+    # -- texts ---------------------------------------------------------------------------------------------------
+
+    def encode(self, tokenizer: Tokenizer, text: str) -> np.ndarray:
+        """Ids of a text in which [MASK] stands for a hidden token."""
+        return tokenizer.encode_masked(text)
+
+    def most_tokens(self, loaded: Loaded) -> int | None:
+        positions = loaded.model.max_length or max(AT_ONCE, loaded.max_length)
+        return positions - 2
 
     @torch.no_grad()
-    def show(self, model: SequenceModel, batch: MaskedBatch, vocabularies: Vocabularies) -> list[str]:
+    def show(
+        self, model: SequenceModel, batch: MaskedBatch, vocabularies: Vocabularies, options: SampleOptions
+    ) -> list[str]:
         """The beginning of each example: `[word]` was hidden and guessed, `[guess|word]` was not."""
         hidden = self._hidden(model, batch)
         guesses = torch.full_like(batch.targets, IGNORED).flatten()
-        guesses[batch.places] = self.scores(model, hidden.flatten(0, 1)[batch.places]).argmax(-1)
+        guesses[batch.places] = self.logits(model, hidden.flatten(0, 1)[batch.places]).argmax(-1)
         rows = zip(batch.original, guesses.view_as(batch.targets), batch.lengths, strict=True)
         lines = [
             _line(vocabularies.tokenizer, row[1 : length - 1].tolist(), guess[1 : length - 1].tolist())
@@ -186,36 +284,7 @@ class MaskedLM(ExampleTask):
         ]
         return [f"{verdict}: {line}"[:SHOWN] for verdict, line in zip(verdicts, lines, strict=True)]
 
-    @torch.no_grad()
-    def fill(self, model: SequenceModel, texts: list[list[int]], top_k: int) -> list[list[list[tuple[int, float]]]]:
-        """For each text, for each mask in it, the `top_k` likeliest tokens with their probabilities.
-
-        Texts are ids without start and separator. Each is read by itself, so a batch gives what its texts would give.
-        """
-        answers = []
-        for text in texts:
-            row = self._row(model, text)
-            places = (row == self.mask).nonzero().flatten()
-            best = (
-                self.scores(model, model(row[None])[0][0, places])
-                .double()
-                .softmax(-1)
-                .topk(min(top_k, self.vocabulary))
-            )
-            answers.append(
-                [
-                    list(zip(tokens, values, strict=True))
-                    for tokens, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-                ]
-            )
-        return answers
-
-    @torch.no_grad()
-    def score(self, model: SequenceModel, text: list[int]) -> list[float]:
-        """Nats of each token of a text (ids without start and separator), where it alone is hidden."""
-        return self._surprisals(model, self._row(model, text)).tolist()
-
-    def _row(self, model: SequenceModel, text: list[int]) -> Int[Tensor, " T"]:
+    def row(self, model: SequenceModel, text: list[int]) -> Int[Tensor, " T"]:
         """A text between the special tokens that examples have."""
         device = next(model.parameters()).device
         return torch.tensor([self.vocabulary, *text, self.vocabulary + 1], device=device)

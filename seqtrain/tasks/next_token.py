@@ -3,14 +3,89 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.batching.stream import IGNORED, StreamBatch
-from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.tasks.base import Facts, Parts, Task, Totals
+from seqtrain.data.batching.plan import StreamPlan
+from seqtrain.data.batching.stream import IGNORED, EvalLoader, Stream, StreamBatch
+from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.models.base import Capability, SequenceModel, State, read_history
+from seqtrain.models.decoding import continue_tokens
+from seqtrain.tasks.base import Baseline, Facts, Metric, Parts, SampleOptions, Say, Task, Totals
+from seqtrain.tasks.baselines.counts import baselines, xz_baselines
+from seqtrain.tasks.predictors import Predictor, Score
+
+
+class Continue(Predictor["NextToken"]):
+    """A text goes on; each draws with a seed of its own, by its place, so that a batch changes nothing."""
+
+    takes = MappingProxyType(
+        {"length": 200, "temperature": 0.8, "top_k": None, "top_p": None, "greedy": False, "seed": 0}
+    )
+    needs_text = False
+
+    def without_effect(self, given: Mapping[str, Any]) -> dict[str, str]:
+        if not given.get("greedy"):
+            return {}
+        reason = "with --greedy nothing is drawn, the likeliest token is taken; leave one of them out"
+        return dict.fromkeys(("temperature", "top_k", "top_p", "seed"), reason)
+
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """The `text` that follows each `prompt`: `length` tokens; greedy, or a temperature of 0, draws nothing."""
+        options = {**self.takes, **options}
+        if not texts:
+            return []
+        tokenizer, model = self.loaded.tokenizer, self.loaded.model
+        tokens = continue_tokens(
+            model,
+            partial(self.task.logits, model),
+            [[tokenizer.start, *tokenizer.encode(text).tolist()] for text in texts],
+            num_tokens=options["length"],
+            temperature=0.0 if options["greedy"] else options["temperature"],
+            top_k=options["top_k"],
+            top_p=options["top_p"],
+            seed=options["seed"] + first,
+        )
+        lanes = torch.stack(list(tokens), 1).tolist()
+        return [{"prompt": text, "text": tokenizer.decode(lane)} for text, lane in zip(texts, lanes, strict=True)]
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return answer["prompt"] + answer["text"]
+
+
+class ScoreText(Score["NextToken"]):
+    """A text is read as evaluation reads a document: in the run's own chunks, with its rule for carrying state."""
+
+    @property
+    def room(self) -> int | None:
+        return None  # it is read in chunks
+
+    @torch.no_grad()
+    def surprisals(self, ids: np.ndarray) -> list[float]:
+        model, tbptt, start = self.loaded.model, self.loaded.tbptt, self.loaded.tokenizer.start
+        documents = np.array([0, len(ids)])
+        plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)
+        state, found = None, []
+        for batch in EvalLoader(Stream(ids, documents, start), plan, batch_size=None):
+            before = read_history(model, batch.history, state if tbptt.carry else None)[-1]
+            hidden, state = model(batch.tokens, before)
+            log_probs = self.task.logits(model, hidden).double().log_softmax(-1)
+            found += (-log_probs.gather(-1, batch.targets.unsqueeze(-1))).flatten().tolist()
+        return found
+
+    def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
+        return {"bits_per_byte": nats / math.log(2) / len(text.encode())}
+
+    def total_words(self, answer: dict[str, Any]) -> str:
+        return f"{answer['bits_per_byte']:.4f} bits per byte"
 
 
 class NextToken(Task):
@@ -18,7 +93,25 @@ class NextToken(Task):
 
     requires = Capability.CAUSAL | Capability.UNCONDITIONAL
     specials = 1
-    metrics = ("loss", "perplexity", "bits_per_byte", "word_perplexity", "accuracy")
+    metrics = (
+        Metric("loss", "min", "nats a token"),
+        Metric("perplexity", "min", "perplexity"),
+        Metric("bits_per_byte", "min", "bits per byte", tokenizer_free=True),
+        Metric("word_perplexity", "min", "word perplexity"),
+        Metric("accuracy", "max", "accuracy"),
+    )
+    compared_by = "bits_per_byte"
+    trained_by = ("tied",)
+    known_baselines = MappingProxyType(
+        {
+            "uniform": Baseline("every token as likely"),
+            "unigram": Baseline("how often each token is", "the unigram"),
+            "bigram": Baseline("which token follows which", "the bigram"),
+            "xz": Baseline("xz -9 of this text alone", "xz"),
+            "xz_given_train": Baseline("xz -9 given the training text", "xz given the training text"),
+        }
+    )
+    predictors = MappingProxyType({"continue": Continue, "score": ScoreText})
 
     def __init__(self, *, tied: bool, dim: int, vocabulary: int) -> None:
         super().__init__()
@@ -26,20 +119,20 @@ class NextToken(Task):
         self.dim = dim
         self.head = None if tied else nn.Linear(dim, vocabulary)
 
-    def scores(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the next token."""
-        return model.embed.scores(hidden) if self.head is None else self.head(hidden)  # type: ignore[operator]
+        return model.embed.logits(hidden) if self.head is None else self.head(hidden)  # type: ignore[operator]
 
     def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[Parts, State]:
         """`loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
         hidden, after = model(batch.tokens, state)
-        scores = self.scores(model, hidden).flatten(0, 1)
+        logits = self.logits(model, hidden).flatten(0, 1)
         targets = batch.targets.flatten()
         if self.training:
-            loss = F.cross_entropy(scores, targets, ignore_index=IGNORED, reduction="sum")
+            loss = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
             return {"loss": (loss, batch.count)}, after
-        losses = F.cross_entropy(scores, targets, ignore_index=IGNORED, reduction="none")
-        right = scores.argmax(-1) == targets
+        losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
+        right = logits.argmax(-1) == targets
         return {"loss": (losses.double().sum(), batch.count), "accuracy": (right.sum(), batch.count)}, after
 
     def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
@@ -59,3 +152,32 @@ class NextToken(Task):
 
     def head_flops(self) -> float:
         return 2.0 * self.dim * self.vocabulary
+
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
+        """Counts of one and two tokens of `train`, and what a compressor makes of the same text."""
+        text, asked = train.columns["text"], split.columns["text"]
+        found = baselines(text, asked, vocabularies.tokenizer.vocabulary)
+        xz = xz_baselines(lambda: _texts(train), lambda: _texts(split))
+        if not xz:
+            say("xz is left out: the text is too large to compress twice")
+        return found | xz
+
+    def show(
+        self, model: SequenceModel, batch: None, vocabularies: Vocabularies, options: SampleOptions
+    ) -> Sequence[str]:
+        """The prompt, and what the model writes after it."""
+        tokenizer = vocabularies.tokenizer
+        tokens = continue_tokens(
+            model,
+            partial(self.logits, model),
+            [[tokenizer.start, *tokenizer.encode(options.prompt).tolist()]],
+            num_tokens=options.length,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+        )
+        return [options.prompt + tokenizer.decode([int(token) for token in tokens])]
+
+
+def _texts(rows: Rows) -> Iterator[str]:
+    return (row["text"] for row in rows.read())

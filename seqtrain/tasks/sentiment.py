@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,12 +13,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
+from seqtrain.data.batching.examples import ExampleBatch, Examples, by_length, padded
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
 from seqtrain.models.base import Capability, Piece, SequenceModel, State, read_in_pieces
-from seqtrain.tasks.base import ExampleTask, Facts, Parts, Totals
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, Metric, Parts, SampleOptions, Say, Totals
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
+from seqtrain.tasks.predictors import Predictor
 
 Pool = Literal["last", "mean", "max", "cls"]
 
@@ -50,14 +52,56 @@ class LabelledExamples(Examples):
         )
 
 
+class Classify(Predictor["Sentiment"]):
+    """The label of a text, with how likely each is; of a longer text the first tokens are read, as in training."""
+
+    shown = 3  # labels, in words
+
+    @property
+    def longest(self) -> int | None:
+        before, after = self.task.edges(self.loaded.tokenizer)
+        return self.loaded.max_length - len(before) - len(after)
+
+    @torch.no_grad()
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """Of each text its `label` and the `probabilities` of all labels, likeliest first."""
+        before, after = self.task.edges(self.loaded.tokenizer)
+        rows = [np.concatenate([before, self.encode(text)[: self.longest], after]).astype(np.int64) for text in texts]
+        found: list[dict[str, Any]] = [{} for _ in rows]
+        for lanes in by_length(rows):
+            tokens, lengths = padded([rows[lane] for lane in lanes])
+            pooled = self.task.pooled(self.loaded.model, tokens, lengths)
+            probs = self.task.logits(self.loaded.model, pooled).double().softmax(-1).tolist()
+            for lane, values in zip(lanes, probs, strict=True):
+                best = dict(sorted(zip(self.task.labels, values, strict=True), key=lambda pair: -pair[1]))
+                found[lane] = {"text": texts[lane], "label": next(iter(best)), "probabilities": best}
+        return found
+
+    def words(self, answer: dict[str, Any]) -> str:
+        likeliest = list(answer["probabilities"].items())[: self.shown]
+        return f"{'  '.join(f'{label} {prob:.1%}' for label, prob in likeliest)}: {answer['text']}"
+
+
 class Sentiment(ExampleTask):
     """Cross entropy of the label; the head is linear in the pooled hidden state."""
 
     requires = Capability.UNCONDITIONAL
     uncut = None
     fields = ("text", "label")
-    metrics = ("loss", "accuracy", "macro_f1")
-    monitor = ("accuracy", "max")
+    metrics = (
+        Metric("loss", "min", "nats an example"),
+        Metric("accuracy", "max", "accuracy"),
+        Metric("macro_f1", "max", "macro F1"),
+    )
+    monitor = "accuracy"
+    trained_by = ("pool", "dropout", "class_weights")
+    known_baselines = MappingProxyType(
+        {
+            "majority": Baseline("always the most frequent label", "the most frequent label"),
+            "naive_bayes": Baseline("naive Bayes on words and pairs of neighbours", "naive Bayes"),
+        }
+    )
+    predictors = MappingProxyType({"classify": Classify})
 
     def __init__(
         self,
@@ -103,22 +147,22 @@ class Sentiment(ExampleTask):
         hidden, _ = model(tokens, None, None if Capability.CAUSAL in model.capabilities else lengths)
         return pool(hidden, lengths, self.pool)
 
-    def scores(self, model: SequenceModel, tokens: Tensor, lengths: Tensor) -> Float[Tensor, "B C"]:
-        """Unnormalised log-probabilities of the labels."""
-        return self.head(self.dropout(self.pooled(model, tokens, lengths)))
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B V"]:
+        """Unnormalised log-probabilities of the labels, of pooled hidden states."""
+        return self.head(self.dropout(hidden))
 
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[Parts, State]:
         """`loss` in nats, weighted; outside training unweighted, with the table `confusion` (true, predicted)."""
-        scores = self.scores(model, batch.tokens, batch.lengths)
+        logits = self.logits(model, self.pooled(model, batch.tokens, batch.lengths))
         count = int((batch.targets != IGNORED).sum())
         if self.training:
-            weight = None if self.weights is None else self.weights.to(scores.dtype)
-            loss = F.cross_entropy(scores, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
+            weight = None if self.weights is None else self.weights.to(logits.dtype)
+            loss = F.cross_entropy(logits, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
             return {"loss": (loss, count)}, {}
-        losses = F.cross_entropy(scores, batch.targets, ignore_index=IGNORED, reduction="none")
+        losses = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="none")
         known = batch.targets != IGNORED
         size = len(self.labels)
-        pairs = batch.targets[known] * size + scores.argmax(-1)[known]
+        pairs = batch.targets[known] * size + logits.argmax(-1)[known]
         confusion = torch.bincount(pairs, minlength=size * size).view(size, size)
         return {"loss": (losses.double().sum(), count), "confusion": (confusion, count)}, {}
 
@@ -148,7 +192,7 @@ class Sentiment(ExampleTask):
             )
         return made
 
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
         assert train.labels is not None
         assert split.labels is not None
         counts = np.bincount(train.labels, minlength=len(vocabularies.labels))
@@ -159,15 +203,17 @@ class Sentiment(ExampleTask):
             "naive_bayes": {"accuracy": float((found == split.labels).mean())},
         }
 
-    def show(self, model: SequenceModel, batch: ExampleBatch, vocabularies: Vocabularies) -> list[str]:
+    def show(
+        self, model: SequenceModel, batch: ExampleBatch, vocabularies: Vocabularies, options: SampleOptions
+    ) -> list[str]:
         """Each text with its label, and the likeliest one where that is another."""
-        chances = self.scores(model, batch.tokens, batch.lengths).double().softmax(-1)
+        probs = self.logits(model, self.pooled(model, batch.tokens, batch.lengths)).double().softmax(-1)
         lines = []
-        for tokens, length, target, chance in zip(batch.tokens, batch.lengths, batch.targets, chances, strict=True):
+        for tokens, length, target, each in zip(batch.tokens, batch.lengths, batch.targets, probs, strict=True):
             text = " ".join(vocabularies.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
-            best = int(chance.argmax())
+            best = int(each.argmax())
             verdict = "right" if best == target else f"wrong: it is {self.labels[int(target)]}"
-            lines.append(f"{self.labels[best]} {chance[best]:.0%} ({verdict}): {text[:160]}")
+            lines.append(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text[:160]}")
         return lines
 
 

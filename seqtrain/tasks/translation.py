@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -19,12 +19,14 @@ from torch.nn import functional as F
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import Fault
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.decoding import decode
-from seqtrain.tasks.base import ExampleTask, Facts, Parts, Totals
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, Metric, Parts, SampleOptions, Say, Totals
 from seqtrain.tasks.baselines.tfidf import nearest
 from seqtrain.tasks.metrics import bleu, chrf
+from seqtrain.tasks.predictors import Loaded, Predictor
 
 EXTRA = 10  # tokens that a translation may have beyond its share of the source
 LANES = 64  # texts that are translated at a time
@@ -93,14 +95,55 @@ class TranslationExamples(Examples):
         return [self.texts[i] for i in index]
 
 
+class Translate(Predictor["Translation"]):
+    """The translation of a text; of a text longer than the sources of training the beginning is translated."""
+
+    takes = MappingProxyType({"beam": None, "length_penalty": None})  # None: as the run's task says
+
+    @property
+    def longest(self) -> int | None:
+        return self.loaded.max_length // 2 - 1
+
+    def without_effect(self, given: Mapping[str, Any]) -> dict[str, str]:
+        if (given.get("beam") or self.task.beam) > 1:
+            return {}
+        return {"length_penalty": "with a beam of 1 the likeliest token is taken, whatever the length; give --beam 4"}
+
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """The `translation` of each `source`, searched for as the run's task says where nothing else is given."""
+        options = {**self.takes, **options}
+        found = self.task.translate(
+            self.loaded.model, list(texts), self.loaded.vocabularies, longest=self.longest, **options
+        )
+        return [{"source": source, "translation": text} for source, text in zip(texts, found, strict=True)]
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return " ".join(answer["translation"].split("\n"))  # a line for a line
+
+
 class Translation(ExampleTask):
     """Cross entropy of the target's tokens and its end, with label smoothing (Szegedy et al. 2016)."""
 
     requires = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
     uncut = "every word of a translation is written from the whole source"
     fields = ("source", "target")
-    metrics = ("loss", "perplexity", "accuracy", "bleu", "chrf", "exact_match")
-    monitor = ("bleu", "max")
+    metrics = (
+        Metric("loss", "min", "nats a token"),
+        Metric("perplexity", "min", "perplexity"),
+        Metric("accuracy", "max", "accuracy"),
+        Metric("bleu", "max", "BLEU"),
+        Metric("chrf", "max", "chrF"),
+        Metric("exact_match", "max", "exact match"),
+    )
+    monitor = "bleu"
+    trained_by = ("vocabulary", "tied", "label_smoothing")
+    known_baselines = MappingProxyType(
+        {
+            "copy": Baseline("the source as its own translation", "copying the source"),
+            "nearest": Baseline("the translation of the most similar training source", "the nearest training source"),
+        }
+    )
+    predictors = MappingProxyType({"translate": Translate})
     signatures = MappingProxyType({"bleu": bleu.signature()})
 
     def __init__(
@@ -134,29 +177,35 @@ class Translation(ExampleTask):
         self.vocabularies = vocabularies
         self.head = None if tied else nn.Linear(dim, target_vocabulary + 1)
 
+    @classmethod
+    def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        if options.get("beam") != 1:
+            return {}
+        return {"length_penalty": "with task.beam=1 no length is judged; only `predict --beam` will look at it"}
+
     def misfit(self, model: SequenceModel) -> str | None:
         if self.vocabulary == "separate" and reads_in_one(model):
             name = type(model).__name__
             return f"{name} reads source and target with one embedding; use task.vocabulary=shared"
         return None
 
-    def scores(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V+1"]:
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V+1"]:
         """Unnormalised log-probabilities of the next token of the target, the end's last."""
         if self.head is not None:
             return self.head(hidden)
-        return target_embedding(model).scores(hidden, end=True)  # type: ignore[operator]
+        return target_embedding(model).logits(hidden, end=True)  # type: ignore[operator]
 
     def evaluate(self, model: SequenceModel, batch: TranslationBatch, state: State | None) -> tuple[Parts, State]:
         """`loss` in nats, smoothed in training; outside it plain, with `accuracy` and what translations are worth."""
         begun = model.begin(batch.tokens, None if batch.even else batch.lengths)
         hidden, after = model(batch.target_tokens, begun)
-        scores, targets = self.scores(model, hidden).flatten(0, 1), batch.targets.flatten()
+        logits, targets = self.logits(model, hidden).flatten(0, 1), batch.targets.flatten()
         options = {"ignore_index": IGNORED, "label_smoothing": self.label_smoothing if self.training else 0.0}
         if self.training:
-            return {"loss": (F.cross_entropy(scores, targets, reduction="sum", **options), batch.num_targets)}, after
-        losses = F.cross_entropy(scores, targets, reduction="none", **options)
+            return {"loss": (F.cross_entropy(logits, targets, reduction="sum", **options), batch.num_targets)}, after
+        losses = F.cross_entropy(logits, targets, reduction="none", **options)
         parts = {"loss": (losses.double().sum(), batch.num_targets)}
-        parts["accuracy"] = (scores.argmax(-1) == targets).sum(), batch.num_targets
+        parts["accuracy"] = (logits.argmax(-1) == targets).sum(), batch.num_targets
         return parts | self._quality(model, batch, begun), after
 
     def _quality(self, model: SequenceModel, batch: TranslationBatch, begun: State) -> Parts:
@@ -183,7 +232,7 @@ class Translation(ExampleTask):
             most = torch.minimum(most, left).clamp(min=1)
         found = decode(
             model,
-            partial(self.scores, model),
+            partial(self.logits, model),
             begun,
             start=tokenizer.start,
             end=self.end,
@@ -240,7 +289,7 @@ class Translation(ExampleTask):
     def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> TranslationExamples:
         return TranslationExamples(rows, vocabularies, max_length=max_length)
 
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
         """On the first rows of `split`, at most MOST_ROWS, with the first MOST_MEMORY rows of `train` to look in."""
         asked = list(islice(split.read(), MOST_ROWS))
         known = list(islice(train.read(), MOST_MEMORY))
@@ -253,7 +302,9 @@ class Translation(ExampleTask):
         }
 
     @torch.no_grad()
-    def show(self, model: SequenceModel, batch: TranslationBatch, vocabularies: Vocabularies) -> list[str]:
+    def show(
+        self, model: SequenceModel, batch: TranslationBatch, vocabularies: Vocabularies, options: SampleOptions
+    ) -> list[str]:
         """Of each example three lines: its source, its reference, and the model's translation."""
         begun = model.begin(batch.tokens, None if batch.even else batch.lengths)
         texts = self._texts(model, begun, batch.lengths, vocabularies)
@@ -263,6 +314,32 @@ class Translation(ExampleTask):
             parts = {"source": source, "reference": reference, "model": text}
             lines.append("\n".join(f"{name}: {' '.join(part.split())}" for name, part in parts.items()))
         return lines
+
+    def look_at(self, model: SequenceModel, batch: TranslationBatch, limit: int) -> tuple[list[int], list[int] | None]:
+        return joined(model, batch.tokens[0, :limit].tolist(), batch.target_tokens[0, :limit].tolist())
+
+    # -- texts ---------------------------------------------------------------------------------------------------
+
+    def edges(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+        return [], [tokenizer.separator]
+
+    def most_tokens(self, loaded: Loaded) -> int | None:
+        return None if loaded.model.max_length is None else loaded.model.max_length // 2 - 1
+
+    def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
+        """The target's tokens, written from the source; both in one where the model reads them so."""
+        source, _ = super().attended(loaded, text, None)
+        tokenizer = loaded.vocabularies.target_tokenizer
+        if target is None:
+            target = self.translate(loaded.model, [text], loaded.vocabularies, beam=1)[0]
+        return joined(loaded.model, source, [tokenizer.start, *tokenizer.encode(target).tolist()])
+
+
+def joined(model: SequenceModel, source: list[int], target: list[int]) -> tuple[list[int], list[int] | None]:
+    """What a model reads of a pair, and the source that it reads before, where it does not read both as one."""
+    if reads_in_one(model):
+        return [*source, *target][: model.max_length], None
+    return target[: model.max_length], source
 
 
 def reads_in_one(model: SequenceModel) -> bool:

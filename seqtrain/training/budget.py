@@ -16,7 +16,8 @@ from seqtrain.errors import Fault
 if TYPE_CHECKING:  # the first two functions are asked before anything heavy is imported
     from omegaconf import DictConfig
 
-    from seqtrain.training.data import Data, Say
+    from seqtrain.tasks.base import Say
+    from seqtrain.training.data import Data
 
 TOLERANCE = 0.01  # of what was asked
 INNER = "dim_feedforward"  # of a Transformer: free where attention's heads leave too few widths to choose from

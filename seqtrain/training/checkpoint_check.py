@@ -71,7 +71,7 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
     in_range(step, 0, math.inf, "global_step")
     check_weights(saved["state_dict"], learner.state_dict())
     _check_loops(saved["loops"], trainer, step, saved["epoch"])
-    _check_callbacks(saved["callbacks"], trainer, step, learner.task.monitor[0])
+    _check_callbacks(saved["callbacks"], trainer, step, learner.task.monitor)
     _check_entry(saved["seqtrain"], learner, step, max_read)
     configured = learner.configure_optimizers()  # as Lightning will ask again: of this one only the structure counts
     scheduled = isinstance(configured, dict)

@@ -16,8 +16,7 @@ from seqtrain.config.instantiate import make
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.errors import Fault, did_you_mean
 from seqtrain.models.base import Capability, SequenceModel
-from seqtrain.tasks.base import ExampleTask, Task
-from seqtrain.tasks.metrics.direction import direction
+from seqtrain.tasks.base import Task
 from seqtrain.training.data import make_source
 from seqtrain.training.memory import check_model
 from seqtrain.training.model_and_task import make_model, make_task, task_class
@@ -101,7 +100,7 @@ def compose_data(name: str) -> DictConfig:
 
 def _uncut(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
     """Why time cannot be cut like this for a task that reads examples, or None."""
-    if not isinstance(task, ExampleTask):
+    if task.streams:
         return None
     name = type(task).__name__
     if tbptt.carry:
@@ -123,7 +122,7 @@ def _uneven(config: DictConfig, task: Task) -> str | None:
     trainer, lanes = config.trainer, config.data.lanes
     devices = torch.cuda.device_count() if trainer.devices == "all" else trainer.devices
     world = max(devices, 1) * trainer.num_nodes
-    if isinstance(task, ExampleTask) or lanes % (trainer.accumulate * world) == 0:
+    if not task.streams or lanes % (trainer.accumulate * world) == 0:
         return None
     if world == 1:
         return (
@@ -144,11 +143,11 @@ def misfit(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> s
         return f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {name} does not promise"
     if reason := task.misfit(model):
         return reason
-    if isinstance(task, ExampleTask) and task.uncut is None and not tbptt.carry and tbptt.k2 < max_length:
+    if not task.streams and task.uncut is None and not tbptt.carry and tbptt.k2 < max_length:
         return _not_in_pieces(model, tbptt.k2, max_length)
     if not tbptt.carry:
         if model.max_length is not None and tbptt.k2 > model.max_length:
-            read = f"data.max_length={max_length}" if isinstance(task, ExampleTask) else f"tbptt.k2={tbptt.k2}"
+            read = f"data.max_length={max_length}" if not task.streams else f"tbptt.k2={tbptt.k2}"
             return f"{read}: longer than the {model.max_length} positions of model.max_length"
         if tbptt.k1 < tbptt.k2 and Capability.STATEFUL not in model.capabilities:
             return f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model {name} has no state"
@@ -191,13 +190,15 @@ def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
 def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
     """Fault for early stopping by what no validation measures: Lightning would tell at the first one, or never."""
     node = config.callbacks.get("early_stopping")
-    measured = [f"validation/{name}" for name in task_class(config, trust).metrics]
+    task = task_class(config, trust)
+    measured = [f"validation/{metric.name}" for metric in task.metrics]
     if node is None or node._target_ != "pytorch_lightning.callbacks.EarlyStopping":
         return
     lines = []
     if measured and node.monitor not in measured:
         lines.append(f"monitor={node.monitor}: is not measured{did_you_mean(node.monitor, measured)}")
-    better = direction(node.monitor)
+    metric = task.metric(str(node.monitor).removeprefix("validation/"))
+    better = metric and metric.better
     if node.mode not in ("min", "max"):
         lines.append(f"mode={node.mode}: expected min or max")
     elif better not in (None, node.mode):  # it would stop a training because it gets better

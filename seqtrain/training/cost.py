@@ -56,33 +56,38 @@ class Cost:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How training reads its data, as far as that decides what it costs."""
+
+    length: int  # tokens that are read at a time, of examples the mean
+    carry: bool  # whether a reading goes on from a state
+    history: Sequence[int] = ()  # tokens of each reading before, for the gradient to reach them
+    targets_per_token: float = 1.0
+    reached: float = 1.0  # share of the tokens that gradients reach; of the others only the forward pass is counted
+
+
 def estimate(
     model: SequenceModel,
     task: Task,
     plan: StreamPlan | ExamplePlan,
+    reading: Reading,
     *,
-    length: int,
-    history: Sequence[int] = (),
-    targets_per_token: float = 1.0,
-    reached: float = 1.0,
-    carry: bool,
     accumulate: int,
     steps: int | None,
 ) -> Cost:
-    """The cost of `steps` optimiser steps of this plan; `length`: tokens that are read at a time, of examples the mean.
+    """The cost of `steps` optimiser steps of this plan.
 
-    `history`: tokens of each reading before, for the gradient to reach them; the first windows of an epoch have less.
-    `reached`: share of the tokens of examples that gradients reach; of the others only the forward pass is counted.
     Of examples the memory of activations is not counted: it depends on what the task makes of them.
     """
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
-    each = training_flops(model, task, length, carry, targets_per_token, history, reached)
+    each = training_flops(model, task, reading)
     tokens = None if steps is None else plan.tokens_before(steps)
     memory = 4 * OPTIMIZER_COPIES * parameters["total"]
     if isinstance(plan, StreamPlan):
-        memory += activations(model, task, -(-plan.lanes // accumulate), length, carry, history)
+        memory += activations(model, task, -(-plan.lanes // accumulate), reading)
     return Cost(
         parameters=parameters,
         flops_per_token=each,
@@ -97,22 +102,15 @@ def estimate(
     )
 
 
-def training_flops(
-    model: SequenceModel,
-    task: Task,
-    length: int,
-    carry: bool,
-    targets_per_token: float = 1.0,
-    history: Sequence[int] = (),
-    reached: float = 1.0,
-) -> float:
-    """Operations per token of forward, and of backward for the share `reached` of the tokens.
+def training_flops(model: SequenceModel, task: Task, reading: Reading) -> float:
+    """Operations per token of forward, and of backward for the share of the tokens that gradients reach.
 
-    Where a history is read, per token of the newest `length`.
+    Where a history is read, per token of the newest reading; the first windows of an epoch have less of it.
     """
-    readings = [*history, length]
-    passes = [model.flops_per_token(size, carry or bool(number)) * size for number, size in enumerate(readings)]
-    return (1 + 2 * reached) * sum(passes) / length + 3 * task.head_flops() * targets_per_token
+    sizes = [*reading.history, reading.length]
+    passes = [model.flops_per_token(size, reading.carry or bool(number)) * size for number, size in enumerate(sizes)]
+    head = 3 * task.head_flops() * reading.targets_per_token
+    return (1 + 2 * reading.reached) * sum(passes) / reading.length + head
 
 
 def count(module: torch.nn.Module) -> int:
@@ -120,9 +118,7 @@ def count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def activations(
-    model: SequenceModel, task: Task, lanes: int, length: int, carry: bool, history: Sequence[int] = ()
-) -> int:
+def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
     """Bytes that a training step keeps for the backward pass: counted on the meta device, where nothing is computed."""
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
     own = [parameter.untyped_storage() for parameter in (*model.parameters(), *task.parameters())]
@@ -133,12 +129,12 @@ def activations(
         kept[id(storage)] = storage
         return tensor
 
-    tokens = torch.zeros(lanes, length, dtype=torch.long, device="meta")
-    size = lanes * length
+    tokens = torch.zeros(lanes, reading.length, dtype=torch.long, device="meta")
+    size = lanes * reading.length
     batch = StreamBatch(tokens=tokens, targets=tokens, starts=None, lanes=slice(0, lanes), count=size, total=size)
-    past = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in history]
+    past = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in reading.history]
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        task.evaluate(model, batch, read_history(model, past, model.initial(lanes) if carry else None)[-1])
+        task.evaluate(model, batch, read_history(model, past, model.initial(lanes) if reading.carry else None)[-1])
     for storage in own:
         kept.pop(id(storage), None)
     return sum(storage.nbytes() for storage in kept.values())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.instantiate import make, plain
 from seqtrain.config.options import Batching
-from seqtrain.data.batching.examples import ExampleLoader, Examples
+from seqtrain.data.batching.examples import ExampleBatch, ExampleLoader, Examples
 from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan, most_lanes
 from seqtrain.data.batching.stream import EvalLoader, Stream
 from seqtrain.data.corpus import Corpus
@@ -21,17 +23,17 @@ from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import Fault
+from seqtrain.models.base import SequenceModel
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.base import ExampleTask, Facts, Task
+from seqtrain.tasks.base import ExampleTask, Facts, Say, Task
+from seqtrain.training.cost import Reading
 from seqtrain.training.model_and_task import make_pair, task_class
-
-Say = Callable[[str], None]
 
 MOST_UNKNOWN = 0.5  # share of tokens that a tokenizer from elsewhere may not know
 
 
 @dataclass
-class Data:
+class Data(ABC):
     """Vocabularies and tokenised splits, how they are laid out, and the source they came from."""
 
     source: Source
@@ -40,7 +42,7 @@ class Data:
     batching: Batching
     tbptt: TBPTT
     seed: int
-    reader: Task  # on the meta device: its options say what rows become
+    task: Task  # on the meta device: its options say what rows become
     say: Say
 
     @property
@@ -52,73 +54,6 @@ class Data:
     def corpora(self) -> dict[Split, Corpus]:
         """The text of each split, or its sources."""
         return {split: next(iter(rows.columns.values())) for split, rows in self.rows.items()}
-
-    @functools.cached_property
-    def _examples(self) -> dict[Split, Examples]:
-        return {}
-
-    @functools.cached_property
-    def _narrow(self) -> set[Split]:
-        """Splits of which it was said that they are read on fewer lanes than data.eval_lanes."""
-        return set()
-
-    def examples(self, split: Split) -> Examples:
-        """The examples of a split, made once."""
-        assert isinstance(self.reader, ExampleTask)
-        if split not in self._examples:
-            made = self.reader.examples(
-                self.rows[split], self.vocabularies, max_length=self.batching.max_length, seed=self.seed
-            )
-            if made.cut:
-                self.say(f"{split}: {made.cut:,} of {len(made.lengths):,} examples are cut to data.max_length tokens")
-            most = self.batching.batch_tokens or made.lengths.sum()
-            if alone := int((made.lengths.sum(1) > most).sum()):
-                self.say(f"{split}: {alone:,} examples are longer than data.batch_tokens={most}: each is a step alone")
-            if made.remark and split == "train":
-                self.say(f"{split}: {made.remark}")
-            self._examples[split] = made
-        return self._examples[split]
-
-    def plan(self, split: Split) -> StreamPlan | ExamplePlan:
-        """How a run reads a split: train by the plan of training, any other by that of evaluation."""
-        return self._plan(split, train=split == "train")
-
-    def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan | ExamplePlan:
-        """How evaluation reads a split, train too; of examples, so many at a time."""
-        return self._plan(split, train=False, batch_size=batch_size)
-
-    def _plan(self, split: Split, *, train: bool, batch_size: int | None = None) -> StreamPlan | ExamplePlan:
-        if isinstance(self.reader, ExampleTask):
-            layout = self.batching
-            return ExamplePlan(
-                lengths=self.examples(split).lengths,
-                batch_tokens=layout.batch_tokens,
-                batch_size=layout.batch_size if train else batch_size or layout.eval_batch_size,
-                seed=self.seed,
-                shuffle=train,
-            )
-        documents = self.corpora[split].documents
-        tbptt = self.tbptt if train else self.tbptt.evaluation
-        eval_lanes = min(self.batching.eval_lanes, most_lanes(documents, tbptt))
-        if not train and eval_lanes < self.batching.eval_lanes and split not in self._narrow:
-            self._narrow.add(split)
-            self.say(f"{split}: read on {eval_lanes} lanes; its text is too short for {self.batching.eval_lanes}")
-        return StreamPlan(
-            documents=documents,
-            lanes=self.batching.lanes if train else eval_lanes,
-            tbptt=tbptt,
-            seed=self.seed,
-            shuffle=train,
-        )
-
-    def cutter(self, split: Split) -> Stream | Examples:
-        """Cuts batches from a split."""
-        return self.examples(split) if isinstance(self.reader, ExampleTask) else self.stream(split)
-
-    def stream(self, split: Split) -> Stream:
-        """Cuts batches from the text of a split."""
-        corpus = self.corpora[split]
-        return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
 
     def facts(self) -> dict[str, Facts]:
         """What turns losses per token into losses per byte and word, of each split."""
@@ -136,18 +71,188 @@ class Data:
         labels = self.rows["train"].labels if "train" in self.rows else None
         return () if labels is None else tuple(int((labels == k).sum()) for k in range(len(self.vocabularies.labels)))
 
+    def baselines(self, split: Split) -> dict[str, dict[str, float]]:
+        """What knows little or nothing of sequences, on the same split."""
+        return self.task.baselines(self.rows["train"], self.rows[split], self.vocabularies, self.say)
+
+    @abstractmethod
+    def cutter(self, split: Split) -> Stream | Examples:
+        """Cuts batches from a split."""
+
+    @abstractmethod
+    def plan(self, split: Split) -> Any:
+        """How a run reads a split: train by the plan of training, any other by that of evaluation."""
+
+    @abstractmethod
+    def eval_plan(self, split: Split, batch_size: int | None = None) -> Any:
+        """How evaluation reads a split, train too; of examples, so many at a time."""
+
+    @abstractmethod
     def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader | ExampleLoader:
         """Every token, or example, of a split once; where there are several processes, this one's share."""
+
+    @abstractmethod
+    def reading(self) -> Reading:
+        """How training reads, for its cost."""
+
+    @abstractmethod
+    def most_read(self, step: int) -> int:
+        """Tokens that one lane can have read since the beginning of its state, after so many steps."""
+
+    @abstractmethod
+    def context(self) -> dict[str, Any]:
+        """What evaluation's numbers depend on, beside weights and text."""
+
+    @abstractmethod
+    def size(self, split: Split) -> dict[str, int | None]:
+        """What is said of how evaluation read a split."""
+
+    @abstractmethod
+    def sample(self, split: Split, count: int) -> Any:
+        """A batch of `count` examples, the same each time, spread over the split; None of a stream."""
+
+    @abstractmethod
+    def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
+        """The first tokens of a split, at most `limit`, and the source that they are written from, if there is one."""
+
+
+class StreamData(Data):
+    """One long text, read on lanes side by side."""
+
+    @functools.cached_property
+    def _narrow(self) -> set[Split]:
+        """Splits of which it was said that they are read on fewer lanes than data.eval_lanes."""
+        return set()
+
+    def cutter(self, split: Split) -> Stream:
+        corpus = self.corpora[split]
+        return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
+
+    def plan(self, split: Split) -> StreamPlan:
+        if split != "train":
+            return self.eval_plan(split)
+        return self._plan(split, self.batching.lanes, self.tbptt, shuffle=True)
+
+    def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
+        tbptt = self.tbptt.evaluation
+        lanes = min(self.batching.eval_lanes, most_lanes(self.corpora[split].documents, tbptt))
+        if lanes < self.batching.eval_lanes and split not in self._narrow:
+            self._narrow.add(split)
+            self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
+        return self._plan(split, lanes, tbptt, shuffle=False)
+
+    def _plan(self, split: Split, lanes: int, tbptt: TBPTT, *, shuffle: bool) -> StreamPlan:
+        documents = self.corpora[split].documents
+        return StreamPlan(documents=documents, lanes=lanes, tbptt=tbptt, seed=self.seed, shuffle=shuffle)
+
+    def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader:
         here = ranks.place()
-        share = here.world, here.rank
-        if isinstance(self.reader, ExampleTask):
-            batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
-            return ExampleLoader(
-                self.examples(split), cast(ExamplePlan, self.eval_plan(split, batch_size)), share=share
-            )
-        plan = cast(StreamPlan, self.eval_plan(split))
         batch_size = batch_size or self.batching.eval_batch_size
-        return EvalLoader(self.stream(split), plan, batch_size=batch_size, share=share)
+        return EvalLoader(
+            self.cutter(split), self.eval_plan(split), batch_size=batch_size, share=(here.world, here.rank)
+        )
+
+    def reading(self) -> Reading:
+        return Reading(length=self.tbptt.k1, history=self.tbptt.history, carry=self.tbptt.carry)
+
+    def most_read(self, step: int) -> int:
+        return self.plan("train").most_read(step)
+
+    def context(self) -> dict[str, Any]:
+        found = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
+        if self.tbptt.carry and self.tbptt.reset == "never":
+            return found  # a state goes on over all cuts
+        return found | {name: getattr(self.tbptt.evaluation, name) for name in ("k1", "k2", "reset")}
+
+    def size(self, split: Split) -> dict[str, int | None]:
+        return {"eval_lanes": self.eval_plan(split).lanes, "examples": None}
+
+    def sample(self, split: Split, count: int) -> None:
+        return None
+
+    def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
+        return [self.tokenizer.start, *self.corpora[split].tokens[: limit - 1].tolist()], None
+
+
+class ExampleData(Data):
+    """Examples that are read each by itself, those of like length together."""
+
+    task: ExampleTask
+
+    @functools.cached_property
+    def _examples(self) -> dict[Split, Examples]:
+        return {}
+
+    def cutter(self, split: Split) -> Examples:
+        """The examples of a split, made once."""
+        if split not in self._examples:
+            made = self.task.examples(
+                self.rows[split], self.vocabularies, max_length=self.batching.max_length, seed=self.seed
+            )
+            self._tell(split, made)
+            self._examples[split] = made
+        return self._examples[split]
+
+    def _tell(self, split: Split, made: Examples) -> None:
+        if made.cut:
+            self.say(f"{split}: {made.cut:,} of {len(made.lengths):,} examples are cut to data.max_length tokens")
+        most = self.batching.batch_tokens or made.lengths.sum()
+        if alone := int((made.lengths.sum(1) > most).sum()):
+            self.say(f"{split}: {alone:,} examples are longer than data.batch_tokens={most}: each is a step alone")
+        if made.remark and split == "train":
+            self.say(f"{split}: {made.remark}")
+
+    def plan(self, split: Split) -> ExamplePlan:
+        if split != "train":
+            return self.eval_plan(split)
+        return self._plan(split, self.batching.batch_size, shuffle=True)
+
+    def eval_plan(self, split: Split, batch_size: int | None = None) -> ExamplePlan:
+        return self._plan(split, batch_size or self.batching.eval_batch_size, shuffle=False)
+
+    def _plan(self, split: Split, batch_size: int | None, *, shuffle: bool) -> ExamplePlan:
+        return ExamplePlan(
+            lengths=self.cutter(split).lengths,
+            batch_tokens=self.batching.batch_tokens,
+            batch_size=batch_size,
+            seed=self.seed,
+            shuffle=shuffle,
+        )
+
+    def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
+        here = ranks.place()
+        batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
+        return ExampleLoader(self.cutter(split), self.eval_plan(split, batch_size), share=(here.world, here.rank))
+
+    def reading(self) -> Reading:
+        examples, first = self.cutter("train"), self.plan("train").chunk(0, 0)
+        lengths = examples.lengths
+        most = self.tbptt.k2 if self.task.uncut is None else int(lengths.max())  # read at a time
+        reached = float(lengths.clip(max=most).sum() / lengths.sum())
+        return Reading(
+            length=min(round(float(lengths.mean())), most),
+            carry=self.tbptt.carry or reached < 1,
+            targets_per_token=examples.totals(first.examples, 0)["loss"] / int(lengths[first.examples].sum()),
+            reached=reached,
+        )
+
+    def most_read(self, step: int) -> int:
+        return 0
+
+    def context(self) -> dict[str, Any]:
+        return {"max_length": self.batching.max_length}
+
+    def size(self, split: Split) -> dict[str, int | None]:
+        return {"eval_lanes": None, "examples": len(self.cutter(split).lengths)}
+
+    def sample(self, split: Split, count: int) -> ExampleBatch:
+        examples = self.cutter(split)
+        every = len(examples.lengths)
+        index = np.arange(min(count, every)) * every // min(count, every)
+        return examples.collate(index, 0, examples.totals(index, 0))
+
+    def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
+        return self.task.look_at(model, self.sample(split, 1), limit)
 
 
 def make_data(
@@ -177,8 +282,9 @@ def make_data(
     if origin is not None:
         _check_known(str(config.init_from), rows, say)
     with torch.device("meta"):
-        reader = make_pair(config, vocabularies, trust)[1]
-    return Data(source, vocabularies, rows, make_batching(config), make(config.tbptt, trust), config.seed, reader, say)
+        task = make_pair(config, vocabularies, trust)[1]
+    kind = StreamData if task.streams else ExampleData
+    return kind(source, vocabularies, rows, make_batching(config), make(config.tbptt, trust), config.seed, task, say)
 
 
 def make_source(config: DictConfig, trust: Sequence[str]) -> Source:

@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.check import key_of
 from seqtrain.errors import Fault
-from seqtrain.tasks.base import ExampleTask
 from seqtrain.training.data import make_source
 from seqtrain.training.model_and_task import task_class
 
@@ -20,7 +19,6 @@ STREAMED, WHOLE = ("lanes", "eval_lanes"), ("batch_tokens", "batch_size")
 """Options of the layout that only a stream, and only examples, have a use for."""
 
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
-TRANSLATION = "seqtrain.tasks.translation.Translation"
 EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 
@@ -35,17 +33,18 @@ def check(config: DictConfig, overrides: Sequence[str], trust: Sequence[str]) ->
         raise Fault(*lines)
 
 
-def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
+def notes(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> list[str]:
     """A line for each value on the command line that will do nothing in this run, as it is configured."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     given = set(map(key_of, overrides))
-    idle = [*_beyond_the_end(values), *_of_greedy_translation(values["task"])]
+    of_task = task_class(config, trust).without_effect(values["task"])
+    idle = [*_beyond_the_end(values), *((f"task.{key}", why) for key, why in of_task.items())]
     return [f"{key}={OmegaConf.select(config, key)}: {why}" for key, why in idle if key in given]
 
 
 def _of_the_other_layout(config: DictConfig, trust: Sequence[str]) -> dict[str, str]:
     """What only a stream, or only examples, have a use for."""
-    whole = issubclass(task_class(config, trust), ExampleTask)
+    whole = not task_class(config, trust).streams
     useless = [f"data.{key}" for key in (STREAMED if whole else WHOLE)]
     if whole:
         useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]
@@ -65,12 +64,6 @@ def _of_greedy(config: DictConfig) -> dict[str, str]:
         return {}
     reason = "with callbacks.samples.temperature=0 nothing is drawn, the likeliest token is taken; leave it out"
     return {f"callbacks.samples.{key}": reason for key in ("top_k", "top_p")}
-
-
-def _of_greedy_translation(task: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What only a beam search looks at; it stays the default of `predict --beam`, so it is said and not refused."""
-    if task["_target_"] == TRANSLATION and task["beam"] == 1:
-        yield "task.length_penalty", "with task.beam=1 no length is judged; only `predict --beam` will look at it"
 
 
 def _of_plateau(config: DictConfig) -> dict[str, str]:

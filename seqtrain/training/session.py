@@ -20,10 +20,10 @@ from seqtrain.inference.opened import open_run
 from seqtrain.runs.checkpoint import load, step_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import shown
-from seqtrain.tasks.base import ExampleTask
+from seqtrain.tasks.base import Say
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.cost import Cost, count, estimate
-from seqtrain.training.data import Data, Say
+from seqtrain.training.data import Data
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.trainer import make_trainer, trainer_options
 from seqtrain.training.transfer import adopt, freeze
@@ -83,8 +83,8 @@ class Session:
 
     def _hold(self, path: Path) -> None:
         saved, step = load(path), step_of(path)
-        read = self.plan.most_read(step) if isinstance(self.plan, StreamPlan) else 0
-        check(saved, path, self.learner, self.trainer, max_steps=self._most_steps, max_read=read)
+        most_read = self.data.most_read(step)
+        check(saved, path, self.learner, self.trainer, max_steps=self._most_steps, max_read=most_read)
         before, now = saved["seqtrain"]["where"], self.learner.where
         changed = [
             f"{name} {shown(before[name])} -> {shown(now[name])}"
@@ -219,27 +219,7 @@ def cost_of(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
     with torch.device("meta"):  # only shapes count: the weights that train are made once, by the session
         model, task = make_pair(config, data.vocabularies, trust, data.label_counts)
     steps = max_steps(options, plan)
-    if isinstance(plan, StreamPlan):
-        length, history, share, reached = data.tbptt.k1, data.tbptt.history, 1.0, 1.0
-    else:
-        picked = plan.chunk(0, 0)
-        lengths = data.examples("train").lengths
-        most = data.tbptt.k2 if cast(ExampleTask, task).uncut is None else int(lengths.max())  # read at a time
-        length, history = min(round(float(lengths.mean())), most), ()
-        reached = float(lengths.clip(max=most).sum() / lengths.sum())
-        share = data.examples("train").totals(picked.examples, 0)["loss"] / int(lengths[picked.examples].sum())
-    return estimate(
-        model,
-        task,
-        plan,
-        length=length,
-        history=history,
-        targets_per_token=share,
-        reached=reached,
-        carry=data.tbptt.carry or reached < 1,
-        accumulate=options.accumulate,
-        steps=steps,
-    )
+    return estimate(model, task, plan, data.reading(), accumulate=options.accumulate, steps=steps)
 
 
 def begin_from(config: DictConfig, session: Session, trust: Sequence[str], say: Say, *, known: str | None) -> str:

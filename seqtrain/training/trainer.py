@@ -13,7 +13,7 @@ from seqtrain.config.instantiate import plain
 from seqtrain.config.options import TrainerOptions
 from seqtrain.distributed import ranks
 from seqtrain.runs.identity import LIMITS
-from seqtrain.training.data import Say
+from seqtrain.tasks.base import Say
 
 if TYPE_CHECKING:
     from pytorch_lightning import Trainer

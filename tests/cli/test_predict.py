@@ -18,7 +18,7 @@ from seqtrain import Fault
 from seqtrain.api import Trained
 from seqtrain.cli import main, predict
 from seqtrain.data.tokenizers.recipes import Byte
-from seqtrain.inference.predict import filled
+from seqtrain.tasks.masked_lm import filled
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 
 RUNS = {"masked_lm": MASKED, "sentiment": SENTIMENT, "translation": TRANSLATION, "next_token": NEXT_TOKEN}
@@ -65,7 +65,7 @@ def test_probabilities_are_the_heads_softmax_likeliest_first(trained: dict[str, 
     text = TEXTS[1]
     tokenizer = run.tokenizer
     tokens = torch.tensor([[tokenizer.start, *tokenizer.encode(text).tolist(), tokenizer.separator]])
-    scores = run.task.scores(run.model, tokens, torch.tensor([tokens.shape[1]]))[0]  # type: ignore[operator]
+    scores = run.task.logits(run.model, run.task.pooled(run.model, tokens, torch.tensor([tokens.shape[1]])))[0]  # type: ignore[operator]
     expected = dict(zip(("bad", "fair", "good"), scores.softmax(-1).tolist(), strict=True))
     (found,) = run.classify([text])
     assert found["probabilities"] == pytest.approx(expected, abs=1e-9)
@@ -92,7 +92,7 @@ def test_masks_are_filled_with_the_likeliest_and_the_rest_stays_as_written(train
     (found,) = run.fill(["the animal [MASK] tired,  and"], top_k=3)
     row = [tokenizer.start, *tokenizer.encode_masked("the animal [MASK] tired,  and").tolist(), tokenizer.separator]
     hidden, _ = run.model(torch.tensor([row]))
-    chances = run.task.scores(run.model, hidden[0, row.index(tokenizer.mask)]).softmax(-1)  # type: ignore[operator]
+    chances = run.task.logits(run.model, hidden[0, row.index(tokenizer.mask)]).softmax(-1)  # type: ignore[operator]
     best = chances.topk(3)
     assert [each["probability"] for each in found["masks"][0]] == pytest.approx(best.values.tolist(), abs=1e-9)
     assert found["filled"] == f"the animal{tokenizer.decode(best.indices[:1].tolist())} tired,  and"
@@ -113,7 +113,7 @@ def test_the_score_of_a_masked_model_hides_each_token_in_turn(trained: dict[str,
         row = [tokenizer.start, *ids, tokenizer.separator]
         row[place + 1] = tokenizer.mask
         hidden, _ = run.model(torch.tensor([row]))
-        chances = run.task.scores(run.model, hidden[0, place + 1]).log_softmax(-1)  # type: ignore[operator]
+        chances = run.task.logits(run.model, hidden[0, place + 1]).log_softmax(-1)  # type: ignore[operator]
         expected.append(-chances[token].item() / math.log(2))
     found = run.score(TEXTS[0])
     assert [token["bits"] for token in found["tokens"]] == pytest.approx(expected, abs=1e-9)
@@ -127,7 +127,9 @@ def test_a_text_that_spells_a_mask_is_scored_as_it_is_written(trained: dict[str,
     tokens = run.tokenizer.encode(text).tolist()
     assert run.tokenizer.mask not in tokens
     assert [token["text"] for token in found["tokens"]] == [run.tokenizer.token_text(token) for token in tokens]
-    assert found["loss"] == pytest.approx(sum(run.task.score(run.model, tokens)) / len(tokens))  # type: ignore[operator]
+    task: Any = run.task
+    nats = task.surprisals(run.model, task.row(run.model, tokens)).tolist()
+    assert found["loss"] == pytest.approx(sum(nats) / len(tokens))
 
 
 def test_translations_come_in_order_and_with_the_beam_that_is_asked_for(trained: dict[str, Trained]) -> None:
@@ -269,18 +271,19 @@ def test_a_file_that_is_not_there_is_named(ask: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "use", "wanted"),
+    ("name", "use", "can"),
     [
-        ("sentiment", "fill", "masked_lm"),
-        ("sentiment", "score", "next_token"),
-        ("masked_lm", "translate", "translation"),
-        ("translation", "classify", "sentiment"),
-        ("masked_lm", "continue_texts", "next_token"),
+        ("sentiment", "fill", "classify"),
+        ("sentiment", "score", "classify"),
+        ("masked_lm", "translate", "fill, score"),
+        ("translation", "classify", "translate"),
+        ("masked_lm", "continue_texts", "fill, score"),
     ],
 )
-def test_a_run_of_another_task_says_which_it_is(name: str, use: str, wanted: str, trained: dict[str, Trained]) -> None:
+def test_a_run_of_another_task_says_what_it_can(name: str, use: str, can: str, trained: dict[str, Trained]) -> None:
     run = trained[name]
-    with pytest.raises(Fault, match=f"takes a run of task={wanted}, and run {run.directory} is of task={name}"):
+    asked = use.partition("_")[0]
+    with pytest.raises(Fault, match=f"^{asked}: run {run.directory} is of task={name}, which can {can}$"):
         getattr(run, use)("a" if use == "score" else ["a"])
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,24 +15,22 @@ from seqtrain import api
 from seqtrain.cli import main, predict
 from seqtrain.errors import Fault
 from seqtrain.files.untrusted import check_output
-from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.next_token import Continue, NextToken
 
 
-class Continuing:
-    """A run that goes on with "!"; at the text "end" something else happens first."""
-
-    task = NextToken
+class Continuing(Continue):
+    """Goes on with "!"; at the text "end" something else happens first."""
 
     def __init__(self, at_end: BaseException | None = None) -> None:
         self.at_end = at_end
 
-    def reason(self, text: str, use: str) -> str | None:
+    def reason(self, text: str) -> str | None:
         return None if text else "holds no text"
 
-    def continue_texts(self, texts: list[str], **options: Any) -> list[str]:
+    def predict(self, texts: Any, **options: Any) -> Any:
         if "end" in texts and self.at_end is not None:
             raise self.at_end
-        return ["!" for _ in texts]
+        return [{"prompt": text, "text": "!"} for text in texts]
 
 
 @pytest.fixture
@@ -42,7 +41,8 @@ def old(tmp_path: Path) -> Path:
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, *words: object, at_end: BaseException | None = None) -> int:
-    monkeypatch.setattr(api, "load", lambda *args, **options: Continuing(at_end))
+    opened = SimpleNamespace(task=NextToken, predictor=lambda name: Continuing(at_end))
+    monkeypatch.setattr(api, "load", lambda *args, **options: SimpleNamespace(opened=opened))
     return predict.main(["run", *map(str, words)])
 
 

@@ -11,6 +11,11 @@ import pytest
 from seqtrain.cli import report
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.runs.directory import Run
+from seqtrain.tasks.base import Task
+from seqtrain.tasks.masked_lm import MaskedLM
+from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.sentiment import Sentiment
+from seqtrain.training.data import StreamData
 
 
 @pytest.mark.parametrize(
@@ -56,8 +61,8 @@ def test_the_context_of_a_stream_is_the_lanes_it_was_read_on_and_the_cuts_that_c
     tbptt = TBPTT(k2=8, k1=2, carry=carry, reset=reset)  # type: ignore[arg-type]
     plans = {"train": SimpleNamespace(lanes=32), "validation": SimpleNamespace(lanes=3)}
     asked = SimpleNamespace(lanes=32, eval_lanes=64)  # more than a short text has
-    data: Any = SimpleNamespace(reader=None, plan=plans.__getitem__, tbptt=tbptt, batching=asked)
-    assert report.context(data) == {"eval_lanes": 3, "carry": carry, **cuts}
+    data: Any = SimpleNamespace(plan=plans.__getitem__, tbptt=tbptt, batching=asked)
+    assert StreamData.context(data) == {"eval_lanes": 3, "carry": carry, **cuts}
 
 
 def test_a_pause_does_not_slow_a_run(run: Run, tmp_path: Path) -> None:
@@ -70,23 +75,32 @@ def test_the_newest_figures_of_a_split_are_its_last_ones(run: Run) -> None:
     assert report.newest(run, "test") == {}
 
 
+BIGRAM = {"bigram": {"knows": "pairs", "name": "the bigram"}, "uniform": {"knows": "nothing", "name": None}}
+
+
+def compared(task: type[Task], best: dict[str, float], baselines: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """The part of a summary that a verdict is made of."""
+    found = {"best": {"validation": best}, "baselines": {"validation": baselines}}
+    return task.said() | {"baseline_words": BIGRAM} | found
+
+
 @pytest.mark.parametrize(
-    ("metrics", "baseline", "monitor", "said"),
+    ("task", "metrics", "baseline", "said"),
     [
-        ({"loss": 2.0}, 2.5, ("loss", "min"), "0.500 nats better than"),
-        ({"loss": 2.0}, 1.5, ("loss", "min"), "0.500 nats worse than"),
-        ({"accuracy": 0.5}, 0.75, ("accuracy", "max"), "0.250 accuracy worse than"),
-        ({"accuracy": 0.5}, 0.25, ("accuracy", "max"), "0.250 accuracy better than"),
-        ({"bits_per_byte": 1.0, "accuracy": 0.5}, 1.5, ("accuracy", "max"), "0.500 bits per byte better than"),
-        ({"bits_per_byte": 1.0, "loss": 9.0}, 1.0004, ("loss", "min"), "no better than"),
+        (MaskedLM, {"loss": 2.0}, 2.5, "0.500 nats a hidden token better than"),
+        (MaskedLM, {"loss": 2.0}, 1.5, "0.500 nats a hidden token worse than"),
+        (Sentiment, {"accuracy": 0.5}, 0.75, "0.250 accuracy worse than"),
+        (Sentiment, {"accuracy": 0.5}, 0.25, "0.250 accuracy better than"),
+        (NextToken, {"bits_per_byte": 1.0, "accuracy": 0.5}, 1.5, "0.500 bits per byte better than"),
+        (NextToken, {"bits_per_byte": 1.0, "loss": 9.0}, 1.0004, "no better than"),
     ],
 )
 def test_better_is_more_where_more_is_better_and_less_elsewhere(
-    metrics: dict[str, float], baseline: float, monitor: tuple[str, str], said: str
+    task: type[Task], metrics: dict[str, float], baseline: float, said: str
 ) -> None:
     known = {"bigram": {next(iter(metrics)): baseline}, "uniform": {next(iter(metrics)): 99.0}}
-    assert report.verdict(metrics, known, *monitor) == [f"That is {said} the bigram."]
+    assert report.verdict(compared(task, metrics, known)) == [f"That is {said} the bigram."]
 
 
 def test_where_no_baseline_has_the_figure_nothing_is_said() -> None:
-    assert report.verdict({"loss": 2.0}, {"bigram": {"accuracy": 0.5}}, "loss", "min") == []
+    assert report.verdict(compared(MaskedLM, {"loss": 2.0}, {"bigram": {"accuracy": 0.5}})) == []

@@ -13,6 +13,7 @@ from seqtrain.compare.guard import groups
 from seqtrain.compare.variants import arms
 from seqtrain.compare.verdict import sentences
 from seqtrain.errors import Fault
+from seqtrain.tasks.next_token import NextToken
 from tests.support import fake_runs
 
 OTHER = "d" * 32
@@ -67,17 +68,7 @@ LIKE: dict[str, dict[str, Any]] = {
     "batches of evaluation": {"config": {"data.eval_batch_size": 1}},
     "where the same text lies": {"config": {"data.path": "elsewhere.txt"}},
     "a tied head": {"config": {"task.tied": False}},
-    "how a task trains": {
-        "config": {
-            "task.dropout": 0.5,
-            "task.pool": "mean",
-            "task.transform": True,
-            "task.class_weights": [1.0, 2.0],
-            "task.label_smoothing": 0.2,
-            "task.vocabulary": "shared",
-            "task.pseudo_examples": 99,
-        }
-    },
+    "how a task trains": {"config": {f"task.{name}": "another" for name in NextToken.trained_by}},
 }
 
 

@@ -100,7 +100,13 @@ def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(which: str) -> 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_whether_more_is_better_of_a_measure_that_nobody_knows_is_for_its_task_to_say(mode: str) -> None:
-    entry = Entry(Path("run"), "run", "", {}, {"monitor": ["mine", mode]})
+    entry = Entry(
+        Path("run"),
+        "run",
+        "",
+        {},
+        {"measures": {"mine": {"better": mode}, "bleu": {"better": "max"}, "loss": {"better": "min"}}},
+    )
     assert entry.maximises("mine") == (mode == "max")
     assert entry.maximises("bleu")
     assert not entry.maximises("loss")

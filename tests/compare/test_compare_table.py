@@ -84,7 +84,7 @@ def test_a_run_that_has_only_begun_is_shown(tmp_path: Path) -> None:
     (begun / "config.yaml").write_text(yaml.safe_dump(fake_runs.CONFIG))
     (begun / "metrics.jsonl").touch()
     lines = shown(tmp_path).splitlines()
-    assert lines[0] == "next_token, bits per byte of validation, 1 run (1 interrupted)"
+    assert lines[0] == "next_token, loss of validation, 1 run (1 interrupted)"
     assert ["1", "interrupted"] in [line.split() for line in lines]
 
 

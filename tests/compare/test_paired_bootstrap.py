@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from seqtrain.compare.entries import Entry
 from seqtrain.compare.guard import Group
 from seqtrain.compare.paired_bootstrap import Totals, bootstrap, verdict
 from seqtrain.errors import Fault
+from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.translation import tally, worth
 
 REFERENCES = [f"the number {number} comes after {number - 1} and before {number + 1}" for number in range(12)]
@@ -74,17 +78,22 @@ def test_pieces_that_are_not_the_same_ones_are_refused(other: np.ndarray) -> Non
 @pytest.mark.parametrize(
     ("mode", "found", "says"),
     [
-        ("min", (0.3, 0.1, 0.5), "one is better than two by 0.30 nats (95 % interval 0.10 to 0.50 over 1,200 examples"),
-        ("min", (-0.3, -0.5, -0.1), "two is better than one by 0.30 nats (95 % interval 0.10 to 0.50 over"),
-        ("max", (0.3, 0.1, 0.5), "two is better than one by 0.30 nats (95 % interval 0.10 to 0.50 over"),
+        (
+            "min",
+            (0.3, 0.1, 0.5),
+            "one is better than two by 0.30 nats a token (95 % interval 0.10 to 0.50 over 1,200 examples",
+        ),
+        ("min", (-0.3, -0.5, -0.1), "two is better than one by 0.30 nats a token (95 % interval 0.10 to 0.50 over"),
+        ("max", (0.3, 0.1, 0.5), "two is better than one by 0.30 nats a token (95 % interval 0.10 to 0.50 over"),
         (
             "max",
             (-0.3, -0.5, 0.1),
-            "not shown which of one and two is better: the first by 0.30 nats (95 % interval -0.1",
+            "not shown which of one and two is better: the first by 0.30 nats a token (95 % interval -0.1",
         ),
     ],
 )
 def test_the_words_name_the_better_of_these_two_runs(mode: str, found: tuple[float, float, float], says: str) -> None:
-    said = verdict(["one", "two"], found, Group("loss", mode), 1200, "examples")  # type: ignore[arg-type]
+    entry = Entry(Path("run"), "run", "", {}, NextToken.said())
+    said = verdict(["one", "two"], found, Group("loss", mode, [entry]), 1200, "examples")  # type: ignore[arg-type]
     assert said.startswith(f"these two runs: {says}")
     assert said.endswith("that says nothing of other seeds")

@@ -15,6 +15,8 @@ from seqtrain.api import Trained
 from seqtrain.cli import evaluate, predict, search
 from seqtrain.config.ranges import ANSWER_RANGES, check_answer_options
 from seqtrain.errors import Fault
+from seqtrain.tasks.masked_lm import MaskedLM
+from seqtrain.tasks.translation import Translation
 from tests.support import untrained_runs
 
 OUTSIDE: dict[str, tuple[Any, ...]] = {
@@ -96,9 +98,8 @@ def test_of_no_prompts_there_are_no_continuations(language: Trained) -> None:
 
 
 def test_filling_and_translating_look_at_their_options(language: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqtrain.inference import predict
-
-    monkeypatch.setattr(predict, "of_kind", lambda *args: None)
+    every = {**MaskedLM.predictors, **Translation.predictors}
+    monkeypatch.setattr(type(language.task), "predictors", every)
     with pytest.raises(Fault, match="top_k=-1: expected"):
         language.fill(["[MASK]"], top_k=-1)
     with pytest.raises(Fault, match="beam=1000000: expected"):

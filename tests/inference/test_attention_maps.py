@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import re
 from html.parser import HTMLParser
@@ -19,11 +21,13 @@ from torch import nn
 from seqtrain import Fault
 from seqtrain.api import Trained
 from seqtrain.cli import main
-from seqtrain.inference import attention_maps, predict
+from seqtrain.inference import attention_maps
 from seqtrain.inference.attention_maps import ATTENDING, Seen, draw, write_page
 from seqtrain.models.layers.recorder import recording
 from seqtrain.runs.directory import Run
+from seqtrain.tasks.translation import joined
 from seqtrain.training.callbacks.attention import AttentionMaps
+from seqtrain.training.data import StreamData
 from seqtrain.training.loggers.base import Sink
 from tests.support.model_cases import cases, starting
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
@@ -108,8 +112,8 @@ def test_a_target_is_named_in_its_own_vocabulary(name: str, trained: dict[str, T
         vocabulary=ours.vocabulary, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
     )
     vocabularies = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs)
-    both: Any = SimpleNamespace(**vars(opened) | {"tokenizer": ours, "vocabularies": vocabularies})
-    first, *_ = predict.attend(both, "tired", "a film")
+    both = dataclasses.replace(opened, vocabularies=vocabularies)
+    first, *_ = Trained(both).attention("tired", "a film")
     assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))]
     assert first.keys == [*"tired", "[sep]"]
 
@@ -138,7 +142,7 @@ def test_what_is_recorded_is_what_the_model_computes_without_it(name: str, train
 def test_what_does_not_attend_is_refused_and_those_that_do_are_named(trained: dict[str, Trained]) -> None:
     with pytest.raises(Fault, match="model GRU does not attend, so there is no map; models that do: bert, gpt"):
         trained["gru"].attention("a")
-    with pytest.raises(Fault, match="task=next_token, which has no target"):
+    with pytest.raises(Fault, match="task=next_token writes no target"):
         trained["gpt"].attention("a", "b")
     attending = set()
     for case in cases():
@@ -291,10 +295,10 @@ def test_a_training_ends_with_a_picture_where_its_model_attends(
     run = trained[name]
     corpus = SimpleNamespace(tokens=run.tokenizer.encode(TEXTS[0] * 9))
     words = run.opened.vocabularies
-    data: Any = SimpleNamespace(
-        reader=trained["gpt"].task, corpora={"validation": corpus}, tokenizer=words.tokenizer, vocabularies=words
-    )
+    data: Any = SimpleNamespace(corpora={"validation": corpus}, tokenizer=words.tokenizer, vocabularies=words)
+    data.look_at = functools.partial(StreamData.look_at, data)
     learner: Any = nn.Module()
+    learner.device = torch.device("cpu")
     learner.model = run.model
     learner.train()
     sink, folder = mock.Mock(spec=Sink), Run.create(tmp_path / "run")
@@ -316,11 +320,12 @@ def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(name: str, t
         return SimpleNamespace(vocabulary=9, token_text=lambda token: f"{language}{token}")
 
     run = trained[name]
-    callback: Any = SimpleNamespace(
-        data=SimpleNamespace(vocabularies=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de"))),
-        _example=lambda: ([1, 2, 3], [4, 5]),
+    data = SimpleNamespace(
+        vocabularies=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de")),
+        look_at=lambda model, split, limit: joined(model, [1, 2, 3], [4, 5]),
     )
-    learner: Any = SimpleNamespace(model=run.model)
+    callback: Any = SimpleNamespace(data=data)
+    learner: Any = SimpleNamespace(model=run.model, device=torch.device("cpu"))
     first, *_ = AttentionMaps._maps(callback, learner)
     if name == "prefix":
         assert first.queries == first.keys == ["en1", "en2", "en3", "en4", "en5"]

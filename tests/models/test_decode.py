@@ -25,7 +25,7 @@ LIMITS = [7, 3, 1, 9, 8]
 
 
 def scores_of(model: SequenceModel):
-    return partial(target_embedding(model).scores, end=True)
+    return partial(target_embedding(model).logits, end=True)
 
 
 def decoded(model: SequenceModel, sources: list[Tensor], limits: list[int], *, spare: int = 0, scores=None, **options):

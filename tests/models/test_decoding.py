@@ -28,7 +28,7 @@ LEARNED = [
 
 
 def scores_of(model: SequenceModel):
-    return partial(next_token(model).scores, model)
+    return partial(next_token(model).logits, model)
 
 
 def generated(model: SequenceModel, prompts: list[list[int]], num_tokens: int, **options) -> list[list[int]]:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from seqtrain.tasks.base import SampleOptions
+
+SAMPLES = SampleOptions(prompt="", length=5, temperature=0.0, top_k=None, top_p=None)
+"""What a model is asked to show."""
+
 DATA = {
     "next_token": ("data=text", "data.path=text.txt", "data.split_by=position", "data.lanes=4", "data.eval_lanes=3"),
     "masked_lm": ("data=text", "data.path=text.txt", "data.split_by=position", "data.batch_tokens=64"),

@@ -12,6 +12,11 @@ import yaml
 
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Status, Sweep, Trial
+from seqtrain.tasks.base import Task
+from seqtrain.tasks.masked_lm import MaskedLM
+from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.sentiment import Sentiment
+from seqtrain.tasks.translation import Translation
 
 CONFIG: dict[str, Any] = {
     "task": {"_target_": "seqtrain.tasks.next_token.NextToken", "tied": True},
@@ -36,6 +41,10 @@ MODELS = {
     "gpt": "seqtrain.models.gpt.GPT",
 }
 HASHES = {"train": "a" * 32, "validation": "b" * 32, "tokenizer": "c" * 32}
+TASKS: dict[str, type[Task]] = {task.__name__: task for task in (NextToken, MaskedLM, Sentiment, Translation)}
+MEASURES = {name: said for task in TASKS.values() for name, said in task.said()["measures"].items()}
+"""What is said of every metric of every task."""
+
 TRANSLATION = {
     "task._target_": "seqtrain.tasks.translation.Translation",
     **{"task.label_smoothing": 0.1, "task.beam": 1, "task.length_penalty": 1.0, "task.max_ratio": 2.0},
@@ -81,9 +90,9 @@ def run(
         "parameters": {"total": 2560},
         "flops_per_token": 6000.0,
         "context": {"eval_lanes": 4, "carry": True},
-        "monitor": ["loss", "min"],
+        **TASKS[made["task"]["_target_"].rpartition(".")[2]].said(),
+        "measures": MEASURES,
         "signatures": {},
-        "task": made["task"]["_target_"].rpartition(".")[2],
         "metrics": {"validation": {"loss": value, metric: value}},
         "best": {"step": 50 * len(lines), "validation": {metric: min(*values, value) if values else value}},
         "unknown": {"validation": 0},

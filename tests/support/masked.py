@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from seqtrain.data.batching.masking import MaskedBatch, MaskedExamples, Masking
+from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.corpus import Corpus
+from seqtrain.data.rows import Vocabularies
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.data.tokenizers.recipes import Char
 from seqtrain.models.base import Capability, SequenceModel
@@ -17,6 +19,7 @@ from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.recurrent import LSTM
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.masked_lm import MaskedLM
+from seqtrain.tasks.predictors import Loaded
 
 TEXTS = [
     "the cat sat on the mat, and then it slept for 12 hours\n" * 2,
@@ -85,3 +88,9 @@ def row(found: MaskedBatch, lane: int) -> tuple[list[int], list[int]]:
     """What a model reads of an example, and its targets."""
     length = int(found.lengths[lane])
     return found.tokens[lane, :length].tolist(), found.targets[lane, :length].tolist()
+
+
+def loaded(model: SequenceModel) -> Loaded:
+    """The model with what predictors of texts need."""
+    tbptt = TBPTT(k2=16, k1=16, carry=False, reset="never")
+    return Loaded(model, Vocabularies(TOKENIZER, TOKENIZER), 16, tbptt)

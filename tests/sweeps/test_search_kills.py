@@ -12,6 +12,7 @@ from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import Sweep, Trial
 from seqtrain.sweeps.study import Objective
+from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.callbacks.checkpoints import Checkpoints
 from seqtrain.training.callbacks.pruning import Pruning
 from tests.conftest import Seqtrain
@@ -82,7 +83,7 @@ def callbacks(run: Path, reason: str = "", **options: Any) -> tuple[Pruning, Che
 
 def saved(pruning: Pruning, checkpoints: Checkpoints, *, stops: bool) -> dict[str, Any]:
     """What a checkpoint at a validation holds of the two."""
-    task = SimpleNamespace(monitor=("loss", "min"))
+    task = NextToken
     found: dict[str, Any] = {}
 
     def save(trainer: Any) -> None:

@@ -85,14 +85,17 @@ def opened(source: Given, recipe: Recipe, reader: type[Task], cache: Path, **opt
             **{"max_ratio": 2.0, "target_vocabulary": vocabulary, "vocabularies": vocabularies},
         },
     }
-    return SimpleNamespace(
+    found = SimpleNamespace(
         source=source,
         rows=rows,
         vocabularies=vocabularies,
         tokenizer=vocabularies.tokenizer,
         corpora={split: next(iter(rows[split].columns.values())) for split in rows},
-        reader=reader(dim=4, **given[reader.__name__]),  # type: ignore[call-arg]
+        task=reader(dim=4, **given[reader.__name__]),  # type: ignore[call-arg]
+        say=print,
     )
+    found.baselines = lambda split: Data.baselines(found, split)  # type: ignore[arg-type]
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +116,7 @@ def surprise(vocabulary: int) -> float:
 
 def test_those_of_a_stream_know_train_and_are_measured_on_the_bytes_of_the_split(tmp_path: Path) -> None:
     data = opened(TEXT, Char(), NextToken, tmp_path)
-    found = report.measured_baselines(data, "validation", print)
+    found = data.baselines("validation")
     asked = letters("validation")
     loss = surprise(data.tokenizer.vocabulary)
     assert found["unigram"]["loss"] == pytest.approx(loss, rel=1e-12)
@@ -127,19 +130,19 @@ def test_those_of_a_stream_know_train_and_are_measured_on_the_bytes_of_the_split
 
 def test_those_of_masked_text_know_train_alone(tmp_path: Path) -> None:
     data = opened(TEXT, Char(), MaskedLM, tmp_path)
-    found = report.measured_baselines(data, "validation", print)
+    found = data.baselines("validation")
     assert found["unigram"]["loss"] == pytest.approx(surprise(data.tokenizer.vocabulary), rel=1e-12)
     assert found["unigram"]["accuracy"] == letters("validation").count("a") / len(letters("validation"))
 
 
 def test_those_of_labels_know_train_alone(tmp_path: Path) -> None:
-    found = report.measured_baselines(opened(LABELLED, Word(), Sentiment, tmp_path), "validation", print)
+    found = opened(LABELLED, Word(), Sentiment, tmp_path).baselines("validation")
     assert found["majority"] == {"accuracy": 1 / 5}, "good, the most frequent of train, is right once"
     assert found["naive_bayes"] == {"accuracy": 1 / 5}, "fine is good and sad is bad, as train has it"
 
 
 def test_those_of_translations_know_train_alone(tmp_path: Path) -> None:
-    found = report.measured_baselines(opened(PAIRS, Word(), Translation, tmp_path), "validation", print)
+    found = opened(PAIRS, Word(), Translation, tmp_path).baselines("validation")
     sources, references = zip(*PAIRS.given["validation"], strict=True)
     known = [target for _, target in PAIRS.given["train"]]
     for name, answers in (("copy", sources), ("nearest", known)):
@@ -149,23 +152,22 @@ def test_those_of_translations_know_train_alone(tmp_path: Path) -> None:
 
 
 def test_the_summary_holds_those_of_validation_and_the_best_validation_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(report, "measured_baselines", lambda data, split, say: {split: data})
     progress = SimpleNamespace(tokens=640, skipped=0)
     best = {"step": 20, "loss": 2.0, "accuracy": 0.5}
     session: Any = SimpleNamespace(
         recorder=SimpleNamespace(elapsed=lambda: 4.0),
         learner=SimpleNamespace(progress=progress, metrics={"loss": 3.0}),
         checkpoints=SimpleNamespace(best=best),
-        data=SimpleNamespace(source=Given(("text",), train=[], test=[]), rows={}),
+        data=SimpleNamespace(source=Given(("text",), train=[], test=[]), rows={}, baselines=lambda split: {split: 7}),
         trainer=SimpleNamespace(global_step=40),
         deadline=None,
         max_steps=40,
     )
     run: Any = SimpleNamespace(metrics=list)
-    found = report.result(run, session, SimpleNamespace(flops_per_token=100.0), print)  # type: ignore[arg-type]
-    assert found["baselines"] == {"validation": {"validation": session.data}}
+    found = report.result(run, session, SimpleNamespace(flops_per_token=100.0))  # type: ignore[arg-type]
+    assert found["baselines"] == {"validation": {"validation": 7}}
     assert found["best"] == {"step": 20, "validation": {"loss": 2.0, "accuracy": 0.5}}
     assert found["metrics"] == {"validation": {"loss": 3.0}}
     assert (found["steps"], found["tokens"], found["flops"]) == (40, 640, 64_000.0)
@@ -175,11 +177,11 @@ def test_the_summary_holds_those_of_validation_and_the_best_validation_as_it_was
 def test_the_end_of_a_training_holds_the_best_against_the_baselines_and_says_both(tmp_path: Path) -> None:
     summary = {
         **{"status": "finished", "steps": 40, "tokens": 640, "seconds": 4.0, "tokens_per_second": 160.0},
-        **{"parameters": {"total": 7}, "monitor": ["accuracy", "max"], "unknown": {}, "splits": [], "signatures": {}},
+        **{"parameters": {"total": 7}, "unknown": {}, "splits": []},
         "metrics": {"validation": {"accuracy": 0.5}},
         "best": {"step": 20, "validation": {"accuracy": 0.75}},
         "baselines": {"validation": {"majority": {"accuracy": 0.625}}},
-        "task": "Sentiment",
+        **Sentiment.said(),
     }
     said = report.lines(SimpleNamespace(path=tmp_path, summary=summary))  # type: ignore[arg-type]
     assert "validation  0.5000 accuracy" in said

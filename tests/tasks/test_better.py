@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from seqtrain.compare.guard import groups
 from seqtrain.compare.variants import arms
 from seqtrain.compare.verdict import conclusions
 from seqtrain.sweeps.study import Objective
+from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
@@ -31,17 +33,28 @@ TASKS = (NextToken, MaskedLM, Sentiment, Translation)
 EACH = pytest.mark.parametrize(("metric", "way"), WAYS.items())
 
 
+def names(task: type[Task]) -> list[str]:
+    return [metric.name for metric in task.metrics]
+
+
 def test_every_metric_of_every_task_is_known_here() -> None:
-    assert WAYS.keys() == {name for task in TASKS for name in task.metrics}
+    assert WAYS.keys() == {name for task in TASKS for name in names(task)}
 
 
 def test_each_task_is_judged_the_way_of_its_metric() -> None:
     assert {task.__name__: task.monitor for task in TASKS} == {
-        "NextToken": ("loss", "min"),
-        "MaskedLM": ("loss", "min"),
-        "Sentiment": ("accuracy", "max"),
-        "Translation": ("bleu", "max"),
+        "NextToken": "loss",
+        "MaskedLM": "loss",
+        "Sentiment": "accuracy",
+        "Translation": "bleu",
     }
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_only_trains_a_task_is_among_its_options_and_what_it_measures_is_not(task: type[Task]) -> None:
+    options = set(inspect.signature(task).parameters)
+    assert set(task.trained_by) < options
+    assert not {"rate", "mask_share", "whole_word", "beam", "length_penalty", "max_ratio"} & set(task.trained_by)
 
 
 def two(folder: Path, metric: str, **summary: Any) -> None:
@@ -70,7 +83,9 @@ def test_a_comparison_puts_the_better_first_and_says_so(metric: str, way: str, t
 @EACH
 def test_the_best_of_a_run_that_has_not_finished_is_its_best_record(metric: str, way: str, tmp_path: Path) -> None:
     path = fake_runs.run(tmp_path / "1", 3.0, values=(2.0, 4.0), metric=metric, config=fake_runs.TRANSLATION)
-    (path / "summary.json").write_text(json.dumps({"status": "interrupted"}))
+    summary = json.loads((path / "summary.json").read_text())
+    kept = {name: summary[name] for name in ("task", "measures", "compared_by")}
+    (path / "summary.json").write_text(json.dumps({"status": "interrupted", **kept}))
     (entry,) = read([tmp_path])
     assert entry.metric(metric, which="best") == (2.0 if way == "min" else 4.0)
     assert entry.metric(metric) == 3.0
@@ -78,6 +93,6 @@ def test_the_best_of_a_run_that_has_not_finished_is_its_best_record(metric: str,
 
 @EACH
 def test_loggers_and_searches_know_the_way(metric: str, way: str) -> None:
-    assert base.direction(f"validation/{metric}") == way
-    names = next(task.metrics for task in TASKS if metric in task.metrics)
-    assert [Objective.read(f"{which}/{metric}", names).mode for which in ("best", "validation")] == [way, way]
+    task = next(task for task in TASKS if metric in names(task))
+    assert base.direction(f"validation/{metric}", task.said()) == way
+    assert [Objective.read(f"{which}/{metric}", task.metrics).mode for which in ("best", "validation")] == [way, way]

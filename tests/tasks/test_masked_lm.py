@@ -19,7 +19,8 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.recurrent import LSTM
 from seqtrain.tasks.masked_lm import MaskedLM
-from tests.support.masked import FACTS, OPTIONS, TEXTS, TOKENIZER, V, batch, corpus, make, pair, row
+from tests.support.examples import SAMPLES
+from tests.support.masked import FACTS, OPTIONS, TEXTS, TOKENIZER, V, batch, corpus, loaded, make, pair, row
 from tests.support.model_cases import assert_near
 
 
@@ -134,7 +135,7 @@ def test_the_pseudo_perplexity_hides_each_token_of_the_first_examples_alone() ->
     assert sum(part[0].item() for part in parts) == pytest.approx(total, rel=1e-11)
     assert sum(part[1] for part in parts) == count
     assert "pseudo" not in task.train().evaluate(model, batch(examples), None)[0]
-    assert task.score(model, TOKENIZER.encode(TEXTS[3]).tolist())[4] == pytest.approx(
+    assert task.predictors["score"](task, loaded(model)).surprisals(TOKENIZER.encode(TEXTS[3]))[4] == pytest.approx(
         surprisals(task, model, _between("one [MASK]ore document that has another number of words in it\n"))[
             5, TOKENIZER.ids["m"]
         ].item()
@@ -185,7 +186,7 @@ def test_baselines_count_tokens_of_train_and_are_measured_on_all_of_the_split(
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path))
     _, task = pair()
     train, split = (Rows({"text": corpus([text])}, None, lambda: iter(())) for text in ("eeee a", "a tree"))
-    found = task.baselines(train, split, Vocabularies(TOKENIZER, TOKENIZER))
+    found = task.baselines(train, split, Vocabularies(TOKENIZER, TOKENIZER), print)
     counts = {"e": 4, "a": 1, " ": 1}
     nats = [-math.log((counts.get(char, 0) + 1) / (6 + V)) for char in "a tree"]
     assert found["unigram"] == pytest.approx({"loss": sum(nats) / 6, "accuracy": 2 / 6})
@@ -196,15 +197,15 @@ def test_baselines_count_tokens_of_train_and_are_measured_on_all_of_the_split(
 def test_masks_are_filled_with_the_likeliest_tokens() -> None:
     model, task = pair()
     text = "th[MASK] cat [MASK]at"
-    several = task.fill(model, [TOKENIZER.encode_masked(text).tolist(), TOKENIZER.encode("cat").tolist()], 3)
-    (first, second), none = several
-    assert none == []
+    fill = task.predictors["fill"](task, loaded(model))
+    assert fill.reason("cat") == "has no [MASK] to fill in"
+    ((first, second),) = (answer["masks"] for answer in fill.predict([text], top_k=3))
     nats = surprisals(task, model, _between(text))
     for answer, position in ((first, 3), (second, 9)):
         best = nats[position].argsort()[:3].tolist()
-        assert [token for token, _ in answer] == best
-        assert [chance for _, chance in answer] == pytest.approx((-nats[position, best]).exp().tolist())
-    assert len(task.fill(model, [TOKENIZER.encode_masked(text).tolist()], 10**6)[0][0]) == V
+        assert [each["token"] for each in answer] == [TOKENIZER.token_text(token) for token in best]
+        assert [each["probability"] for each in answer] == pytest.approx((-nats[position, best]).exp().tolist())
+    assert len(fill.predict([text], top_k=10**6)[0]["masks"][0]) == V
 
 
 def test_a_training_step_looks_at_no_value_so_that_no_gpu_waits() -> None:
@@ -223,7 +224,7 @@ def test_an_example_is_shown_in_one_line_with_what_was_hidden(recipe: Recipe) ->
     task = MaskedLM(**OPTIONS | {"next_sentence": True}, dim=8, vocabulary=tokenizer.vocabulary)
     text = corpus(TEXTS, tokenizer)
     found = batch(make(text, max_length=60, next_sentence=True, tokenizer=tokenizer))
-    lines = task.show(model, found, Vocabularies(tokenizer, tokenizer))
+    lines = task.show(model, found, Vocabularies(tokenizer, tokenizer), SAMPLES)
     assert len(lines) == len(found.tokens)
     for line, original, length in zip(lines, found.original, found.lengths, strict=True):
         assert line.isprintable()

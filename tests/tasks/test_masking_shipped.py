@@ -14,6 +14,7 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.training.model_and_task import make_pair
+from tests.support.examples import SAMPLES
 from tests.support.masked import TOKENIZER, V, batch, corpus, make, pair, random_corpus
 
 ALIKE = Vocabularies(TOKENIZER, TOKENIZER)
@@ -93,7 +94,7 @@ def test_a_second_sentence_is_called_next_where_it_goes_on_with_the_first(told: 
     assert isinstance(head, torch.nn.Linear)
     head.weight.data.zero_()
     head.bias.data = torch.eye(2, dtype=head.bias.dtype)[told]  # the same answer to every pair
-    lines = task.show(model, found, ALIKE)
+    lines = task.show(model, found, ALIKE, SAMPLES)
     whole = ",".join(map(str, text.tokens.tolist()))
     truths = []
     for line, row, length in zip(lines, found.original, found.lengths, strict=True):

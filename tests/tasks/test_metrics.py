@@ -9,9 +9,11 @@ import sacrebleu
 import torch
 from sacrebleu.metrics.chrf import CHRF
 
-from seqtrain.inference.predict import MaskedLM, NextToken, Sentiment, Translation
+from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.metrics import bleu, chrf
-from seqtrain.tasks.metrics.direction import direction
+from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.sentiment import Sentiment
+from seqtrain.tasks.translation import Translation
 
 TEXT = "a Man man's in the green-blue room, sleeps on 3.5 couches . ! größer &amp; 你好 naïve U.S. on.\t é"
 
@@ -76,8 +78,8 @@ def test_the_signature_is_the_one_that_sacrebleu_prints_for_such_a_corpus() -> N
 
 
 def test_less_is_better_of_what_grows_with_the_loss_and_more_of_all_else_that_a_task_measures() -> None:
-    ways = {name: direction(name) for task in (NextToken, MaskedLM, Sentiment, Translation) for name in task.metrics}
+    tasks = (NextToken, MaskedLM, Sentiment, Translation)
+    ways = {metric.name: metric.better for task in tasks for metric in task.metrics}
     with_the_loss = ("loss", "perplexity", "bits_per_byte")
     assert ways == {name: "min" if name.endswith(with_the_loss) else "max" for name in ways}
     assert set(with_the_loss) < set(ways)
-    assert direction("lr") is None

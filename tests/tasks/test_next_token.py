@@ -24,7 +24,7 @@ def padded_batch() -> StreamBatch:
 
 def chances(task: NextToken, model: SequenceModel, tokens: torch.Tensor) -> torch.Tensor:
     """Probabilities by the definition."""
-    scores = task.scores(model, model(tokens)[0]).exp()
+    scores = task.logits(model, model(tokens)[0]).exp()
     return scores / scores.sum(-1, keepdim=True)
 
 
@@ -53,7 +53,7 @@ def test_the_start_token_is_no_target_and_a_tied_head_is_the_embedding(tied: boo
     model = Case("rnn", ()).make()
     task = next_token(model, tied=tied)
     hidden = model(some_tokens(2, 4))[0]
-    scores = task.scores(model, hidden)
+    scores = task.logits(model, hidden)
     assert scores.shape == (2, 4, VOCABULARY)
     if tied:
         assert list(task.parameters()) == []

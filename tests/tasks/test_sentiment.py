@@ -15,13 +15,13 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.rows import Rows, Vocabularies
 from seqtrain.data.tokenizers.recipes import Char
-from seqtrain.models.base import Capability
+from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.sentiment import LabelledExamples, Pool, Sentiment, pool
 from seqtrain.training.callbacks.confusion import MOST, plot_confusion
 from tests.conftest import Seqtrain
-from tests.support.examples import files, options
+from tests.support.examples import SAMPLES, files, options
 from tests.support.model_cases import Case, assert_near, cases, mixtures_long, some_tokens
 
 POOLS: tuple[Pool, ...] = ("last", "mean", "max", "cls")
@@ -72,6 +72,11 @@ def test_pooling_is_that_of_a_loop_over_real_positions(how: Pool) -> None:
     assert_near(pool(spoilt, torch.tensor(LENGTHS), how), naive(hidden, LENGTHS, how), 1e-12)
 
 
+def answered(task: Sentiment, model: SequenceModel, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """The logits of the labels of some sequences."""
+    return task.logits(model, task.pooled(model, tokens, lengths))
+
+
 @pytest.mark.parametrize("case", mixtures_long(cases(Capability.UNCONDITIONAL)), ids=str)
 @pytest.mark.parametrize("how", POOLS)
 def test_padding_changes_no_score(how: Pool, case: Case) -> None:
@@ -81,11 +86,11 @@ def test_padding_changes_no_score(how: Pool, case: Case) -> None:
         return
     tokens = some_tokens(4, 7, specials=3)
     alone = torch.cat(
-        [task.scores(model, row[None, :n], torch.tensor([n])) for row, n in zip(tokens, LENGTHS, strict=True)]
+        [answered(task, model, row[None, :n], torch.tensor([n])) for row, n in zip(tokens, LENGTHS, strict=True)]
     )
     for wider in (0, 4):
         whole = torch.cat([tokens, some_tokens(4, wider, seed=1)], 1) if wider else tokens
-        assert_near(task.scores(model, whole, torch.tensor(LENGTHS)), alone)
+        assert_near(answered(task, model, whole, torch.tensor(LENGTHS)), alone)
 
 
 def test_the_first_position_is_pooled_only_where_it_sees_the_others() -> None:
@@ -101,7 +106,7 @@ def test_the_first_position_is_pooled_only_where_it_sees_the_others() -> None:
 
 
 def chances(task: Sentiment, found: ExampleBatch) -> Tensor:
-    return task.scores(Case("gru", ()).make(), found.tokens, found.lengths).softmax(-1).detach()
+    return answered(task, Case("gru", ()).make(), found.tokens, found.lengths).softmax(-1).detach()
 
 
 @pytest.mark.parametrize("weights", ["none", "balanced", [1, 2, 0.5]], ids=str)
@@ -236,10 +241,10 @@ def test_what_is_shown_names_the_label_its_chance_and_the_truth() -> None:
     task = make().eval()
     found = LabelledExamples(given, made, max_length=40).collate(np.arange(4), 0, {"loss": 4})
     for line, text, target, chance in zip(
-        task.show(model, found, made),
+        task.show(model, found, made, SAMPLES),
         TEXTS,
         TARGETS,
-        task.scores(model, found.tokens, found.lengths).softmax(-1),
+        answered(task, model, found.tokens, found.lengths).softmax(-1),
         strict=True,
     ):
         best = int(chance.argmax())

@@ -27,6 +27,7 @@ from seqtrain.tasks.baselines.tfidf import nearest
 from seqtrain.tasks.metrics import bleu, chrf
 from seqtrain.tasks.translation import EXTRA, Translation, TranslationBatch
 from seqtrain.training.model_and_task import make_model
+from tests.support.examples import SAMPLES
 from tests.support.model_cases import Case
 from tests.support.quick import some_long
 
@@ -122,7 +123,7 @@ def chances(model: SequenceModel, task: Translation, source: str, target: str, s
     state = model.begin(torch.tensor([[*ids(source, "source", shared), vocabularies.tokenizer.separator]]))
     start = vocabularies.target_tokenizer.start
     hidden, _ = model(torch.tensor([[start, *ids(target, "target", shared)]]), state)
-    return task.scores(model, hidden[0]).log_softmax(-1)
+    return task.logits(model, hidden[0]).log_softmax(-1)
 
 
 def never_ends(task: Translation) -> None:
@@ -209,7 +210,7 @@ def test_a_model_without_an_encoder_reads_source_and_target_as_one_text() -> Non
         tokenizer = data()[0].tokenizer
         source, target = (ids(text, "source") for text in PAIRS[1])
         whole = torch.tensor([[*source, tokenizer.separator, tokenizer.start, *target]])
-        scores = task.scores(model, model(whole)[0])[0, len(source) + 1 :]
+        scores = task.logits(model, model(whole)[0])[0, len(source) + 1 :]
         expected = F.cross_entropy(scores, torch.tensor([*target, tokenizer.start]), reduction="sum")
         assert totals_of(task, model, batch_of(task, [1]))["loss"][0] == pytest.approx(expected.item(), rel=1e-12)
 
@@ -265,7 +266,7 @@ def test_a_tied_head_is_the_embedding_of_the_target_and_the_end_is_its_start() -
     hidden = torch.randn(3, model.dim).double()
     table = model.target_embed.weight  # type: ignore[union-attr]
     vocabulary = data(False)[0].target_tokenizer.vocabulary
-    torch.testing.assert_close(task.scores(model, hidden), hidden @ table[: vocabulary + 1].T)  # type: ignore[index]
+    torch.testing.assert_close(task.logits(model, hidden), hidden @ table[: vocabulary + 1].T)  # type: ignore[index]
     assert task.head_flops() == 2 * model.dim * (vocabulary + 1)
     shared, _ = pair(MODELS[2])
     assert shared.target_embed is shared.embed
@@ -322,7 +323,7 @@ def test_a_model_that_has_learned_its_pairs_translates_them(case: Case, shared: 
     assert found["accuracy"] == 1
     assert found["bleu"] == pytest.approx(100)
     assert found["exact_match"] == (len(PAIRS) - 1) / len(PAIRS)  # the one with two spaces is no string of words
-    lines = task.show(model, batch, vocabularies)
+    lines = task.show(model, batch, vocabularies, SAMPLES)
     assert lines[1].split("\n") == [f"source: {PAIRS[1][0]}", f"reference: {PAIRS[1][1]}", f"model: {PAIRS[1][1]}"]
     assert len(lines) == len(PAIRS)
 
@@ -337,7 +338,7 @@ def test_perplexity_is_that_of_a_token_and_finite() -> None:
 def test_baselines_are_the_source_itself_and_the_nearest_source_s_translation() -> None:
     _, task = pair(MODELS[0])
     vocabularies, rows = data()
-    found = task.baselines(rows, rows, vocabularies)
+    found = task.baselines(rows, rows, vocabularies, print)
     sources, targets = zip(*PAIRS, strict=True)
     alike = [*targets[:2], targets[0], *targets[3:]]  # a source without words is like none, and takes the first
     assert found["nearest"]["bleu"] == pytest.approx(sacrebleu.corpus_bleu(alike, [list(targets)]).score)

@@ -23,7 +23,6 @@ from seqtrain.errors import Fault
 from seqtrain.inference.opened import open_run  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.metrics.direction import direction
 from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.compatibility import check_stopping
@@ -162,11 +161,10 @@ LARGER = {"accuracy", "next_sentence_accuracy", "macro_f1", "bleu", "chrf", "exa
 @pytest.mark.parametrize("task", BETTER)
 def test_searches_loggers_and_comparisons_know_which_way_every_metric_is_better(task: str) -> None:
     made = resolve(OmegaConf.load(CONF / "task" / f"{task}.yaml")._target_, ())
-    assert set(made.metrics) <= SMALLER | LARGER
-    for name in made.metrics:
-        way = "min" if name in SMALLER else "max"
-        assert direction(name) == direction(f"validation/{name}") == way
-        assert base.direction(f"validation/{name}", made.monitor) == way
+    assert {metric.name for metric in made.metrics} <= SMALLER | LARGER
+    for metric in made.metrics:
+        way = "min" if metric.name in SMALLER else "max"
+        assert metric.better == base.direction(f"validation/{metric.name}", made.said()) == way
 
 
 # -- what is opened ----------------------------------------------------------------------------------------------

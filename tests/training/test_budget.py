@@ -19,7 +19,7 @@ from seqtrain.config.options import RunOptions, read_budget
 from seqtrain.data.batching.plan import TBPTT, Chunk
 from seqtrain.errors import Fault
 from seqtrain.training import budget
-from seqtrain.training.cost import training_flops
+from seqtrain.training.cost import Reading, training_flops
 from seqtrain.training.data import Data, make_data
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.session import cost_of
@@ -149,7 +149,7 @@ def test_steps_are_as_many_as_the_operations_pay_for(task: str, model: str, made
     read = 0
     for step in range(steps):
         piece = plan.chunk(*divmod(step, plan.steps))
-        read += int((piece.count if isinstance(piece, Chunk) else data.examples("train").lengths[piece.examples]).sum())
+        read += int((piece.count if isinstance(piece, Chunk) else data.cutter("train").lengths[piece.examples]).sum())
     assert plan.tokens_before(steps) == read
     each = cost_of(config, data, ()).flops_per_token
     assert each * read == pytest.approx(2e11, rel=0.01)
@@ -163,11 +163,11 @@ def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Ma
     for k2 in (4, config.data.max_length):
         tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
         costs.append(cost_of(config, replace(data, tbptt=tbptt), ()))
-    lengths = data.examples("train").lengths
+    lengths = data.cutter("train").lengths
     model, task = make_pair(config, data.vocabularies, (), data.label_counts)
     share = float(lengths.clip(max=4).sum() / lengths.sum())
     given = 1 / float(lengths.mean())
-    alone, carried = (training_flops(model, task, 4, carry, given, (), share) for carry in (False, True))
+    alone, carried = (training_flops(model, task, Reading(4, carry, (), given, share)) for carry in (False, True))
     assert costs[0].flops_per_token == pytest.approx(carried, rel=0.01)
     assert carried > 1.1 * alone
 

@@ -48,7 +48,7 @@ def test_a_decoders_operations_are_those_that_torch_counts(case: Case, length: i
 @pytest.mark.parametrize("carried", [True, False])
 def test_training_costs_three_times_the_forward_pass(tied: bool, carried: bool) -> None:
     model = Case("gpt", ()).make()
-    expected = cost.training_flops(model, next_token(model, tied=tied), 4, carried)
+    expected = cost.training_flops(model, next_token(model, tied=tied), cost.Reading(4, carried))
     assert expected == counted(model, 4, carried, backward=True, tied=tied)
 
 
@@ -57,7 +57,7 @@ def test_a_head_is_paid_for_each_target_and_backward_for_each_token_that_gradien
     task = next_token(model, tied=False)
     core, head = 2 * 2 * 4 * 8 * (8 + 8), 2 * 8 * VOCABULARY
     for targets, reached in ((1.0, 1.0), (0.15, 1.0), (0.5, 0.25), (0.0, 0.0)):
-        found = cost.training_flops(model, task, 4, True, targets, (), reached)
+        found = cost.training_flops(model, task, cost.Reading(4, True, (), targets, reached))
         assert found == pytest.approx((1 + 2 * reached) * core + 3 * targets * head)
 
 
@@ -97,7 +97,7 @@ def estimate(case: Case, *, tied: bool, accumulate: int = 1, carry: bool = True,
     tbptt = TBPTT(k1=8, k2=8, carry=carry, reset="never")
     plan = StreamPlan(documents=np.array([0, 90, 150]), lanes=lanes, tbptt=tbptt, seed=0, shuffle=False)
     task = next_token(model, tied=tied)
-    return cost.estimate(model, task, plan, length=8, carry=carry, accumulate=accumulate, steps=12)
+    return cost.estimate(model, task, plan, cost.Reading(8, carry), accumulate=accumulate, steps=12)
 
 
 @pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
@@ -125,8 +125,11 @@ def test_both_front_ends_of_separate_vocabularies_are_embeddings_and_a_frozen_we
         shuffle=False,
     )
     freeze(model, ["embed"])
-    options: dict[str, Any] = {"length": 8, "carry": True, "accumulate": 1, "steps": 1}
-    found, one = (cost.estimate(each, next_token(each), plan, **options).parameters for each in (model, shared))
+    options: dict[str, Any] = {"accumulate": 1, "steps": 1}
+    reading = cost.Reading(8, True)
+    found, one = (
+        cost.estimate(each, next_token(each), plan, reading, **options).parameters for each in (model, shared)
+    )
     assert found == {**one, "embed": (VOCABULARY + 3 + 20 + 3) * 8, "total": one["total"] + (20 + 3) * 8}
 
 
@@ -172,14 +175,16 @@ def test_a_number_that_trains_takes_memory_by_where_and_how_it_trains(
 
 def test_weights_are_no_activations_wherever_they_are() -> None:
     model = Case("gpt", ()).make()
-    one, other = (cost.activations(model, next_token(model, tied=tied), 2, 8, True) for tied in (True, False))
+    one, other = (
+        cost.activations(model, next_token(model, tied=tied), 2, cost.Reading(8, True)) for tied in (True, False)
+    )
     assert one == other  # a head of its own keeps what the embedding as head keeps, but for weights
 
 
 def test_the_estimate_leaves_model_and_task_as_they_were() -> None:
     model = Case("gpt", ()).make()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    cost.activations(model, next_token(model), 2, 8, True)
+    cost.activations(model, next_token(model), 2, cost.Reading(8, True))
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 

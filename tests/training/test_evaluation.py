@@ -89,7 +89,7 @@ def test_evaluation_begins_each_document_from_nothing_where_training_does(carry:
     for begin, end in pairwise(stream.documents.tolist()):
         targets = torch.from_numpy(stream.tokens[begin:end])
         hidden = model(torch.cat([torch.tensor([START]), targets[:-1]])[None])[0][0]
-        total += F.cross_entropy(learner.task.scores(model, hidden), targets, reduction="sum").item()  # type: ignore[operator]
+        total += F.cross_entropy(learner.task.logits(model, hidden), targets, reduction="sum").item()  # type: ignore[operator]
     found = measured(model, plan, tmp_path, "32-true")
     assert found["loss"] == pytest.approx(total / len(stream.tokens), abs=1e-6)
 

@@ -189,7 +189,7 @@ def test_evaluation_is_the_mean_over_all_tokens_read_lane_by_lane(name: str, tmp
     for lane in range(5):
         span = range(plan.num_tokens * lane // 5, plan.num_tokens * (lane + 1) // 5)
         tokens = [START if place in begins else int(stream.tokens[place - 1]) for place in span]
-        scores = next_token(model).scores(model, model.double()(torch.tensor([tokens]))[0][0])
+        scores = next_token(model).logits(model, model.double()(torch.tensor([tokens]))[0][0])
         losses.append(F.cross_entropy(scores, torch.from_numpy(stream.tokens[list(span)]), reduction="none"))
     assert found["loss"] == pytest.approx(torch.cat(losses).mean().item(), abs=1e-6)
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / np.log(2) / 2)

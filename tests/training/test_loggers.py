@@ -17,11 +17,12 @@ import wandb
 
 from seqtrain.errors import Fault
 from seqtrain.sweeps.folder import Asked, Sweep
+from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.callbacks.curves import plot_curves
 from seqtrain.training.loggers import base, make, wandb_logger
 from seqtrain.training.loggers.base import Sink
 from seqtrain.training.loggers.wandb_logger import WandbSink
-from tests.support import wandb_tools
+from tests.support import fake_runs, wandb_tools
 
 POINT = {"step": 10, "epoch": 0.5, "tokens": 640.0, "seconds": 1.0, "train/loss": 2.5}
 RECORDS = [
@@ -49,7 +50,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def picture(directory: Path) -> Path:
-    assert plot_curves(RECORDS, directory / "curve.png")
+    assert plot_curves(RECORDS, directory / "curve.png", NextToken)
     return directory / "curve.png"
 
 
@@ -77,6 +78,8 @@ def _settled(path: Path) -> bytes:
 
 def _sitting(directory: Path, places: range, status: str = "finished", **options: Any) -> None:
     """Records at these places of metrics.jsonl, and in it, with a sample after the last of them."""
+    if not (directory / "summary.json").exists():
+        (directory / "summary.json").write_text(json.dumps({"measures": fake_runs.MEASURES}))
     sink = _wandb(directory, "offline", **options)
     with open(directory / "metrics.jsonl", "a") as file:
         for place in places:
@@ -176,7 +179,7 @@ def _trial(folder: Path, number: int, label: str) -> Path:
 
 def test_wandb_s_own_file_of_a_trial_says_what_it_is(tmp_path: Path) -> None:
     trial = _trial(tmp_path, 0, "model=lstm seed=1")
-    (trial / "summary.json").write_text(json.dumps({"flops_per_token": 7.0, "monitor": ["word_order", "min"]}))
+    (trial / "summary.json").write_text(json.dumps({"flops_per_token": 7.0, "measures": fake_runs.MEASURES}))
     config = {"model": {"_target_": "seqtrain.models.recurrent.LSTM", "dim": 8}, "task": {"_target_": "a.b.NextToken"}}
     _sitting(trial, range(1, 4), x="flops", **config)
     (path,) = wandb_tools.files(trial)
@@ -194,11 +197,10 @@ def test_wandb_s_own_file_of_a_trial_says_what_it_is(tmp_path: Path) -> None:
     assert "command" not in found.summary
 
 
-def test_the_direction_of_a_metric_is_known_or_the_task_s() -> None:
-    known = {"validation/loss": "min", "train/word_perplexity": "min", "validation/macro_f1": "max", "lr": None}
-    assert {name: base.direction(name) for name in known} == known
-    assert base.direction("validation/gap") is None
-    assert base.direction("validation/gap", ["gap", "min"]) == "min"
+def test_the_direction_of_a_metric_is_what_the_summary_says() -> None:
+    summary = {"measures": {"loss": {"better": "min"}, "gap": {"better": "max"}}}
+    known = {"validation/loss": "min", "train/loss": "min", "validation/gap": "max", "lr": None, "validation/f1": None}
+    assert {name: base.direction(name, summary) for name in known} == known
 
 
 def test_trials_never_share_a_wandb_run_whoever_starts_them(tmp_path: Path, monkeypatch) -> None:
@@ -330,7 +332,7 @@ def test_a_missing_package_is_a_fault_that_names_the_extra(directory: Path, monk
 
 def test_the_learning_curve_is_a_picture_whenever_there_is_a_point(tmp_path: Path) -> None:
     few = [[], [{"step": 1, "seconds": 1.0}], RECORDS[:1], [{"tokens": 1, "train/loss": float("nan")}], RECORDS]
-    drawn = [plot_curves(records, tmp_path / f"{number}.png") for number, records in enumerate(few)]
+    drawn = [plot_curves(records, tmp_path / f"{number}.png", NextToken) for number, records in enumerate(few)]
     assert drawn == [False, False, True, False, True]
     assert sorted(path.name for path in tmp_path.glob("*.png")) == ["2.png", "4.png"]
     assert (tmp_path / "4.png").read_bytes().startswith(b"\x89PNG")

@@ -15,7 +15,7 @@ from seqtrain.training.callbacks.record import Recorder
 from seqtrain.training.loggers import make
 from seqtrain.training.loggers.base import Sink
 from seqtrain.training.loggers.wandb_logger import WandbSink
-from tests.support import wandb_tools
+from tests.support import fake_runs, wandb_tools
 from tests.training.test_loggers import OPTIONS, events
 
 FLOPS = 7.0  # a token
@@ -122,7 +122,7 @@ def trained(run: Run, loggers: list[Sink]) -> None:
 
 def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Path, wandb_run: WandbRun) -> None:
     run = Run.create(tmp_path / "run")
-    run.write_summary({"flops_per_token": FLOPS, "monitor": ["accuracy", "max"]})
+    run.write_summary({"flops_per_token": FLOPS, "measures": fake_runs.MEASURES})
     wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
     tensorboard = make.tensorboard(directory=run.path, config={})
     mlflow = make.mlflow(experiment="e", tracking_uri=None, directory=run.path, config={})
@@ -158,6 +158,7 @@ def test_wandb_draws_against_tokens_and_keeps_the_best_of_each_metric_its_own_wa
     tmp_path: Path, wandb_run: WandbRun
 ) -> None:
     run = Run.create(tmp_path / "run")
+    run.write_summary({"measures": fake_runs.MEASURES})
     wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
     trained(run, [wandb])
     assert wandb_run.ways["*"] == {"step_metric": "tokens"}

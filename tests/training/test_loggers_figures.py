@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seqtrain.runs.directory import Run
-from seqtrain.training.loggers import base, make
+from seqtrain.training.loggers import make
 from seqtrain.training.loggers.base import guarded
 from seqtrain.training.loggers.wandb_logger import WandbSink
 from tests.support import wandb_tools
@@ -27,6 +27,7 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbSink:
     for step, loss in enumerate((2.0, 1.0, 3.0, math.nan), 1):
         run.append({"step": step, "validation/loss": loss, "validation/bleu": loss, "lr": 0.1})
     run.close()
+    run.write_summary({"measures": {"loss": {"better": "min"}, "bleu": {"better": "max"}}})
     made = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={"a": {"b": 1}})  # type: ignore[arg-type]
     assert isinstance(made, WandbSink)
     return made
@@ -93,12 +94,6 @@ def test_a_logger_of_the_users_own_gets_the_numbers_and_hears_how_the_run_ended(
     sink.end({"status": status})
     assert logger.told == [({"loss": 1.0}, 5), told]
     assert guarded(sink, tmp_path) is sink
-
-
-@pytest.mark.parametrize(("mode", "way"), [("min", "min"), ("max", "max")])
-def test_the_monitor_of_a_task_says_where_it_is_better_whatever_its_name_says(mode: str, way: str) -> None:
-    for measure in ("gap", "loss"):
-        assert base.direction(f"validation/{measure}", [measure, mode]) == way
 
 
 @pytest.mark.parametrize(("status", "code"), [("pruned", 0), ("finished", 0), ("failed", 1)])

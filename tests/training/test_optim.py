@@ -133,7 +133,7 @@ class Training:
     def backward(self, step: int) -> None:
         self.optimizer.zero_grad()
         tokens = some_tokens(3, 9, seed=step)
-        scores = self.task.scores(self.model, self.model(tokens)[0])
+        scores = self.task.logits(self.model, self.model(tokens)[0])
         nn.functional.cross_entropy(scores.flatten(0, 1), tokens.flatten() % 7).backward()
 
     def step(self, step: int) -> None:

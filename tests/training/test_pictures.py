@@ -15,6 +15,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from seqtrain.inference.attention_maps import Seen, draw
+from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.callbacks.confusion import plot_confusion
 from seqtrain.training.callbacks.curves import TRAIN, VALIDATION, plot_curves
 
@@ -72,7 +73,7 @@ RECORDS = [
 
 
 def test_a_learning_curve_names_its_lines_and_marks_the_best_validation(tmp_path: Path, figures: list[Figure]) -> None:
-    assert plot_curves(RECORDS, tmp_path / "curve.png", title="the run")
+    assert plot_curves(RECORDS, tmp_path / "curve.png", NextToken, title="the run")
     large, *beside = figures[0].axes
     assert figures[0].get_suptitle() == "the run"
     assert (large.get_title("left"), large.get_xlabel()) == ("loss (nats a token)", "tokens read")
@@ -96,7 +97,7 @@ def test_a_learning_curve_names_its_lines_and_marks_the_best_validation(tmp_path
 
 def test_a_learning_curve_is_of_bits_per_byte_where_they_are_known(tmp_path: Path, figures: list[Figure]) -> None:
     records = [record | {"train/bits_per_byte": 1.25} for record in RECORDS[:2]]
-    assert plot_curves(records, tmp_path / "curve.png")
+    assert plot_curves(records, tmp_path / "curve.png", NextToken)
     large = figures[0].axes[0]
     assert large.get_title("left") == "bits per byte"
     assert large.get_lines()[0].get_xydata().tolist() == [[100, 1.25], [300, 1.25]]  # type: ignore[union-attr]
@@ -105,7 +106,7 @@ def test_a_learning_curve_is_of_bits_per_byte_where_they_are_known(tmp_path: Pat
 @pytest.mark.parametrize(
     "plot",
     [
-        lambda path: plot_curves(RECORDS, path),
+        lambda path: plot_curves(RECORDS, path, NextToken),
         lambda path: plot_confusion(np.eye(2), ("bad", "good"), path),
         lambda path: draw([Seen("layer 1", torch.ones(1, 2, 2), ["a", "b"], ["a", "b"])], path, "title"),
     ],

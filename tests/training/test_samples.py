@@ -13,9 +13,10 @@ import torch
 
 from seqtrain.data.tokenizers.recipes import Char
 from seqtrain.runs.directory import Run
+from seqtrain.tasks import next_token
 from seqtrain.tasks.base import ExampleTask
-from seqtrain.training.callbacks import samples
 from seqtrain.training.callbacks.samples import Samples
+from seqtrain.training.data import ExampleData
 from seqtrain.training.loggers.base import Sink
 
 TOKENIZER = Char().train(["abc déjà"])
@@ -35,12 +36,15 @@ def test_a_prompt_is_continued_as_the_options_say_and_kept_under_its_step(
         asked.update(options, prompts=prompts)
         return iter([torch.tensor([token]) for token in TOKENIZER.encode("jà").tolist()])
 
-    monkeypatch.setattr(samples, "continue_tokens", continued)
+    monkeypatch.setattr(next_token, "continue_tokens", continued)
     run, sink = Run.create(tmp_path / "run"), mock.Mock(spec=Sink)
     options = {"length": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9}
-    callback = made(run, SimpleNamespace(tokenizer=TOKENIZER), prompt="dé", **options)
+    vocabularies = SimpleNamespace(tokenizer=TOKENIZER)
+    stream = SimpleNamespace(vocabularies=vocabularies, sample=lambda split, count: None)
+    callback = made(run, stream, prompt="dé", **options)
     trainer: Any = SimpleNamespace(global_step=30, loggers=[sink])
-    callback.on_validation_end(trainer, SimpleNamespace(model=None, task=None))  # type: ignore[arg-type]
+    task = next_token.NextToken(tied=True, dim=4, vocabulary=TOKENIZER.vocabulary)
+    callback.on_validation_end(trainer, SimpleNamespace(model=None, task=task, device=torch.device("cpu")))  # type: ignore[arg-type]
     prompt = [TOKENIZER.start, *TOKENIZER.encode("dé").tolist()]
     assert asked == {"num_tokens": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "prompts": [prompt]}
     assert (run.samples / "step-00000030.txt").read_text("utf-8") == "déjà"
@@ -49,6 +53,8 @@ def test_a_prompt_is_continued_as_the_options_say_and_kept_under_its_step(
 
 class Shows(ExampleTask):
     """A task that shows the numbers of the examples that it is given."""
+
+    def logits(self, *args: Any) -> Any: ...
 
     def evaluate(self, model: Any, batch: Any, state: Any) -> Any: ...
 
@@ -60,7 +66,7 @@ class Shows(ExampleTask):
 
     def baselines(self, *args: Any) -> Any: ...
 
-    def show(self, model: Any, batch: Any, vocabularies: Any) -> list[str]:
+    def show(self, model: Any, batch: Any, vocabularies: Any, options: Any) -> list[str]:
         return [f"example {index}" for index in batch.index.tolist()]
 
 
@@ -77,7 +83,8 @@ def test_the_examples_that_are_shown_are_spread_over_validation_and_drawn_once_f
         return batch
 
     split = SimpleNamespace(lengths=np.ones((count, 1)), collate=collate, totals=lambda index, epoch: {})
-    data: Any = SimpleNamespace(examples={"validation": split}.__getitem__, vocabularies=None)
+    data: Any = SimpleNamespace(cutter={"validation": split}.__getitem__, vocabularies=None)
+    data.sample = lambda split, count: ExampleData.sample(data, split, count)
     callback = made(Run.create(tmp_path / "run"), data)
     learner: Any = SimpleNamespace(model=None, task=Shows(), device=torch.device("cpu"))
     for step in (10, 20):

@@ -21,7 +21,7 @@ from seqtrain.errors import Fault
 from seqtrain.models.base import Capability, Piece, SequenceModel, State, detach
 from seqtrain.tasks.sentiment import Pool, Sentiment, pool_pieces
 from seqtrain.training.compatibility import misfit
-from seqtrain.training.cost import training_flops
+from seqtrain.training.cost import Reading, training_flops
 from tests.conftest import Seqtrain
 from tests.support.examples import files, options
 from tests.support.model_cases import Case, assert_near, cases, mixtures_long, outputs, shipped_first, some_tokens
@@ -166,7 +166,7 @@ def test_order_padding_and_batching_change_no_gradient(case: Case, how: Pool) ->
 def test_no_reading_is_longer_than_k2_and_none_reads_a_lane_that_has_ended() -> None:
     model = Case("lstm", ()).make()
     read = outputs(model.embed)
-    task("mean", K2).scores(model, some_tokens(3, 100), torch.tensor([6, 100, 35]))
+    task("mean", K2).pooled(model, some_tokens(3, 100), torch.tensor([6, 100, 35]))
     assert {hidden.shape[1] for hidden in read} <= set(range(1, K2 + 1))
     assert sum(hidden.shape[0] * hidden.shape[1] for hidden in read) == 6 + 100 + 35
 
@@ -223,7 +223,7 @@ def test_the_cost_counts_a_backward_pass_of_the_tokens_that_are_reached_alone() 
     found = batch(some_tokens(2, 12), [12, 12], [0, 1])
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         given.evaluate(model, found, None)[0]["loss"][0].backward()
-    expected = training_flops(model, given, 4, carry=True, targets_per_token=1 / 12, reached=1 / 3)
+    expected = training_flops(model, given, Reading(4, True, (), 1 / 12, 1 / 3))
     assert counter.get_total_flops() / found.count == pytest.approx(expected, rel=1e-12)
 
 

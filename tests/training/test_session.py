@@ -167,6 +167,6 @@ def test_the_cost_counts_a_head_once_an_example_where_it_has_one_target(make: Ma
     session = make(base=options("sentiment"))
     found = cost_of(check.compose(list(options("sentiment"))).config, session.data, ())
     examples = session.plan.chunk(0, 0).examples  # type: ignore[union-attr]
-    tokens = int(session.data.examples("train").lengths[examples].sum())
+    tokens = int(session.data.cutter("train").lengths[examples].sum())
     head = 2 * 8 * 2
     assert found.flops_per_token == pytest.approx(3 * (GRU + head * len(examples) / tokens))

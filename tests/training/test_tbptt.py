@@ -37,7 +37,7 @@ def truncated(setting: Setting, k: int | None) -> Iterator[list[Tensor]]:
         loss, end = torch.zeros(()), min(begin + (k or time), time)
         for now in range(begin, end):
             hidden, state = model(inputs[:, now : now + 1], state)
-            chances = task.scores(model, hidden[:, 0]).log_softmax(-1)  # type: ignore[operator]
+            chances = task.logits(model, hidden[:, 0]).log_softmax(-1)  # type: ignore[operator]
             loss = loss - chances.gather(1, targets[:, now : now + 1]).sum()
         yield list(torch.autograd.grad(loss / (LANES * (end - begin)), weights))
 
@@ -147,7 +147,7 @@ def test_documents_that_start_from_nothing_are_read_as_if_alone(name: str) -> No
                 continue
             alone = torch.from_numpy(tokens[begin:end])
             hidden = model(torch.cat([torch.tensor([START]), alone[:-1]])[None])[0][0]
-            expected = F.cross_entropy(next_token(model).scores(model, hidden), alone, reduction="none")
+            expected = F.cross_entropy(next_token(model).logits(model, hidden), alone, reduction="none")
             assert_near(losses[begin:end], expected)
 
 
@@ -160,7 +160,7 @@ def _losses(model: SequenceModel, stream: Stream, plan: StreamPlan) -> Tensor:
     for step, batch in zip(range(plan.steps), TrainLoader(stream, plan, accumulate=1), strict=False):
         chunk = plan.chunk(0, step)
         learner.validation_step(batch, step)
-        scores = next_token(model).scores(model, hidden[-1]).detach()
+        scores = next_token(model).logits(model, hidden[-1]).detach()
         for lane, (begin, count) in enumerate(zip(chunk.begin, chunk.count, strict=True)):
             losses[begin : begin + count] = F.cross_entropy(
                 scores[lane, :count], batch.targets[lane, :count], reduction="none"

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader, Stream
-from seqtrain.inference.predict import surprisals
 from seqtrain.models.base import Capability, State, detach, read_history
-from seqtrain.training.cost import activations, training_flops
+from seqtrain.tasks.predictors import Loaded
+from seqtrain.training.cost import Reading, activations, training_flops
 from tests.support.model_cases import START, Case, assert_near, next_token, outputs, shipped_first
 from tests.support.streams import LANES, Setting
 
@@ -41,7 +41,7 @@ def inputs_and_targets(setting: Setting) -> tuple[Tensor, Tensor]:
 
 def surprise(setting: Setting, hidden: Tensor, targets: Tensor) -> Tensor:
     """The sum of what each target costs after these hidden states (B, D)."""
-    scores = setting.learner.task.scores(setting.model, hidden)  # type: ignore[operator]
+    scores = setting.learner.task.logits(setting.model, hidden)  # type: ignore[operator]
     return -scores.log_softmax(-1).gather(1, targets.unsqueeze(1)).sum()
 
 
@@ -236,7 +236,7 @@ def test_evaluation_in_windows_reads_each_target_after_what_its_window_holds(cas
     for begin in range(0, TIME, 2):
         first, end = max(begin - 4, 0), min(begin + 2, TIME)
         hidden, _ = setting.model(inputs[:, first:end])
-        scores = setting.learner.task.scores(setting.model, hidden[:, begin - first :])  # type: ignore[operator]
+        scores = setting.learner.task.logits(setting.model, hidden[:, begin - first :])  # type: ignore[operator]
         expected = expected + F.cross_entropy(scores.flatten(0, 1), targets[:, begin:end].flatten(), reduction="sum")
     plan = StreamPlan(documents=setting.documents, lanes=LANES, tbptt=evaluation, seed=0, shuffle=False)
     setting.learner.eval()
@@ -258,28 +258,24 @@ def test_the_cost_counts_what_is_read_again(name: str, carry: bool) -> None:
     with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         before = read_history(model, batch.history, model.initial(LANES) if carry else None)[-1]
         task.evaluate(model, batch, before)
-    found = training_flops(model, task, 2, carry, history=tbptt.history)
+    found = training_flops(model, task, Reading(2, carry, tbptt.history))
     if name == "gpt":  # of a recurrent layer torch counts other products
         assert found == 3 * counter.get_total_flops() / batch.count
-    assert found > 2 * training_flops(model, task, 2, carry)
-    alone, longer = (activations(model, task, LANES, 2, carry, history) for history in ((), tbptt.history))
+    assert found > 2 * training_flops(model, task, Reading(2, carry))
+    alone, longer = (activations(model, task, LANES, Reading(2, carry, history)) for history in ((), tbptt.history))
     assert longer > 2 * alone
 
 
 def test_a_text_is_scored_in_the_windows_that_evaluation_reads() -> None:
     setting = Setting(Case("gpt", ()), 6, k1=2, carry=False, time=TIME)
-    tbptt = {"_target_": "seqtrain.data.batching.plan.TBPTT", "k1": 2, "k2": 6, "carry": False, "reset": "never"}
-    text = setting.tokens[:TIME]
-    opened = SimpleNamespace(
-        config=OmegaConf.create({"tbptt": tbptt}),
-        model=setting.model,
-        task=setting.learner.task,
-        tokenizer=SimpleNamespace(encode=lambda words: text, start=START),
-    )
+    vocabularies: Any = SimpleNamespace(tokenizer=SimpleNamespace(start=START))
+    tbptt = TBPTT(k1=2, k2=6, carry=False, reset="never")
+    loaded = Loaded(setting.model, vocabularies, 64, tbptt)
+    score = setting.learner.task.predictors["score"](setting.learner.task, loaded)
     inputs, targets = inputs_and_targets(setting)
     expected = []
     for now in range(TIME):
         first = max(now // 2 * 2 - 4, 0)
         hidden = setting.model(inputs[None, first : now + 1])[0][:, -1]
         expected.append(surprise(setting, hidden, targets[now : now + 1]).item())
-    assert surprisals(opened, "text") == pytest.approx(expected, abs=1e-9)  # type: ignore[arg-type]
+    assert score.surprisals(setting.tokens[:TIME]) == pytest.approx(expected, abs=1e-9)  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ from seqtrain.compare.verdict import COSTS, Conclusion
 from seqtrain.errors import Fault
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import open_checked
+from seqtrain.runs import measures
 from seqtrain.runs.directory import CONFIG, METRICS, Run
 from seqtrain.terminal import printable
 
@@ -81,6 +82,7 @@ def page(
         "points": curves.MOST_POINTS,
         "sample": LONGEST_SAMPLE,
         "metrics": metrics,
+        "units": _units(entries),
         **_runs(found, drawn, metrics),
     }
     packed = {
@@ -102,6 +104,14 @@ def page(
         plotly=plotly,
         script=script,
     )
+
+
+def _units(entries: Sequence[Entry]) -> dict[str, str]:
+    """The unit of each metric, by its name; of runs that differ, as the first one says."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        found = measures.units(entry.summary) | found
+    return found
 
 
 def safe_json(value: Any) -> str:

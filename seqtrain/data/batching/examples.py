@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
 
@@ -89,3 +89,10 @@ def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
     whole = np.zeros((len(rows), max(int(lengths.max()), 1)), dtype=np.int64)
     whole[np.arange(whole.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return torch.from_numpy(whole), torch.from_numpy(lengths)
+
+
+def by_length(rows: Sequence[np.ndarray], lanes: int = 32) -> Iterator[list[int]]:
+    """Which rows to read together: `lanes` at a time, of like length, so that little is padded."""
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+    for begin in range(0, len(order), lanes):
+        yield order[begin : begin + lanes]

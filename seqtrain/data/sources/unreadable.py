@@ -46,15 +46,6 @@ def foreign(path: Path) -> str | None:
     return "is binary; give a file of text" if binary and 0 in head else None
 
 
-def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: one with lone surrogates, as of bytes that are not UTF-8, cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _is_utf8(head: bytes) -> bool:
     """Whether these bytes begin a UTF-8 text; the last character may be cut off."""
     try:

@@ -26,7 +26,7 @@ class TokenEmbedding(nn.Module):
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
         return F.embedding(tokens, self.weight)
 
-    def scores(self, hidden: Float[Tensor, "... E"], *, end: bool = False) -> Float[Tensor, "... V"]:
+    def logits(self, hidden: Float[Tensor, "... E"], *, end: bool = False) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the tokens with the embedding's own weights (tied head).
 
         `end` adds one last score: that of the end, which shares the start's vector.

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.errors import Fault
 from seqtrain.inference.attention_maps import Seen, draw, labels, look
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.base import ExampleTask
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import Sink, say
 
 if TYPE_CHECKING:
     from seqtrain.training.data import Data
 
-TOKENS = 30  # of the example, on each side
+MAX_TOKENS = 30  # of the example, on each side
 
 
 class AttentionMaps(Callback):
@@ -49,24 +47,10 @@ class AttentionMaps(Callback):
                 logger.log_image("attention", path, trainer.global_step)
 
     def _maps(self, learner: Learner) -> list[Seen]:
-        model, words = learner.model, self.data.vocabularies
+        words = self.data.vocabularies
         ours, theirs = labels(words.tokenizer), labels(words.target_tokenizer)
-        device = next(model.parameters()).device
-        with torch.autocast(device.type, enabled=False):
-            tokens, target = self._example()
-            if target is None:
-                return look(model, tokens, ours)
-            if getattr(model, "target_embed", None) is None:  # reads the source as a prefix of the target
-                return look(model, [*tokens, *target], ours)
-            return look(model, target, theirs, tokens, ours)
-
-    def _example(self) -> tuple[list[int], list[int] | None]:
-        """The first tokens of the example, and of its target where it has one."""
-        if not isinstance(self.data.reader, ExampleTask):
-            document = self.data.corpora["validation"].tokens[: TOKENS - 1]
-            return [self.data.tokenizer.start, *document.tolist()], None
-        examples = self.data.examples("validation")
-        index = np.array([0])
-        batch = examples.collate(index, 0, examples.totals(index, 0))
-        target = getattr(batch, "target_tokens", None)
-        return batch.tokens[0, :TOKENS].tolist(), None if target is None else target[0, :TOKENS].tolist()
+        tokens, source = self.data.look_at(learner.model, "validation", MAX_TOKENS)
+        with torch.autocast(learner.device.type, enabled=False):
+            if source is None:
+                return look(learner.model, tokens, ours)
+            return look(learner.model, tokens, theirs, source, ours)

@@ -84,7 +84,11 @@ class Checkpoints(Callback):
         self.signals.leave()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        self._rank({"step": trainer.global_step, **pl_module.metrics}, *pl_module.task.monitor)
+        task = pl_module.task
+        monitor = task.metric(task.monitor)
+        self._rank(
+            {"step": trainer.global_step, **pl_module.metrics}, task.monitor, monitor.better if monitor else "min"
+        )
         if trainer.state.fn == "fit":
             self.stopped = trainer.should_stop and not self._pruned
             self._save(trainer)

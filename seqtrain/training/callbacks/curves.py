@@ -12,12 +12,12 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.files.atomic import atomic
+from seqtrain.tasks.base import Task
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import Sink, say
 
 Record = dict[str, Any]
 
-MEASURES = {"bits_per_byte": "bits per byte", "loss": "loss (nats a token)"}  # the first that was recorded is drawn
 ASIDE = {"lr": "learning rate", "tokens_per_second": "tokens a second", "gradient_norm": "gradient norm"}
 TRAIN, VALIDATION, QUIET = "#56B4E9", "#D55E00", "#555555"  # told apart by the colour-blind (Okabe & Ito 2008)
 LARGE = EngFormatter(sep="")  # 20k, 1.5M
@@ -38,7 +38,7 @@ class Curves(Callback):
             return
         try:
             path = learner.run.plots / "learning_curve.png"
-            drawn = plot_curves(learner.run.metrics(), path, title=learner.run.path.name)
+            drawn = plot_curves(learner.run.metrics(), path, learner.task, title=learner.run.path.name)
         except Exception as error:  # a picture must neither fail a run nor hide what did
             say(f"the learning curve could not be drawn: {error}")
             return
@@ -47,15 +47,20 @@ class Curves(Callback):
                 logger.log_image("learning_curve", path, trainer.global_step)
 
 
-def plot_curves(records: list[Record], path: Path, *, title: str = "") -> bool:
-    """Draws the records of `Run.metrics` to the PNG file `path`; False, and no file, when there is nothing to draw."""
-    measure = next((name for name in MEASURES if _points(records, f"train/{name}", f"validation/{name}")), None)
+def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "") -> bool:
+    """Draws the records of `Run.metrics` to the PNG file `path`; False, and no file, when there is nothing to draw.
+
+    The metric that runs of the task are compared by, where training measures it too; else the loss.
+    """
+    names = [task.compared_by or task.monitor, "loss"]
+    measured = [name for name in names if _points(records, f"train/{name}") or name == "loss"]
+    measure = next((name for name in measured if _points(records, f"train/{name}", f"validation/{name}")), None)
     if measure is None:
         return False
     aside = {name: label for name, label in ASIDE.items() if _points(records, name)}
     figure = Figure(figsize=(10, 5.2), dpi=140, layout="constrained")
     grid = figure.add_gridspec(max(len(aside), 1), 2 if aside else 1, width_ratios=[2.4, 1] if aside else None)
-    _learning(figure.add_subplot(grid[:, 0]), records, measure)
+    _learning(figure.add_subplot(grid[:, 0]), records, measure, _label(task, measure))
     for row, (name, label) in enumerate(aside.items()):
         _beside(figure.add_subplot(grid[row, 1]), _points(records, name), label)
     figure.suptitle(title, fontsize=11)
@@ -64,7 +69,15 @@ def plot_curves(records: list[Record], path: Path, *, title: str = "") -> bool:
     return True
 
 
-def _learning(axes: Axes, records: list[Record], measure: str) -> None:
+def _label(task: Task, name: str) -> str:
+    """The title of a panel, such as `loss (nats a token)`."""
+    metric, words = task.metric(name), name.replace("_", " ")
+    if metric is None:
+        return words
+    return metric.unit if metric.unit.lower() == words else f"{words} ({metric.unit})"
+
+
+def _learning(axes: Axes, records: list[Record], measure: str, label: str) -> None:
     """The large panel: train and validation, the best validation marked."""
     train, validation = _points(records, f"train/{measure}"), _points(records, f"validation/{measure}")
     if train:
@@ -74,7 +87,7 @@ def _learning(axes: Axes, records: list[Record], measure: str) -> None:
         best = min(value for _, value in validation)
         axes.axhline(best, color=VALIDATION, linewidth=0.8, linestyle=":")
         axes.text(0.01, best, f"best {best:.4g}", transform=axes.get_yaxis_transform(), color=VALIDATION, va="bottom")
-    _style(axes, MEASURES[measure], [value for _, value in train + validation])
+    _style(axes, label, [value for _, value in train + validation])
     axes.set_xlabel("tokens read")
     axes.legend(frameon=False, loc="upper right")
 

@@ -9,14 +9,10 @@ from pytorch_lightning import Callback, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from seqtrain.tasks.base import Metric
 from seqtrain.training.callbacks.record import Recorder
 from seqtrain.training.learner import Learner
 
-MEASURES = {
-    "bits_per_byte": "bits per byte",
-    "bleu": "BLEU",
-    "accuracy": "accuracy",
-}  # the first that is known is shown
 QUIET = 5.0  # seconds between lines about epochs, where no bar is drawn
 REFRESH = 1.0  # seconds; drawing costs milliseconds
 
@@ -29,7 +25,14 @@ class ProgressBar(Callback):
         self.steps_per_epoch = steps_per_epoch
         self.console = console
         self.bar: Progress | None = None
+        self.beside: list[Metric] = []  # what may stand beside the loss: the first that is known
         self._shown = 0.0
+
+    def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
+        task = pl_module.task
+        compared_by = task.compared_by or task.monitor
+        first = [metric for metric in task.metrics if metric.name == compared_by and metric.name != "loss"]
+        self.beside = first + [metric for metric in task.metrics if metric.better == "max"]
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if not self.console.is_terminal:
@@ -89,10 +92,9 @@ class ProgressBar(Callback):
         if f"{split}/loss" not in newest:
             return f"{split} ..."
         words = f"{split} loss {newest[f'{split}/loss']:.4f}"
-        for name, unit in MEASURES.items():
-            if f"{split}/{name}" in newest:
-                words += f" ({newest[f'{split}/{name}']:.3f} {unit})"
-                break
+        beside = next((metric for metric in self.beside if f"{split}/{metric.name}" in newest), None)
+        if beside is not None:
+            words += f" ({newest[f'{split}/{beside.name}']:.3f} {beside.unit})"
         if split == "train":
             words += f" {newest['tokens_per_second']:,.0f} tokens/s"
         return words

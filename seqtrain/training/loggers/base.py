@@ -9,7 +9,7 @@ import socket
 import threading
 import urllib.request
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import check_png, read_checked
-from seqtrain.tasks.metrics.direction import direction as known_direction
+from seqtrain.runs import measures
 from seqtrain.terminal import tell as say
 
 PATIENCE = 2.0  # seconds that a host has to answer
@@ -187,14 +187,10 @@ def went_well(figures: dict[str, Any]) -> bool:
     return figures.get("status") in ("finished", "pruned")
 
 
-def direction(name: str, monitor: Sequence[str] | None = None) -> Literal["min", "max"] | None:
-    """Where a metric such as `validation/loss` is better; None for what is neither. `monitor`: of the task."""
-    split, _, measure = name.rpartition("/")
-    if not split:
-        return None
-    if monitor and measure == monitor[0]:
-        return "min" if monitor[1] == "min" else "max"
-    return known_direction(measure)
+def direction(name: str, summary: measures.Summary) -> Literal["min", "max"] | None:
+    """Where a metric such as `validation/loss` is better, by what the run's summary says; None for what is neither."""
+    split, _, metric = name.rpartition("/")
+    return measures.better(summary, metric) if split else None
 
 
 def answers(url: str) -> bool:

@@ -54,7 +54,7 @@ class WandbSink(Sink):
         self._run: Any = None
         self._begin_at: int | None = None  # W&B's own count of rows, where an earlier sitting has made some
         self._flops_per_token: float | None = None
-        self._monitor: list[str] | None = None
+        self._summary: dict[str, Any] = {}  # of the run, once it is open
         self._known: set[str] = set()  # metrics whose direction W&B knows
         self._newest = 0  # record that was sent, by its place in metrics.jsonl
 
@@ -73,7 +73,7 @@ class WandbSink(Sink):
     def _open(self) -> Any:
         if self._run is None:
             summary = Run(self._directory).summary
-            self._flops_per_token, self._monitor = summary.get("flops_per_token"), summary.get("monitor")
+            self._flops_per_token, self._summary = summary.get("flops_per_token"), summary
             before = self._rows()
             self._run = self._begin()
             if self._mode == "online" and (entity := self._options["entity"]):  # its config may be a stranger's
@@ -156,7 +156,7 @@ class WandbSink(Sink):
         run = self._open()
         self._newest = metrics.get("record", self._newest)
         for name in metrics.keys() - self._known:
-            if way := direction(name, self._monitor):
+            if way := direction(name, self._summary):
                 run.define_metric(name, step_metric=self._axis, summary=f"{way},last")
             self._known.add(name)
         self._row(self._with_flops(metrics))
@@ -199,11 +199,13 @@ class WandbSink(Sink):
     def _extremes(self) -> dict[str, dict[str, float]]:
         """Best and last of each metric over all sittings: W&B itself knows those of this one alone."""
         found: dict[str, list[float]] = {}
-        for record in Run(self._directory).metrics():
+        run = Run(self._directory)
+        summary = run.summary
+        for record in run.metrics():
             for name, value in record.items():
-                if direction(name, self._monitor) and math.isfinite(value):
+                if direction(name, summary) and math.isfinite(value):
                     found.setdefault(name, []).append(value)
-        ways = {name: direction(name, self._monitor) or "min" for name in found}
+        ways = {name: direction(name, summary) or "min" for name in found}
         best = {"min": min, "max": max}
         return {name: {ways[name]: best[ways[name]](values), "last": values[-1]} for name, values in found.items()}
 

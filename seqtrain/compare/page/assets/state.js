@@ -8,12 +8,14 @@ const AXES = {
   steps: "optimiser steps", tokens: "training tokens", seconds: "training time (s)", flops: "training FLOPs",
 };
 const COSTS = { parameters: "parameters", flops: "training FLOPs", seconds: "training time (s)", tokens: "training tokens" };
-const WORDS = {
-  bits_per_byte: "bits per byte", tokens_per_second: "tokens per second", lr: "learning rate",
-  gradient_norm: "gradient norm", bleu: "BLEU", chrf: "chrF", macro_f1: "macro F1", loss: "loss (nats)",
-};
+const WORDS = { tokens_per_second: "tokens per second", lr: "learning rate", gradient_norm: "gradient norm" };
 
-const named = metric => WORDS[metric] || metric.replaceAll("_", " ");
+/* A metric by the unit that its task gives it: "bits per byte", "loss (nats a token)". */
+function named(metric) {
+  const words = WORDS[metric] || metric.replaceAll("_", " "), unit = data.units[metric];
+  if (!unit) return words;
+  return unit.toLowerCase() === words.toLowerCase() ? unit : `${words} (${unit})`;
+}
 const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
 /* A metric in words: "validation/bits_per_byte" is "bits per byte, validation". */

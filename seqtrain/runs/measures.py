@@ -1,0 +1,51 @@
+"""What a run's summary says of the metrics of its task, so that nobody who reads its record needs the task's code.
+
+A stranger may have written the summary: what is no such thing counts as not said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from seqtrain.terminal import printable
+
+MAX_UNIT_CHARACTERS = 40
+
+Summary = Mapping[str, Any]
+
+
+def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
+    """Whether less or more of a metric is better; None where the summary does not say."""
+    found = _said(summary, name).get("better")
+    return found if found in ("min", "max") else None
+
+
+def unit(summary: Summary, name: str) -> str:
+    """What stands behind a number of the metric."""
+    found = _said(summary, name).get("unit")
+    words = found if isinstance(found, str) and found else name.replace("_", " ")
+    return printable(words[:MAX_UNIT_CHARACTERS])
+
+
+def tokenizer_free(summary: Summary, name: str) -> bool:
+    """Whether runs of different tokenizers may be held against each other in the metric."""
+    return _said(summary, name).get("tokenizer_free") is True
+
+
+def compared_by(summary: Summary) -> str:
+    """The metric in which runs of the task are held against each other."""
+    found = summary.get("compared_by")
+    return found if isinstance(found, str) else "loss"
+
+
+def units(summary: Summary) -> dict[str, str]:
+    """The unit of every metric that the summary speaks of."""
+    measures = summary.get("measures")
+    return {name: unit(summary, name) for name in measures} if isinstance(measures, Mapping) else {}
+
+
+def _said(summary: Summary, name: str) -> Mapping[str, Any]:
+    measures = summary.get("measures")
+    found = measures.get(name) if isinstance(measures, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,143 @@
+"""What a trained model does with texts: each predictor is one kind of answer, with its options and its words."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from seqtrain.data.batching.plan import TBPTT
+from seqtrain.data.rows import Vocabularies
+from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.models.base import SequenceModel
+from seqtrain.terminal import is_unicode
+
+if TYPE_CHECKING:
+    from seqtrain.tasks.base import Task
+
+T = TypeVar("T", bound="Task")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trained model and what is needed to give it texts."""
+
+    model: SequenceModel
+    vocabularies: Vocabularies
+    max_length: int  # tokens of an example, as in training
+    tbptt: TBPTT  # how evaluation cuts time
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of texts, and of sources."""
+        return self.vocabularies.tokenizer
+
+
+class TextReader(Generic[T]):
+    """How a task reads texts that users bring: what of them is read, and which are refused."""
+
+    needs_text: ClassVar[bool] = True  # whether there is nothing to say without a text
+
+    def __init__(self, task: T, loaded: Loaded) -> None:
+        self.task = task
+        self.loaded = loaded
+
+    def encode(self, text: str) -> np.ndarray:
+        """Ids (n,) of a text, without its edges."""
+        return self.task.encode(self.loaded.tokenizer, text)
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of a text that are read, the rest is cut; None: all of them."""
+        return None
+
+    @property
+    def room(self) -> int | None:
+        """Tokens of a text above which there is no answer; None where any text fits, or is cut to what does."""
+        return None if self.longest is not None else self.task.most_tokens(self.loaded)
+
+    def reason(self, text: str) -> str | None:
+        """Why there is no answer to this text, or None."""
+        if not is_unicode(text):
+            return "holds half of a surrogate pair, which is no Unicode; leave it out"
+        if not self.needs_text:
+            return None
+        ids, room = self.encode(text), self.room
+        if not len(ids):
+            return "holds no text"
+        if room is not None and len(ids) > room:
+            positions = self.loaded.model.max_length
+            held = "the model has positions for" if positions else "a text is read at once, so it may have"
+            return f"has {len(ids):,} tokens, and {held} {room:,}"
+        return None
+
+    def cuts(self, text: str) -> bool:
+        """Whether only the beginning of the text is read."""
+        return self.longest is not None and len(self.encode(text)) > self.longest
+
+
+class Predictor(TextReader[T], ABC):
+    """One kind of answer to texts."""
+
+    takes: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # options of `seqtrain predict` with their defaults
+
+    @abstractmethod
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """The answer to each text as plain values, the text among them.
+
+        `first`: how many texts were answered before these, for what is drawn by the place of a text.
+        """
+
+    @abstractmethod
+    def words(self, answer: dict[str, Any]) -> str:
+        """An answer for a person."""
+
+    def without_effect(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """Options that change nothing beside the others that are given, each with the reason and the remedy."""
+        return {}
+
+
+class Score(Predictor[T]):
+    """How surprising a text is, token by token."""
+
+    @abstractmethod
+    def surprisals(self, ids: np.ndarray) -> list[float]:
+        """Nats of each token of a text."""
+
+    @abstractmethod
+    def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
+        """What is said of the whole text, from the sum of its surprisals and their mean."""
+
+    def encode(self, text: str) -> np.ndarray:
+        return self.loaded.tokenizer.encode(text)
+
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """`loss` in nats a token, what `total` says, `tokens` with their bits, and how many are `unknown`: what those
+        hide is in no number."""
+        return [{"text": text, **self._score(text)} for text in texts]
+
+    def _score(self, text: str) -> dict[str, Any]:
+        tokenizer, ids = self.loaded.tokenizer, self.encode(text)
+        nats = self.surprisals(ids)
+        loss = sum(nats) / len(nats)
+        tokens = [
+            {"text": tokenizer.token_text(token), "bits": each / math.log(2)}
+            for token, each in zip(ids.tolist(), nats, strict=True)
+        ]
+        unknown = ids.tolist().count(tokenizer.unknown)
+        return {"unknown": unknown, "loss": loss, **self.total(sum(nats), loss, text), "tokens": tokens}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        head = f"{answer['loss']:.4f} nats a token, {self.total_words(answer)}, {len(answer['tokens'])} tokens"
+        if answer["unknown"]:
+            head += f"; {answer['unknown']} are <unk>, whose spelling no number counts"
+        return "\n".join([head, *(f"{token['bits']:8.3f} bits  {token['text']}" for token in answer["tokens"])])
+
+    @abstractmethod
+    def total_words(self, answer: dict[str, Any]) -> str:
+        """What `total` says, for a person."""
