@@ -84,13 +84,11 @@ def write_page(path: Path, parts: dict[str, list[str]]) -> None:
 
 def models() -> list[str]:
     """Every shipped model: what it is, and its options with their defaults, as its file in conf/model says."""
-    from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
-    from seqtrain.training.compatibility import shipped
+    from seqtrain.training.compatibility import shipped, shipped_file
 
-    folder = Path(conf.__path__[0], "model")
     lines = []
     for name in shipped("model"):
-        lines += ["", f"### {name}", "", *_options((folder / f"{name}.yaml").read_text("utf-8"))]
+        lines += ["", f"### {name}", "", *_options(shipped_file("model", name).read_text("utf-8"))]
     return lines[1:]
 
 
