@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench clean
+.PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench docs clean
 
 train: .venv/run
 	$(BIN)/seqtrain train
@@ -57,6 +57,11 @@ format: .venv/dev
 bench: .venv/run
 	$(BIN)/python -m tests.bench
 
+# The site in site/: opens from disk; its search needs a server: `.venv/bin/python -m http.server -d site`.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 .venv/run: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'error: Python 3.11 or later is needed; make PYTHON=python3.12 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -71,5 +76,9 @@ bench: .venv/run
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	touch $@
 
+.venv/docs: .venv/run
+	$(BIN)/python -m pip install -q -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build dist site *.egg-info

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser
+from seqtrain.errors import Fault
+from seqtrain.files import atomic
 
 if TYPE_CHECKING:
     from seqtrain.training.compatibility import Cell
+
+OPTION = re.compile(r"(?P<name>\w+): (?P<default>.*?)(?: +# (?P<meaning>.*))?")
+"""A line of a YAML file that sets an option, with the comment behind it."""
 
 
 def main(argv: list[str]) -> int:
@@ -19,12 +26,17 @@ def main(argv: list[str]) -> int:
         "With --json each cell of model, task and tbptt, with its reason where it is refused.",
         "seqtrain matrix",
     )
+    parser.add_argument(
+        "--markdown", metavar="FILE", help="write it, and the options of every model, between the marks of this page"
+    )
     options = parser.parse_args(argv)
 
     from seqtrain.training.compatibility import cells
 
     found = list(cells())
-    if options.json:
+    if options.markdown:
+        write_page(Path(options.markdown), {"models": models(), "matrix": table(found)})
+    elif options.json:
         for cell in found:
             print(json.dumps(cell._asdict()))
     else:
@@ -55,3 +67,45 @@ def _words(cells: list[Cell], reasons: dict[str, int]) -> str:
     whole = min(cells, key=lambda cell: cell.tbptt != "whole")  # refused for the pair alone, not for the cut
     name = (whole.reason or "").partition(", which model")[0]
     return f"no ({reasons.setdefault(name, len(reasons) + 1)})"
+
+
+def write_page(path: Path, parts: dict[str, list[str]]) -> None:
+    """Puts each part between its marks, `<!-- name -->` and `<!-- /name -->`, of a page in Markdown."""
+    page = path.read_text("utf-8")
+    for name, lines in parts.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, found, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise Fault(f"{path}: has no line {begin.strip()} with {end} below it; put them where the table belongs")
+        page = "".join([before, begin, *(f"{line}\n" for line in lines), end, after])
+    atomic.write_text(path, page)
+
+
+def models() -> list[str]:
+    """Every shipped model: what it is, and its options with their defaults, as its file in conf/model says."""
+    from seqtrain.training.compatibility import shipped, shipped_file
+
+    lines = []
+    for name in shipped("model"):
+        lines += ["", f"### {name}", "", *_options(shipped_file("model", name).read_text("utf-8"))]
+    return lines[1:]
+
+
+def _options(text: str) -> list[str]:
+    """The first comment of a YAML file, and a table of its options."""
+    comments, rows, recommended = [], [], []
+    for line in text.splitlines():
+        option = OPTION.fullmatch(line.strip())
+        if line.startswith("# "):
+            comments.append(line[2:])
+        elif option and line.startswith("  "):  # under _recommend_: not the model's own
+            recommended.append(_row(f"optimizer.{option['name']}", option["default"], "taken where you set none"))
+        elif option and not line.startswith("_"):
+            rows.append(_row(f"model.{option['name']}", option["default"], option["meaning"] or ""))
+    return [" ".join(comments), "", "| option | default | meaning |", "|---|---|---|", *rows, *recommended]
+
+
+def _row(name: str, default: str, meaning: str) -> str:
+    meaning = meaning.replace(" | ", ", ")  # a bar would end the cell
+    return f"| `{name}` | `{default}` | {meaning + ' ' if meaning else ''}|"

@@ -270,6 +270,11 @@ def shipped(group: str) -> list[str]:
     return [name for name in names if ending is None or not name.endswith(f"_{ending}")]
 
 
+def shipped_file(group: str, name: str) -> Path:
+    """The file of an option of a group."""
+    return Path(conf.__path__[0], group, f"{name}.yaml")
+
+
 def _reason(config: DictConfig) -> str | None:
     """The first thing that `check_pair` has to say."""
     model, task, tbptt = _asked(config, ())

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from seqtrain import conf
-from seqtrain.cli.matrix import table
+from seqtrain.cli.matrix import models, table, write_page
 from seqtrain.cli.train import Request, preflight
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
@@ -35,6 +35,7 @@ K2 = 8
 CONF = Path(conf.__path__[0])
 TASKS = ("next_token", "masked_lm", "sentiment", "translation")
 CUTS = ("carry", "windows", "whole")
+REMEDY = "run `seqtrain matrix --markdown docs/models.md`"
 QUICK = {
     "next_token": [("carry", "never")],
     "masked_lm": [("whole", "never")],
@@ -230,12 +231,31 @@ def test_the_table_names_the_cuts_that_train_or_the_number_of_a_reason(cells: li
 
 
 @pytest.mark.long
-def test_the_readme_holds_the_matrix_as_it_is(cells: list[compatibility.Cell]) -> None:
-    _, begin, rest = (REPOSITORY / "README.md").read_text("utf-8").partition("<!-- matrix -->\n")
-    held, end, _ = rest.partition("<!-- /matrix -->")
-    assert begin, "README.md: put the output of `seqtrain matrix` between <!-- matrix --> and <!-- /matrix -->"
-    assert end
-    assert held.strip().splitlines() == table(cells)
+def test_the_page_of_models_holds_the_matrix_as_it_is(cells: list[compatibility.Cell], tmp_path: Path) -> None:
+    page = tmp_path / "models.md"
+    page.write_text("<!-- matrix -->\n<!-- /matrix -->\n")
+    write_page(page, {"matrix": table(cells)})
+    held = page.read_text().strip()
+    assert held in (REPOSITORY / "docs" / "models.md").read_text("utf-8"), REMEDY
+
+
+def test_the_page_of_models_holds_the_options_of_every_model_as_they_are() -> None:
+    page = (REPOSITORY / "docs" / "models.md").read_text("utf-8")
+    held = page.partition("<!-- models -->\n")[2].partition("<!-- /models -->")[0]
+    assert held.splitlines() == models(), REMEDY
+    for name in compatibility.shipped("model"):
+        options = OmegaConf.load(CONF / "model" / f"{name}.yaml")
+        said = held.partition(f"### {name}\n")[2].partition("###")[0]
+        assert all(f"| `model.{key}` |" in said for key in options if not str(key).startswith("_")), name
+
+
+def test_a_page_without_marks_is_left_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "models.md"
+    for text in ("no marks\n", "<!-- a -->\nno end\n", "<!-- a -->\n<!-- /a -->\n"):
+        page.write_text(text)
+        with pytest.raises(Fault, match=r"has no line <!-- [ab] -->"):
+            write_page(page, {"a": ["new"], "b": ["new"]})
+        assert page.read_text() == text
 
 
 # -- other options -----------------------------------------------------------------------------------------------

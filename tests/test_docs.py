@@ -1,0 +1,115 @@
+"""Laws of README.md, CONTRIBUTING.md and docs/: what they name is there, and the commands that they show compose."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from seqtrain.cli.main import COMMANDS
+from seqtrain.config import check
+from tests.conftest import REPOSITORY
+
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+HISTORY = ("notebook.md", "benchmarks.md")  # they say what was true when it was written, commands included
+EXAMPLES = ("CONTRIBUTING.md",)  # it names files and options that a reader has yet to write
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+CURRENT = [page for page in PAGES if page.name not in HISTORY + EXAMPLES]
+CURRENT_PAGE = pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+
+PATH = re.compile(r"\b((?:seqtrain|tests|conf|docs)/[\w./-]*\w/?)")
+BLOCK = re.compile(r"^```(?:bash)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+PLACEHOLDERS = ("...", "{", "seed=1..5")
+"""What stands for something in a command that is not written out; such a command is not composed."""
+
+
+def text_of(page: Path) -> str:
+    return page.read_text("utf-8")
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every seqtrain command on a page, in blocks and between backquotes."""
+    blocks = BLOCK.findall(text_of(page))
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines += re.findall(r"`(seqtrain [^`]+)`", BLOCK.sub("", text_of(page)))
+    found = [line.removeprefix("$ ") for line in lines]
+    return [shlex.split(line, comments=True) for line in found if re.match(r"seqtrain [\w-]+( |$)", line)]
+
+
+def refused_on_purpose(page: Path, words: list[str]) -> bool:
+    """Whether the page shows, below the command, the error that answers it."""
+    return f"$ {shlex.join(words)}\nerror: " in text_of(page)
+
+
+@CURRENT_PAGE
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = {name.rstrip(".") for name in PATH.findall(text_of(page))}
+    assert [name for name in sorted(named) if not (REPOSITORY / name).exists()] == []
+
+
+@EVERY_PAGE
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    lost = [f"{path}#{place}" for path, place in LINK.findall(text_of(page)) if not leads(page, path, place)]
+    assert lost == []
+
+
+def leads(page: Path, path: str, place: str) -> bool:
+    target = page.parent / path if path else page
+    if not target.exists():
+        return False
+    if not place:
+        return True
+    if place.startswith("L"):
+        return int(place[1:].partition("-")[0]) <= len(text_of(target).splitlines())
+    return place in anchors(text_of(target))
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which a page's headings are linked to."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@CURRENT_PAGE
+def test_every_training_that_a_page_shows_composes(page: Path) -> None:
+    for words in commands(page):
+        whole = not any(mark in word for mark in PLACEHOLDERS for word in words)
+        if words[1] == "train" and whole and not refused_on_purpose(page, words):
+            compose(tuple(one_trial(words[2:])))
+
+
+compose = cache(check.compose)  # several pages show the same command
+
+
+def one_trial(words: list[str]) -> list[str]:
+    """The overrides of a command; of a sweep those of its first trial."""
+    overrides = [word for word in words if not word.startswith("-")]
+    if "-m" not in words:
+        return overrides[:-1] if "--cfg" in words else overrides  # the word behind --cfg says what is shown
+    of_the_sweep = ("hydra.", "hydra/", "sweep=")
+    own = [word for word in overrides if not word.startswith(of_the_sweep) and "(" not in word]  # no search space
+    return [word if "[" in word else word.partition(",")[0] for word in own]
+
+
+@CURRENT_PAGE
+def test_every_command_and_flag_that_a_page_shows_exists(page: Path) -> None:
+    sources = "".join(path.read_text("utf-8") for path in (REPOSITORY / "seqtrain" / "cli").glob("*.py"))
+    known = {*re.findall(r'"(--?[a-z][\w-]*)"', sources), "--cfg", "--info", "--help"}
+    for words in commands(page):
+        assert words[1] in COMMANDS, words
+        flags = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+        assert [flag for flag in flags if flag not in known] == [], words
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(text_of(REPOSITORY / "README.md").splitlines()) <= 140
+
+
+def test_the_front_page_has_a_line_for_every_room() -> None:
+    rooms = {path.parent.name for path in (REPOSITORY / "seqtrain").glob("*/__init__.py")}
+    named = set(re.findall(r"^\| `(\w+)/` \|", text_of(REPOSITORY / "README.md"), re.MULTILINE))
+    assert named == rooms
