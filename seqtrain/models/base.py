@@ -5,6 +5,7 @@ Letters: `B` lanes, `T` time, `S` source time, `D` width, `H` heads, `K` head wi
 
 from __future__ import annotations
 
+import copy
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,9 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from seqtrain.errors import Fault
 
 State = dict[str, Tensor]
 """What earlier tokens left: a flat dict, every tensor batch-first, all zeros = nothing read yet."""
@@ -56,18 +60,44 @@ class SequenceModel(nn.Module, ABC):
     def initial(self, batch: int) -> State:
         """The state before anything was read: all zeros."""
 
-    @abstractmethod
     def flops_per_token(self, length: int, carried: bool) -> float:
         """Floating-point operations of a forward pass per token, when `length` tokens are read at a time.
 
-        `carried`: whether each reading goes on from a state; a cache adds keys to attend to.
+        One multiply-add is 2 operations; embedding look-ups and element-wise work are not counted. By default torch
+        counts them on the meta device, where nothing is computed. A model that cannot run there, or that reads token
+        by token, which takes the counter milliseconds a token, says them itself.
 
-        One multiply-add is 2 operations; embedding look-ups and element-wise work are not counted.
+        Args:
+            length: tokens that are read at a time; of a model that needs a source, those of source and target each.
+            carried: whether each reading goes on from a state; a cache adds keys to attend to.
+
+        Raises:
+            Fault: where the model cannot run on the meta device.
         """
+        twin = copy.deepcopy(self).to("meta").eval()
+        tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
+        needs_source = Capability.UNCONDITIONAL not in self.capabilities
+        counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector_flops})
+        try:
+            with torch.device("meta"), torch.no_grad(), counter:
+                state = twin.begin(tokens) if needs_source else twin.initial(1)
+                twin(tokens, state if needs_source or carried else None)
+        except RuntimeError as error:  # of what depends on values, which meta tensors lack
+            reason = str(error).partition("\n")[0]
+            raise Fault(
+                f"model {type(self).__name__} cannot be read on the meta device ({reason}), so torch cannot count its "
+                "operations; give it a method flops_per_token"
+            ) from error
+        return counter.get_total_flops() / (2 * length if needs_source else length)
 
     def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """What to generate from: by default `source` is read as a prefix."""
         return self(source, self.initial(len(source)), lengths)[1]
+
+
+def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: torch.Size | None = None) -> int:
+    """Those of one product that torch's counter leaves out."""
+    return 2 * matrix.numel()
 
 
 def detach(state: State) -> State:

@@ -104,7 +104,3 @@ class BERT(SequenceModel):
         """The segment of each token (B, T): how many separators stand before it, as far as there are segments."""
         separators = tokens == cast(int, self.embed.separator)
         return (separators.cumsum(1) - separators.long()).clamp(max=self.segments.num_embeddings - 1)
-
-    def flops_per_token(self, length: int, carried: bool) -> float:
-        matrices = sum(weight.numel() for weight in self.blocks.parameters() if weight.dim() == 2)
-        return 2.0 * matrices + 4.0 * len(self.blocks) * self.dim * length

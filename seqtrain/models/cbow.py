@@ -34,6 +34,3 @@ class CBOW(SequenceModel):
         words = self.embed(bag).masked_fill(padding.unsqueeze(-1), 0.0)  # (B, T, D)
         mean = words.sum(1) / ends.clamp(min=1).unsqueeze(1)
         return self.dropout(mean).unsqueeze(1).expand(-1, width, -1), {}
-
-    def flops_per_token(self, length: int, carried: bool) -> float:
-        return 0.0

@@ -91,9 +91,6 @@ class CNN(SequenceModel):
         x = x if real is None else x.masked_fill(~real, 0.0)
         return F.pad(x, (0, 0, reach // 2, reach // 2))
 
-    def flops_per_token(self, length: int, carried: bool) -> float:
-        return 2.0 * sum(weight.numel() for weight in self.blocks.parameters() if weight.dim() > 1)
-
 
 def last_inputs(inputs: Tensor, lengths: Tensor | None, reach: int) -> Tensor:
     """Of `reach` old and T new inputs (B, reach + T, D) the last `reach`, or those before each lane's length."""

@@ -123,14 +123,6 @@ class EncoderDecoder(SequenceModel):
         for part, value in zip(("key", "value"), both, strict=True):
             state[f"{prefix}{part}.{layer}"] = value.to(dtype)
 
-    def flops_per_token(self, length: int, carried: bool) -> float:
-        """The mean over the tokens of a source and of a target, both `length` long."""
-        blocks = (*self.encoder.parameters(), *self.decoder.parameters())
-        matrices = sum(weight.numel() for weight in blocks if weight.dim() == 2)
-        # A source token meets the encoder's matrices and makes the decoder's cross keys; a target token the rest.
-        attention = 4.0 * len(self.decoder) * self.dim * 3 * length
-        return (2.0 * matrices + attention) / 2
-
 
 def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:
     """Right-aligns the keys of lanes whose last `length` tokens are right-padded; zero where a lane has none.

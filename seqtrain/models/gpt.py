@@ -114,8 +114,3 @@ class GPT(SequenceModel):
         keys = functional.pad(keys, (0, 0, self.memory - cached, 0))
         index = lengths.unsqueeze(1) + torch.arange(self.memory, device=keys.device)  # (B, M)
         return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
-
-    def flops_per_token(self, length: int, carried: bool) -> float:
-        matrices = sum(weight.numel() for weight in self.blocks.parameters() if weight.dim() == 2)
-        keys = length + (self.memory if carried or length > self.memory + 1 else 0)
-        return 2.0 * matrices + 4.0 * len(self.blocks) * self.dim * keys

@@ -43,9 +43,6 @@ class MinGRU(SequenceModel):
             x = x + self.dropout(hidden)
         return self.norms[-1](x), {"hidden": torch.stack(after, 1).to(state["hidden"].dtype)}
 
-    def flops_per_token(self, length: int, carried: bool) -> float:
-        return 2.0 * sum(gates.weight.numel() for gates in self.gates)  # type: ignore[union-attr,operator]
-
 
 def scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
     """All of h_t = keep_t h_{t-1} + add_t at once (B, T, D) from h_0 = start (B, D), in log2 T doublings."""

@@ -14,7 +14,6 @@ from seqtrain.models.base import Capability, SequenceModel, State, read_by_lengt
 class Recurrent(SequenceModel):
     """A stack of recurrent layers on torch's fused kernels; each direction has `dim` units, or half of them each."""
 
-    gates: ClassVar[int]
     parts: ClassVar[tuple[str, ...]]  # names of the tensors that a layer carries
 
     def __init__(self, *, embed: nn.Module, dim: int, num_layers: int, dropout: float, bidirectional: bool) -> None:
@@ -80,15 +79,12 @@ class Recurrent(SequenceModel):
         return x
 
     def flops_per_token(self, length: int, carried: bool) -> float:
-        units = self.dim // 2 if self.bidirectional else self.dim
-        directions = 2 if self.bidirectional else 1
-        return 2.0 * directions * self.num_layers * self.gates * units * (self.dim + units)
+        return super().flops_per_token(1, carried)  # each token costs the same; torch counts step by step
 
 
 class RNN(Recurrent):
     """Elman network: h_t = act(W x_t + U h_{t-1} + b)."""
 
-    gates = 1
     parts = ("hidden",)
 
     def __init__(
@@ -111,7 +107,6 @@ class RNN(Recurrent):
 class GRU(Recurrent):
     """Gated recurrent unit: an update and a reset gate."""
 
-    gates = 3
     parts = ("hidden",)
 
     def core(self, width: int, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
@@ -121,7 +116,6 @@ class GRU(Recurrent):
 class LSTM(Recurrent):
     """Long short-term memory: input, forget and output gates around a cell."""
 
-    gates = 4
     parts = ("hidden", "cell")
 
     def core(self, width: int, units: int, num_layers: int, dropout: float) -> nn.RNNBase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -78,7 +79,8 @@ def estimate(
 ) -> Cost:
     """The cost of `steps` optimiser steps of this plan.
 
-    Of examples the memory of activations is not counted: it depends on what the task makes of them.
+    Of examples the memory of activations is not counted: it depends on what the task makes of them; nor is that of a
+    model that cannot run on the meta device.
     """
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
@@ -87,7 +89,8 @@ def estimate(
     tokens = None if steps is None else plan.tokens_before(steps)
     memory = 4 * OPTIMIZER_COPIES * parameters["total"]
     if isinstance(plan, StreamPlan):
-        memory += activations(model, task, -(-plan.lanes // accumulate), reading)
+        with contextlib.suppress(RuntimeError):  # of a model whose work depends on values, which meta tensors lack
+            memory += activations(model, task, -(-plan.lanes // accumulate), reading)
     return Cost(
         parameters=parameters,
         flops_per_token=each,

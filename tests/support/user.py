@@ -34,9 +34,6 @@ class Mine(SequenceModel):
             hidden = hidden / 2 + x
             steps.append(hidden)
         return torch.stack(steps, 1) * self.scale * fate, {"hidden": hidden}
-
-    def flops_per_token(self, length, carried):
-        return 0.0
 '''
 CONFIG = """_target_: my_package.mine.Mine
 dim: 16

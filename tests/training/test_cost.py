@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import StreamBatch
-from seqtrain.errors import Unavailable
-from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.errors import Fault, Unavailable
+from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.training import cost, memory
 from seqtrain.training.model_and_task import make_model
 from seqtrain.training.transfer import freeze
@@ -61,24 +63,94 @@ def test_a_head_is_paid_for_each_target_and_backward_for_each_token_that_gradien
         assert found == pytest.approx((1 + 2 * reached) * core + 3 * targets * head)
 
 
-HAND = {
+# A Transformer block: queries, keys, values, output; into four times the width and back.
+BLOCK = 2 * (4 * 8 * 8 + 2 * 8 * 32)
+LOOK = 2 * 2 * 8  # a query with one key, and its share of one value
+HAND: dict[Case, Callable[[int, bool], float]] = {
     # two layers; each unit of each gate multiplies and adds its 8 inputs and the 8 (4: a direction's own) states
-    Case("rnn", ()): 2 * 2 * 8 * (8 + 8),
-    Case("gru", ()): 2 * 2 * 3 * 8 * (8 + 8),
-    Case("lstm", ()): 2 * 2 * 4 * 8 * (8 + 8),
-    Case("lstm", (("bidirectional", True),)): 2 * 2 * 2 * 4 * 4 * (8 + 4),
-    Case("gru", (("bidirectional", True),)): 2 * 2 * 2 * 3 * 4 * (8 + 4),
+    Case("rnn", ()): lambda length, carried: 2 * 2 * 8 * (8 + 8),
+    Case("gru", ()): lambda length, carried: 2 * 2 * 3 * 8 * (8 + 8),
+    Case("lstm", ()): lambda length, carried: 2 * 2 * 4 * 8 * (8 + 8),
+    Case("lstm", (("bidirectional", True),)): lambda length, carried: 2 * 2 * 2 * 4 * 4 * (8 + 4),
+    Case("gru", (("bidirectional", True),)): lambda length, carried: 2 * 2 * 2 * 3 * 4 * (8 + 4),
     # two layers of a gate and a candidate, neither of which reads a state
-    Case("min_gru", ()): 2 * 2 * 2 * 8 * 8,
+    Case("min_gru", ()): lambda length, carried: 2 * 2 * 2 * 8 * 8,
+    # four convolutions of three tokens; a mean has no products
+    Case("cnn", ()): lambda length, carried: 2 * 4 * 3 * 8 * 8,
+    Case("cbow", ()): lambda length, carried: 0,
+    # attention is counted with all keys; a window of 3 is added where there is a cache, or more than fits it
+    Case("gpt", ()): lambda length, carried: 2 * (BLOCK + LOOK * (length + (3 if carried or length > 4 else 0))),
+    Case("bert", ()): lambda length, carried: 2 * (BLOCK + LOOK * length),
+    # of a source token and a target token: two blocks each, cross-attention, and three looks in each layer
+    Case("encoder_decoder", ()): lambda length, carried: 2 * (2 * BLOCK + 2 * 4 * 8 * 8 + 3 * LOOK * length) / 2,
 }
 
 
 @pytest.mark.parametrize("case", HAND, ids=str)
-def test_a_recurrent_networks_operations_are_those_counted_by_hand(case: Case) -> None:
+def test_operations_are_those_counted_by_hand(case: Case) -> None:
     model = case.make()
-    for length in (1, 7, 64):
+    for length in (1, 4, 7, 32):
         for carried in (True, False):
-            assert model.flops_per_token(length, carried) == HAND[case]
+            assert model.flops_per_token(length, carried) == HAND[case](length, carried)
+
+
+OWN = [case for case in cases() if type(case.make()).flops_per_token is not SequenceModel.flops_per_token]
+
+
+@pytest.mark.parametrize("case", mixtures_long(OWN), ids=str)
+def test_a_model_that_says_its_operations_says_what_torch_counts(case: Case) -> None:
+    model = case.make()
+    for length in (1, 7):
+        counted = SequenceModel.flops_per_token(model, length, False)
+        assert model.flops_per_token(length, False) == pytest.approx(counted, rel=1e-12)
+
+
+class Torchs(SequenceModel):
+    """A model as a user would write it, of torch's own parts; `kind` says which."""
+
+    capabilities = Capability.CAUSAL | Capability.UNCONDITIONAL
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.embed, self.dim, self.kind = torch.nn.Embedding(VOCABULARY, 8), 8, kind
+        self.lstm = torch.nn.LSTM(8, 8, num_layers=2, batch_first=True)
+        self.block = torch.nn.TransformerEncoderLayer(8, 2, 32, batch_first=True)
+        self.score = torch.nn.Parameter(torch.ones(8))
+
+    def initial(self, batch: int) -> State:
+        return {}
+
+    def forward(self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None) -> Any:
+        x = self.embed(tokens)
+        if self.kind == "lstm":
+            return self.lstm(x)[0], {}
+        if self.kind == "block":
+            return self.block(x), {}
+        scores = x @ self.score
+        return x * (scores.max().item() if self.kind == "values" else scores.softmax(-1).unsqueeze(-1)), {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("lstm", 2 * 2 * 4 * 8 * (8 + 8)), ("block", BLOCK + LOOK * 5), ("scores", 2 * 8)]
+)
+def test_of_a_users_model_torch_counts_what_its_parts_cost(kind: str, expected: float) -> None:
+    for training in (True, False):
+        assert Torchs(kind).train(training).flops_per_token(5, False) == expected
+
+
+def test_a_model_whose_work_depends_on_values_is_asked_to_say_its_operations() -> None:
+    with pytest.raises(Fault, match=r"^model Torchs cannot be read on the meta device .* a method flops_per_token$"):
+        Torchs("values").flops_per_token(5, False)
+
+
+def test_a_model_whose_work_depends_on_values_has_a_cost_once_it_says_its_operations() -> None:
+    class Said(Torchs):
+        def flops_per_token(self, length: int, carried: bool) -> float:
+            return 10.0
+
+    found = estimated(Said("values").double())
+    assert found.flops_per_token == 3 * (10 + 2 * 8 * VOCABULARY)
+    assert found.memory_bytes == 16 * found.parameters["total"]  # activations cannot be counted there
 
 
 @pytest.mark.parametrize("case", mixtures_long(cases()), ids=str)
@@ -93,7 +165,12 @@ def test_operations_cover_every_matrix_that_a_token_meets(case: Case) -> None:
 
 
 def estimate(case: Case, *, tied: bool, accumulate: int = 1, carry: bool = True, lanes: int = 4) -> cost.Cost:
-    model = case.make()
+    return estimated(case.make(), tied=tied, accumulate=accumulate, carry=carry, lanes=lanes)
+
+
+def estimated(
+    model: SequenceModel, *, tied: bool = False, accumulate: int = 1, carry: bool = True, lanes: int = 4
+) -> cost.Cost:
     tbptt = TBPTT(k1=8, k2=8, carry=carry, reset="never")
     plan = StreamPlan(documents=np.array([0, 90, 150]), lanes=lanes, tbptt=tbptt, seed=0, shuffle=False)
     task = next_token(model, tied=tied)
