@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from seqtrain.files.checked import load_json
 
 TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json", "labels.json"
 MAX_LABEL_BYTES = 1 << 24
-PAIR = ("source", "target")
+LabelKind = Literal["name", "names", "number"]
+"""What the label of a row is: one of the names that train has; such a name for each token; or a number."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class Rows:
     """One split: its fields of text, tokenised, and the labels; row i of each belongs together."""
 
     columns: dict[str, Corpus]
-    labels: np.ndarray | None  # (n,) int64, into the vocabulary of labels
+    labels: np.ndarray | list[np.ndarray] | None  # (n,) int64, into the names of labels; such a row for each text;
+    # or (n,) float64
     read: Callable[[], Iterator[dict[str, str]]]  # the rows themselves, once more from the source
 
     def __len__(self) -> int:
@@ -118,7 +121,7 @@ class Rows:
         """Hash of all text and all labels."""
         parts = [corpus.hash for corpus in self.columns.values()]
         if self.labels is not None:
-            parts.append(text_hash([str(label) for label in self.labels]))
+            parts.append(text_hash([_written(label) for label in self.labels]))
         return parts[0] if len(parts) == 1 else text_hash(parts)
 
 
@@ -128,6 +131,7 @@ def prepare_rows(
     splits: Sequence[Split],
     fields: Sequence[str],
     *,
+    label_kind: LabelKind = "name",
     shared: bool = True,
     vocabularies: Vocabularies | None = None,
     origin: Vocabularies | None = None,
@@ -138,7 +142,7 @@ def prepare_rows(
 
     Vocabularies that are given are used as they are, of `origin` the tokenizers only; a `shared` tokenizer is of all
     fields of text. A stream of text keeps no empty document; rows of several fields stay aligned. Raises Fault for a
-    label that train does not have.
+    label that train does not have, that is no number where numbers are predicted, or that no token stands for.
     """
     store = Store(cache)
     texts = [field for field in fields if field != "label"]
@@ -147,7 +151,8 @@ def prepare_rows(
         return lambda: (row[field] for field in wanted for row in source.rows(split))
 
     if vocabularies is None:
-        labels = _names(source) if "label" in fields else ()  # first: a fault of theirs should not wait for a tokenizer
+        named = "label" in fields and label_kind != "number"
+        labels = _names(source, label_kind) if named else ()  # first: a fault of theirs should not wait for a tokenizer
         groups = [texts] if shared or len(texts) == 1 else [[field] for field in texts]
         made = (
             [origin.tokenizer, origin.target_tokenizer]
@@ -171,14 +176,20 @@ def prepare_rows(
             )
             for field in texts
         }
-        labels = _labels(source, split, vocabularies.labels) if "label" in fields else None
+        labels = None
+        if "label" in fields and label_kind == "number":
+            labels = _numbers(source, split)
+        elif "label" in fields:
+            labels = _labels(source, split, vocabularies.labels, label_kind)
+        if isinstance(labels, list):
+            _check_aligned(split, labels, columns["text"])
         rows[split] = Rows(columns, labels, lambda split=split: source.rows(split))
     return vocabularies, rows
 
 
-def _names(source: Source) -> tuple[str, ...]:
+def _names(source: Source, kind: LabelKind) -> tuple[str, ...]:
     """The labels of train in order; raises Fault where there is nothing to tell apart, or two look alike."""
-    names = sorted({row["label"] for row in source.rows("train")})
+    names = sorted({name for row in source.rows("train") for name in _named(row["label"], kind)})
     if len(names) == 1:
         raise Fault(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
     alike: dict[str, str] = {}
@@ -188,15 +199,51 @@ def _names(source: Source) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _labels(source: Source, split: Split, names: tuple[str, ...]) -> np.ndarray:
-    """The labels of a split by their place in `names`."""
+def _labels(source: Source, split: Split, names: tuple[str, ...], kind: LabelKind) -> np.ndarray | list[np.ndarray]:
+    """The labels of a split by their place in `names`: one of each row, or one of each word of it."""
     place = {name: index for index, name in enumerate(names)}
     found = []
     for number, row in enumerate(source.rows(split), 1):
-        if row["label"] not in place:
+        given = _named(row["label"], kind)
+        for name in given:
+            if name not in place:
+                raise Fault(
+                    f"data: {split} row {number} has the label {name}, which no row of train has "
+                    f"({', '.join(names[:10])}{', ...' * (len(names) > 10)}); correct it, or give train such a row"
+                )
+        found.append(np.array([place[name] for name in given], dtype=np.int64))
+    return found if kind == "names" else np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+
+def _named(label: str, kind: LabelKind) -> list[str]:
+    """The names in the label of a row: the whole of it, or the words of it."""
+    return label.split() if kind == "names" else [label]
+
+
+def _numbers(source: Source, split: Split) -> np.ndarray:
+    """The numbers (n,) that the rows of a split have as labels; raises Fault for what is none."""
+    found = []
+    for number, row in enumerate(source.rows(split), 1):
+        try:
+            value = float(row["label"])
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise Fault(f"data: {split} row {number} has the label {row['label']}, which is no finite number")
+        found.append(value)
+    return np.array(found, dtype=np.float64)
+
+
+def _check_aligned(split: Split, labels: list[np.ndarray], text: Corpus) -> None:
+    """Raises Fault where a row has another number of labels than its text has tokens."""
+    for number, (row, tokens) in enumerate(zip(labels, text.lengths.tolist(), strict=True), 1):
+        if len(row) != tokens:
             raise Fault(
-                f"data: {split} row {number} has the label {row['label']}, which no row of train has "
-                f"({', '.join(names[:10])}{', ...' * (len(names) > 10)}); correct it, or give train such a row"
+                f"data: {split} row {number} has {len(row)} labels for {tokens} tokens; give each word one, with white "
+                "space between, and use tokenizer=word"
             )
-        found.append(place[row["label"]])
-    return np.array(found, dtype=np.int64)
+
+
+def _written(label: Any) -> str:
+    """A label as its hash sees it."""
+    return " ".join(map(str, label)) if isinstance(label, np.ndarray) else str(label)

@@ -20,7 +20,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 
 if TYPE_CHECKING:
     from seqtrain.data.batching.examples import ExampleBatch, Examples
-    from seqtrain.data.rows import Rows, Vocabularies
+    from seqtrain.data.rows import LabelKind, Rows, Vocabularies
     from seqtrain.tasks.predictors import Loaded, Predictor
 
 Parts = dict[str, tuple[Tensor, int]]
@@ -76,6 +76,7 @@ class Task(nn.Module, ABC):
     uncut: ClassVar[str | None] = None  # why tbptt.k2 does not cut what it reads; None where it does
     requires: Capability
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
+    label_kind: ClassVar[LabelKind] = "name"  # what the label of a row is, where it reads one
     specials: ClassVar[int] = 3  # tokens that stand for no text: start, separator, mask
     metrics: ClassVar[tuple[Metric, ...]] = ()  # all that `measure` may give, in the order in which they are said
     monitor: ClassVar[str] = "loss"  # the metric that says which weights are best

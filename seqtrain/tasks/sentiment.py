@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.batching.examples import ExampleBatch, Examples, by_length, padded
+from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
 from seqtrain.models.base import Capability, Piece, SequenceModel, State, read_in_pieces
@@ -24,32 +24,16 @@ from seqtrain.tasks.predictors import Predictor
 Pool = Literal["last", "mean", "max", "cls"]
 
 
-class LabelledExamples(Examples):
-    """`start, tokens..., separator`, and a label; of a longer text the first tokens."""
+class LabelledExamples(TextExamples):
+    """Texts, each with a label."""
 
     def __init__(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int) -> None:
-        assert rows.labels is not None
-        self.text = rows.columns["text"]
+        super().__init__(rows, vocabularies, max_length=max_length)
+        assert isinstance(rows.labels, np.ndarray)
         self.labels = rows.labels
-        self.edges = np.array([vocabularies.tokenizer.start]), np.array([vocabularies.tokenizer.separator])
-        self.longest = max_length - 2
-        self.lengths = np.minimum(self.text.lengths, self.longest)[:, None] + 2
-        self.cut = int((self.text.lengths > self.longest).sum())
 
-    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
-        return {"loss": len(index)}
-
-    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> ExampleBatch:
-        start, end = self.edges
-        tokens, lengths = padded([np.concatenate([start, self.text[i][: self.longest], end]) for i in index])
-        return ExampleBatch(
-            tokens=tokens,
-            lengths=lengths,
-            targets=torch.from_numpy(self.labels[index]),
-            index=torch.from_numpy(index),
-            count=int(lengths.sum()),
-            totals=totals,
-        )
+    def targets(self, index: np.ndarray) -> Tensor:
+        return torch.from_numpy(self.labels[index])
 
 
 class Classify(Predictor["Sentiment"]):
@@ -193,8 +177,8 @@ class Sentiment(ExampleTask):
         return made
 
     def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
-        assert train.labels is not None
-        assert split.labels is not None
+        assert isinstance(train.labels, np.ndarray)
+        assert isinstance(split.labels, np.ndarray)
         counts = np.bincount(train.labels, minlength=len(vocabularies.labels))
         majority = float((split.labels == counts.argmax()).mean())
         found = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(vocabularies.labels))

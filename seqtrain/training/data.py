@@ -69,7 +69,10 @@ class Data(ABC):
     def label_counts(self) -> tuple[int, ...]:
         """How often train has each label; nothing where there are none."""
         labels = self.rows["train"].labels if "train" in self.rows else None
-        return () if labels is None else tuple(int((labels == k).sum()) for k in range(len(self.vocabularies.labels)))
+        if labels is None or self.task.label_kind == "number":
+            return ()
+        counted = np.concatenate(labels) if isinstance(labels, list) else labels
+        return tuple(np.bincount(counted, minlength=len(self.vocabularies.labels)).tolist())
 
     def baselines(self, split: Split) -> dict[str, dict[str, float]]:
         """What knows little or nothing of sequences, on the same split."""
@@ -274,6 +277,7 @@ def make_data(
         make(config.tokenizer, trust),
         splits,
         task_class(config, trust).fields,
+        label_kind=task_class(config, trust).label_kind,
         shared=config.task.get("vocabulary", "shared") == "shared",
         vocabularies=vocabularies,
         origin=origin,

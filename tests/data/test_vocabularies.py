@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,3 +186,52 @@ def test_the_hash_of_rows_tells_another_label_and_another_field(tmp_path: Path) 
         hashes(("source", "target"), [("ab", "x"), ("a", "z")]),
     ]
     assert len(set(found)) == 4
+
+
+# -- other kinds of labels ---------------------------------------------------------------------------------------
+
+TAGGED = {
+    "train": [("the dog runs", "D N V"), ("dogs", "N")],
+    "validation": [("the cat", "D N")],
+}
+
+
+def tagged(folder: Path, **changed: list[tuple[str, str]]) -> tuple[Vocabularies, dict[str, Rows]]:
+    source = Given(("text", "label"), {**TAGGED, **changed})
+    made, rows, _ = prepared(source, folder, Word(), label_kind="names")
+    return made, rows
+
+
+def test_a_label_for_each_word_is_its_place_among_the_names_of_train(tmp_path: Path) -> None:
+    made, rows = tagged(tmp_path)
+    assert made.labels == ("D", "N", "V")
+    assert [row.tolist() for row in rows["train"].labels] == [[0, 1, 2], [1]]  # type: ignore[union-attr]
+    assert [row.tolist() for row in rows["validation"].labels] == [[0, 1]]  # type: ignore[union-attr]
+    other = tagged(tmp_path, train=[("the dog runs", "D N V"), ("dogs", "V")])[1]
+    assert other["train"].hash != rows["train"].hash
+    assert other["validation"].hash == rows["validation"].hash
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (("the dog", "D"), r"^data: validation row 1 has 1 labels for 2 tokens; .* tokenizer=word$"),
+        (("the dog", "D N V"), "has 3 labels for 2 tokens"),
+        (("the dog", "D X"), "^data: validation row 1 has the label X, which no row of train has"),
+    ],
+)
+def test_a_row_whose_labels_do_not_fit_its_words_is_one_line(row: tuple[str, str], told: str, tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=told):
+        tagged(tmp_path, validation=[row])
+
+
+def test_numbers_are_read_as_they_stand_and_what_is_none_is_named(tmp_path: Path) -> None:
+    def numbers(*values: str) -> Any:
+        rows = {"train": [("a", value) for value in values], "validation": [("a", "1")]}
+        return prepared(Given(("text", "label"), rows), tmp_path, label_kind="number")
+
+    made, rows, _ = numbers("0.5", "-2", "1e3")
+    assert (made.labels, rows["train"].labels.tolist()) == ((), [0.5, -2.0, 1000.0])
+    for value in ("many", "nan", "inf", ""):
+        with pytest.raises(Fault, match=f"^data: train row 2 has the label {value}, which is no finite number$"):
+            numbers("1", value)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seqtrain.data.batching.plan import ExamplePlan, Picked, deal
 from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.rows import Rows, Vocabularies
 
 
 @dataclass(kw_only=True)
@@ -61,6 +62,36 @@ class Examples(ABC):
         if len(mine):
             return self.collate(mine, picked.epoch, totals)
         return self.collate(picked.examples[:1], picked.epoch, totals).silent()
+
+
+class TextExamples(Examples):
+    """`start, tokens..., separator` of each text, of a longer one the first tokens; a subclass gives the targets."""
+
+    def __init__(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int) -> None:
+        self.text = rows.columns["text"]
+        self.edges = np.array([vocabularies.tokenizer.start]), np.array([vocabularies.tokenizer.separator])
+        self.longest = max_length - 2
+        self.lengths = np.minimum(self.text.lengths, self.longest)[:, None] + 2
+        self.cut = int((self.text.lengths > self.longest).sum())
+
+    @abstractmethod
+    def targets(self, index: np.ndarray) -> Tensor:
+        """Targets of these examples: (B,), or (B, T) where each position has one, IGNORED where it has none."""
+
+    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
+        return {"loss": len(index)}
+
+    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> ExampleBatch:
+        start, end = self.edges
+        tokens, lengths = padded([np.concatenate([start, self.text[i][: self.longest], end]) for i in index])
+        return ExampleBatch(
+            tokens=tokens,
+            lengths=lengths,
+            targets=self.targets(index),
+            index=torch.from_numpy(index),
+            count=int(lengths.sum()),
+            totals=totals,
+        )
 
 
 class ExampleLoader:
