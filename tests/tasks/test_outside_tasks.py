@@ -1,0 +1,80 @@
+"""Laws of a task from outside: one file and one YAML, and it trains, predicts, is shown and compared like ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.runs.directory import Run
+from tests.conftest import Seqtrain
+from tests.support import outside_tasks
+
+TASKS = ("tag", "regress")
+TEXT = "the big dog sees a cat"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, seqtrain: Seqtrain) -> Path:
+    folder = outside_tasks.files(tmp_path_factory.mktemp("outside"))
+    for task in TASKS:
+        for seed in (1, 2):
+            words = (*outside_tasks.options(task), f"seed={seed}", f"run_dir={task}/{seed}")
+            answer = seqtrain("train", *words, cwd=folder, env={"PYTHONPATH": str(folder)})
+            assert answer.rc == 0, answer.err
+    return folder
+
+
+def ask(seqtrain: Seqtrain, folder: Path, *words: str) -> str:
+    answer = seqtrain(*words, "--trust", "my_tasks", cwd=folder, env={"PYTHONPATH": str(folder)})
+    assert answer.rc == 0, answer.err
+    return answer.out
+
+
+@pytest.mark.parametrize(
+    ("task", "baseline", "unit"), [("tag", "majority", "words right"), ("regress", "mean", "mean squared error")]
+)
+def test_it_learns_more_than_its_baseline_and_is_evaluated_in_its_own_units(
+    task: str, baseline: str, unit: str, folder: Path, seqtrain: Seqtrain
+) -> None:
+    summary = Run(folder / task / "1").summary
+    known, found = summary["baselines"]["validation"][baseline], summary["metrics"]["validation"]
+    (name,) = known
+    better = found[name] > known[name] if summary["measures"][name]["better"] == "max" else found[name] < known[name]
+    assert better, (found, known)
+    assert f"{found[name]:.4f} {unit}" in ask(seqtrain, folder, "evaluate", f"{task}/1", "--checkpoint", "last")
+
+
+def test_it_predicts_for_a_person_and_for_a_machine(folder: Path, seqtrain: Seqtrain) -> None:
+    said = ask(seqtrain, folder, "predict", "tag/1", TEXT)
+    answer: dict[str, Any] = json.loads(ask(seqtrain, folder, "predict", "tag/1", TEXT, "--json"))
+    words = " ".join(f"{word}/{label}" for word, label in zip(TEXT.split(), answer["labels"], strict=True))
+    assert said == f"{words}\n"
+    assert answer == {"text": TEXT, "labels": answer["labels"]}
+    number = json.loads(ask(seqtrain, folder, "predict", "regress/1", TEXT, "--json"))["number"]
+    assert ask(seqtrain, folder, "predict", "regress/1", TEXT) == f"{number:.4g}: {TEXT}\n"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_it_shows_samples_at_each_validation(task: str, folder: Path) -> None:
+    samples = sorted((folder / task / "1" / "samples").iterdir())
+    assert [path.name for path in samples] == ["step-00000020.txt", "step-00000040.txt"]
+    assert len(samples[-1].read_text().splitlines()) > 2
+
+
+@pytest.mark.parametrize(("task", "unit"), [("tag", "words right"), ("regress", "mean squared error")])
+def test_its_runs_are_compared_in_its_unit(task: str, unit: str, folder: Path, seqtrain: Seqtrain) -> None:
+    answer = seqtrain("compare", task, cwd=folder)
+    assert answer.rc == 0, answer.err
+    assert f"{task}, {unit} of validation, 2 runs" in answer.out
+    assert f"mean {unit}" in answer.out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", TASKS)
+def test_it_resumes_to_the_bit(task: str, folder: Path, seqtrain: Seqtrain, tmp_path: Path) -> None:
+    words = ("verify-resume", *outside_tasks.options(task), "--kills", "2")
+    answer = seqtrain(*words, cwd=outside_tasks.files(tmp_path), env={"PYTHONPATH": str(tmp_path)})
+    assert answer.rc == 0, answer.err
