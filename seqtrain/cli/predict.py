@@ -12,8 +12,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
+from seqtrain.api import Trained, load
 from seqtrain.cli.answers import Answers, answers, flag, given
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
@@ -21,9 +22,6 @@ from seqtrain.config.ranges import ANSWER_RANGES
 from seqtrain.errors import Fault
 from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_output
-
-if TYPE_CHECKING:
-    from seqtrain.api import Trained
 
 BATCH = 32  # texts answered side by side
 
@@ -38,8 +36,6 @@ def main(argv: list[str]) -> int:
     if options.output is not None:
         check_output("--output", options.output)
     arriving = None if path is None else from_file(open_lines(path), path)
-
-    from seqtrain.api import load
 
     answering = answers(load(options.run, trust=options.trust, checkpoint=options.checkpoint), options)
     texts = options.texts
@@ -164,8 +160,6 @@ def _attend(options: argparse.Namespace) -> int:
         raise Fault("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
     if useless := ", ".join(map(flag, given(options))):
         raise Fault(f"{useless}: --attention draws where the model looks and answers nothing; leave one of them out")
-
-    from seqtrain.api import load
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (line,) = from_arguments(options.texts)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from seqtrain import api
 from seqtrain.cli import main, predict
 from seqtrain.errors import Fault
 from seqtrain.files.untrusted import check_output
@@ -42,7 +41,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, *words: object, at_end: BaseException | None = None) -> int:
-    monkeypatch.setattr(api, "load", lambda *args, **options: Continuing(at_end))
+    monkeypatch.setattr(predict, "load", lambda *args, **options: Continuing(at_end))
     return predict.main(["run", *map(str, words)])
 
 
