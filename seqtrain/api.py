@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.config.ranges import check_answer_options
 from seqtrain.errors import Fault
+from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -236,7 +237,6 @@ def _train(overrides: Sequence[str], trust: Sequence[str], config_dirs: Sequence
 
     from seqtrain.cli.train import Request, start
     from seqtrain.config import check
-    from seqtrain.training.callbacks.signals import Interrupted
 
     directories = tuple(map(Path, config_dirs))
     composed = check.compose(list(overrides), directories, tuple(trust))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -75,14 +76,34 @@ TASKS_KNOW = ("data.batching.", "data.rows", "data.tokenizers.encoding", "data.c
 SHARED = {"seqtrain.models.base", "seqtrain.models.decoding", "seqtrain.tasks.base", "seqtrain.tasks.predictors"}
 """What stands in the rooms of models and tasks and is neither."""
 
+LATE = {
+    ("seqtrain.cli.main", "importlib.metadata"),
+    ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
+    ("seqtrain.cli.sweep", "seqtrain.compare.table"),
+    ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
+}
+"""Imports inside functions that bring no other package and yet cost start-up time."""
+
 HEAVY = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib"}
 """What a command must not import before it knows that there is work to do."""
 
 
-def imported(module: str, *, at_once: bool = False) -> Iterator[str]:
+@functools.cache
+def imported(module: str, *, at_once: bool = False) -> tuple[str, ...]:
     """Modules that a module names in imports: all of them, or only those that importing it imports."""
     tree = ast.parse(MODULES[module].read_text("utf-8"))
-    for node in _executed(tree) if at_once else ast.walk(tree):
+    return tuple(_named(module, _executed(tree) if at_once else ast.walk(tree)))
+
+
+def late(module: str) -> set[str]:
+    """Modules that a module imports inside functions."""
+    tree = ast.parse(MODULES[module].read_text("utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {name for function in functions for name in _named(module, ast.walk(function))}
+
+
+def _named(module: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -181,11 +202,29 @@ def test_faults_are_found_before_anything_heavy_is_imported() -> None:
     assert {name.split(".")[0] for name in loaded} & HEAVY == set()
 
 
+def test_an_import_stands_inside_a_function_for_start_up_time_or_against_a_cycle_only() -> None:
+    needless = []
+    for module in MODULES:
+        at_once = _others(closure(module))
+        for name in late(module):
+            found = closure(name)
+            if not (_others(found) - at_once or module in found or (module, name) in LATE):
+                needless.append(f"{module} imports {name}")
+    assert needless == []
+
+
+def _others(modules: set[str]) -> set[str]:
+    """Packages that are neither ours nor Python's own."""
+    return {name.split(".")[0] for name in modules} - {"seqtrain"} - sys.stdlib_module_names
+
+
 def test_the_reader_of_sources_sees_what_it_should() -> None:
     assert "torch" in closure("seqtrain.models.gpt")
     assert "pytorch_lightning" in closure("seqtrain.training.learner")
     assert "pytorch_lightning" not in closure("seqtrain.training.model_and_task")
-    assert "seqtrain.training.learner" in set(imported("seqtrain.training.session"))
+    assert "seqtrain.training.learner" in imported("seqtrain.training.session")
+    assert "seqtrain.training.learner" in late("seqtrain.training.session")
+    assert "seqtrain.training.data" not in late("seqtrain.training.session")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser, say
+from seqtrain.cli.evaluate import evaluate
 from seqtrain.compare import table
 from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import ACROSS, groups
@@ -101,7 +102,6 @@ def _pieces(entries: list[Entry], options: Namespace) -> int:
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
         raise Fault(f"--pieces: the two runs are not alike: {'; '.join(others[0].reason)}")
-    from seqtrain.cli.evaluate import evaluate
     from seqtrain.compare import paired_bootstrap
     from seqtrain.training.callbacks.per_batch_metrics import Pieces
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seqtrain.api import Trained, load
 from seqtrain.cli.arguments import Parser, say
 from seqtrain.cli.lines import Line, check_apart, from_file, open_lines
 from seqtrain.errors import Fault
@@ -14,7 +16,6 @@ from seqtrain.files.atomic import atomic
 if TYPE_CHECKING:
     import pyarrow
 
-    from seqtrain.api import Trained
     from seqtrain.inference.embedding import Pool
 
 GROUP = 1024  # texts that are in memory at a time
@@ -46,7 +47,6 @@ def main(argv: list[str]) -> int:
     if not options.output.absolute().parent.is_dir():
         raise Fault(f"--output {options.output}: there is no such folder")
 
-    from seqtrain.api import load
     from seqtrain.inference.embedding import check_pool
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
@@ -56,8 +56,6 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         raise Fault(f"--output {options.output}: {error.strerror}") from None
     if options.json:
-        import json
-
         print(json.dumps({"output": str(options.output), "texts": written, "errors": bad, "pool": options.pool}))
     else:
         say(f"{options.output}: {written:,} embeddings of {trained.model.dim} numbers, pool={options.pool}")

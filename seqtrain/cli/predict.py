@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from seqtrain.api import Trained, load
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
 from seqtrain.config.ranges import ANSWER_RANGES
@@ -22,7 +23,6 @@ from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_output
 
 if TYPE_CHECKING:
-    from seqtrain.api import Trained
     from seqtrain.inference.opened import Opened
 
 BATCH = 32  # texts answered side by side
@@ -50,8 +50,6 @@ def main(argv: list[str]) -> int:
     if options.output is not None:
         check_output("--output", options.output)
     arriving = None if path is None else from_file(open_lines(path), path)
-
-    from seqtrain.api import load
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
     answering = Answering(opened, options)
@@ -226,8 +224,6 @@ def _attend(options: argparse.Namespace) -> int:
     useless = [*given(options), *(["score"] if options.score else [])]
     if useless := ", ".join(map(flag, useless)):
         raise Fault(f"{useless}: --attention draws where the model looks and answers nothing; leave one of them out")
-
-    from seqtrain.api import load
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (line,) = from_arguments(options.texts)

@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from seqtrain.cli import sweep
 from seqtrain.cli.arguments import Parser, finish, say
+from seqtrain.cli.train import Request, preflight
 from seqtrain.distributed import ranks
 from seqtrain.errors import Fault, did_you_mean
 from seqtrain.files.atomic import listed
+from seqtrain.runs.checkpoint import newest_sound, step_of, written_under
+from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import LIMITS, MAY_CHANGE, digest, shown
 from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-    from seqtrain.runs.directory import Run
 
 SAFE_GROUPS = ("logger.",)
 
@@ -36,8 +40,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--retry-failed", action="store_true", help="of a sweep: run again what failed or was refused")
     options = parser.parse_intermixed_args(argv)
     if is_sweep(Path(options.run)):
-        from seqtrain.cli import sweep
-
         return sweep.resume(
             Path(options.run),
             options.overrides,
@@ -50,7 +52,6 @@ def main(argv: list[str]) -> int:
 
     def work() -> Run:
         from seqtrain.cli import addresses
-        from seqtrain.runs.directory import Run
 
         addresses.check_run(Run.open(options.run), options.overrides)
         return resume(options.run, options.overrides, tuple(options.trust), ("seqtrain", "resume", *argv))
@@ -61,11 +62,8 @@ def main(argv: list[str]) -> int:
 def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
     """Continues the run in `path`; Fault for changes that would make it another run, and if there is nothing to do."""
     from seqtrain.cli import failures, session
-    from seqtrain.cli.train import Request, preflight
     from seqtrain.config import check
     from seqtrain.inference.opened import checked_config
-    from seqtrain.runs.checkpoint import newest_sound, step_of, written_under
-    from seqtrain.runs.directory import Run
     from seqtrain.training import budget
 
     with ranks.joined() as here:
@@ -194,8 +192,6 @@ def _standing(config: DictConfig, key: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    import yaml
-
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):

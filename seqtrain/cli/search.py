@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqtrain.api import Trained, load
 from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.embed import POOL_HELP, POOLS, columns, groups, origin, sound
 from seqtrain.cli.lines import from_arguments, from_file, open_file, open_lines
@@ -17,8 +18,6 @@ from seqtrain.errors import Fault
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from seqtrain.api import Trained
 
 MAGIC = b"PAR1"  # how a parquet file begins
 ROWS = 4096  # that are in memory at a time
@@ -56,7 +55,6 @@ def main(argv: list[str]) -> int:
 
 def _search(options: argparse.Namespace, made: bool) -> tuple[list[tuple[float, Found]], int]:
     """The nearest texts with their scores, and how many lines could not be read."""
-    from seqtrain.api import load
     from seqtrain.inference.embedding import Nearest
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)

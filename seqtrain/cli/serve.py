@@ -15,6 +15,10 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.compare.entries import read
+from seqtrain.compare.page.report import page
+from seqtrain.compare.table import not_run
+from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
 from seqtrain.errors import Fault
 from seqtrain.runs.directory import CONFIG, METRICS, SUMMARY
@@ -78,11 +82,6 @@ class Report:
             return self.text, self.mark
 
     def _make(self, mark: str) -> None:
-        from seqtrain.compare.entries import read
-        from seqtrain.compare.page.report import page
-        from seqtrain.compare.table import not_run
-        from seqtrain.compare.verdict import conclusions
-
         try:
             missing: list[str] = []
             found = conclusions(read([self.folder], missing))

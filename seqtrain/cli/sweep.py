@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import say
+from seqtrain.cli.train import Request, dry_run, print_cost
 from seqtrain.distributed import ranks
 from seqtrain.errors import Fault
 from seqtrain.files.atomic import exists, listed
@@ -21,7 +22,6 @@ from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
-    from seqtrain.cli.train import Request
     from seqtrain.sweeps.settings import Settings
 
 CODES = {"finished": 0, "pruned": 0, "refused": 2}
@@ -173,7 +173,6 @@ def _ran(sweep: Sweep) -> bool:
 
 def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json: bool) -> int:
     """Tells what each trial of a grid would cost; leaves nothing behind."""
-    from seqtrain.cli.train import dry_run, print_cost
     from seqtrain.config import check
     from seqtrain.sweeps.grid import combinations
 

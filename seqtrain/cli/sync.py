@@ -6,8 +6,11 @@ import argparse
 import json
 import re
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+import yaml
 
 from seqtrain.cli.arguments import Parser, say
 from seqtrain.errors import Fault
@@ -167,10 +170,6 @@ def _sink(run: Run, options: argparse.Namespace) -> Sink:
 
 def own_options(run: Run) -> dict[str, Any]:
     """What the run's config says of W&B, where it is of the right kind, else what ours says."""
-    from importlib.resources import files
-
-    import yaml
-
     from seqtrain.training.loggers.wandb_logger import Axis
 
     logger = run.config.get("logger")

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from seqtrain.cli.arguments import Parser, finish
+from seqtrain.cli.resume import resume
+from seqtrain.cli.train import Request, start
 from seqtrain.distributed import ranks
 from seqtrain.errors import Fault, Unavailable, kind_of
 from seqtrain.files.checked import open_append
@@ -85,10 +87,7 @@ def _run(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads:
     """Trains it, from the start or from its newest checkpoint."""
     command = ("seqtrain", "train", *trial.overrides, f"run_dir={trial.path}")
     if todo == "resume":
-        from seqtrain.cli.resume import resume
-
         return resume(str(trial.path), [], trust, command)
-    from seqtrain.cli.train import Request, start
     from seqtrain.config import check
 
     folders = tuple(Path(folder) for folder in sweep.asked.config_dirs)

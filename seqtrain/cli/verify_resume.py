@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import SEED, Range
 from seqtrain.distributed.fork_server import ForkServer
+from seqtrain.errors import Fault
 from seqtrain.terminal import pasted
 
 SHORT = ("trainer.max_steps=40", "trainer.validate_every=15", "trainer.checkpoint_every=5", "trainer.log_every=1")
@@ -96,8 +98,6 @@ def shortened(overrides: Sequence[str]) -> list[str]:
 def _check(args: Sequence[str], trust: Sequence[str]) -> None:
     """Fault for what `seqtrain train` would refuse, before anything is trained."""
     from seqtrain.config import check, preflight
-    from seqtrain.config.options import read_budget
-    from seqtrain.errors import Fault
 
     config = check.compose(args, trust=trust).config
     if config.run_dir is not None:
@@ -110,8 +110,6 @@ def _check(args: Sequence[str], trust: Sequence[str]) -> None:
 
 
 def _fresh(folder: Path) -> Path:
-    from seqtrain.errors import Fault
-
     if folder.exists() and any(folder.iterdir()):
         raise Fault(f"--keep {folder}: exists already and is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)

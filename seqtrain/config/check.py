@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any, cast
 
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -13,22 +14,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed
 from seqtrain.config.nodes import Unresolved, at
-from seqtrain.config.schema import ENTRIES, GLOBAL, OWN, RESERVED, Schema, first_lines, show
+from seqtrain.config.schema import ENTRIES, GLOBAL, GROUPS, OWN, RESERVED, Schema, first_lines, show
 from seqtrain.config.targets import resolve, targets
 from seqtrain.errors import Fault, did_you_mean, refuse_tilde
 
 DECIDES_OTHERS = {"task", *GLOBAL}
 """Groups whose option chooses those of other groups: without it nothing else can be judged."""
 
-
-CHOSEN_BY_TASK = {
-    "data": "default",
-    "model": "model",
-    "tokenizer": "tokenizer",
-    "tbptt": "tbptt",
-    "optimizer": "optimizer",
-}
-"""Groups whose option is <task>_<ending> where none is named."""
+OPEN = "???"
+"""The option of a group that conf/train.yaml leaves to the task."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +30,7 @@ class Composed:
     """A configuration that holds no fault of stage 1, its interpolations unresolved, and how it came about."""
 
     config: DictConfig
-    choices: dict[str, str]  # group: option, followed through files that only name another option
+    choices: dict[str, str]  # group: option
     overrides: list[str]
 
 
@@ -47,7 +41,8 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: S
     if line.refused & DECIDES_OTHERS:
         raise Fault(*line.faults)
     config, added = line.compose(files)
-    choices = _choices(config, files)
+    choices = _choices(config)
+    _refuse_open_groups(choices, line)
     with open_dict(config):
         del config["hydra"]
     schema = Schema(config, choices, files, trust, given=line.values, added=added, unread=line.unread)
@@ -70,10 +65,8 @@ def check_config(
     trust: Sequence[str] = (),
 ) -> None:
     """Stage 1 of a configuration that is composed already; raises Fault with a line for each fault."""
-    files = ConfFiles(config_dirs)
-    followed = {group: files.follow(group, option) for group, option in choices.items()}
     given = [key_of(text) for text in overrides]
-    faults = list(Schema(config, followed, files, trust, given).faults())
+    faults = list(Schema(config, choices, ConfFiles(config_dirs), trust, given).faults())
     if faults:
         raise Fault(*faults)
 
@@ -197,8 +190,6 @@ class _CommandLine:
         try:
             config = files.compose(self.fixed)
         except UNUSABLE as error:
-            if unnamed := self._unnamed(files):
-                raise Fault(*self.faults, unnamed) from None
             reasons = [f"{text}: {reason}" for text in self.fixed if (reason := _problem(files, [text]))]
             raise Fault(*self.faults, *(reasons or [first_lines(error)])) from None
         files_say = OmegaConf.to_container(config, resolve=False)
@@ -210,20 +201,6 @@ class _CommandLine:
                 self.faults.append(f"{_typed(override)}: {first_lines(error)}")
                 del self.values[key]
         return config, added
-
-    def _unnamed(self, files: ConfFiles) -> str | None:
-        """What a task of the user's own leaves open, since no file says what it takes by itself; None where none is."""
-        chosen = {text.partition("=")[0]: text.partition("=")[2] for text in self.fixed}
-        task = chosen.get("task")
-        if task is None:
-            return None
-        open_groups = [
-            group
-            for group, ending in CHOSEN_BY_TASK.items()
-            if group not in chosen and f"{task}_{ending}" not in files.options(group)
-        ]
-        words = " ".join(f"{group}=..." for group in open_groups)
-        return f"task={task}: takes no {', '.join(open_groups)} by itself; add {words}" if open_groups else None
 
 
 def _typed(override: Override) -> str:
@@ -240,11 +217,22 @@ def _problem(files: ConfFiles, overrides: Sequence[str]) -> str | None:
     return None
 
 
-def _choices(config: DictConfig, files: ConfFiles) -> dict[str, str]:
-    """The option of each group but Hydra's own; several options of one group are joined by commas."""
+def _choices(config: DictConfig) -> dict[str, str]:
+    """The option of each group but Hydra's own, OPEN where nothing chose one; several options are joined by commas."""
+    options = cast(dict[str, Any], OmegaConf.to_container(config.hydra.runtime.choices))
     choices = {}
-    for group, option in config.hydra.runtime.choices.items():
-        names = [option] if isinstance(option, str) else list(option or [])
+    for group, option in options.items():
+        names = [option] if isinstance(option, str) else option
         if names and "/" not in group:
-            choices[group] = ",".join(files.follow(group, name) for name in names)
+            choices[group] = ",".join(names)
     return choices
+
+
+def _refuse_open_groups(choices: dict[str, str], line: _CommandLine) -> None:
+    """Fault where neither the command line nor the task's file chooses what every run needs: a task of the user's."""
+    groups = [group for group in GROUPS if choices.get(group) == OPEN]
+    untold = [group for group in groups if group not in line.refused]
+    words = " ".join(f"{group}=..." for group in untold)
+    reason = f"task={choices['task']}: takes no {', '.join(untold)} by itself; add {words}"
+    if groups:
+        raise Fault(*line.faults, *([reason] if untold else []))

@@ -11,7 +11,6 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
-from hydra.core.default_element import ConfigDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -65,8 +64,13 @@ class ConfFiles:
         self._contents = {} if config_dirs else SHIPPED
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """The whole configuration, Hydra's own part included; raises one of UNUSABLE."""
-        return self.loader.load_configuration("train", list(overrides), RunMode.RUN, from_shell=False)
+        """The whole configuration, Hydra's own part included; raises one of UNUSABLE.
+
+        A group that nothing chooses an option of is left out: who asks tells all of them at once.
+        """
+        return self.loader.load_configuration(
+            "train", list(overrides), RunMode.RUN, from_shell=False, skip_missing_defaults=True
+        )
 
     def is_group(self, name: str) -> bool:
         return self.loader.repository.group_exists(name)
@@ -83,15 +87,6 @@ class ConfFiles:
             plain = {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
             self._contents[group, option] = plain
         return self._contents[group, option]
-
-    def follow(self, group: str, option: str) -> str:
-        """The option that really stands behind one whose file only names another."""
-        loaded = self._load(group, option)
-        if loaded is None or self.content(group, option).keys() - {"defaults"}:
-            return option
-        named = [entry.path for entry in loaded.defaults_list or [] if isinstance(entry, ConfigDefault)]
-        named = [path for path in named if path and path != "_self_"]
-        return self.follow(group, named[0]) if len(named) == 1 else option
 
     def _load(self, group: str, option: str) -> ConfigResult | None:
         try:

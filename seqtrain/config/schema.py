@@ -36,6 +36,9 @@ OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching}
 RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
 """Keys that are no options: Hydra's, and what a model recommends."""
 
+NESTED_OVERRIDE = re.compile(r"No earlier Group Default for '(\w+)@(\w+)\.\1' exists to override\.")
+"""How Hydra tells that a file of one group chose an option of another group, and looked for it inside its own."""
+
 
 def show(value: Any) -> str:
     """A value as one would type it."""
@@ -50,6 +53,7 @@ def first_lines(error: BaseException) -> str:
     """The message of an error of Hydra, OmegaConf or YAML on one line, without search paths and addresses."""
     message = str(error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error)
     message = re.split(r"\n\s*(?:full_key:|object_type=|Config search path:|See https?:)", message)[0]
+    message = NESTED_OVERRIDE.sub(r"It was looked for inside \2: write `override /\1@_group_: ...`", message)
     return " ".join(message.split())
 
 

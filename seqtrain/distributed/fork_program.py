@@ -19,8 +19,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqtrain.distributed.fork_server import LONGEST
 from seqtrain.distributed.ranks import die_with_parent
+
+MAX_MESSAGE_BYTES = 1 << 20  # of one request
 
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
@@ -51,7 +52,7 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> list[str] | None:
                 _reap(lines)
                 continue
             try:
-                message, handles, _, _ = socket.recv_fds(control, LONGEST, 3)
+                message, handles, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 3)
             except ConnectionError:  # it went without a word
                 return None
             if not message:

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from seqtrain.distributed import fork_program
+from seqtrain.distributed.fork_program import MAX_MESSAGE_BYTES
+
 TARGET = "seqtrain.cli.main:main"
-LONGEST = 1 << 20  # bytes of one message
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,6 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = {"OPENBLAS_NUM_THREADS": "1", **(self._env or os.environ)}  # it would start its threads when imported
         if self._begin == "fork":
-            from seqtrain.distributed import fork_program
-
             self._forked = fork_program.fork(theirs, ours, self._target, self._modules, env)
         else:
             server = [
@@ -86,7 +86,7 @@ class ForkServer:
             )
         theirs.close()
         self._control = ours
-        if not ours.recv(LONGEST):
+        if not ours.recv(MAX_MESSAGE_BYTES):
             raise RuntimeError(f"the fork server ended at once with status {self._ended()}")
         return self
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import Fault
 from seqtrain.files.atomic import atomic, write_text
+from seqtrain.inference.attention_page import page
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.recorder import AttentionMap, recording
 
@@ -180,8 +181,6 @@ def _left_out(maps: Sequence[Seen], shown: Sequence[Seen]) -> str:
 
 def write_page(maps: Sequence[Seen], path: Path, title: str) -> str:
     """Writes one HTML file that needs nothing else; gives in words what was left out, or nothing."""
-    from seqtrain.inference.attention_page import page
-
     heads = sum(len(seen.weights) for seen in maps)
     most = slice(max(math.isqrt(MOST_NUMBERS // heads), 1))
     shown = [Seen(s.name, s.weights[:, most, most], s.queries[most], s.keys[most]) for s in maps]

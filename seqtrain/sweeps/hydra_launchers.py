@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from hydra._internal.callbacks import Callbacks
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext
 from omegaconf import DictConfig
@@ -180,6 +181,4 @@ def run_trial(config: DictConfig, *, words: Sequence[str] = ()) -> int:
 
 def context(loader: Any) -> HydraContext:
     """What launchers compose with; no callbacks run."""
-    from hydra._internal.callbacks import Callbacks
-
     return HydraContext(config_loader=loader, callbacks=cast(Any, Callbacks()))

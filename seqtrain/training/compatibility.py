@@ -264,10 +264,8 @@ def _other_ways(model: str) -> list[str]:
 
 
 def shipped(group: str) -> list[str]:
-    """The options of a group that are no other name of one."""
-    names = sorted(path.stem for path in Path(conf.__path__[0], group).glob("*.yaml"))
-    ending = check.CHOSEN_BY_TASK.get(group)
-    return [name for name in names if ending is None or not name.endswith(f"_{ending}")]
+    """The options of a group that come with seqtrain."""
+    return sorted(path.stem for path in Path(conf.__path__[0], group).glob("*.yaml"))
 
 
 def shipped_file(group: str, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -98,8 +99,6 @@ def surroundings(config: DictConfig, trainer: Trainer, cpu: str) -> dict[str, An
 
 def quiet_lightning() -> None:
     """Silences advice that does not apply: our loaders shard, resume and size themselves."""
-    import logging
-
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     for message in (
         ".*isinstance.treespec, LeafSpec.*",

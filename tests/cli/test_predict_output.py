@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from seqtrain import api
 from seqtrain.cli import main, predict
 from seqtrain.errors import Fault
 from seqtrain.files.untrusted import check_output
@@ -42,7 +41,7 @@ def old(tmp_path: Path) -> Path:
 
 def ask(monkeypatch: pytest.MonkeyPatch, *words: object, at_end: BaseException | None = None) -> int:
     opened = SimpleNamespace(task=NextToken, predictor=lambda name: Continuing(at_end))
-    monkeypatch.setattr(api, "load", lambda *args, **options: SimpleNamespace(opened=opened))
+    monkeypatch.setattr(predict, "load", lambda *args, **options: SimpleNamespace(opened=opened))
     return predict.main(["run", *map(str, words)])
 
 

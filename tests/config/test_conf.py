@@ -101,18 +101,12 @@ QUICK = [file for file in FILES if file.startswith(("model/", "task/", "trainer/
 def test_every_file_is_an_option_without_a_fault(file: str) -> None:
     composed = composed_with(file)
     group, _, option = file.partition("/")
-    only_names_another = read(FILES[file]).keys() == {"defaults"}
-    assert (composed.choices[group] == option) != only_names_another
+    assert composed.choices[group] == option
     assert check.signature_faults(composed.config) == []
-
-
-def test_a_file_that_only_names_another_stands_for_it() -> None:
-    assert check.compose(["model=next_token_model"]).choices["model"] == check.compose(["model=lstm"]).choices["model"]
 
 
 def test_every_folder_of_the_source_is_shipped() -> None:
     root = Path(__file__).resolve().parents[2]
     listed = set(tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     packages = {".".join(path.parent.relative_to(root).parts) for path in (root / "seqtrain").rglob("__init__.py")}
-    conf = {".".join(path.parent.relative_to(root).parts) for path in (root / "conf").rglob("__init__.py")}
-    assert listed == packages | {f"seqtrain.{folder}" for folder in conf}
+    assert listed == packages | {"seqtrain.conf"}

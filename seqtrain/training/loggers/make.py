@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from seqtrain.errors import Unavailable
 from seqtrain.sweeps.folder import member_of
 from seqtrain.training.loggers.base import NO_METRICS, Record, Sink, answers
@@ -146,8 +148,6 @@ def _package(name: str) -> Iterator[None]:
 
 
 def _yaml(values: dict[str, Any]) -> str:
-    import yaml
-
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
