@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pkgutil
@@ -33,25 +34,27 @@ def main(argv: list[str]) -> int:
         "seqtrain verify-resume model=gpt trainer.accumulate=4 --kills 10",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    parser.add_argument(
+        "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
+    )
     parser.add_argument("--kills", type=bounded(Range(1, 10_000, whole=True)), default=5)
     parser.add_argument("--seed", type=bounded(SEED), default=0, help="of the moments")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave both runs here: DIR/twin and DIR/killed")
     options = parser.parse_intermixed_args(argv)
-    return finish_failed(
-        lambda: verify(options.overrides, options.kills, options.seed, options.keep, options.trust, options.json)
-    )
+    return finish_failed(lambda: verify(options))
 
 
-def verify(
-    overrides: Sequence[str], kills: int, seed: int, keep: Path | None, trust: Sequence[str], as_json: bool
-) -> int:
+def verify(options: argparse.Namespace) -> int:
     """0 where both runs end with the same bits, else 1; says so."""
     from seqtrain.runs import resume_check
 
-    args = shortened(overrides)
-    _check(args, trust)
+    kills, seed, keep, trust = options.kills, options.seed, options.keep, options.trust
+    args = shortened(options.overrides)
+    _check(args, options.config_dir, trust)
     folder = Path(tempfile.mkdtemp(prefix="seqtrain-verify-")) if keep is None else _fresh(keep)
-    words = [*args, *(word for package in trust for word in ("--trust", package))]
+    trusted = [word for package in trust for word in ("--trust", package)]
+    words = [*args, *trusted]
+    words += [word for path in options.config_dir for word in ("--config-dir", str(path))]
     here, began = Path.cwd(), time.monotonic()
     own = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "seqtrain.")]
     try:
@@ -62,7 +65,7 @@ def verify(
 
             say(f"training the twin: {pasted('seqtrain', 'train', *words)}")
             twin = resume_check.trained(start, words, folder)  # type: ignore[arg-type]
-            hits = resume_check.killed_and_resumed(start, words, folder, kills=kills, seed=seed)  # type: ignore[arg-type]
+            hits = resume_check.killed_and_resumed(start, words, folder, kills=kills, seed=seed, trusted=trusted)  # type: ignore[arg-type]
         found = resume_check.difference(twin, folder / "killed")
         records = len(resume_check.records(twin))
     finally:
@@ -75,7 +78,7 @@ def verify(
         "records": records,
         "seconds": time.monotonic() - began,
     }
-    print(json.dumps(result) if as_json else "\n".join(_lines(result)))
+    print(json.dumps(result) if options.json else "\n".join(_lines(result)))
     return 0 if found is None else 1
 
 
@@ -95,11 +98,11 @@ def shortened(overrides: Sequence[str]) -> list[str]:
     return [*extra, *overrides]
 
 
-def _check(args: Sequence[str], trust: Sequence[str]) -> None:
+def _check(args: Sequence[str], config_dirs: Sequence[Path], trust: Sequence[str]) -> None:
     """Fault for what `seqtrain train` would refuse, before anything is trained."""
     from seqtrain.config import check, preflight
 
-    config = check.compose(args, trust=trust).config
+    config = check.compose(args, config_dirs, trust).config
     if config.run_dir is not None:
         raise Fault(f"run_dir={config.run_dir}: both runs get a folder of their own; --keep DIR leaves them in DIR")
     if config.dry_run:

@@ -78,10 +78,12 @@ def newest_step(run: Path) -> int:
     return max((record["step"] for record in Run(run).metrics()), default=-1)
 
 
-def killed_and_resumed(start: Start, args: Sequence[str], folder: Path, *, kills: int, seed: int) -> list[int]:
+def killed_and_resumed(
+    start: Start, args: Sequence[str], folder: Path, *, kills: int, seed: int, trusted: Sequence[str] = ()
+) -> list[int]:
     """Trains in folder/killed, killed with SIGKILL at random moments and resumed to the end; the step of each kill.
 
-    `args`: of `seqtrain train`. The moments lie at random steps and a random time after them, some before the first.
+    `args`: of `seqtrain train`; `trusted`: those of them that a resume takes too. The moments lie at random steps and a random time after them, some before the first.
     Failed where the run ends otherwise than done.
     """
     chance, run, hits = random.Random(seed), folder / "killed", []
@@ -98,7 +100,7 @@ def killed_and_resumed(start: Start, args: Sequence[str], folder: Path, *, kills
             break
         hits.append(newest_step(run))
         child.close()
-        child = start("resume", str(run), cwd=folder)
+        child = start("resume", str(run), *trusted, cwd=folder)
     _finish(child, run)
     return hits
 

@@ -15,8 +15,8 @@ WORDS = {
 }
 PATTERNS = ("DNVDN", "DANVDN", "DNVDAN")
 OPTIONS = (
-    *("--config-dir", "configs", "--trust", "my_tasks", "data=labelled", "tokenizer=word", "tbptt=whole"),
-    *("optimizer=adamw", "model=gru", "model.dim=16", "data.max_length=32", "data.batch_tokens=256", "logger=none"),
+    *("--config-dir", "configs", "--trust", "my_tasks", "model.dim=16"),
+    *("data.max_length=32", "data.batch_tokens=256", "logger=none"),
     *("trainer.accelerator=cpu", "trainer.threads=1", "trainer.max_steps=40", "trainer.validate_every=20"),
 )
 
