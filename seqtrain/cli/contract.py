@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     verdicts = []
     for verdict in judge(subject):
         verdicts.append(verdict)
-        for line in [_record(verdict)] if options.json else _lines(verdict):
+        for line in [_record(verdict)] if options.json else _lines(verdict, promised):
             print(line, flush=True)
     broken = [verdict for verdict in verdicts if verdict.counterexample is not None]
     if not options.json:
@@ -144,10 +144,10 @@ def _record(verdict: Verdict) -> str:
     )
 
 
-def _lines(verdict: Verdict) -> Iterator[str]:
+def _lines(verdict: Verdict, promised: Capability) -> Iterator[str]:
     """A verdict in words: one line, and one more for a counterexample."""
-    needs = f" ({', '.join(_names(verdict.law.promise))})" if verdict.status == "not promised" else ""
-    yield f"{verdict.status:{COLUMN}}{verdict.law.sentence}{needs}"
+    lacking = ", ".join(_names(verdict.law.promise & ~promised))
+    yield f"{verdict.status:{COLUMN}}{verdict.law.sentence}{f' ({lacking})' if lacking else ''}"
     if verdict.counterexample is not None:
         yield f"{'':{COLUMN}}{printable(verdict.counterexample)}"
 

@@ -301,18 +301,25 @@ def nothing_kept(subject: Subject) -> None:
 @law("State is a flat dict of tensors, batch first; all zeros before anything is read.", Capability.STATEFUL)
 def state_is_flat(subject: Subject) -> None:
     model = subject.make()
-    states = [("initial(3)", model.initial(LANES)), ("the state after 5 tokens of 3 lanes", used(model))]
-    start = starting(model, LANES)
-    for words, state in [*states, *([("begin(source)", start)] if start is not None else [])]:
-        if not isinstance(state, dict) or not state:
-            raise Broken(f"{words} is {type(state).__name__ if state else 'empty'}, not a dict that holds tensors")
-        for name, value in state.items():
-            if not isinstance(value, Tensor):
-                raise Broken(f'{words}["{name}"] is of type {type(value).__name__}, not a tensor')
-            if value.dim() == 0 or value.shape[0] != LANES:
-                raise Broken(f'{words}["{name}"] has shape {tuple(value.shape)}: its first size is not the batch')
-    for name, value in model.initial(LANES).items():
+    first = model.initial(LANES)
+    _check_flat(first, "initial(3)")
+    for name, value in first.items():
         nowhere(value != 0, f'initial(3)["{name}"] is not 0', axes=STATE_AXES)
+    start = starting(model, LANES)
+    if start is not None:
+        _check_flat(start, "begin(source)")
+    _check_flat(model(some_tokens(LANES, READ_BEFORE), start)[1], "the state after 5 tokens of 3 lanes")
+
+
+def _check_flat(state: object, what: str) -> None:
+    """Raises Broken unless a state of three lanes is a dict of tensors, batch first."""
+    if not isinstance(state, dict) or not state:
+        raise Broken(f"{what} is {state if isinstance(state, dict) else type(state).__name__}, not a dict of tensors")
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise Broken(f'{what}["{name}"] is of type {type(value).__name__}, not a tensor')
+        if value.dim() == 0 or value.shape[0] != LANES:
+            raise Broken(f'{what}["{name}"] has shape {tuple(value.shape)}: its first size is not the batch')
 
 
 @law("The state keeps its shape.", Capability.STATEFUL | Capability.UNCONDITIONAL)
@@ -413,7 +420,9 @@ def every_token_sees_every_other(subject: Subject) -> None:
         hidden = model(tokens, starting(model, len(tokens)))[0]
         change = (hidden - hidden[:1]).abs().amax((0, 2))  # (T,)
         for blind in (change <= EXACT).nonzero().flatten().tolist():
-            raise Broken(f"tokens (1, {width}): whatever token stands at position {place}, position {blind} is the same")
+            raise Broken(
+                f"tokens (1, {width}): whatever token stands at position {place}, position {blind} is the same"
+            )
 
 
 @law("Lanes are read independently of each other, in any order.")
@@ -596,4 +605,6 @@ def state_keeps_its_precision(subject: Subject) -> None:
             nowhere(~hidden.isfinite(), f"the {reading} chunk of 6 tokens in bfloat16: hidden states are no numbers")
             for name, value in state.items():
                 if value.is_floating_point() and value.dtype != torch.float32:
-                    raise Broken(f'state["{name}"] is {value.dtype} after the {reading} chunk, with torch.float32 weights')
+                    raise Broken(
+                        f'state["{name}"] is {value.dtype} after the {reading} chunk, with torch.float32 weights'
+                    )
