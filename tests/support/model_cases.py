@@ -26,9 +26,9 @@ MODELS = Path(conf.__path__[0], "model")
 START = VOCABULARY
 TABLE = 32  # learned positions
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "rnn": [{"activation": "relu"}],
-    "lstm": [{"bidirectional": True}],
-    "gru": [{"bidirectional": True}],
+    "rnn": [{"activation": "relu"}, {"bias": False}],
+    "lstm": [{"bidirectional": True}, {"learned_state": True}],
+    "gru": [{"bidirectional": True}, {"bidirectional": True, "learned_state": True}],
     "cnn": [{"causal": False}, {"kernel": 2}],
     "bert": [
         {"norm": "post"},
