@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, detach, reset, select
@@ -171,8 +171,8 @@ def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Calla
 
 
 def agree(
-    found: Tensor,
-    expected: Tensor,
+    found: Shaped[Tensor, "..."],
+    expected: Shaped[Tensor, "..."],
     what: str,
     *,
     tolerance: float = TOLERANCE,
@@ -207,7 +207,9 @@ def agree(
     )
 
 
-def agree_in_bits(found: Tensor, expected: Tensor, what: str, *, axes: Sequence[str] = HIDDEN_AXES) -> None:
+def agree_in_bits(
+    found: Shaped[Tensor, "..."], expected: Shaped[Tensor, "..."], what: str, *, axes: Sequence[str] = HIDDEN_AXES
+) -> None:
     """Raises Broken unless two tensors are equal bit for bit."""
     agree(found, expected, what, tolerance=0.0, axes=axes)
 
@@ -365,7 +367,9 @@ def _ways_to_cut(time: int) -> list[list[int]]:
     return [[1], [time - 1], *(sorted(generator.sample(every, number)) for number in (2, 3, 5, 9)), every]
 
 
-def _in_chunks(model: SequenceModel, tokens: Tensor, cuts: list[int], state: State | None) -> tuple[Tensor, State]:
+def _in_chunks(
+    model: SequenceModel, tokens: Int[Tensor, "B T"], cuts: list[int], state: State | None
+) -> tuple[Float[Tensor, "B T D"], State]:
     """Hidden states and final state of a reading from cut to cut."""
     hidden = []
     after: State = {}
@@ -382,7 +386,7 @@ def gradients_flow_through_the_state(subject: Subject) -> None:
     tokens = some_tokens(LANES, 12)
     weights = {name: value for name, value in model.named_parameters() if value.requires_grad}
 
-    def gradients(cuts: list[int]) -> tuple[Tensor, ...]:
+    def gradients(cuts: list[int]) -> tuple[Float[Tensor, "..."], ...]:
         last = _in_chunks(model, tokens, cuts, starting(model, LANES))[0][:, -1]
         loss = (last * torch.linspace(-1.0, 1.0, last.numel(), dtype=last.dtype).view_as(last)).sum()
         return torch.autograd.grad(loss, list(weights.values()), allow_unused=True, materialize_grads=True)
@@ -465,7 +469,7 @@ def state_is_that_after_lengths(subject: Subject) -> None:
             agree_in_what_follows(model, select(after, slice(lane, lane + 1)), left, what, first_lane=lane)
 
 
-def _padded(subject: Subject) -> Iterator[tuple[SequenceModel, Tensor, str, State | None, list[int]]]:
+def _padded(subject: Subject) -> Iterator[tuple[SequenceModel, Int[Tensor, "B T"], str, State | None, list[int]]]:
     """Right-padded readings: model, tokens, from where in words and as a state, and lengths; 0 only with a state."""
     model = subject.make()
     time = time_of(model)
@@ -514,7 +518,13 @@ def reset_survives_nan(subject: Subject) -> None:
     _agree_with_fresh(model, hidden, fresh, "all lanes reset from a state of NaN")
 
 
-def _agree_with_fresh(model: SequenceModel, hidden: Tensor, fresh: Tensor, what: str, first_lane: int = 0) -> None:
+def _agree_with_fresh(
+    model: SequenceModel,
+    hidden: Float[Tensor, "B T D"],
+    fresh: Float[Tensor, "B T D"],
+    what: str,
+    first_lane: int = 0,
+) -> None:
     """Equal bit for bit; near, where the state of nothing may have another shape than one that was reset."""
     exactly = Capability.UNCONDITIONAL in model.capabilities
     agree(hidden, fresh, what, tolerance=0.0 if exactly else TOLERANCE, first_lane=first_lane)
@@ -567,7 +577,7 @@ def every_weight_takes_part(subject: Subject) -> None:
 
 @law("First weights are a function of the seed alone.")
 def first_weights_follow_the_seed(subject: Subject) -> None:
-    def drawn(seed: int) -> Tensor:
+    def drawn(seed: int) -> Float[Tensor, " N"]:
         return torch.cat([weight.detach().flatten() for weight in subject.draw(seed).parameters()])
 
     first = drawn(1)
@@ -583,7 +593,7 @@ def chance_acts_in_training_only(subject: Subject) -> None:
     model = subject.make() if subject.make_with_dropout is None else subject.make_with_dropout()
     tokens = some_tokens(LANES, 6)
 
-    def read(model: SequenceModel, seed: int) -> Tensor:
+    def read(model: SequenceModel, seed: int) -> Float[Tensor, "B T D"]:
         torch.manual_seed(seed)
         return model(tokens, starting(model, LANES))[0]
 

@@ -12,6 +12,7 @@ from itertools import product
 from typing import ClassVar, Literal
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
@@ -78,8 +79,11 @@ class Recurrent(SequenceModel):
         return state
 
     def forward(
-        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
         if self.bidirectional:
             return self._both_ways(tokens, lengths), {}
         state = self.initial(len(tokens)) if state is None else state
@@ -87,7 +91,7 @@ class Recurrent(SequenceModel):
             return self._read(tokens, state)
         return read_by_length(self._read, tokens, state, lengths)
 
-    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
         x = self.dropout(self.embed(tokens))
         # torch keeps layers first; (B, L, H) to (L, B, H) costs nothing measurable.
         carried = [self._before(name, state).transpose(0, 1).contiguous() for name in self.parts]
@@ -98,21 +102,23 @@ class Recurrent(SequenceModel):
             new["filled"] = state["filled"] + tokens.shape[1]
         return self.dropout(hidden), new
 
-    def _before(self, part: str, state: State) -> Tensor:
+    def _before(self, part: str, state: State) -> Float[Tensor, "B L D"]:
         """What each lane goes on from (B, L, D): its state, or the trained one where nothing was read."""
         if self.first is None:
             return state[part]
         first = torch.stack([self.first[f"{part}_l{layer}"] for layer in range(self.num_layers)])
         return torch.where(state["filled"].view(-1, 1, 1) == 0, first, state[part])
 
-    def _beginning(self, layer: int, way: str, batch: int) -> tuple[Tensor, ...] | Tensor | None:
+    def _beginning(
+        self, layer: int, way: str, batch: int
+    ) -> tuple[Float[Tensor, "1 B U"], ...] | Float[Tensor, "1 B U"] | None:
         """Where one direction of a layer begins, as torch takes it; None for zeros."""
         if self.first is None:
             return None
         found = [self.first[f"{part}_l{layer}{way}"].expand(1, batch, -1).contiguous() for part in self.parts]
         return tuple(found) if len(found) > 1 else found[0]
 
-    def _both_ways(self, tokens: Tensor, lengths: Tensor | None) -> Tensor:
+    def _both_ways(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
         x = self.dropout(self.embed(tokens))
         time = torch.arange(x.shape[1], device=x.device)
         ends = lengths if lengths is not None else torch.full((len(x),), x.shape[1], device=x.device)
