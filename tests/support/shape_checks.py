@@ -1,4 +1,4 @@
-"""A plugin for pytest (`-p tests.support.shape_checks`): calls of models and layers are held to the shapes they declare.
+"""A plugin for pytest (`-p tests.support.shape_checks`): calls of models are held to the shapes that they declare.
 
 It must be loaded before they are imported, so it stands for a run of its own: tests/models/test_shapes.py starts one.
 Tasks and batching are left out: beartype cannot read `Self` where methods are decorated one by one, as the hook does.
