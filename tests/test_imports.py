@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "sweeps": "files distributed config runs tasks training",
     "compare": "files runs sweeps tasks",
     "api": "config data models tasks training inference cli",
-    "cli": "files data distributed config runs tasks training inference sweeps compare api",
+    "cli": "files data distributed config runs models tasks training inference sweeps compare api",
     "": "api runs",
 }
 """What each room may import of seqtrain, beside itself, errors and terminal; the last one is the package."""
@@ -73,7 +73,10 @@ WITH_TORCH = {f"seqtrain.data.batching.{name}" for name in ("stream", "examples"
 TASKS_KNOW = ("data.batching.", "data.rows", "data.tokenizers.encoding", "data.corpus", "data.cache")
 """What of data tasks may import: rows and batches, not where they come from."""
 
-SHARED = {"seqtrain.models.base", "seqtrain.models.decoding", "seqtrain.tasks.base", "seqtrain.tasks.predictors"}
+SHARED = {
+    *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
+    *(f"seqtrain.tasks.{name}" for name in ("base", "predictors")),
+}
 """What stands in the rooms of models and tasks and is neither."""
 
 LATE = {

@@ -27,6 +27,7 @@ COMMANDS = {
     "serve": "serve that page, live while runs go on: seqtrain serve outputs",
     "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
     "matrix": "show which models do which tasks",
+    "contract": "check what a model promises, law by law; also one of your own",
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
 HIDDEN = ("trial",)  # launchers call it

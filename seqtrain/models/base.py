@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -74,7 +74,7 @@ class SequenceModel(nn.Module, ABC):
         Raises:
             Fault: where the model cannot run on the meta device.
         """
-        twin = copy.deepcopy(self).to("meta").eval()
+        twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
         tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
         needs_source = Capability.UNCONDITIONAL not in self.capabilities
         counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector_flops})
@@ -113,13 +113,15 @@ def reset(state: State, starts: Bool[Tensor, " B"]) -> State:
     }
 
 
-def select(state: State, lanes: Tensor | slice) -> State:
+def select(state: State, lanes: Int[Tensor, " N"] | Bool[Tensor, " B"] | slice) -> State:
     """The state of some lanes, by index, mask or slice."""
     return {name: value[lanes] for name, value in state.items()}
 
 
 def read_history(
-    model: SequenceModel, history: Sequence[tuple[Tensor, Tensor | None]], state: State | None
+    model: SequenceModel,
+    history: Sequence[tuple[Int[Tensor, "B _"], Bool[Tensor, " B"] | None]],
+    state: State | None,
 ) -> list[State | None]:
     """The state before a history, and after each part of it; a part: tokens (B, T), and the lanes to reset after it."""
     states = [state]
@@ -130,8 +132,11 @@ def read_history(
 
 
 def read_by_length(
-    read: Callable[[Tensor, State], tuple[Tensor, State]], tokens: Tensor, state: State, lengths: Tensor
-) -> tuple[Tensor, State]:
+    read: Callable[[Shaped[Tensor, "b t *F"], State], tuple[Float[Tensor, "b t D"], State]],
+    tokens: Shaped[Tensor, "B T *F"],
+    state: State,
+    lengths: Int[Tensor, " B"],
+) -> tuple[Float[Tensor, "B T D"], State]:
     """Reads right-padded lanes with dense calls only: `read` runs from one distinct length to the next.
 
     Lanes that ended are dropped by `select`; gives hidden (B, T, D), zero at padding, and the state after `lengths`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
@@ -84,8 +85,11 @@ class BERT(SequenceModel):
         return {}
 
     def forward(
-        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
         """Hidden states; there is no state, so one that is given is not read."""
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
@@ -100,7 +104,7 @@ class BERT(SequenceModel):
             x = block(x, mask, rotary)
         return self.norm(x), {}
 
-    def _segment(self, tokens: Tensor) -> Tensor:
-        """The segment of each token (B, T): how many separators stand before it, as far as there are segments."""
+    def _segment(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+        """The segment of each token: how many separators stand before it, as far as there are segments."""
         separators = tokens == cast(int, self.embed.separator)
         return (separators.cumsum(1) - separators.long()).clamp(max=self.segments.num_embeddings - 1)

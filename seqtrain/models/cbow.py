@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
@@ -23,8 +24,11 @@ class CBOW(SequenceModel):
         return {}
 
     def forward(
-        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
         batch, width = tokens.shape
         ends = torch.full((batch,), width, device=tokens.device) if lengths is None else lengths
         padding = torch.arange(width, device=tokens.device) >= ends.unsqueeze(1)  # (B, T)

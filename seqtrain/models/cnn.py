@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -62,8 +63,11 @@ class CNN(SequenceModel):
         }
 
     def forward(
-        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
         """Hidden states, and the last inputs of each convolution, as many as its later outputs will need."""
         before = self.initial(len(tokens)) if state is None else state
         after: State = {}
@@ -83,8 +87,14 @@ class CNN(SequenceModel):
             x = x + self.dropout(inner)
         return self.norms[-1](x), after
 
-    def _extend(self, x: Tensor, before: Tensor | None, reach: int, real: Tensor | None) -> Tensor:
-        """x (B, T, D) with the `reach` inputs more that T outputs need: earlier ones, or zeros on either side."""
+    def _extend(
+        self,
+        x: Float[Tensor, "B T D"],
+        before: Float[Tensor, "B {reach} D"] | None,
+        reach: int,
+        real: Bool[Tensor, "B T 1"] | None,
+    ) -> Float[Tensor, "B T+{reach} D"]:
+        """x with the `reach` inputs more that T outputs need: earlier ones, or zeros on either side."""
         if before is not None:
             return torch.cat([before.to(x.dtype), x], 1)
         # What follows the end is padding for a convolution too, whatever stands there.
@@ -92,8 +102,10 @@ class CNN(SequenceModel):
         return F.pad(x, (0, 0, reach // 2, reach // 2))
 
 
-def last_inputs(inputs: Tensor, lengths: Tensor | None, reach: int) -> Tensor:
-    """Of `reach` old and T new inputs (B, reach + T, D) the last `reach`, or those before each lane's length."""
+def last_inputs(
+    inputs: Float[Tensor, "B N D"], lengths: Int[Tensor, " B"] | None, reach: int
+) -> Float[Tensor, "B {reach} D"]:
+    """Of N inputs, `reach` old and T new ones, the last `reach`, or those before each lane's length."""
     if lengths is None:
         return inputs[:, inputs.shape[1] - reach :]
     index = lengths.unsqueeze(1) + torch.arange(reach, device=inputs.device)

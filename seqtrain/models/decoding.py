@@ -17,7 +17,7 @@ from seqtrain.models.base import SequenceModel, State, select
 
 def continue_tokens(
     model: SequenceModel,
-    scores: Callable[[Tensor], Tensor],
+    scores: Callable[[Float[Tensor, "B D"]], Float[Tensor, "B V"]],
     prompts: list[list[int]],
     *,
     num_tokens: int,
@@ -25,7 +25,7 @@ def continue_tokens(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
-) -> Iterator[Tensor]:
+) -> Iterator[Int[Tensor, " B"]]:
     """Yields `num_tokens` times the next token of every prompt: (B,), on the CPU.
 
     `scores` maps hidden states (B, D) to scores (B, V); temperature 0 is greedy. Each prompt draws from its own
@@ -58,8 +58,14 @@ def continue_tokens(
                 hidden = out[:, -1]
 
 
-def pick(scores: Tensor, draw: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
-    """One token of each row of scores (B, V) by inverting the distribution's sum at `draw` (B,) in [0, 1)."""
+def pick(
+    scores: Float[Tensor, "B V"],
+    draw: Float[Tensor, " B"],
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+) -> Int[Tensor, " B"]:
+    """One token of each row of scores by inverting the distribution's sum at `draw` in [0, 1)."""
     if temperature == 0:
         return scores.argmax(-1)
     order = scores.double().div(temperature).sort(dim=-1, descending=True, stable=True)
@@ -75,7 +81,7 @@ def pick(scores: Tensor, draw: Tensor, temperature: float, top_k: int | None, to
     return order.indices.gather(1, place.unsqueeze(1)).squeeze(1)
 
 
-def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) -> tuple[Float[Tensor, "B D"], State]:
     """The hidden state of each prompt's last token, and the state after it."""
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long, device=device)
@@ -86,13 +92,13 @@ def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) 
     return hidden[torch.arange(len(prompts), device=device), lengths - 1], state
 
 
-Read = Callable[[Tensor, State], tuple[Tensor, State]]
-"""One more token of each lane (N,), and the state before it, to scores (N, V+1) and the state after it."""
+Read = Callable[[Int[Tensor, " N"], State], tuple[Float[Tensor, "N V+1"], State]]
+"""One more token of each lane, and the state before it, to scores with the end last, and the state after it."""
 
 
 def decode(
     model: SequenceModel,
-    scores: Callable[[Tensor], Tensor],
+    scores: Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V+1"]],
     state: State,
     *,
     start: int,
@@ -111,7 +117,7 @@ def decode(
     if beam < 1 or int(max_tokens.min()) < 1:
         raise ValueError(f"beam={beam}, max_tokens={max_tokens.tolist()}: must be at least 1")
 
-    def read(tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(tokens: Int[Tensor, " N"], state: State) -> tuple[Float[Tensor, "N W"], State]:
         hidden, state = model(tokens.unsqueeze(1), state)
         return scores(hidden[:, -1]), state
 
@@ -121,8 +127,8 @@ def decode(
         return _beam_search(read, state, start, end, max_tokens, beam, length_penalty)
 
 
-def _greedy(read: Read, state: State, start: int, end: int, limits: Tensor) -> list[list[int]]:
-    """The likeliest token again and again, until the end or the limit (B,) of each lane."""
+def _greedy(read: Read, state: State, start: int, end: int, limits: Int[Tensor, " B"]) -> list[list[int]]:
+    """The likeliest token again and again, until the end or the limit of each lane."""
     lanes = torch.arange(len(limits), device=limits.device)  # those that go on
     tokens = limits.new_full((len(limits), int(limits.max()) + 1), end)
     newest = torch.full_like(limits, start)
@@ -139,7 +145,13 @@ def _greedy(read: Read, state: State, start: int, end: int, limits: Tensor) -> l
 
 
 def _beam_search(
-    read: Read, state: State, start: int, end: int, limits: Tensor, beam: int, length_penalty: float
+    read: Read,
+    state: State,
+    start: int,
+    end: int,
+    limits: Int[Tensor, " B"],
+    beam: int,
+    length_penalty: float,
 ) -> list[list[int]]:
     """The best finished hypothesis of each lane; one that finishes leaves its place in the beam empty.
 

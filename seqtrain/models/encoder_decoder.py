@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.attention import Cache, padding_mask, window_mask
+from seqtrain.models.layers.attention import KeysValues, padding_mask, window_mask
 from seqtrain.models.layers.blocks import Activation, CrossDecoderBlock, EncoderBlock, Norm
 from seqtrain.models.layers.positions import check_sizes, place
 
@@ -92,8 +92,11 @@ class EncoderDecoder(SequenceModel):
         return state
 
     def forward(
-        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
         """Hidden states of target tokens, and the state with all their keys and values, right-aligned.
 
         A state fresh from `begin` has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
@@ -117,7 +120,7 @@ class EncoderDecoder(SequenceModel):
             self._put(after, "", layer, (key, value))
         return self.norm(x), after
 
-    def _put(self, state: State, prefix: str, layer: int, both: Cache) -> None:
+    def _put(self, state: State, prefix: str, layer: int, both: KeysValues) -> None:
         """Adds keys and values to a state, which keeps the parameters' precision under autocast."""
         dtype = next(self.decoder.parameters()).dtype
         for part, value in zip(("key", "value"), both, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -80,8 +81,11 @@ class GPT(SequenceModel):
         return state | {"filled": torch.zeros(batch, dtype=torch.long, device=like.device)}
 
     def forward(
-        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
         """Hidden states, and the last `memory` keys and values, unrotated, with the count of tokens read."""
         batch, length = tokens.shape[:2]
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
@@ -106,8 +110,10 @@ class GPT(SequenceModel):
                 after[f"{part}.{layer}"] = self._keep(value, lengths, cached).to(dtype)
         return self.norm(x), after
 
-    def _keep(self, keys: Tensor, lengths: Tensor | None, cached: int) -> Tensor:
-        """The last `memory` of `cached` and T new keys (B, H, N, K): before the end, or before each lane's length."""
+    def _keep(
+        self, keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int
+    ) -> Float[Tensor, "B H {self.memory} K"]:
+        """The last `memory` of `cached` and T new keys: before the end, or before each lane's length."""
         if lengths is None:
             keys = keys[:, :, max(keys.shape[2] - self.memory, 0) :]
             return functional.pad(keys, (0, 0, self.memory - keys.shape[2], 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
@@ -25,14 +26,17 @@ class MinGRU(SequenceModel):
         return {"hidden": self.norms[0].weight.new_zeros(batch, len(self.gates), self.dim)}  # type: ignore[operator]
 
     def forward(
-        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
         state = self.initial(len(tokens)) if state is None else state
         if lengths is None:
             return self._read(tokens, state)
         return read_by_length(self._read, tokens, state, lengths)
 
-    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
         x = self.dropout(self.embed(tokens))
         after = []
         for layer, gates in enumerate(self.gates):
@@ -44,8 +48,10 @@ class MinGRU(SequenceModel):
         return self.norms[-1](x), {"hidden": torch.stack(after, 1).to(state["hidden"].dtype)}
 
 
-def scan(keep: Tensor, add: Tensor, start: Tensor) -> Tensor:
-    """All of h_t = keep_t h_{t-1} + add_t at once (B, T, D) from h_0 = start (B, D), in log2 T doublings."""
+def scan(
+    keep: Float[Tensor, "B T D"], add: Float[Tensor, "B T D"], start: Float[Tensor, "B D"]
+) -> Float[Tensor, "B T D"]:
+    """All of h_t = keep_t h_{t-1} + add_t at once from h_0 = start, in log2 T doublings."""
     add = torch.cat([add[:, :1] + keep[:, :1] * start.to(add.dtype).unsqueeze(1), add[:, 1:]], 1)
     reach = 1
     while reach < add.shape[1]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
@@ -71,15 +72,15 @@ class RNNEncoderDecoder(SequenceModel):
         filled = torch.zeros(batch, dtype=torch.long, device=like.device)
         return state | self._memory(like.new_zeros(batch, 1, self.dim), filled)
 
-    def begin(self, source: Tensor, lengths: Tensor | None = None) -> State:
-        """Encodes sources (B, S); `memory` is zero at padding."""
+    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
+        """Encodes sources; `memory` is zero at padding."""
         memory, last = self.encoder(self.dropout(self.embed(source)), lengths)
         filled = torch.full((len(source),), source.shape[1], device=source.device) if lengths is None else lengths
         state = {part: self.bridge[part](last[part].flatten(1)).tanh().view_as(last[part]) for part in self.parts}
         dtype = next(self.encoder.parameters()).dtype  # state keeps the parameters' precision under autocast
         return {name: value.to(dtype) for name, value in state.items()} | self._memory(memory.to(dtype), filled)
 
-    def _memory(self, memory: Tensor, filled: Tensor) -> State:
+    def _memory(self, memory: Float[Tensor, "B S D"], filled: Int[Tensor, " B"]) -> State:
         """What attention needs of the source, for all steps to come."""
         if self.attention == "none":
             return {}
@@ -89,14 +90,17 @@ class RNNEncoderDecoder(SequenceModel):
         return state
 
     def forward(
-        self, tokens: Tensor, state: State | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, State]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
         state = self.initial(len(tokens)) if state is None else state
         if lengths is None:
             return self._read(tokens, state)
         return read_by_length(self._read, tokens, state, lengths)
 
-    def _read(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
         hidden, after = self.decoder(self.dropout(self.target_embed(tokens)), state)
         new = {part: value.to(state[part].dtype) for part, value in zip(self.parts, after, strict=True)}
         return self.dropout(hidden), state | new
@@ -125,8 +129,10 @@ class Encoder(nn.Module):
             for _ in range(num_layers)
         )
 
-    def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Outputs of the last layer (B, S, D), zero at padding, and by part the last states (B, L, D)."""
+    def forward(
+        self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None
+    ) -> tuple[Float[Tensor, "B S D"], dict[str, Float[Tensor, "B L D"]]]:
+        """Outputs of the last layer, zero at padding, and by part the last states."""
         time = torch.arange(x.shape[1], device=x.device)
         ends = torch.full((len(x),), x.shape[1], device=x.device) if lengths is None else lengths
         # Mirrors the real tokens of each lane and leaves its padding where it is, so that no lane is packed.
@@ -143,12 +149,14 @@ class Encoder(nn.Module):
             last.append(state)
         return x, {part: torch.stack(layers, 1) for part, *layers in zip(self.parts, *last, strict=True)}
 
-    def _run(self, core: nn.RNNBase, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Outputs of one direction of a layer, and its state (B, D) at each lane's end."""
+    def _run(
+        self, core: nn.RNNBase, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None
+    ) -> tuple[Float[Tensor, "B S U"], tuple[Float[Tensor, "B U"], ...]]:
+        """Outputs of one direction of a layer with U units, and its state at each lane's end."""
         like = next(core.parameters())
         state = {part: like.new_zeros(len(x), 1, core.hidden_size) for part in self.parts}
 
-        def read(x: Tensor, state: State) -> tuple[Tensor, State]:
+        def read(x: Float[Tensor, "b s D"], state: State) -> tuple[Float[Tensor, "b s U"], State]:
             out, after = run_fused(core, x, [state[part] for part in self.parts])
             return out, dict(zip(self.parts, after, strict=True))
 
@@ -156,15 +164,17 @@ class Encoder(nn.Module):
         return out, tuple(value.squeeze(1) for value in state.values())
 
 
-def run_fused(core: nn.RNNBase, x: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """All steps of x (B, T, D) on torch's fused kernel, with states (B, L, D) in and out."""
+def run_fused(
+    core: nn.RNNBase, x: Float[Tensor, "B T D"], state: list[Float[Tensor, "B L U"]]
+) -> tuple[Float[Tensor, "B T U"], list[Float[Tensor, "B L U"]]]:
+    """All steps of x on torch's fused kernel of L layers of U units, with states in and out."""
     # torch keeps layers first.
     before = [value.transpose(0, 1).contiguous() for value in state]
     out, after = core(x, before[0] if len(before) == 1 else tuple(before))
     return out, [value.transpose(0, 1) for value in (after if isinstance(after, tuple) else (after,))]
 
 
-def shares(scores: Tensor, state: State) -> Tensor:
+def shares(scores: Float[Tensor, "B *T S"], state: State) -> Float[Tensor, "B *T S"]:
     """Softmax of scores (B, ..., S) over the real part of each source; zeros where that is empty."""
     source = torch.arange(scores.shape[-1], device=scores.device)
     padding = source >= state["source_filled"].view(-1, *[1] * (scores.dim() - 1))
@@ -180,8 +190,10 @@ class LatentDecoder(nn.Module):
         self.parts = parts_of(cell)
         self.core = CORES[cell](dim, dim, num_layers, batch_first=True, dropout=dropout if num_layers > 1 else 0.0)
 
-    def forward(self, x: Tensor, state: State) -> tuple[Tensor, list[Tensor]]:
-        """Embedded tokens (B, T, D) to hidden states (B, T, D), and the carried parts after them."""
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: State
+    ) -> tuple[Float[Tensor, "B T D"], list[Float[Tensor, "B L D"]]]:
+        """Embedded tokens to hidden states, and the carried parts after them."""
         return run_fused(self.core, x, [state[part] for part in self.parts])
 
 
@@ -194,8 +206,10 @@ class DotDecoder(nn.Module):
         self.query = nn.Linear(dim, dim, bias=False)
         self.readout = nn.Linear(2 * dim, dim)
 
-    def forward(self, x: Tensor, state: State) -> tuple[Tensor, list[Tensor]]:
-        """Embedded tokens (B, T, D) to hidden states (B, T, D), and the carried parts after them."""
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: State
+    ) -> tuple[Float[Tensor, "B T D"], list[Float[Tensor, "B L D"]]]:
+        """Embedded tokens to hidden states, and the carried parts after them."""
         hidden, after = self.recurrence(x, state)
         memory = state["memory"].to(hidden.dtype)
         weights = shares(self.query(hidden) @ memory.transpose(1, 2), state)  # (B, T, S)
@@ -219,8 +233,10 @@ class AdditiveDecoder(nn.Module):
         self.readout = nn.Linear(3 * dim, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, state: State) -> tuple[Tensor, list[Tensor]]:
-        """Embedded tokens (B, T, D) to hidden states (B, T, D), and the carried parts after them."""
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: State
+    ) -> tuple[Float[Tensor, "B T D"], list[Float[Tensor, "B L D"]]]:
+        """Embedded tokens to hidden states, and the carried parts after them."""
         carried = [tuple(state[part][:, layer] for part in self.parts) for layer in range(len(self.cells))]
         seen, maps = [], []
         for token in x.unbind(1):
@@ -234,13 +250,15 @@ class AdditiveDecoder(nn.Module):
         after = [torch.stack([layer[part] for layer in carried], 1) for part in range(len(self.parts))]
         return self.readout(torch.stack(seen, 1)).tanh(), after
 
-    def _weights(self, query: Tensor, state: State) -> Tensor:
-        """How one step, with the last state (B, D), shares itself out among the source: (B, S)."""
+    def _weights(self, query: Float[Tensor, "B D"], state: State) -> Float[Tensor, "B S"]:
+        """How one step, with the last state, shares itself out among the source."""
         scores = (self.query(query).unsqueeze(1) + state["keys"]).tanh() @ self.score
         return shares(scores, state)
 
-    def _step(self, x: Tensor, carried: list[tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]]:
-        """The layers' states after one more input (B, 2 D)."""
+    def _step(
+        self, x: Float[Tensor, "B E"], carried: list[tuple[Float[Tensor, "B D"], ...]]
+    ) -> list[tuple[Float[Tensor, "B D"], ...]]:
+        """The layers' states after one more input."""
         after = []
         for layer, (cell, before) in enumerate(zip(self.cells, carried, strict=True)):
             out = cell(self.dropout(x) if layer else x, before[0] if len(self.parts) == 1 else before)

@@ -83,7 +83,8 @@ def killed_and_resumed(
 ) -> list[int]:
     """Trains in folder/killed, killed with SIGKILL at random moments and resumed to the end; the step of each kill.
 
-    `args`: of `seqtrain train`; `trusted`: those of them that a resume takes too. The moments lie at random steps and a random time after them, some before the first.
+    `args`: of `seqtrain train`; `trusted`: those of them that a resume takes too. The moments lie at random steps and a
+    random time after them, some before the first.
     Failed where the run ends otherwise than done.
     """
     chance, run, hits = random.Random(seed), folder / "killed", []

@@ -18,9 +18,9 @@ LENGTHS = torch.tensor([7, 11, 1, 4])
 PRECISIONS = [(torch.float32, 1e-5), (torch.float64, 1e-9)]
 
 
-def made(kind: str, num_layers: int, bidirectional: bool) -> Recurrent:
+def made(kind: str, num_layers: int, bidirectional: bool, **options: Any) -> Recurrent:
     name, _, activation = kind.partition("-")
-    options = {"activation": activation} if activation else {}
+    options |= {"activation": activation} if activation else {}
     model = Case(name, ()).make(num_layers=num_layers, bidirectional=bidirectional, **options)
     assert isinstance(model, Recurrent)
     return model
@@ -43,20 +43,38 @@ def stack(kind: str, model: Recurrent) -> nn.RNNBase:
     units = model.dim // 2 if model.bidirectional else model.dim
     options: dict[str, Any] = {"nonlinearity": kind.partition("-")[2]} if kind.startswith("rnn") else {}
     options |= {"batch_first": True, "bidirectional": model.bidirectional, "dtype": next(model.parameters()).dtype}
+    options |= {"bias": model.bias}
     core = CORES[kind](model.dim, units, model.num_layers, **options)
     core.load_state_dict(weights(model))
     return core
 
 
+def first_state(model: Recurrent) -> Any:
+    """The state that the model begins from, as torch's stack takes it for four lanes; None where that is zeros."""
+    if model.first is None:
+        return None
+    ways = ("", "_reverse") if model.bidirectional else ("",)
+    parts = [
+        torch.stack([model.first[f"{part}_l{layer}{way}"] for layer in range(model.num_layers) for way in ways])
+        for part in model.parts
+    ]
+    states = [part.unsqueeze(1).expand(-1, len(LENGTHS), -1).contiguous() for part in parts]
+    return tuple(states) if len(states) > 1 else states[0]
+
+
+OPTIONS = [{}, {"bias": False}, {"learned_state": True}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", CORES)
 @pytest.mark.parametrize(("num_layers", "bidirectional"), product((1, 2), (False, True)))
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS, ids=str)
 def test_uneven_lanes_equal_torchs_packed_sequences(
-    kind: str, num_layers: int, bidirectional: bool, dtype: torch.dtype, tolerance: float
+    kind: str, num_layers: int, bidirectional: bool, dtype: torch.dtype, tolerance: float, options: dict[str, bool]
 ) -> None:
-    model, tokens = made(kind, num_layers, bidirectional).to(dtype), some_tokens(4, 11)
+    model, tokens = made(kind, num_layers, bidirectional, **options).to(dtype), some_tokens(4, 11)
     packed = pack_padded_sequence(model.embed(tokens), LENGTHS, batch_first=True, enforce_sorted=False)
-    expected, last = stack(kind, model)(packed)
+    expected, last = stack(kind, model)(packed, first_state(model))
     expected = pad_packed_sequence(expected, batch_first=True)[0]
     hidden, after = model(tokens, None, LENGTHS)
     for lane, length in enumerate(LENGTHS.tolist()):

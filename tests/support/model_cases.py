@@ -15,19 +15,20 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from seqtrain import conf
-from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models import contract
+from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.models.contract import VOCAB_SIZE as VOCABULARY
+from seqtrain.models.contract import starting as starting
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.model_and_task import make_model  # pyright: ignore[reportAttributeAccessIssue]
 
 MODELS = Path(conf.__path__[0], "model")
-VOCABULARY = 7
 START = VOCABULARY
-SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "memory": 3}
 TABLE = 32  # learned positions
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "rnn": [{"activation": "relu"}],
-    "lstm": [{"bidirectional": True}],
-    "gru": [{"bidirectional": True}],
+    "rnn": [{"activation": "relu"}, {"bias": False}],
+    "lstm": [{"bidirectional": True}, {"learned_state": True}],
+    "gru": [{"bidirectional": True}, {"bidirectional": True, "learned_state": True}],
     "cnn": [{"causal": False}, {"kernel": 2}],
     "bert": [
         {"norm": "post"},
@@ -84,7 +85,7 @@ class Case:
     def config(self, **options: Any) -> DictConfig:
         """What build wants to know to make it."""
         content = OmegaConf.load(MODELS / f"{self.name}.yaml")
-        small = {key: value for key, value in SMALL.items() if key in content}
+        small = {key: value for key, value in contract.SMALL.items() if key in content}
         model = OmegaConf.merge(content, small, dict(self.options), options)
         return OmegaConf.create({"seed": 0, "tbptt": {"k2": 3}, "model": model})
 
@@ -93,9 +94,16 @@ class Case:
         built, random = _built(self, tuple(options.items()))
         model = copy.deepcopy(built)
         torch.set_rng_state(random)  # so that every one that is made has the same weights
-        for parameter in model.parameters():
-            nn.init.normal_(parameter, std=0.4)
+        contract.enlarge(model)
         return model
+
+    def subject(self) -> contract.Subject:
+        """The same for the laws of the contract."""
+        return contract.Subject(self.make, lambda: self.make(dropout=0.5), self.draw)
+
+    def draw(self, seed: int) -> SequenceModel:
+        """The model as build makes it from a seed."""
+        return make_model(self.config() | {"seed": seed}, VOCABULARY, ())
 
 
 @cache
@@ -146,12 +154,4 @@ def assert_near(one: Any, two: Any, tolerance: float = 1e-9) -> None:
 
 def some_tokens(*shape: int, seed: int = 0, specials: int = 1) -> Tensor:
     """Token ids of any shape, the first special ones (start, separator, mask) among them."""
-    return torch.randint(0, VOCABULARY + specials, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def starting(model: SequenceModel, batch: int, *, seed: int = 5) -> State | None:
-    """Where reading begins: nothing, or, for a model that needs a source, what sources of uneven lengths left."""
-    if Capability.UNCONDITIONAL in model.capabilities:
-        return None
-    source = some_tokens(batch, 6, seed=seed, specials=3)
-    return model.begin(source, torch.arange(batch) * 2 % 6 + 1)
+    return contract.some_tokens(*shape, seed=seed, vocab_size=VOCABULARY + specials)

@@ -8,7 +8,7 @@ MODEL = '''"""A fading sum of what was read."""
 
 import torch
 
-from seqtrain.models.base import Capability, SequenceModel, detach
+from seqtrain.models.base import Capability, SequenceModel, read_by_length
 
 
 class Mine(SequenceModel):
@@ -26,8 +26,12 @@ class Mine(SequenceModel):
         return {"hidden": self.scale.new_zeros(batch, self.dim)}
 
     def forward(self, tokens, state=None, lengths=None):
-        hidden = (self.initial(len(tokens)) if state is None else state)["hidden"]
+        state = self.initial(len(tokens)) if state is None else state
         self.read += self.training
+        return self._step(tokens, state) if lengths is None else read_by_length(self._step, tokens, state, lengths)
+
+    def _step(self, tokens, state):
+        hidden = state["hidden"]
         fate = float("nan") if self.sound is not None and self.read > self.sound else 1.0
         steps = []
         for x in self.embed(tokens).unbind(1):

@@ -13,9 +13,18 @@ from seqtrain.models.layers.positions import rotate
 from seqtrain.models.layers.recorder import active, record
 
 Cache = tuple[Float[Tensor, "B H M K"], Float[Tensor, "B H M K"]]
+"""Keys and values of M tokens that were read before."""
+
+KeysValues = tuple[Float[Tensor, "B H N K"], Float[Tensor, "B H N K"]]
+"""Those of all N tokens that attention sees, old and new."""
+
+SourceKeysValues = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
+"""Those of the S tokens of a source."""
 
 
-def window_mask(filled: Int[Tensor, " B"], length: int, cached: int, memory: int | None) -> Bool[Tensor, "B 1 T M+T"]:
+def window_mask(
+    filled: Int[Tensor, " B"], length: int, cached: int, memory: int | None
+) -> Bool[Tensor, "B 1 {length} {cached+length}"]:
     """Which of M cached and T new keys each of T queries sees: itself and the `memory` tokens before it, None = all.
 
     Key j stands M - j tokens before the first query; the cache is right-aligned, so its last `filled` keys are real.
@@ -27,7 +36,7 @@ def window_mask(filled: Int[Tensor, " B"], length: int, cached: int, memory: int
     return (window & real.unsqueeze(1)).unsqueeze(1)
 
 
-def padding_mask(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B 1 1 N"]:
+def padding_mask(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B 1 1 {width}"]:
     """Which of `width` right-padded keys are real; a lane of none sees them all, since nothing has no softmax."""
     real = torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
     return (real | (lengths == 0).unsqueeze(1))[:, None, None]
@@ -38,11 +47,11 @@ def attend(
     key: Float[Tensor, "B H N K"],
     value: Float[Tensor, "B H N K"],
     *,
-    mask: Bool[Tensor, "B 1 T N"] | None,
+    mask: Bool[Tensor, "B 1 #T N"] | None,
     causal: bool,
     dropout: float,
     name: str,
-) -> Float[Tensor, "B T D"]:
+) -> Float[Tensor, "B T H*K"]:
     """The values of all heads, mixed by scaled dot products; a recorder that listens gets the weights under `name`.
 
     `causal`: with T = N, each query sees the keys up to its own; `mask` is then None.
@@ -60,7 +69,9 @@ def attend(
     return (F.dropout(weights, dropout) @ value).transpose(1, 2).flatten(2)
 
 
-def heads(packed: Float[Tensor, "B T nD"], parts: int, num_heads: int) -> Float[Tensor, "n B H T K"]:
+def heads(
+    packed: Float[Tensor, "B T E"], parts: int, num_heads: int
+) -> Float[Tensor, "{parts} B {num_heads} T E//({parts}*{num_heads})"]:
     """The `parts` that one linear map gave side by side, each cut into heads."""
     return packed.unflatten(-1, (parts, num_heads, -1)).permute(2, 0, 3, 1, 4)
 
@@ -84,9 +95,9 @@ class CausalSelfAttention(SelfAttention):
         self,
         x: Float[Tensor, "B T D"],
         cache: Cache | None,
-        mask: Bool[Tensor, "B 1 T M+T"] | None,
-        rotary: Float[Tensor, "2 M+T K"] | None,
-    ) -> tuple[Float[Tensor, "B T D"], Cache]:
+        mask: Bool[Tensor, "B 1 T N"] | None,
+        rotary: Float[Tensor, "2 N K"] | None,
+    ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
         """Gives the mixed values, and all keys and values (cached and new), unrotated.
 
         Without a mask each token sees every token before it.
@@ -133,7 +144,7 @@ class CrossAttention(nn.Module):
         self.key_value = nn.Linear(dim, 2 * dim, bias=bias)
         self.out = nn.Linear(dim, dim, bias=bias)
 
-    def read(self, source: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Cache:
+    def read(self, source: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> SourceKeysValues:
         """Keys and values of a right-padded source, zero at padding: so an empty source is mixed to zero."""
         padding = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1)
         both = heads(self.key_value(source), 2, self.num_heads)
@@ -141,7 +152,7 @@ class CrossAttention(nn.Module):
         return key, value
 
     def forward(
-        self, x: Float[Tensor, "B T D"], source: Cache, mask: Bool[Tensor, "B 1 1 S"] | None
+        self, x: Float[Tensor, "B T D"], source: SourceKeysValues, mask: Bool[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B T D"]:
         """Gives the mixed values of a source that was `read`; without a mask all of it is real."""
         (query,) = heads(self.query(x), 1, self.num_heads)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.models.layers.attention import BidirectionalSelfAttention, Cache, CausalSelfAttention, CrossAttention
+from seqtrain.models.layers.attention import (
+    BidirectionalSelfAttention,
+    Cache,
+    CausalSelfAttention,
+    CrossAttention,
+    KeysValues,
+    SourceKeysValues,
+)
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]
@@ -25,7 +33,7 @@ class FeedForward(nn.Module):
         self.wide = nn.Linear(dim, width, bias=bias)
         self.out = nn.Linear(width, dim, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         wide = self.wide(x)
         return self.out(F.gelu(wide) if self.activation == "gelu" else F.relu(wide))
 
@@ -38,11 +46,11 @@ class ResidualNorm(nn.LayerNorm):
         self.pre = norm == "pre"
         self.dropout = nn.Dropout(dropout)
 
-    def before(self, x: Tensor) -> Tensor:
+    def before(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """What the part is given."""
         return self(x) if self.pre else x
 
-    def after(self, x: Tensor, change: Tensor) -> Tensor:
+    def after(self, x: Float[Tensor, "B T D"], change: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """The stream `x` with what the part made of it."""
         x = x + self.dropout(change)
         return x if self.pre else self(x)
@@ -71,8 +79,13 @@ class EncoderBlock(nn.Module):
         self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
         self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None, rotary: Tensor | None) -> Tensor:
-        """x (B, T, D) to (B, T, D)."""
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        mask: Bool[Tensor, "B 1 1 T"] | None,
+        rotary: Float[Tensor, "2 T K"] | None,
+    ) -> Float[Tensor, "B T D"]:
+        """The stream after this block; without a mask every token is real."""
         x = self.norm1.after(x, self.attention(self.norm1.before(x), mask, rotary))
         return self.norm2.after(x, self.feed_forward(self.norm2.before(x)))
 
@@ -101,9 +114,13 @@ class DecoderBlock(nn.Module):
         self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
 
     def forward(
-        self, x: Tensor, cache: Cache | None, mask: Tensor | None, rotary: Tensor | None
-    ) -> tuple[Tensor, Cache]:
-        """x (B, T, D) to (B, T, D), and the keys and values of this layer."""
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: Cache | None,
+        mask: Bool[Tensor, "B 1 T N"] | None,
+        rotary: Float[Tensor, "2 N K"] | None,
+    ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
+        """The stream after this block, and the keys and values of this layer."""
         mixed, kept = self.attention(self.norm1.before(x), cache, mask, rotary)
         x = self.norm1.after(x, mixed)
         return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), kept
@@ -135,9 +152,14 @@ class CrossDecoderBlock(nn.Module):
         self.norm3 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
 
     def forward(
-        self, x: Tensor, cache: Cache | None, mask: Tensor | None, source: Cache, source_mask: Tensor | None
-    ) -> tuple[Tensor, Cache]:
-        """x (B, T, D) to (B, T, D), and the keys and values of this layer's self-attention."""
+        self,
+        x: Float[Tensor, "B T D"],
+        cache: Cache | None,
+        mask: Bool[Tensor, "B 1 T N"] | None,
+        source: SourceKeysValues,
+        source_mask: Bool[Tensor, "B 1 1 S"] | None,
+    ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
+        """The stream after this block, and the keys and values of this layer's self-attention."""
         mixed, kept = self.attention(self.norm1.before(x), cache, mask, None)
         x = self.norm1.after(x, mixed)
         x = self.norm2.after(x, self.cross(self.norm2.before(x), source, source_mask))

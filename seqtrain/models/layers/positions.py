@@ -39,26 +39,26 @@ def place(
     return x + (sinusoids(index, x.shape[-1], x.dtype) if table is None else table(index))
 
 
-def angles(index: Tensor, width: int) -> Tensor:
+def angles(index: Int[Tensor, "*T"], width: int) -> Float[Tensor, "*T {width}//2"]:
     """The `width / 2` angles of each position in float64, since float32 drifts after a million tokens."""
     rates = BASE ** (-torch.arange(0, width, 2, device=index.device, dtype=torch.float64) / width)
     return index.to(torch.float64).unsqueeze(-1) * rates
 
 
-def sinusoids(index: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """Sines and cosines of any integer positions: index (...) to (..., dim)."""
+def sinusoids(index: Int[Tensor, "*T"], dim: int, dtype: torch.dtype) -> Float[Tensor, "*T {dim}"]:
+    """Sines and cosines of any integer positions."""
     angle = angles(index, dim)
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(dtype)
 
 
-def rotary_table(length: int, width: int, device: torch.device) -> Tensor:
-    """Cosines and sines of positions 0 to length - 1: (2, length, width), float64."""
+def rotary_table(length: int, width: int, device: torch.device) -> Float[Tensor, "2 {length} {width}"]:
+    """Cosines and sines of positions 0 to length - 1, in float64."""
     angle = angles(torch.arange(length, device=device), width)
     return torch.stack([angle.cos(), angle.sin()]).repeat(1, 1, 2)
 
 
-def rotate(x: Tensor, table: Tensor) -> Tensor:
-    """Turns each pair (i, i + K/2) of x (..., T, K) by its position's angle; table (2, T, K)."""
+def rotate(x: Float[Tensor, "*B T K"], table: Float[Tensor, "2 T K"]) -> Float[Tensor, "*B T K"]:
+    """Turns each pair (i, i + K/2) of x by its position's angle."""
     cos, sin = table.to(x.dtype)
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat([-right, left], -1) * sin
