@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.config.ranges import check_answer_options
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.training.callbacks.signals import Interrupted
 
 if TYPE_CHECKING:
@@ -84,14 +84,14 @@ class Trained:
             For each text a dict, in the order of the texts; each predictor says what is in it.
 
         Raises:
-            Fault: where the task has no such predictor or option, a value is out of its range, or a text cannot be
+            UserError: where the task has no such predictor or option, a value is out of its range, or a text cannot be
                 answered.
         """
         predictor = self.opened.predictor(by)
         unknown = [name for name in options if name not in predictor.takes]
         if unknown:
             known = ", ".join(predictor.takes) or "no options"
-            raise Fault(
+            raise UserError(
                 *(f"{name}: task={self.task.name()} does not take it here; it takes {known}" for name in unknown)
             )
         given = {name: value for name, value in options.items() if value is not None}
@@ -100,14 +100,14 @@ class Trained:
         return predictor.predict(list(texts), **given)
 
     def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
-        """Fault for the first text that the reader does not take."""
+        """UserError for the first text that the reader does not take."""
         if isinstance(texts, str):
-            raise Fault("expected a list of texts, not one text")
+            raise UserError("expected a list of texts, not one text")
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
-                raise Fault(f"text {number}: expected a text, not a value of type {type(text).__name__}")
+                raise UserError(f"text {number}: expected a text, not a value of type {type(text).__name__}")
             if why := reader.reason(text):
-                raise Fault(f"text {number}: {why}")
+                raise UserError(f"text {number}: {why}")
 
     def continue_texts(
         self,
@@ -121,7 +121,7 @@ class Trained:
     ) -> list[str]:
         """What the model writes after each prompt: `length` tokens; temperature 0 is greedy. Takes task=next_token.
 
-        Each prompt draws with a seed of its own, counted from `seed`. Fault for an option out of its range.
+        Each prompt draws with a seed of its own, counted from `seed`. UserError for an option out of its range.
         """
         options = {"length": length, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         return [answer["text"] for answer in self.predict(prompts, by="continue", **options)]
@@ -162,7 +162,7 @@ class Trained:
         """One vector of each text, (n, D), pooled from the hidden states that the run's model has of it.
 
         mean: of the text's own positions; last: where all has been read; cls: the first one, of models that read in
-        both directions. Fault for an encoder-decoder, which has no hidden states of a text alone.
+        both directions. UserError for an encoder-decoder, which has no hidden states of a text alone.
         """
         from seqtrain.inference import embedding
 
@@ -176,7 +176,7 @@ class Trained:
     def attention(self, text: str, target: str | None = None) -> list[Seen]:
         """Where each layer and head looks while the model reads a text.
 
-        Of a translation also while it writes `target`, by default its own greedy translation. Fault where the model
+        Of a translation also while it writes `target`, by default its own greedy translation. UserError where the model
         does not attend.
         """
         from seqtrain.inference import attention_maps
@@ -191,7 +191,7 @@ class Trained:
 
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:
-    """Opens a run directory; nothing in it can execute. Fault when there is none or it has no checkpoint."""
+    """Opens a run directory; nothing in it can execute. UserError when there is none or it has no checkpoint."""
     from seqtrain.inference.opened import open_run
 
     _check_list("trust", trust)
@@ -205,13 +205,13 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
     it at the next step, with a checkpoint that `seqtrain resume` goes on from.
 
     Raises:
-        Fault: for what the caller can mend, another training in this process among it.
+        UserError: for what the caller can mend, another training in this process among it.
         KeyboardInterrupt: where it was interrupted.
     """
     _check_list("trust", trust)
     _check_list("config_dirs", config_dirs)
     if not _TRAINING.acquire(blocking=False):
-        raise Fault(
+        raise UserError(
             "a training runs in this process already, and both would draw from one source of random numbers; "
             "wait for it, or start this one in another process"
         )
@@ -227,9 +227,9 @@ def _without(name: str, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _check_list(name: str, value: Sequence[str | Path]) -> None:
-    """Fault for one word where several are meant: its letters would be taken for them."""
+    """UserError for one word where several are meant: its letters would be taken for them."""
     if isinstance(value, str | Path):
-        raise Fault(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
+        raise UserError(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
 
 
 def _train(overrides: Sequence[str], trust: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
@@ -241,7 +241,7 @@ def _train(overrides: Sequence[str], trust: Sequence[str], config_dirs: Sequence
     directories = tuple(map(Path, config_dirs))
     composed = check.compose(list(overrides), directories, tuple(trust))
     if composed.config.dry_run:
-        raise Fault("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.train.dry_run")
+        raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.train.dry_run")
     request = Request(list(overrides), tuple(trust), directories, ("seqtrain.train", *overrides))
     threads = torch.get_num_threads()
     try:

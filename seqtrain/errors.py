@@ -22,7 +22,7 @@ PATHS = (
 """How the names of options end that are paths."""
 
 
-class Fault(Exception):
+class UserError(Exception):
     """One or more things that the user can mend; each line names what, where and the remedy."""
 
     def __init__(self, *lines: str) -> None:
@@ -30,35 +30,35 @@ class Fault(Exception):
         super().__init__("\n".join(self.lines))
 
 
-class Unavailable(Fault):
+class Unavailable(UserError):
     """A fault of the surroundings, not of what was asked for: it may go away by itself.
 
     A file, room on the disk, the network, memory, a device, a package or a permission is wanting. A trial of a sweep
-    that ends so has failed and can be tried again; every other Fault refuses it.
+    that ends so has failed and can be tried again; every other UserError refuses it.
     """
 
 
-def kind_of(error: BaseException) -> type[Fault]:
+def kind_of(error: BaseException) -> type[UserError]:
     """The kind of fault that an error of other code is: one of the surroundings where the system raised it."""
-    return Unavailable if isinstance(error, OSError | ImportError | MemoryError) else Fault
+    return Unavailable if isinstance(error, OSError | ImportError | MemoryError) else UserError
 
 
-def merged(faults: Iterable[Fault]) -> Fault:
+def merged(faults: Iterable[UserError]) -> UserError:
     """One fault that says what all of these say, each line once; Unavailable where none of them is of another kind."""
     found = list(faults)
-    kind = Unavailable if all(isinstance(fault, Unavailable) for fault in found) else Fault
+    kind = Unavailable if all(isinstance(fault, Unavailable) for fault in found) else UserError
     return kind(*dict.fromkeys(line for fault in found for line in fault.lines))
 
 
-class Failed(RuntimeError):
+class RunFailed(RuntimeError):
     """A run that failed in itself: ends a command with one clear line and exit code 1."""
 
 
-class NonFinite(Failed):
+class NonFinite(RunFailed):
     """The loss or the gradient is no longer a number."""
 
 
-class OutOfMemory(Failed):
+class OutOfMemory(RunFailed):
     """A batch, or the model, did not fit."""
 
 
@@ -72,9 +72,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def refuse_tilde(key: str, value: object) -> None:
-    """Fault for a path that begins with a `~` which the shell has left as it is: a folder of that name is nobody's."""
+    """UserError for a path that begins with a `~` which the shell has left as it is: a folder of that name is
+    nobody's."""
     if not (isinstance(value, str) and key.endswith(PATHS)):
         return
     value = value.strip("'\"")
     if value == "~" or value.startswith("~/"):
-        raise Fault(f'{key}={value}: no shell expands this ~; write {key}="$HOME{value[1:]}"')
+        raise UserError(f'{key}={value}: no shell expands this ~; write {key}="$HOME{value[1:]}"')

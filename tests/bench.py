@@ -107,7 +107,7 @@ class Setup:
         return torch.optim.AdamW(parameters, 0.001, (0.9, 0.99), weight_decay=0.01, fused=True)  # type: ignore[arg-type]
 
     def loader(self) -> TrainLoader:
-        return TrainLoader(self.data.cutter("train"), self.plan, accumulate=1)
+        return TrainLoader(self.data.batcher("train"), self.plan, accumulate=1)
 
     def bare(self) -> float:
         """Milliseconds a step of a loop that a person would write."""

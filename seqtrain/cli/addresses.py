@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.config.check import key_of
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import CONFIG, Run
 from seqtrain.sweeps.folder import ENDED, Sweep
 
@@ -16,7 +16,7 @@ KEY, VARIABLE = "tracking_uri", "MLFLOW_TRACKING_URI"
 
 
 def check_run(run: Run, typed: Collection[str] = ()) -> None:
-    """Fault for the address of a server that only the run itself names; `typed`: the overrides of this command."""
+    """UserError for the address of a server that only the run itself names; `typed`: the overrides of this command."""
     loggers = run.config.get("logger")
     for name, logger in loggers.items() if isinstance(loggers, dict) else ():
         key = f"logger.{name}.{KEY}"
@@ -37,7 +37,7 @@ def check_sweep(sweep: Sweep) -> None:
 
 def _check(key: str, address: Any, where: Path, remedy: str = "") -> None:
     if address not in (None, "null", os.environ.get(VARIABLE)):
-        raise Fault(
+        raise UserError(
             f"{where}: {key}={address}: its records would go there, and nobody but its config says so; "
             f"if you know that server, {remedy}set {VARIABLE} to it"
         )

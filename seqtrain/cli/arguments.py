@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from seqtrain.config.ranges import Range
-from seqtrain.distributed.ranks import place
-from seqtrain.errors import Failed, Fault
+from seqtrain.distributed.ranks import rank_info
+from seqtrain.errors import RunFailed, UserError
 from seqtrain.terminal import tell
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise Fault(f"{self.prog}: {message}; see `{self.prog} --help`")
+        raise UserError(f"{self.prog}: {message}; see `{self.prog} --help`")
 
 
 def say(line: str) -> None:
     """Tells a person what happens, once for all processes of a run; results go to standard output, this to error."""
-    if place().first:
+    if rank_info().first:
         tell(line)
 
 
@@ -61,7 +61,7 @@ def finish_failed(work: Callable[[], int]) -> int:
     """The exit code that the work gives; one line and 1 where it failed in itself."""
     try:
         return work()
-    except Failed as error:
+    except RunFailed as error:
         say(f"error: {error}")
         return 1
 
@@ -72,7 +72,7 @@ def finish(work: Callable[[], Run], as_json: bool) -> int:
     if failed := finish_failed(lambda: found.append(work()) or 0):
         return failed
     run = found[0]
-    if not place().first:
+    if not rank_info().first:
         return 0
     if as_json:
         print(json.dumps(run.summary))

@@ -15,7 +15,7 @@ from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import ACROSS, groups
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 from seqtrain.files.untrusted import check_output
 
@@ -45,27 +45,27 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--csv", metavar="FILE", help="write the table with all its columns; - is standard output")
     parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
     parser.add_argument(
-        "--pieces", action="store_true", help="two runs, example by example: says nothing of other seeds"
+        "--paired", action="store_true", help="two runs, example by example: says nothing of other seeds"
     )
     options = parser.parse_args(_joined(argv))
     _check(options)
     left_out: list[str] = []
     entries = chosen(read(options.paths, left_out), options.where)
-    return _pieces(entries, options) if options.pieces else _compare(entries, left_out, options)
+    return _paired(entries, options) if options.paired else _compare(entries, left_out, options)
 
 
 def _check(options: Namespace) -> None:
-    """Fault where two answers would go the same way, or nowhere."""
+    """UserError where two answers would go the same way, or nowhere."""
     if options.html == STDOUT:
-        raise Fault("--html -: a page is opened from a file; name one, such as report.html")
+        raise UserError("--html -: a page is opened from a file; name one, such as report.html")
     if options.csv == STDOUT and options.json:
-        raise Fault("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
+        raise UserError("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
     for option in ("csv", "html"):
         if vars(options)[option] not in (None, STDOUT):
             check_output(f"--{option}", Path(vars(options)[option]))
     unused = [f"--{name}" for name in ("x", "sort", "csv", "html") if vars(options)[name] is not None]
-    if options.pieces and unused:
-        raise Fault(f"--pieces: answers in one sentence, which {unused[0]} does not change; leave one of them out")
+    if options.paired and unused:
+        raise UserError(f"--paired: answers in one sentence, which {unused[0]} does not change; leave one of them out")
 
 
 def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
@@ -95,26 +95,26 @@ def _page(found: list[Conclusion], missing: list[str], options: Namespace, which
     say(f"wrote {options.html}")
 
 
-def _pieces(entries: list[Entry], options: Namespace) -> int:
+def _paired(entries: list[Entry], options: Namespace) -> int:
     """Two runs example by example, or chunk by chunk, at their best checkpoints."""
     if len(entries) != 2:
-        raise Fault(f"--pieces: needs two runs, not {len(entries)}; name two, or choose them by --where")
+        raise UserError(f"--paired: needs two runs, not {len(entries)}; name two, or choose them by --where")
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
-        raise Fault(f"--pieces: the two runs are not alike: {'; '.join(others[0].reason)}")
+        raise UserError(f"--paired: the two runs are not alike: {'; '.join(others[0].reason)}")
     from seqtrain.compare import paired_bootstrap
-    from seqtrain.training.callbacks.per_batch_metrics import Pieces
+    from seqtrain.training.callbacks.per_batch_metrics import PerBatchMetrics
 
-    watching, kind = [Pieces(), Pieces()], ""
+    watching, kind = [PerBatchMetrics(), PerBatchMetrics()], ""
     for entry, watch in zip(entries, watching, strict=True):
         found = evaluate(str(entry.path), "validation", "best", 1, options.trust, callbacks=[watch])
         kind = "examples" if found["examples"] else "chunks of a lane"
     one, other = watching
     measure = one.measure or dict
-    interval = paired_bootstrap.bootstrap(one.pieces, other.pieces, lambda totals: measure(totals)[group.metric])
+    interval = paired_bootstrap.bootstrap(one.batches, other.batches, lambda totals: measure(totals)[group.metric])
     names = [entry.name for entry in entries]
-    told = paired_bootstrap.verdict(names, interval, group, len(one.pieces), kind)
-    record = {"runs": names, "metric": group.metric, "pieces": len(one.pieces), "verdict": told}
+    told = paired_bootstrap.verdict(names, interval, group, len(one.batches), kind)
+    record = {"runs": names, "metric": group.metric, "batches": len(one.batches), "verdict": told}
     figures = dict(zip(("difference", "low", "high"), interval, strict=True))
     print(json.dumps(record | figures) if options.json else told)
     return 0
@@ -135,5 +135,5 @@ def _csv(path: str, text: str) -> None:
     try:
         write_text(Path(path), text)
     except OSError as error:
-        raise Fault(f"{path} cannot be written: {error.strerror}; give another file") from None
+        raise UserError(f"{path} cannot be written: {error.strerror}; give another file") from None
     say(f"wrote {path}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.terminal import printable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Small:
     trust: tuple[str, ...]
 
     def make(self, seed: int, **changes: Any) -> SequenceModel:
-        """The model, with weights drawn from a seed; Fault where it cannot be made."""
+        """The model, with weights drawn from a seed; UserError where it cannot be made."""
         from omegaconf import OmegaConf
 
         from seqtrain.models.contract import VOCAB_SIZE
@@ -38,11 +38,11 @@ class Small:
         config = OmegaConf.create({"seed": seed, "model": {**self.options, **changes}})
         try:
             return make_model(config, VOCAB_SIZE, self.trust)
-        except Fault as fault:
-            raise Fault(*(f"{line}{self._remedy()}" for line in fault.lines)) from None
+        except UserError as fault:
+            raise UserError(*(f"{line}{self._remedy()}" for line in fault.lines)) from None
         except Exception as error:
             words = f"model={self.name}: cannot be made: {type(error).__name__}: {error}"
-            raise Fault(f"{words}{self._remedy()}") from error
+            raise UserError(f"{words}{self._remedy()}") from error
 
     def _remedy(self) -> str:
         small = " ".join(f"model.{key}={value}" for key, value in self.shrunk.items())
@@ -84,7 +84,8 @@ def main(argv: list[str]) -> int:
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[str, ...]) -> Small:
-    """The model that the overrides ask for, small where they do not say how large; Fault for what is wrong in them."""
+    """The model that the overrides ask for, small where they do not say how large; UserError for what is wrong in
+    them."""
     from omegaconf import OmegaConf
 
     from seqtrain.config import check
@@ -93,10 +94,10 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[
     composed = check.compose(overrides, config_dirs, trust)
     options = plain(composed.config.model)
     if faults := check.signature_faults(OmegaConf.create({"model": options}), trust):
-        raise Fault(*(line for fault in faults for line in fault.lines))
+        raise UserError(*(line for fault in faults for line in fault.lines))
     name = composed.choices["model"]
     if "dim" not in options:
-        raise Fault(f"model={name}: has no option dim, the width of what its front end gives; add it")
+        raise UserError(f"model={name}: has no option dim, the width of what its front end gives; add it")
 
     from seqtrain.models.contract import SMALL
 
@@ -106,7 +107,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[
 
 
 def _subject(small: Small) -> tuple[Subject, Capability]:
-    """The model as the laws ask it, and what it promises; Fault where it cannot be asked."""
+    """The model as the laws ask it, and what it promises; UserError where it cannot be asked."""
     from seqtrain.models.base import Capability
     from seqtrain.models.contract import LEAST_LENGTH, Subject, prepare
 
@@ -116,9 +117,11 @@ def _subject(small: Small) -> tuple[Subject, Capability]:
     except AttributeError:
         promised = None
     if not isinstance(promised, Capability):
-        raise Fault(f"model={small.name}: does not say what it promises; set its `capabilities`, as CAUSAL | STATEFUL")
+        raise UserError(
+            f"model={small.name}: does not say what it promises; set its `capabilities`, as CAUSAL | STATEFUL"
+        )
     if model.max_length is not None and model.max_length < LEAST_LENGTH:
-        raise Fault(f"model.max_length={model.max_length}: the laws read more; give {LEAST_LENGTH} or more")
+        raise UserError(f"model.max_length={model.max_length}: the laws read more; give {LEAST_LENGTH} or more")
     subject = Subject(
         make=lambda: prepare(small.make(seed=0)),
         make_with_dropout=(lambda: prepare(small.make(seed=0, dropout=0.5))) if "dropout" in small.options else None,

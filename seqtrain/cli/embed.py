@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from seqtrain.api import Trained, load
 from seqtrain.cli.arguments import Parser, say
 from seqtrain.cli.lines import Line, check_apart, from_file, open_lines
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     check_apart(options.input, options.output)
     if options.output.suffix != ".parquet":
-        raise Fault(f"--output {options.output}: vectors are written as parquet; name a file that ends in .parquet")
+        raise UserError(f"--output {options.output}: vectors are written as parquet; name a file that ends in .parquet")
     file = open_lines(options.input)
     if not options.output.absolute().parent.is_dir():
-        raise Fault(f"--output {options.output}: there is no such folder")
+        raise UserError(f"--output {options.output}: there is no such folder")
 
     from seqtrain.inference.embedding import check_pool
 
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     try:
         written, bad = _write(trained, from_file(file, options.input), options.output, options.pool)
     except OSError as error:
-        raise Fault(f"--output {options.output}: {error.strerror}") from None
+        raise UserError(f"--output {options.output}: {error.strerror}") from None
     if options.json:
         print(json.dumps({"output": str(options.output), "texts": written, "errors": bad, "pool": options.pool}))
     else:
@@ -83,7 +83,7 @@ def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: P
                 writer.write_table(pyarrow.table(rows, schema=schema))
                 written += len(good)
         if written == 0:
-            raise Fault(f"--output {path}: not written: the input holds no line that can be embedded; give one")
+            raise UserError(f"--output {path}: not written: the input holds no line that can be embedded; give one")
     return written, bad
 
 

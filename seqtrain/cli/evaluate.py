@@ -9,7 +9,7 @@ from typing import Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.config.ranges import RANGES
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 
 def main(argv: list[str]) -> int:
@@ -65,12 +65,12 @@ def evaluate(
     config = opened.config
     source = make_source(config, trust)
     if not source.has(split):
-        raise Fault(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
+        raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
     data = make_data(config, (split,), trust, say, opened.vocabularies)
     known = opened.run.summary.get("hashes", {}).get(split)
     if known is not None and known != data.rows[split].hash:
-        raise Fault(f"--split {split}: the text has changed since run {path} was trained on it")
+        raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
     from seqtrain.training.learner import Learner
 
     learner = Learner(

@@ -11,7 +11,7 @@ from pathlib import Path
 from seqtrain.cli.arguments import say
 from seqtrain.config.preflight import SHARED_MEMORY, is_full
 from seqtrain.distributed import ranks
-from seqtrain.errors import Failed, Fault, NonFinite, OutOfMemory, Unavailable
+from seqtrain.errors import NonFinite, OutOfMemory, RunFailed, Unavailable, UserError
 from seqtrain.files.atomic import listed
 from seqtrain.runs.directory import Run
 from seqtrain.terminal import pasted
@@ -31,11 +31,11 @@ def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
     if ranks.is_loss(error):
         reason = "another process of the run has gone"
         return reason, ranks.PeerLost(reason)
-    if isinstance(error, Failed):
+    if isinstance(error, RunFailed):
         return str(error), error
     if "DataLoader worker" in str(error):  # torch's own words
         reason = f"a data worker died, killed by hand, or for want of memory or of room in {SHARED_MEMORY}"
-        return reason, Failed(f"{reason}: `{_resume(run)} data.workers=0` does without; {_last_good(run)}")
+        return reason, RunFailed(f"{reason}: `{_resume(run)} data.workers=0` does without; {_last_good(run)}")
     if isinstance(error, OSError) and run.lost():
         reason = "its directory, or the lock in it, was removed or moved while it was trained"
         return reason, Unavailable(f"run {run.path}: {reason}; resume it where it is now, or start a new run")
@@ -47,7 +47,7 @@ def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
 
 @contextlib.contextmanager
 def writing(run: Run, then: str) -> Iterator[None]:
-    """Turns what keeps the run's files from being written into a Fault that says what to do, and what `then`."""
+    """Turns what keeps the run's files from being written into a UserError that says what to do, and what `then`."""
     try:
         yield
     except OSError as error:
@@ -90,6 +90,6 @@ def _last_good(run: Run) -> str:
 
 def _saved(run: Run) -> list[str]:
     """The names of the checkpoints, for words about another trouble, which their own must not hide."""
-    with contextlib.suppress(Fault):
+    with contextlib.suppress(UserError):
         return [path.name for path in listed(run.path / "checkpoints", "step-*.ckpt")]
     return []

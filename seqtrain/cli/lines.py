@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from seqtrain.data.sources.unreadable import foreign
-from seqtrain.errors import Fault
+from seqtrain.data.sources.unreadable import sniff
+from seqtrain.errors import UserError
 from seqtrain.terminal import is_unicode, tell
 
 REMEDY = "give a file of texts, one a line"
@@ -40,31 +40,31 @@ def from_arguments(texts: Iterable[str]) -> Iterator[Line]:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The file, or standard input for `-`; Fault where it cannot be opened."""
+    """The file, or standard input for `-`; UserError where it cannot be opened."""
     if str(path) == "-":
         return sys.stdin.buffer
     try:
         return path.open("rb")
     except OSError as error:
-        raise Fault(f"{path}: {error.strerror}; {REMEDY}") from None
+        raise UserError(f"{path}: {error.strerror}; {REMEDY}") from None
 
 
 def open_lines(path: Path) -> BinaryIO:
-    """The same, and Fault for a file (a pipe tells too late) that is empty or no text."""
+    """The same, and UserError for a file (a pipe tells too late) that is empty or no text."""
     file = open_file(path)
     if path.is_file() and path.stat().st_size == 0:
-        raise Fault(f"{path}: is empty; {REMEDY}")
-    if path.is_file() and (kind := foreign(path)):
-        raise Fault(f"{path}: {kind}")
+        raise UserError(f"{path}: is empty; {REMEDY}")
+    if path.is_file() and (kind := sniff(path)):
+        raise UserError(f"{path}: {kind}")
     return file
 
 
 def check_apart(read: Path | None, written: Path | None) -> None:
-    """Fault where an output would overwrite the input before it is read."""
+    """UserError where an output would overwrite the input before it is read."""
     if read is None or written is None or str(read) == "-":
         return
     if read.exists() and written.exists() and written.samefile(read):
-        raise Fault(f"--output {written}: is the input itself; name another file")
+        raise UserError(f"--output {written}: is the input itself; name another file")
 
 
 def from_file(file: BinaryIO, path: Path) -> Iterator[list[Line]]:
@@ -91,7 +91,7 @@ def _arriving(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
             parts.append(chunk)
             size += len(chunk)
             if size > MAX_LINE_BYTES:
-                raise Fault(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes; {REMEDY}")
+                raise UserError(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes; {REMEDY}")
             continue
         *lines, rest = b"".join([*parts, chunk]).split(b"\n")
         parts, size = [rest] if rest else [], len(rest)
@@ -105,7 +105,7 @@ def _read(file: BinaryIO, name: str) -> bytes:
     try:
         return os.read(file.fileno(), CHUNK)
     except OSError as error:  # standard input may be a folder
-        raise Fault(f"{name}: {error.strerror}; {REMEDY}") from None
+        raise UserError(f"{name}: {error.strerror}; {REMEDY}") from None
 
 
 def _line(line: bytes, name: str, number: int) -> Line:

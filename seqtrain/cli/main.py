@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Sequence
 
 from seqtrain import terminal
-from seqtrain.distributed.ranks import check_place, place
-from seqtrain.errors import Fault, did_you_mean, refuse_tilde
+from seqtrain.distributed.ranks import check_place, rank_info
+from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 from seqtrain.runs.working_folder import distrust
 from seqtrain.training.callbacks.signals import Interrupted, Signals
 
@@ -85,26 +85,26 @@ def _run(argv: Sequence[str]) -> int:
         print(f"seqtrain {version('seqtrain')}")
         return 0
     if command not in COMMANDS and command not in HIDDEN:
-        raise Fault(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
+        raise UserError(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
     _check_surroundings(command, rest)
     with Signals():
         return importlib.import_module(f"seqtrain.cli.{command.replace('-', '_')}").main(rest)
 
 
 def _check_surroundings(command: str, words: Sequence[str]) -> None:
-    """Fault for what no command can work with: a folder that is gone, a word that is no path though it looks so."""
+    """UserError for what no command can work with: a folder that is gone, a word that is no path though it looks so."""
     try:
         os.getcwd()
     except OSError as error:
-        raise Fault(f"the working folder cannot be used ({error.strerror}); change to one that is there") from None
+        raise UserError(f"the working folder cannot be used ({error.strerror}); change to one that is there") from None
     check_place()
     for word in words:
         flag, equals, value = word.partition("=")
         if "\0" in word:
-            raise Fault(f"{word}: holds a NUL byte; leave it out")
+            raise UserError(f"{word}: holds a NUL byte; leave it out")
         if (not word and command != "predict") or (flag.startswith("--") and equals and not value):
             named = f"{flag}= is given nothing" if word else "a word is empty"  # an empty path would be this folder
-            raise Fault(f"seqtrain {command}: {named}, as where a shell variable is not set; leave it out")
+            raise UserError(f"seqtrain {command}: {named}, as where a shell variable is not set; leave it out")
         if flag.startswith("--") and equals:
             refuse_tilde(flag, value)
 
@@ -113,9 +113,9 @@ def _told(error: Exception) -> int:
     """Says in one line what ended the command, or, of a bug of ours, all that is known; gives the exit code."""
     if os.environ.get("SEQTRAIN_DEBUG"):
         _trace(error)
-    lines = error.lines if isinstance(error, Fault) else _of_the_system(error) if isinstance(error, OSError) else ()
+    lines = error.lines if isinstance(error, UserError) else _of_the_system(error) if isinstance(error, OSError) else ()
     if lines:
-        for line in lines if place().first else ():
+        for line in lines if rank_info().first else ():
             terminal.tell(f"error: {line}")
         return 2
     if isinstance(error, terminal.ReaderGone):  # which is no fault of anybody's

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files import atomic
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def write_page(path: Path, parts: dict[str, list[str]]) -> None:
         before, found, rest = page.partition(begin)
         _, closed, after = rest.partition(end)
         if not (found and closed):
-            raise Fault(f"{path}: has no line {begin.strip()} with {end} below it; put them where the table belongs")
+            raise UserError(
+                f"{path}: has no line {begin.strip()} with {end} below it; put them where the table belongs"
+            )
         page = "".join([before, begin, *(f"{line}\n" for line in lines), end, after])
     atomic.write_text(path, page)
 

@@ -18,7 +18,7 @@ from seqtrain.api import Trained, load
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
 from seqtrain.config.ranges import ANSWER_RANGES
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_output
 
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     texts = options.texts
     if not texts and arriving is None:
         if answering.predictor.needs_text:
-            raise Fault("predict: needs a text; give TEXT or --input FILE (- is standard input)")
+            raise UserError("predict: needs a text; give TEXT or --input FILE (- is standard input)")
         texts = [""]  # from nothing
     bad = asked = 0
     with _output(options.output) as out:
@@ -64,9 +64,9 @@ def main(argv: list[str]) -> int:
             bad += _answer(answering, batch, out, options.json)
             asked += len(batch)
         if not asked:  # a pipe tells only at its end; an empty file was refused before
-            raise Fault("standard input: is empty; give texts, one a line")
+            raise UserError("standard input: is empty; give texts, one a line")
         if options.output is not None and bad == asked:
-            raise Fault(f"--output {options.output}: not written, since no text was answered; mend the texts")
+            raise UserError(f"--output {options.output}: not written, since no text was answered; mend the texts")
     answering.closing()
     return 2 if bad else 0
 
@@ -128,11 +128,11 @@ class Answering:
     """A predictor of the run's task with the options that were given."""
 
     def __init__(self, opened: Opened, options: argparse.Namespace) -> None:
-        """Fault for options that make no sense here."""
+        """UserError for options that make no sense here."""
         self.opened = opened
         task = f"task={opened.task.name()}{' --score' if options.score else ''}"
         if options.score and "score" not in opened.task.predictors:
-            raise Fault(f"--score: task={opened.task.name()} measures no tokens; leave it out")
+            raise UserError(f"--score: task={opened.task.name()} measures no tokens; leave it out")
         self.predictor = opened.predictor("score" if options.score else None)
         self.options = {name: getattr(options, name) for name in given(options)}
         self.answered = self.cut = 0  # texts so far, and those of which only the beginning was read
@@ -141,11 +141,11 @@ class Answering:
         known = ", ".join(takes) or "none of these options"
         useless = [name for name in self.options if name not in self.predictor.takes]
         if useless:
-            raise Fault(*(f"{flag(name)}: {task} {NOT_TAKEN[name]}; it takes {known}" for name in useless))
+            raise UserError(*(f"{flag(name)}: {task} {NOT_TAKEN[name]}; it takes {known}" for name in useless))
         reasons = self.predictor.without_effect(self.options)
         useless = [name for name in self.options if name in reasons]
         if useless:
-            raise Fault(*(f"{flag(name)}: {reasons[name]}" for name in useless))
+            raise UserError(*(f"{flag(name)}: {reasons[name]}" for name in useless))
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
         """The answer to each text."""
@@ -211,24 +211,28 @@ def _output(path: Path | None) -> Iterator[TextIO]:
             yield file
             file.detach()  # what is written is flushed, and `atomic` closes
     except OSError as error:
-        raise Fault(f"--output {path}: {error.strerror}") from None
+        raise UserError(f"--output {path}: {error.strerror}") from None
 
 
 def _attend(options: argparse.Namespace) -> int:
     """`--attention`: a picture, or a page, of one text."""
     path: Path = options.attention
     if path.suffix.lower() not in (".png", ".html"):
-        raise Fault(f"--attention {path}: expected a name that ends in .png (a picture) or .html (a page to explore)")
+        raise UserError(
+            f"--attention {path}: expected a name that ends in .png (a picture) or .html (a page to explore)"
+        )
     if len(options.texts) != 1 or options.input is not None:
-        raise Fault("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
+        raise UserError("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
     useless = [*given(options), *(["score"] if options.score else [])]
     if useless := ", ".join(map(flag, useless)):
-        raise Fault(f"{useless}: --attention draws where the model looks and answers nothing; leave one of them out")
+        raise UserError(
+            f"{useless}: --attention draws where the model looks and answers nothing; leave one of them out"
+        )
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (line,) = from_arguments(options.texts)
     if reason := line.reason or trained.opened.text_reader.reason(line.text):
-        raise Fault(f"{line.where}: {reason}")
+        raise UserError(f"{line.where}: {reason}")
     return _draw(trained, line.text, path, options.json)
 
 
@@ -239,7 +243,7 @@ def _draw(trained: Trained, text: str, path: Path, as_json: bool) -> int:
     try:
         left_out = attention_maps.save(maps, path, f"{trained.directory.name}: {text}")
     except OSError as error:
-        raise Fault(f"--attention {path}: {error.strerror}") from None
+        raise UserError(f"--attention {path}: {error.strerror}") from None
     names = [seen.name for seen in maps]
     if as_json:
         print(_json({"text": text, "attention": str(path), "maps": names, "left_out": left_out}))

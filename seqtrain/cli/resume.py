@@ -11,7 +11,7 @@ from seqtrain.cli import sweep
 from seqtrain.cli.arguments import Parser, finish, say
 from seqtrain.cli.train import Request, preflight
 from seqtrain.distributed import ranks
-from seqtrain.errors import Fault, did_you_mean
+from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import listed
 from seqtrain.runs.checkpoint import newest_sound, step_of, written_under
 from seqtrain.runs.directory import Run
@@ -60,13 +60,14 @@ def main(argv: list[str]) -> int:
 
 
 def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
-    """Continues the run in `path`; Fault for changes that would make it another run, and if there is nothing to do."""
+    """Continues the run in `path`; UserError for changes that would make it another run, and if there is nothing to
+    do."""
     from seqtrain.cli import failures, session
     from seqtrain.config import check
     from seqtrain.inference.opened import checked_config
     from seqtrain.training import budget
 
-    with ranks.joined() as here:
+    with ranks.process_group() as here:
         run = Run.open(path)
         run.writes = here.first
         config = checked_config(run, trust)
@@ -88,12 +89,12 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
             _say_lost(run, step)
             return changed, checkpoint
 
-        changed, checkpoint = ranks.together(ready)
+        changed, checkpoint = ranks.run_on_all(ready)
         step = 0 if checkpoint is None else step_of(checkpoint)
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
-        session.sit(run, config, session.Attempt(trust, command, checkpoint, goes_on=True))
+        session.run_attempt(run, config, session.Attempt(trust, command, checkpoint, goes_on=True))
     return run
 
 
@@ -108,9 +109,10 @@ def _say_lost(run: Run, step: int) -> None:
 
 
 def _refuse_edited(run: Run, checkpoint: Path | None) -> None:
-    """Fault where a run that saved no checkpoint has another config than it began with: half of it would be of each."""
+    """UserError where a run that saved no checkpoint has another config than it began with: half of it would be of
+    each."""
     if checkpoint is None and run.summary.get("identity", digest(run.config)) != digest(run.config):
-        raise Fault(
+        raise UserError(
             f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
             "or start a new run"
         )
@@ -127,25 +129,27 @@ def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any
 
 
 def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
-    """Fault where there is nothing to go on from, or nothing left to do after `step`."""
+    """UserError where there is nothing to go on from, or nothing left to do after `step`."""
     if not step and listed(run.checkpoints, "step-*.ckpt"):
-        raise Fault(
+        raise UserError(
             f"run {run.path}: no checkpoint is sound; delete {run.checkpoints}/step-*.ckpt to begin again at step 0"
         )
     limit, summary = config.trainer.max_steps, run.summary
     if limit is not None and limit < step:
-        raise Fault(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
+        raise UserError(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
     if summary.get("status") != "finished":
         return
     if summary.get("ended_by") == "early_stopping":
-        raise Fault(f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing")
+        raise UserError(
+            f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing"
+        )
     if config.budget is not None:
-        raise Fault(f"run {run.path} is finished: its budget is spent; start a new run with another one")
+        raise UserError(f"run {run.path} is finished: its budget is spent; start a new run with another one")
     seconds, limit = summary.get("seconds", 0.0), config.trainer.max_seconds
     if summary.get("ended_by") == "seconds" and limit is not None and limit <= seconds:
-        raise Fault(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
+        raise UserError(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
     if not any(line.startswith("trainer.max_") for line in changed):
-        raise Fault(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
+        raise UserError(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
 
 
 def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
@@ -157,12 +161,12 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
-            raise Fault(f"{override}: expected key=value")
+            raise UserError(f"{override}: expected key=value")
         before = _standing(config, key)
         if before is Unset:
-            raise Fault(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
+            raise UserError(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
         if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
-            raise Fault(
+            raise UserError(
                 f"{key}: a resumed run keeps it, or it were another run; only {', '.join(MAY_CHANGE)} and logger.* "
                 "may change"
             )
@@ -171,7 +175,9 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
             try:
                 OmegaConf.update(config, key, value)
             except OmegaConfBaseException:  # a date, a set, half an interpolation
-                raise Fault(f"{override}: no value that a config can hold; give a number, or text in quotes") from None
+                raise UserError(
+                    f"{override}: no value that a config can hold; give a number, or text in quotes"
+                ) from None
             changed.append(f"{key}: {before} -> {value}")
     return changed
 
@@ -195,4 +201,4 @@ def _value(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise Fault(f"{text}: no value that can be read; give a number, or text in quotes") from None
+        raise UserError(f"{text}: no value that can be read; give a number, or text in quotes") from None

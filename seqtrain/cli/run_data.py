@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import say
 from seqtrain.data.rows import Vocabularies
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import SUMMARY, Run
 from seqtrain.training.data import Data, make_data
 
@@ -19,23 +19,27 @@ if TYPE_CHECKING:
 def read_data(
     run: Run, config: DictConfig, trust: Sequence[str], summary: dict[str, Any], checkpoint: Path | None
 ) -> Data:
-    """The data, with the run's own vocabularies if it has them; Fault if the text is not what the run began with.
+    """The data, with the run's own vocabularies if it has them; UserError if the text is not what the run began with.
 
     What identifies text and vocabularies is in the summary before the first file of them is written: where a process
     was killed between any two, the next one makes all of them again, and the same.
     """
     recorded = summary.get("hashes", {})
     if checkpoint is not None and not recorded:
-        raise Fault(f"{run.path / SUMMARY}: does not say which text the run began with; put the run's own file back")
+        raise UserError(
+            f"{run.path / SUMMARY}: does not say which text the run began with; put the run's own file back"
+        )
     missing = Vocabularies.missing(run.path, recorded)
     known = None if missing else Vocabularies.load(run.path, recorded)
     data = make_data(config, ("train", "validation"), trust, say, known)
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.vocabularies.hashes
     for name, value in recorded.items():
         if name in data.vocabularies.hashes and hashes[name] != value:
-            raise Fault(f"{run.path / name}.json: is missing, and what is made now is another; put the run's own back")
+            raise UserError(
+                f"{run.path / name}.json: is missing, and what is made now is another; put the run's own back"
+            )
         if name in hashes and hashes[name] != value:
-            raise Fault(f"data: the {name} text is not the one that run {run.path} began with; start a new run")
+            raise UserError(f"data: the {name} text is not the one that run {run.path} began with; start a new run")
     summary |= {"hashes": hashes, "data": data.source.describe()}
     if missing:
         if recorded:

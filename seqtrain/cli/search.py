@@ -14,7 +14,7 @@ from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.embed import POOL_HELP, POOLS, columns, groups, origin, sound
 from seqtrain.cli.lines import from_arguments, from_file, open_file, open_lines
 from seqtrain.config.ranges import ANSWER_RANGES
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,14 +55,14 @@ def main(argv: list[str]) -> int:
 
 def _search(options: argparse.Namespace, made: bool) -> tuple[list[tuple[float, Found]], int]:
     """The nearest texts with their scores, and how many lines could not be read."""
-    from seqtrain.inference.embedding import Nearest
+    from seqtrain.inference.embedding import TopK
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (query,) = from_arguments([options.query])
     if reason := query.reason or trained.opened.text_reader.reason(query.text):
-        raise Fault(f"QUERY: {reason}")
+        raise UserError(f"QUERY: {reason}")
     pool = _made_pool(options, trained) if made else options.pool or "mean"
-    nearest = Nearest(trained.embed([query.text], pool=pool)[0], options.top_k)
+    nearest = TopK(trained.embed([query.text], pool=pool)[0], options.top_k)
     bad = 0
     if made:
         for vectors, texts in _stored(options.corpus, trained.model.dim):
@@ -85,7 +85,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _made_pool(options: argparse.Namespace, trained: Trained) -> Any:
-    """How the vectors of a parquet file were pooled; Fault where they are not this run's."""
+    """How the vectors of a parquet file were pooled; UserError where they are not this run's."""
     from pyarrow import parquet
 
     with _told(options.corpus):
@@ -98,13 +98,13 @@ def _made_pool(options: argparse.Namespace, trained: Trained) -> Any:
     if stored["pool"] not in POOLS or any(
         name not in schema.names or schema.field(name).type != kind for name, kind in columns().items()
     ):
-        raise Fault(
+        raise UserError(
             f"--corpus {options.corpus}: not made by `seqtrain embed`; give a file that is, or texts, one a line"
         )
     mine = origin(trained, options.pool or stored["pool"])
     differing = [f"{name} {stored[name]}, not {mine[name]}" for name in mine if stored[name] != mine[name]]
     if differing:
-        raise Fault(
+        raise UserError(
             f"--corpus {options.corpus}: its vectors cannot be compared with the query's: they are of "
             f"{' and '.join(differing)}; make them again with `seqtrain embed`"
         )
@@ -112,7 +112,7 @@ def _made_pool(options: argparse.Namespace, trained: Trained) -> Any:
 
 
 def _stored(path: Path, dim: int) -> Iterator[tuple[Tensor, list[Found]]]:
-    """Vectors (n, D) and texts of a parquet file; Fault where it holds others than embed writes."""
+    """Vectors (n, D) and texts of a parquet file; UserError where it holds others than embed writes."""
     import numpy as np
     import torch
     from pyarrow import parquet
@@ -125,7 +125,7 @@ def _stored(path: Path, dim: int) -> Iterator[tuple[Tensor, list[Found]]]:
             whole = all(part.null_count == 0 for part in (*batch.columns, vectors.flatten()))
             even = whole and set(vectors.value_lengths().to_pylist()) <= {dim}
             if not even or not np.isfinite(values).all():
-                raise Fault(
+                raise UserError(
                     f"--corpus {path}: holds other rows than {dim} finite numbers of a text each; "
                     "make it again with `seqtrain embed`"
                 )
@@ -141,4 +141,4 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except (ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise Fault(f"--corpus {path}: not a parquet file that can be read ({reason})") from None
+        raise UserError(f"--corpus {path}: not a parquet file that can be read ({reason})") from None

@@ -20,7 +20,7 @@ from seqtrain.compare.page.report import page
 from seqtrain.compare.table import not_run
 from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import CONFIG, METRICS, SUMMARY
 from seqtrain.runs.listing import is_written, list_runs
 
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine alone)")
     options = parser.parse_args(argv)
     if not options.folder.is_dir():
-        raise Fault(f"{options.folder}: no such folder; name one that holds runs or sweeps")
+        raise UserError(f"{options.folder}: no such folder; name one that holds runs or sweeps")
     with listening(Report(options.folder), options.host, options.port) as server:
         say(f"serving {options.folder} at {server.address}; Ctrl-C ends it")
         if not server.private:
@@ -87,7 +87,7 @@ class Report:
             found = conclusions(read([self.folder], missing))
             missing += not_run(self._sweeps())
             text = page(found, title=str(self.folder), missing=missing, mark=mark)
-        except (Fault, OSError) as error:  # the last one stays: a run may be half written, or being removed
+        except (UserError, OSError) as error:  # the last one stays: a run may be half written, or being removed
             if str(error) != self.trouble:
                 say(f"no newer report: {error}")
             self.trouble = str(error)
@@ -106,7 +106,7 @@ def state_of(folder: Path) -> str:
             try:
                 state = os.stat(run.path / name)
                 words = f"{run.path / name} {state.st_mtime_ns} {state.st_size} {is_written(run.path)}\n"
-            except (Fault, OSError):  # removed, or not readable: the report says so
+            except (UserError, OSError):  # removed, or not readable: the report says so
                 continue
             found.update(words.encode("utf-8", "surrogateescape"))
     return f'"{found.hexdigest()}"'
@@ -171,12 +171,12 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def listening(report: Report, host: str, port: int) -> Server:
-    """The server; Fault where the address cannot be had."""
+    """The server; UserError where the address cannot be had."""
     try:
         return Server(report, host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise Fault(f"--port {port}: in use; give another one, or --port 0 for any that is free") from None
-        raise Fault(f"--host {host} --port {port}: {error.strerror}; give another address") from None
+            raise UserError(f"--port {port}: in use; give another one, or --port 0 for any that is free") from None
+        raise UserError(f"--host {host} --port {port}: {error.strerror}; give another address") from None
     except OverflowError:
-        raise Fault(f"--port {port}: no such port") from None
+        raise UserError(f"--port {port}: no such port") from None

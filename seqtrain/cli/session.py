@@ -18,7 +18,7 @@ from seqtrain.cli.failures import going_on, say_interrupted, verdict
 from seqtrain.cli.run_data import read_data
 from seqtrain.cli.written_config import config_text, plain_config
 from seqtrain.distributed import launch, ranks
-from seqtrain.errors import Failed, Fault, Unavailable
+from seqtrain.errors import RunFailed, Unavailable, UserError
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
 from seqtrain.runs.directory import Run, remove
@@ -31,7 +31,7 @@ from seqtrain.training.session import Session, begin_from, cost_of, make_session
 from seqtrain.training.trainer import on_gpu, surroundings
 
 UNAVAILABLE = 75  # EX_TEMPFAIL of sysexits.h
-KINDS: dict[int, type[Fault]] = {2: Fault, UNAVAILABLE: Unavailable}
+KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
 """The faults that a process of a group tells the one that started it by its exit code."""
 
 
@@ -49,12 +49,12 @@ class Attempt:
     goes_on: bool = False
 
 
-def sit(run: Run, config: DictConfig, attempt: Attempt) -> None:
+def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:
     """Trains to the end; whatever happens, summary.json says how it ended.
 
     In this process, which may be one of several that meet, or in as many as `config.trainer.devices` asks for.
     """
-    if ranks.place().world == 1 and config.trainer.devices > 1:
+    if ranks.rank_info().world == 1 and config.trainer.devices > 1:
         _in_group(run, config, attempt)
     else:
         train(run, config, attempt)
@@ -65,7 +65,7 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
     run.claim()
     outcome = launch.start(
         config.trainer.devices,
-        member,
+        worker,
         *(run.path, plain_config(config), attempt),
         gpu=on_gpu(config),
     )
@@ -82,30 +82,30 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
         raise KINDS[outcome.code](*outcome.lines)
     if outcome.code:
         again = "" if "new run" in reason else f"; {going_on(run)}"
-        raise Failed(f"{reason}{again}")
+        raise RunFailed(f"{reason}{again}")
 
 
-def member(tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt) -> int:
+def worker(tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt) -> int:
     """One process of a group, with the run's config in plain values; tells what went wrong, gives its exit code."""
     try:
-        with ranks.joined() as here:
+        with ranks.process_group() as here:
             run = Run(path, writes=here.first, claimed=True)
             train(run, OmegaConf.create(config), attempt)
     except Interrupted as interrupted:
         return 128 + interrupted.number
-    except Fault as fault:
+    except UserError as fault:
         for line in fault.lines:
             tell(line)
         return UNAVAILABLE if isinstance(fault, Unavailable) else 2
     except ranks.PeerLost:
         ranks.pause_for_the_first()
         return 1
-    except Failed as error:
+    except RunFailed as error:
         tell(str(error))
         return 1
     except Exception as error:  # a bug of ours
         traceback.print_exc()
-        tell(f"process {ranks.place().rank}: {type(error).__name__}: {error}")
+        tell(f"process {ranks.rank_info().rank}: {type(error).__name__}: {error}")
         return 1
     return 0
 
@@ -123,13 +123,13 @@ def train(run: Run, config: DictConfig, attempt: Attempt) -> None:
     summary.pop("reason", None)  # of an earlier sitting
     if goes_on and run.summary.get("status") == "pruned":
         summary[AFTER_PRUNING] = True
-    summary = ranks.told(summary)  # the first one writes it soon, and the others may look later
-    alone = ranks.place().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
+    summary = ranks.broadcast(summary)  # the first one writes it soon, and the others may look later
+    alone = ranks.rank_info().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
     session: Session | None = None
     begun = not goes_on  # whether the run's directory tells of this sitting
     with Signals(alone=alone) as signals:
         try:
-            summary |= provenance.environment() | {"world_size": ranks.place().world}
+            summary |= provenance.environment() | {"world_size": ranks.rank_info().world}
             summary |= task_class(config, trust).said()
             if run.writes:
                 run.probe()
@@ -141,7 +141,7 @@ def train(run: Run, config: DictConfig, attempt: Attempt) -> None:
             data = read_data(run, config, trust, summary, checkpoint)
             if checkpoint is None and config.budget is not None:
                 budget.solve(config, data, trust, say)
-                ranks.together(lambda: run.write_config(config_text(config)))
+                ranks.run_on_all(lambda: run.write_config(config_text(config)))
                 summary["identity"] = digest(run.config)  # of what was solved for
             screen = Console(stderr=True, quiet=not run.writes)
             session = make_session(
@@ -175,14 +175,14 @@ def train(run: Run, config: DictConfig, attempt: Attempt) -> None:
                 summary |= report.result(run, session, cost)
                 summary |= _budget(config, cost.parameters, flops=summary["flops"], seconds=summary["seconds"])
             run.write_summary(summary | session.ended)
-            session.end_sinks(run)
-            ranks.gathered(None)  # whoever started them may end those that are left when the first one leaves
+            session.end_loggers(run)
+            ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
         except Interrupted as interrupted:
             if not begun or run.summary.get("status") not in ("finished", "pruned"):  # else all is written already
                 _conclude(run, session, summary | {"status": "interrupted"}, begun)
                 say_interrupted(run, interrupted.number)
             raise
-        except Fault as fault:
+        except UserError as fault:
             # A run that goes on may find again what is wanting; one that has not begun is removed either way.
             unlucky = isinstance(fault, Unavailable) and next(run.records(), None) is not None
             status = "failed" if unlucky else "refused"
@@ -191,7 +191,7 @@ def train(run: Run, config: DictConfig, attempt: Attempt) -> None:
         except Exception as error:
             reason, told = verdict(run, error)
             if told is None and checkpoint is not None and session is not None and not session.learner.began:
-                told = Fault(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
+                told = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
             _conclude(run, session, summary | {"status": "failed", "reason": reason}, begun)
             if told is None:  # a bug of ours
                 raise
@@ -215,7 +215,7 @@ def _conclude(run: Run, session: Session | None, summary: dict[str, Any], begun:
     with contextlib.suppress(OSError):
         run.write_summary(summary)
     if session is not None:
-        session.end_sinks(run)
+        session.end_loggers(run)
 
 
 def discard(run: Run) -> None:

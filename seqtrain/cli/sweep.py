@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from seqtrain.cli.arguments import say
 from seqtrain.cli.train import Request, dry_run, print_cost
 from seqtrain.distributed import ranks
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed
 from seqtrain.runs.directory import CONFIG, Run, remove
 from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
@@ -38,7 +38,9 @@ def start(request: Request, *, as_json: bool) -> int:
     searches = str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
     if "dry_run=true" in words.trial:
         if searches:
-            raise Fault("--dry-run: a search proposes its trials as it goes; leave out -m and sweep= to see one's cost")
+            raise UserError(
+                "--dry-run: a search proposes its trials as it goes; leave out -m and sweep= to see one's cost"
+            )
         return _dry_run(words.trial, settings, request, as_json)
     asked = Asked(
         # The address of a storage may hold a password, so it is given again.
@@ -53,7 +55,7 @@ def start(request: Request, *, as_json: bool) -> int:
     say(f"sweep {sweep.path}")
     try:
         _sit(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
-    except Fault:
+    except UserError:
         if not _ran(sweep):
             remove(sweep.path)
         raise
@@ -61,7 +63,7 @@ def start(request: Request, *, as_json: bool) -> int:
     reasons = list(dict.fromkeys(trial.reason for trial in trials))
     if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _ran(sweep):
         remove(sweep.path)
-        raise Fault(*reasons)
+        raise UserError(*reasons)
     return _finish(sweep, as_json)
 
 
@@ -77,10 +79,12 @@ def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_fa
     addresses.check_sweep(sweep)
     asked, typed = sweep.asked, Words.sort(words)
     if typed.trial:
-        raise Fault(f"{typed.trial[0]}: a sweep keeps what it was asked for; start another one with seqtrain train -m")
+        raise UserError(
+            f"{typed.trial[0]}: a sweep keeps what it was asked for; start another one with seqtrain train -m"
+        )
     if missing := [package for package in asked.trust if package not in trust]:
         again = " ".join(f"--trust {package}" for package in missing)
-        raise Fault(f"sweep {path} was run with {again}; if you trust that code, add {again}")
+        raise UserError(f"sweep {path} was run with {again}; if you trust that code, add {again}")
     sweep = sweep.where_it_began(say)
     path = sweep.path
     recorded = Words.sort(asked.overrides)
@@ -95,8 +99,8 @@ def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_fa
     runner = _runner(settings, trust, asked.kind == "optuna")
     sweep.claim()
     sweep.prepare()
-    if running := hydra_launchers.queued(hydra_launchers.submitted(hydra_launchers.sittings(path))):
-        raise Fault(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
+    if running := hydra_launchers.queued(hydra_launchers.submitted(hydra_launchers.attempts(path))):
+        raise UserError(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
     left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
     say(f"sweep {path}: resumed; left as they are: {_counted(left) or 'none'}")
     if not _sit(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed):
@@ -104,7 +108,7 @@ def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_fa
         retry = (
             f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed" if left["failed"] else ""
         )
-        raise Fault(f"sweep {path}: nothing to do, every trial has ended{retry}")
+        raise UserError(f"sweep {path}: nothing to do, every trial has ended{retry}")
     return _finish(sweep, as_json)
 
 
@@ -113,7 +117,7 @@ def _sit(
 ) -> list[Trial]:
     """Runs trials until there are no more; gives those that ended."""
     from seqtrain.sweeps import hydra_launchers
-    from seqtrain.sweeps.sweeper import Sitting
+    from seqtrain.sweeps.sweeper import SweepAttempt
 
     (sweep.path / STOP).unlink(missing_ok=True)
     sweeper.setup(
@@ -121,7 +125,7 @@ def _sit(
         task_function=hydra_launchers.run_trial,
         config=settings.config,
     )
-    sweeper.sitting = Sitting(runner, tuple(settings.trust), retry_failed, say)
+    sweeper.attempt = SweepAttempt(runner, tuple(settings.trust), retry_failed, say)
     try:
         return sweeper.sweep(words)
     except Interrupted as interrupted:
@@ -158,12 +162,12 @@ def _runner(settings: Settings, trust: tuple[str, ...], searches: bool) -> Any:
     at_once = int(node.get("n_jobs", node.get("array_parallelism", 1)))
     if at_once < 1:  # joblib's way to say so
         at_once = len(os.sched_getaffinity(0))
-    return hydra_launchers.Foreign(launcher, settings.directory, say, together=at_once if searches else None)
+    return hydra_launchers.HydraLauncher(launcher, settings.directory, say, together=at_once if searches else None)
 
 
 def _refuse_several_processes() -> None:
-    if ranks.place().world > 1:
-        raise Fault("a sweep starts the processes of its trials itself: run it once, without srun or torchrun")
+    if ranks.rank_info().world > 1:
+        raise UserError("a sweep starts the processes of its trials itself: run it once, without srun or torchrun")
 
 
 def _ran(sweep: Sweep) -> bool:
@@ -182,7 +186,7 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
         try:
             config = check.compose(overrides, request.config_dirs, request.trust).config
             print_cost(dry_run(config, request), as_json)
-        except Fault as fault:
+        except UserError as fault:
             code = 2
             for line in fault.lines:
                 say(f"error: {line}")

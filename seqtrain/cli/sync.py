@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import yaml
 
 from seqtrain.cli.arguments import Parser, say
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import listed
 from seqtrain.files.checked import open_checked
 from seqtrain.runs.directory import Run
@@ -23,7 +23,7 @@ from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
-    from seqtrain.training.loggers.base import Sink
+    from seqtrain.training.loggers.base import RunLogger
 
 OF = {"mode": "wandb", "project": "wandb", "entity": "wandb", "experiment": "mlflow", "tracking_uri": "mlflow"}
 """Options, and the destination that each is for."""
@@ -70,16 +70,16 @@ def main(argv: list[str]) -> int:
 def _refuse_useless(options: argparse.Namespace) -> None:
     useless = [name for name, where in OF.items() if getattr(options, name) is not None and where != options.to]
     if useless:
-        raise Fault(*(f"--{name.replace('_', '-')}: is for --to {OF[name]}; leave it out" for name in useless))
+        raise UserError(*(f"--{name.replace('_', '-')}: is for --to {OF[name]}; leave it out" for name in useless))
 
 
 def _runs(path: Path) -> list[Run]:
-    """The run at `path`, or those of the sweep; Fault where there is none."""
+    """The run at `path`, or those of the sweep; UserError where there is none."""
     if not is_sweep(path):
         return [Run.open(path)]
     runs = list_runs(path)
     if not runs:
-        raise Fault(f"{path}: no trial of this sweep has begun; `{pasted('seqtrain', 'resume', path)}` runs them")
+        raise UserError(f"{path}: no trial of this sweep has begun; `{pasted('seqtrain', 'resume', path)}` runs them")
     return runs
 
 
@@ -91,7 +91,7 @@ def _where(options: argparse.Namespace) -> str:
 
     options.mode = wandb_mode(options.mode or "auto", option="--mode ")
     if options.mode == "disabled":
-        raise Fault("WANDB_MODE=disabled: W&B takes nothing; unset it or use --mode offline")
+        raise UserError("WANDB_MODE=disabled: W&B takes nothing; unset it or use --mode offline")
     return f"W&B {options.mode}"
 
 
@@ -99,7 +99,7 @@ def _synced(run: Run, options: argparse.Namespace, destination: str) -> int:
     """Sends one run and says so; the exit code."""
     try:
         sent = _send(run, options)
-    except Fault as fault:
+    except UserError as fault:
         for line in fault.lines:
             say(f"error: {line}")
         return 2
@@ -120,16 +120,16 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
     run = Run.open(run.path)
     run.claim()
     try:
-        sink = _sink(run, options)
-        sink.trouble = f"error: {run.path}: not sent, {sink.label} failed"
+        run_logger = _sink(run, options)
+        run_logger.trouble = f"error: {run.path}: not sent, {run_logger.label} failed"
         records = [{**point(record), "record": place} for place, record in run.standing() if "step" in record]
-        missing = sink.missing(records)
-        samples = _send_records(sink, run, missing)
+        missing = run_logger.missing(records)
+        samples = _send_records(run_logger, run, missing)
         plots = listed(run.path / "plots", "*.png") if missing else []
         for path in plots:
-            sink.log_image(path.stem, path, records[-1]["step"])
-        sink.end(run.summary)
-        if sink.broken:
+            run_logger.log_image(path.stem, path, records[-1]["step"])
+        run_logger.end(run.summary)
+        if run_logger.broken:
             return None
         if options.to == "wandb" and options.mode == "online":
             leave_out(run.path)
@@ -138,7 +138,7 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
         run.close()
 
 
-def _send_records(sink: Sink, run: Run, records: list[dict[str, Any]]) -> int:
+def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]) -> int:
     """Each record, and after the last one of a step what the model wrote then; how many of those there were."""
     samples = {
         int(found[1]): path
@@ -148,14 +148,14 @@ def _send_records(sink: Sink, run: Run, records: list[dict[str, Any]]) -> int:
     last = {record["step"]: record["record"] for record in records}
     for record in records:
         step = record["step"]
-        sink.log_metrics(record, step)
+        run_logger.log_metrics(record, step)
         if step in samples and last[step] == record["record"]:
             with open_checked(samples[step]) as file:
-                sink.log_text("samples", file.read(LONGEST).decode("utf-8", "replace"), step)
+                run_logger.log_text("samples", file.read(LONGEST).decode("utf-8", "replace"), step)
     return len(samples.keys() & last.keys())
 
 
-def _sink(run: Run, options: argparse.Namespace) -> Sink:
+def _sink(run: Run, options: argparse.Namespace) -> RunLogger:
     """The destination of this run."""
     from seqtrain.training.loggers import make
 

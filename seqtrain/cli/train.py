@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from seqtrain.cli.arguments import Parser, finish, say
 from seqtrain.distributed import ranks
-from seqtrain.errors import Fault, merged
+from seqtrain.errors import UserError, merged
 from seqtrain.files.atomic import listed
 from seqtrain.runs.directory import Run, default_name
 
@@ -107,7 +107,7 @@ def preflight(config: DictConfig, request: Request) -> None:
 
 
 def _prepare(config: DictConfig, request: Request) -> None:
-    """Makes a config ready to be trained for the first time; Fault for all that can be wrong before that."""
+    """Makes a config ready to be trained for the first time; UserError for all that can be wrong before that."""
     from seqtrain.training import budget
 
     budget.check_free(config, request.overrides)
@@ -129,23 +129,23 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
 
 def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
     """A new run of a checked config, from its first step to its end; called by each of the processes that meet."""
-    with ranks.joined() as here:
-        ranks.together(lambda: _prepare(config, request))
+    with ranks.process_group() as here:
+        ranks.run_on_all(lambda: _prepare(config, request))
         from seqtrain.cli import session
         from seqtrain.config import check
         from seqtrain.training import effects
-        from seqtrain.training.trainer import settle
+        from seqtrain.training.trainer import resolve_auto
 
-        settle(config, say)  # first: what it finds stands in the run's config from the beginning
-        run = ranks.together(lambda: _made(config, choices) if here.first else None)
-        path = ranks.told(None if run is None else run.path)
+        resolve_auto(config, say)  # first: what it finds stands in the run's config from the beginning
+        run = ranks.run_on_all(lambda: _made(config, choices) if here.first else None)
+        path = ranks.broadcast(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
         for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides, request.trust)):
             say(line)
         try:
-            session.sit(run, config, session.Attempt(request.trust, request.command))
-        except Fault:
+            session.run_attempt(run, config, session.Attempt(request.trust, request.command))
+        except UserError:
             if (
                 run.writes
                 and not run.lost()
@@ -182,11 +182,11 @@ def _look(request: Request) -> int:
                 _nothing
             )()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise Fault(str(error)) from error
+        raise UserError(str(error)) from error
     except SystemExit as leaving:
         if not leaving.code:
             raise
-        raise Fault(
+        raise UserError(
             f"seqtrain train: {usage.getvalue().rpartition('error: ')[2].strip()}; see `seqtrain train --help`"
         ) from None
     finally:

@@ -11,7 +11,7 @@ from seqtrain.cli.arguments import Parser, finish
 from seqtrain.cli.resume import resume
 from seqtrain.cli.train import Request, start
 from seqtrain.distributed import ranks
-from seqtrain.errors import Fault, Unavailable, kind_of
+from seqtrain.errors import Unavailable, UserError, kind_of
 from seqtrain.files.checked import open_append
 from seqtrain.runs.directory import CONFIG, METRICS, Run
 from seqtrain.runs.listing import is_written
@@ -30,9 +30,9 @@ def main(argv: list[str]) -> int:
     trial = sweep.trial(options.number)
     ranks.die_with_parent()
     _redirect(trial.log)
-    with ranks.joined() as here:
+    with ranks.process_group() as here:
         # The first decides: the others may look later, when the run has begun.
-        todo = ranks.told(_todo(trial) if here.first else None)
+        todo = ranks.broadcast(_todo(trial) if here.first else None)
         if todo is None:
             return 0
         if not here.first:
@@ -69,7 +69,7 @@ def _recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], thr
     except Interrupted:
         status = "interrupted"
         raise
-    except Fault as fault:
+    except UserError as fault:
         unavailable = isinstance(fault, Unavailable)
         status, reason = status_after(fault), "; ".join(fault.lines)
         raise
@@ -96,16 +96,17 @@ def _run(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads:
     config.run_dir = str(trial.path)
     if threads is not None and config.trainer.threads is None:
         config.trainer.threads = threads
-    if ranks.place().first:
+    if ranks.rank_info().first:
         _clear(trial.path)
     return start(config, composed.choices, Request(list(trial.overrides), trust, folders, command))
 
 
 def _clear(path: Path) -> None:
-    """Removes what a start left that was killed before there was a config; Fault where a run has lost its config."""
+    """Removes what a start left that was killed before there was a config; UserError where a run has lost its
+    config."""
     metrics, checkpoints = path / METRICS, path / "checkpoints"
     if (metrics.exists() and metrics.stat().st_size) or (checkpoints.exists() and any(checkpoints.iterdir())):
-        raise Fault(
+        raise UserError(
             f"{path} is a run without its {CONFIG}: bring that back, or delete the folder to train the trial anew"
         )
     if path.exists():

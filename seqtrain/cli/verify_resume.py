@@ -16,7 +16,7 @@ from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
 from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import SEED, Range
 from seqtrain.distributed.fork_server import ForkServer
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.terminal import pasted
 
 SHORT = ("trainer.max_steps=40", "trainer.validate_every=15", "trainer.checkpoint_every=5", "trainer.log_every=1")
@@ -99,21 +99,21 @@ def shortened(overrides: Sequence[str]) -> list[str]:
 
 
 def _check(args: Sequence[str], config_dirs: Sequence[Path], trust: Sequence[str]) -> None:
-    """Fault for what `seqtrain train` would refuse, before anything is trained."""
+    """UserError for what `seqtrain train` would refuse, before anything is trained."""
     from seqtrain.config import check, preflight
 
     config = check.compose(args, config_dirs, trust).config
     if config.run_dir is not None:
-        raise Fault(f"run_dir={config.run_dir}: both runs get a folder of their own; --keep DIR leaves them in DIR")
+        raise UserError(f"run_dir={config.run_dir}: both runs get a folder of their own; --keep DIR leaves them in DIR")
     if config.dry_run:
-        raise Fault("dry_run=true: what trains nothing cannot be resumed; leave it out")
+        raise UserError("dry_run=true: what trains nothing cannot be resumed; leave it out")
     if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
-        raise Fault("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
+        raise UserError("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
     preflight.check(config, trust)
 
 
 def _fresh(folder: Path) -> Path:
     if folder.exists() and any(folder.iterdir()):
-        raise Fault(f"--keep {folder}: exists already and is not empty; name a new folder")
+        raise UserError(f"--keep {folder}: exists already and is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()

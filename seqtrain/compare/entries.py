@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from seqtrain.errors import Fault, did_you_mean
+from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import exists
 from seqtrain.runs import measures
 from seqtrain.runs.directory import CONFIG, Run
@@ -168,7 +168,8 @@ class Entry:
 def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list[Entry]:
     """The runs at, and below, these paths: runs, sweeps, or any folder of runs; each once, in the order of paths.
 
-    Damaged runs below a path are left out, with a line each in `left_out`. Fault where a path does not exist or holds
+    Damaged runs below a path are left out, with a line each in `left_out`. UserError where a path does not exist or
+    holds
     no run, for damaged runs that are named themselves, and where nothing is left or nobody hears what is left out.
     """
     found: dict[Path, tuple[Path, str, bool]] = {}
@@ -182,11 +183,11 @@ def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list
     for path, name, asked in found.values():
         try:
             entries.append(_entry(path, name if names[name] == 1 else str(path)))
-        except Fault as fault:
+        except UserError as fault:
             faults += fault.lines
             named |= asked
     if faults and (named or not entries):
-        raise Fault(*faults)
+        raise UserError(*faults)
     if left_out is not None:
         left_out += [printable(f"left out: {line}") for line in faults]
     return entries
@@ -235,9 +236,11 @@ def _below(path: Path, left_out: list[str] | None) -> list[Run]:
         return [Run(path)]
     if not path.is_dir():
         others = [near.name for near in path.parent.iterdir() if near.is_dir()] if path.parent.is_dir() else []
-        raise Fault(f"{path}: no such run, sweep or folder of runs{did_you_mean(path.name, others)}")
+        raise UserError(f"{path}: no such run, sweep or folder of runs{did_you_mean(path.name, others)}")
     if not (runs := list_runs(path, left_out)):
-        raise Fault(f"{path}: holds no run; `{pasted('seqtrain', 'train', 'run_dir=' + str(path / 'NAME'))}` makes one")
+        raise UserError(
+            f"{path}: holds no run; `{pasted('seqtrain', 'train', 'run_dir=' + str(path / 'NAME'))}` makes one"
+        )
     return runs
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from seqtrain.compare.entries import Entry, number
-from seqtrain.errors import Fault, did_you_mean
+from seqtrain.errors import UserError, did_you_mean
 from seqtrain.runs import measures
 
 ACROSS = ("train",)
@@ -40,11 +40,11 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
     """The entries, sorted into groups of like ones; `across` looks past other training text (`train`).
 
     `metric`: what they shall be held against each other in; by default bits per byte of language models, else what
-    their task monitors. Fault where no run has it.
+    their task monitors. UserError where no run has it.
     """
     if metric is not None and not any(has(entry, metric) for entry in entries):
         known = {name for entry in entries for name in entry.metrics}
-        raise Fault(f"--metric {metric}: no run has it{did_you_mean(metric, known)}")
+        raise UserError(f"--metric {metric}: no run has it{did_you_mean(metric, known)}")
     found: list[tuple[dict[str, Any], Group]] = []
     complete_first = sorted(entries, key=lambda entry: UNKNOWN in likeness(entry, metric).values())
     for entry in complete_first:

@@ -10,29 +10,29 @@ import numpy as np
 from seqtrain.compare.guard import Group
 from seqtrain.compare.variants import CONFIDENCE
 from seqtrain.compare.verdict import places
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 RESAMPLES = 1000
 
-Totals = dict[str, tuple[Any, float]]
+Reduced = dict[str, tuple[Any, float]]
 """Sum and count of each part of a piece, or of many, as `task.measure` takes them."""
 
 
 def bootstrap(
-    one: Sequence[Totals], other: Sequence[Totals], measure: Callable[[Totals], float], *, seed: int = 0
+    one: Sequence[Reduced], other: Sequence[Reduced], measure: Callable[[Reduced], float], *, seed: int = 0
 ) -> tuple[float, float, float]:
     """measure(other) - measure(one) of two runs, and its 95 % interval over the pieces, drawn anew with replacement.
 
-    Both runs get the same draw each time. Fault where their pieces are not the same ones.
+    Both runs get the same draw each time. UserError where their pieces are not the same ones.
     """
     tables = _stacked(one), _stacked(other)
     shapes = {name: np.shape(total) for name, (total, _) in one[0].items()}
     if len(one) != len(other) or any(
         not np.array_equal(part[:, -1], tables[1][name][:, -1]) for name, part in tables[0].items()
     ):
-        raise Fault(
-            "--pieces: the two runs do not read the text in the same pieces (another tokenizer, or another tbptt.k2); "
-            "leave --pieces out"
+        raise UserError(
+            "--paired: the two runs do not read the text in the same pieces (another tokenizer, or another tbptt.k2); "
+            "leave --paired out"
         )
 
     def difference(weights: np.ndarray) -> float:
@@ -65,15 +65,15 @@ def verdict(names: Sequence[str], found: tuple[float, float, float], group: Grou
     )
 
 
-def _stacked(pieces: Sequence[Totals]) -> dict[str, np.ndarray]:
+def _stacked(batches: Sequence[Reduced]) -> dict[str, np.ndarray]:
     """Of each part the sums and, last, the counts: (N, ..., + 1), tables laid flat."""
     return {
-        name: np.array([[*np.ravel(piece[name][0]), piece[name][1]] for piece in pieces], dtype=float)
-        for name in pieces[0]
+        name: np.array([[*np.ravel(piece[name][0]), piece[name][1]] for piece in batches], dtype=float)
+        for name in batches[0]
     }
 
 
-def _summed(table: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], weights: np.ndarray) -> Totals:
+def _summed(table: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], weights: np.ndarray) -> Reduced:
     """The parts of as many copies of each piece as `weights` (N,) say."""
     sums = {name: weights @ part for name, part in table.items()}
     return {

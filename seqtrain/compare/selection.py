@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from seqtrain.compare.entries import Entry, short_names
-from seqtrain.errors import Fault, did_you_mean
+from seqtrain.errors import UserError, did_you_mean
 
 FIGURES: dict[str, Callable[[Entry], Any]] = {
     "name": lambda entry: entry.name,
@@ -33,7 +33,8 @@ def value(entry: Entry, key: str) -> Any:
 
 
 def resolved(entries: Sequence[Entry], key: str, asked: str) -> str:
-    """The whole key that `key`, a last word perhaps, stands for; Fault, about what was `asked`, where it is unknown."""
+    """The whole key that `key`, a last word perhaps, stands for; UserError, about what was `asked`, where it is
+    unknown."""
     settings = list(dict.fromkeys(key for entry in entries for key in entry.settings))
     metrics = [name for entry in entries for name in entry.metrics]
     known = {key: key for key in (*settings, *metrics, *FIGURES)}
@@ -41,7 +42,7 @@ def resolved(entries: Sequence[Entry], key: str, asked: str) -> str:
     if key not in known:
         ends = ", ".join(whole for whole in settings if whole.endswith(f".{key}"))
         remedy = f"; say which: {ends}" if ends else did_you_mean(key, known)
-        raise Fault(f"{asked}: no run has {key}{remedy}")
+        raise UserError(f"{asked}: no run has {key}{remedy}")
     return known[key]
 
 
@@ -51,11 +52,11 @@ def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
     for condition in conditions:
         key, equals, wanted = condition.partition("=")
         if not equals:
-            raise Fault(f"--where {condition}: expected KEY=VALUE, such as model=lstm")
+            raise UserError(f"--where {condition}: expected KEY=VALUE, such as model=lstm")
         whole = resolved(entries, key, f"--where {condition}")
         kept = [entry for entry in kept if _meets(value(entry, whole), wanted)]
     if not kept:
-        raise Fault(f"--where {' '.join(conditions)}: none of {len(entries)} runs is so")
+        raise UserError(f"--where {' '.join(conditions)}: none of {len(entries)} runs is so")
     return kept
 
 

@@ -72,7 +72,7 @@ def text(
         if group.reason:
             lines += ["not compared with group 1:", *(f"  {reason}" for reason in group.reason)]
         lines += [*group.notes, "", *_runs(entries, group.metric, width, folder)]
-        if any(len(arm.values) > 1 for arm in conclusion.arms):
+        if any(len(variant.values) > 1 for variant in conclusion.variants):
             lines += ["", *_arms(conclusion, x, width)]
         lines += ["", *_verdict(conclusion), *_few(conclusion.remarks, width)]
         blocks.append("\n".join(map(printable, lines)))
@@ -110,15 +110,15 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
                 "notes": conclusion.group.notes,
                 "arms": [
                     {
-                        "name": arm.name,
-                        "runs": [entry.name for entry in arm.entries],
-                        "values": list(arm.values),
-                        "mean": arm.mean,
-                        "sd": arm.sd,
-                        "interval": arm.interval and list(arm.interval),
-                        "costs": arm.costs,
+                        "name": variant.name,
+                        "runs": [entry.name for entry in variant.entries],
+                        "values": list(variant.values),
+                        "mean": variant.mean,
+                        "sd": variant.sd,
+                        "interval": variant.interval and list(variant.interval),
+                        "costs": variant.costs,
                     }
-                    for arm in conclusion.arms
+                    for variant in conclusion.variants
                 ],
                 "verdict": conclusion.sentences,
                 "remarks": conclusion.remarks,
@@ -190,17 +190,20 @@ def _runs(entries: list[Entry], metric: str, width: int, folder: str) -> list[st
 
 def _arms(conclusion: Conclusion, x: Axis | None, width: int) -> list[str]:
     """The table of the arms, the best first."""
-    arms = conclusion.arms
+    variants = conclusion.variants
     at = "" if x is None else f" at equal {COSTS[x]}"
     columns = {
-        f"arm{at}": [arm.name for arm in arms],
-        "seeds": [str(len(arm.values)) for arm in arms],
-        f"mean {conclusion.group.unit}": [_metric(arm.mean) for arm in arms],
-        "95 % interval": [f"{arm.interval[0]:.4f} to {arm.interval[1]:.4f}" if arm.interval else "" for arm in arms],
-        "sd": [_metric(arm.sd) for arm in arms],
-        "tokens": [_quantity(arm.costs.get("tokens")) for arm in arms],
-        "FLOPs": [_quantity(arm.costs.get("flops")) for arm in arms],
-        "s": [_quantity(arm.costs.get("seconds")) for arm in arms],
+        f"arm{at}": [variant.name for variant in variants],
+        "seeds": [str(len(variant.values)) for variant in variants],
+        f"mean {conclusion.group.unit}": [_metric(variant.mean) for variant in variants],
+        "95 % interval": [
+            f"{variant.interval[0]:.4f} to {variant.interval[1]:.4f}" if variant.interval else ""
+            for variant in variants
+        ],
+        "sd": [_metric(variant.sd) for variant in variants],
+        "tokens": [_quantity(variant.costs.get("tokens")) for variant in variants],
+        "FLOPs": [_quantity(variant.costs.get("flops")) for variant in variants],
+        "s": [_quantity(variant.costs.get("seconds")) for variant in variants],
     }
     return _fitted(columns, ["FLOPs", "tokens", "s", "sd"], width)
 

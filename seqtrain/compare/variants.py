@@ -10,13 +10,13 @@ from typing import Any
 
 from seqtrain.compare.entries import AXES, Axis, Entry, Which, differing, is_path, short_names
 from seqtrain.compare.guard import Group
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """Runs that differ in nothing but their seed; `values` holds one number of each seed that finished."""
 
     name: str  # what differs from other arms, such as "lstm" or "lstm dim=64"
@@ -47,11 +47,11 @@ class Arm:
         return self.mean - half, self.mean + half
 
 
-def arms(group: Group, *, x: Axis | None = None, which: Which = "final") -> list[Arm]:
+def variants(group: Group, *, x: Axis | None = None, which: Which = "final") -> list[Variant]:
     """The runs of a group folded over seeds, the best first and those without a value last.
 
     `x`: each run's value is that of its last validation at or before the largest x that all of them reached; without
-    it, the final one. `which="best"`: the best validation up to there. Fault where a run has none so early.
+    it, the final one. `which="best"`: the best validation up to there. UserError where a run has none so early.
     """
     folded: dict[str, list[Entry]] = {}
     for entry in group.entries:
@@ -60,7 +60,7 @@ def arms(group: Group, *, x: Axis | None = None, which: Which = "final") -> list
     limit = None if x is None else common(group, x)
     made = [_arm(name, own, group, x, limit, which) for name, own in zip(names, folded.values(), strict=True)]
     sign = 1 if group.mode == "min" else -1
-    return sorted(made, key=lambda arm: math.inf if arm.mean is None else sign * arm.mean)
+    return sorted(made, key=lambda variant: math.inf if variant.mean is None else sign * variant.mean)
 
 
 def common(group: Group, x: Axis) -> float | None:
@@ -69,7 +69,7 @@ def common(group: Group, x: Axis) -> float | None:
     for entry in filter(lambda entry: entry.finished, group.entries):
         places = entry.curve(f"validation/{group.metric}", x)[0]
         if not places:
-            raise Fault(f"--x {x}: {entry.name} has no {group.metric} of validation against {x}; leave it out")
+            raise UserError(f"--x {x}: {entry.name} has no {group.metric} of validation against {x}; leave it out")
         ends.append(places[-1])
     return min(ends, default=None)
 
@@ -107,7 +107,7 @@ def _identity(entry: Entry) -> str:
     return repr(sorted((key, repr(v)) for key, v in entry.settings.items() if key != "seed" and not is_path(key)))
 
 
-def _arm(name: str, entries: list[Entry], group: Group, x: Axis | None, limit: float | None, which: Which) -> Arm:
+def _arm(name: str, entries: list[Entry], group: Group, x: Axis | None, limit: float | None, which: Which) -> Variant:
     measured: dict[str, tuple[Entry, float, dict[Axis, float], int]] = {}
     for entry in filter(lambda entry: entry.finished, entries):
         found = _measured(entry, group, x, limit, which)
@@ -119,7 +119,7 @@ def _arm(name: str, entries: list[Entry], group: Group, x: Axis | None, limit: f
         if costs and all(axis in one for one in costs):
             means[axis] = statistics.fmean(one[axis] for one in costs)
     validations = statistics.fmean(seen) if seen and which == "best" else None
-    return Arm(name, tuple(entries), counted, values, means, validations)
+    return Variant(name, tuple(entries), counted, values, means, validations)
 
 
 def _measured(
@@ -135,7 +135,7 @@ def _measured(
     if not upto:
         if limit is None:
             return None
-        raise Fault(
+        raise UserError(
             f"--x {x}: {entry.name} has no validation before {x}={limit:,.6g}, where another run ends; "
             "set a smaller trainer.validate_every, or leave --x out"
         )

@@ -9,7 +9,7 @@ from typing import Literal
 
 from seqtrain.compare.entries import AXES, Axis, Entry, Which
 from seqtrain.compare.guard import Group, groups
-from seqtrain.compare.variants import CONFIDENCE, Arm, arms, common
+from seqtrain.compare.variants import CONFIDENCE, Variant, common, variants
 
 COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
 ROUNDING = 1e-9
@@ -23,8 +23,8 @@ NEAR = 0.01
 class Comparison:
     """The best of several arms beside another one: by how much it is better, and between what and what that lies."""
 
-    best: Arm
-    other: Arm
+    best: Variant
+    other: Variant
     difference: float  # above 0 where the best is better
     low: float
     high: float
@@ -57,12 +57,12 @@ def welch(one: Sequence[float], other: Sequence[float], *, pairs: int = 1) -> tu
     return scale * (difference - half), scale * (difference + half)
 
 
-def compared(folded: Sequence[Arm], mode: Literal["min", "max"]) -> list[Comparison]:
-    """The best arm beside each other one, of those with several seeds and a spread; `folded` as `arms` sorts them.
+def compared(folded: Sequence[Variant], mode: Literal["min", "max"]) -> list[Comparison]:
+    """The best arm beside each other one, of those with several seeds and a spread; `folded` as `variants` sorts them.
 
     The best one was found by looking at all of them: so the intervals hold for all pairs at once.
     """
-    able = [arm for arm in folded if len(arm.values) > 1]
+    able = [variant for variant in folded if len(variant.values) > 1]
     found = []
     for other in able[1:]:
         interval = welch(able[0].values, other.values, pairs=math.comb(len(able), 2))
@@ -77,7 +77,7 @@ class Conclusion:
     """A group of like runs, its arms, and what may be said of them."""
 
     group: Group
-    arms: list[Arm]
+    variants: list[Variant]
     sentences: list[str]
     remarks: list[str]  # on runs that do not count
 
@@ -90,22 +90,22 @@ def conclusions(
     which: Which = "final",
     across: Sequence[str] = (),
 ) -> list[Conclusion]:
-    """The whole comparison, group by group; options as those of `guard.groups` and `arms.arms`."""
+    """The whole comparison, group by group; options as those of `guard.groups` and `variants.variants`."""
     made = []
     for group in groups(entries, metric=metric, across=across):
-        folded = arms(group, x=x, which=which)
+        folded = variants(group, x=x, which=which)
         made.append(Conclusion(group, folded, sentences(group, folded, x=x, which=which), remarks(folded)))
     return made
 
 
-def sentences(group: Group, folded: Sequence[Arm], *, x: Axis | None = None, which: Which = "final") -> list[str]:
+def sentences(group: Group, folded: Sequence[Variant], *, x: Axis | None = None, which: Which = "final") -> list[str]:
     """The verdict on the arms of a group, the best beside each other one, in words."""
-    valued = [arm for arm in folded if arm.values]
+    valued = [variant for variant in folded if variant.values]
     if not valued:
         return [f"not shown: no finished run has {group.unit} of validation"]
     if len(valued) == 1:
         return [f"not shown: {_listed(valued, group)} stands alone: no other arm has a value to compare it with"]
-    able = [arm for arm in valued if len(arm.values) > 1]
+    able = [variant for variant in valued if len(variant.values) > 1]
     if not able:
         return [f"not shown: {_listed(valued, group)}: one seed each; 3 seeds would be a start"]
     found = {id(made.other): made for made in compared(valued, group.mode)}
@@ -117,21 +117,23 @@ def sentences(group: Group, folded: Sequence[Arm], *, x: Axis | None = None, whi
         else:
             where = _where(able[0], other, x, limit) + _best_of(able[0], other, which)
             lines.append(_sentence(made, group, pairs, where))
-    if single := [arm for arm in valued if len(arm.values) == 1]:
+    if single := [variant for variant in valued if len(variant.values) == 1]:
         lines.append(f"not shown: how {_listed(single, group)} would do with other seeds; 3 seeds would be a start")
     return lines
 
 
-def remarks(folded: Sequence[Arm]) -> list[str]:
+def remarks(folded: Sequence[Variant]) -> list[str]:
     """What a reader of the verdict must know of runs that do not count in it, and why each does not."""
     lines = []
-    for arm in folded:
-        lost = [entry for entry in arm.entries if not entry.finished]
-        lines += [f"does not count: {entry.name} {arm.name}: {because(entry.status, entry.reason)}" for entry in lost]
-        again = len(arm.entries) - len(lost) - len(arm.counted)
+    for variant in folded:
+        lost = [entry for entry in variant.entries if not entry.finished]
+        lines += [
+            f"does not count: {entry.name} {variant.name}: {because(entry.status, entry.reason)}" for entry in lost
+        ]
+        again = len(variant.entries) - len(lost) - len(variant.counted)
         if again:
             runs = "1 finished run does" if again == 1 else f"{again} finished runs do"
-            lines.append(f"{arm.name}: {runs} not count: without a value, or of a seed that has one")
+            lines.append(f"{variant.name}: {runs} not count: without a value, or of a seed that has one")
     return lines
 
 
@@ -163,27 +165,27 @@ def _sentence(made: Comparison, group: Group, pairs: int, where: str) -> str:
     chance = f"(95 % interval{over} {made.low:.{digits}f} to {made.high:.{digits}f}, {seeds}) {where}"
     if made.shown:
         return f"{one.name} beats {other.name} by {made.difference:.{digits}f} {group.unit} {chance}"
-    means = [arm.mean or 0.0 for arm in (one, other)]
+    means = [variant.mean or 0.0 for variant in (one, other)]
     finer = max(digits, *(places(abs(mean), 4) for mean in means))  # a wide interval hides the values themselves
-    values = ", ".join(f"{arm.name} {mean:.{finer}f}" for arm, mean in zip((one, other), means, strict=True))
+    values = ", ".join(f"{variant.name} {mean:.{finer}f}" for variant, mean in zip((one, other), means, strict=True))
     return f"not shown: {values} {group.unit}, difference {made.difference:.{finer}f} {chance}"
 
 
-def _flat(one: Arm, other: Arm, group: Group) -> str:
+def _flat(one: Variant, other: Variant, group: Group) -> str:
     """Of arms whose seeds give the same number: there is no spread to judge a difference by."""
     values = f"{one.name} {one.mean:.6g}, {other.name} {other.mean:.6g} {group.unit}"
     return f"not shown: {values}: all seeds of each give the same number, which says nothing of chance"
 
 
-def _where(one: Arm, other: Arm, x: Axis | None, limit: float | None) -> str:
+def _where(one: Variant, other: Variant, x: Axis | None, limit: float | None) -> str:
     """What both had cost where they were measured: at equal x, or what differs."""
     if x is not None and limit is not None:
-        late = [arm for arm in (one, other) if arm.costs[x] < (1 - NEAR) * limit]
-        actual = "".join(f"; {arm.name} at {quantity(arm.costs[x])}" for arm in late)
+        late = [variant for variant in (one, other) if variant.costs[x] < (1 - NEAR) * limit]
+        actual = "".join(f"; {variant.name} at {quantity(variant.costs[x])}" for variant in late)
         return f"at equal {COSTS[x]} ({quantity(limit)}{actual})"
     told = []
     for axis in AXES:
-        costs = [arm.costs[axis] for arm in (one, other) if axis in arm.costs]
+        costs = [variant.costs[axis] for variant in (one, other) if axis in variant.costs]
         if len(costs) == 2 and max(costs) - min(costs) > NEAR * max(costs):
             told.append(f"{quantity(costs[0])} and {quantity(costs[1])} {COSTS[axis]}")
         elif costs and axis == "tokens":
@@ -191,14 +193,14 @@ def _where(one: Arm, other: Arm, x: Axis | None, limit: float | None) -> str:
     return f"after {', '.join(told)}" if told else "at equal cost"
 
 
-def _best_of(one: Arm, other: Arm, which: Which) -> str:
+def _best_of(one: Variant, other: Variant, which: Which) -> str:
     if which == "final":
         return ""
-    counts = list(dict.fromkeys(f"{arm.validations or 0:.3g}" for arm in (one, other)))
+    counts = list(dict.fromkeys(f"{variant.validations or 0:.3g}" for variant in (one, other)))
     return f", best of {' and '.join(counts)} validations"
 
 
-def _listed(several: Sequence[Arm], group: Group) -> str:
-    shown = ", ".join(f"{arm.name} {arm.mean:#.4g}" for arm in several[:4])
+def _listed(several: Sequence[Variant], group: Group) -> str:
+    shown = ", ".join(f"{variant.name} {variant.mean:#.4g}" for variant in several[:4])
     more = f" and {len(several) - 4} more" if len(several) > 4 else ""
     return f"{shown}{more} {group.unit}"

@@ -16,7 +16,7 @@ from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed
 from seqtrain.config.nodes import Unresolved, at
 from seqtrain.config.schema import ENTRIES, GLOBAL, GROUPS, OWN, RESERVED, Schema, first_lines, show
 from seqtrain.config.targets import resolve, targets
-from seqtrain.errors import Fault, did_you_mean, refuse_tilde
+from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 
 DECIDES_OTHERS = {"task", *GLOBAL}
 """Groups whose option chooses those of other groups: without it nothing else can be judged."""
@@ -35,11 +35,11 @@ class Composed:
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: Sequence[str] = ()) -> Composed:
-    """The configuration that the overrides ask for; raises Fault with a line for each fault. Writes nothing."""
+    """The configuration that the overrides ask for; raises UserError with a line for each fault. Writes nothing."""
     files = ConfFiles(config_dirs)
     line = _CommandLine.read(overrides, files)
     if line.refused & DECIDES_OTHERS:
-        raise Fault(*line.faults)
+        raise UserError(*line.faults)
     config, added = line.compose(files)
     choices = _choices(config)
     _refuse_open_groups(choices, line)
@@ -48,7 +48,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: S
     schema = Schema(config, choices, files, trust, given=line.values, added=added, unread=line.unread)
     faults = [*line.faults, *schema.faults(skip=line.refused)]
     if faults:
-        raise Fault(*faults)
+        raise UserError(*faults)
     return Composed(config, choices, list(overrides))
 
 
@@ -64,11 +64,11 @@ def check_config(
     config_dirs: Sequence[Path] = (),
     trust: Sequence[str] = (),
 ) -> None:
-    """Stage 1 of a configuration that is composed already; raises Fault with a line for each fault."""
+    """Stage 1 of a configuration that is composed already; raises UserError with a line for each fault."""
     given = [key_of(text) for text in overrides]
     faults = list(Schema(config, choices, ConfFiles(config_dirs), trust, given).faults())
     if faults:
-        raise Fault(*faults)
+        raise UserError(*faults)
 
 
 def key_of(override: str) -> str:
@@ -76,13 +76,13 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[Fault]:
+def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[UserError]:
     """Stage 2: imports every target and holds the keys of its node against its real signature."""
-    faults: list[Fault] = []
+    faults: list[UserError] = []
     for path, node in targets(OmegaConf.to_container(config, resolve=True)):
         try:
             parameters = inspect.signature(resolve(node["_target_"], trust, path=path)).parameters
-        except Fault as fault:
+        except UserError as fault:
             faults.append(type(fault)(*(f"{path}._target_={line}" for line in fault.lines)))
             continue
         is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -90,7 +90,7 @@ def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[Faul
         unknown = [key for key in node if key not in {*parameters, *own} and not RESERVED.match(key)]
         if not is_open:
             faults += [
-                Fault(f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}")
+                UserError(f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}")
                 for key in unknown
             ]
     return faults
@@ -127,7 +127,7 @@ class _CommandLine:
             try:
                 refuse_tilde(*text.partition("=")[::2])
                 line._sort(text, parsed(text), files)
-            except Fault as fault:
+            except UserError as fault:
                 line.unread.add(key_of(text))
                 line.faults += fault.lines
             except HydraException as error:
@@ -191,7 +191,7 @@ class _CommandLine:
             config = files.compose(self.fixed)
         except UNUSABLE as error:
             reasons = [f"{text}: {reason}" for text in self.fixed if (reason := _problem(files, [text]))]
-            raise Fault(*self.faults, *(reasons or [first_lines(error)])) from None
+            raise UserError(*self.faults, *(reasons or [first_lines(error)])) from None
         files_say = OmegaConf.to_container(config, resolve=False)
         added = {key for key in self.values if at(files_say, key) is Unresolved}
         for key, override in list(self.values.items()):
@@ -229,10 +229,11 @@ def _choices(config: DictConfig) -> dict[str, str]:
 
 
 def _refuse_open_groups(choices: dict[str, str], line: _CommandLine) -> None:
-    """Fault where neither the command line nor the task's file chooses what every run needs: a task of the user's."""
+    """UserError where neither the command line nor the task's file chooses what every run needs: a task of the
+    user's."""
     groups = [group for group in GROUPS if choices.get(group) == OPEN]
     untold = [group for group in groups if group not in line.refused]
     words = " ".join(f"{group}=..." for group in untold)
     reason = f"task={choices['task']}: takes no {', '.join(untold)} by itself; add {words}"
     if groups:
-        raise Fault(*line.faults, *([reason] if untold else []))
+        raise UserError(*line.faults, *([reason] if untold else []))

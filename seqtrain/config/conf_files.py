@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.checked import read_checked
 from seqtrain.files.plain_yaml import MAX_BYTES, check_plain
 from seqtrain.files.untrusted import ENVIRONMENT
@@ -109,7 +109,7 @@ class _Checked(FileConfigSource):
             try:
                 check_plain(read_checked(path, MAX_BYTES).decode("utf-8"), written_by="person")
             except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-                raise Fault(f"{path} cannot be read: {error}") from None
+                raise UserError(f"{path} cannot be read: {error}") from None
         return super().load_config(config_path)
 
 

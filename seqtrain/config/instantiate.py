@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.targets import resolve, targets, whitelist
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 
 def plain(node: DictConfig) -> dict[str, Any]:
@@ -35,4 +35,4 @@ def make(node: DictConfig, trust: Sequence[str], **given: Any) -> Any:
     except ValueError as error:
         where = path or target.__name__
         names_option = str(error).partition("=")[0] in options
-        raise Fault(f"{where}{'.' if names_option else ': '}{error}") from None
+        raise UserError(f"{where}{'.' if names_option else ': '}{error}") from None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seqtrain.config.ranges import RANGES
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 BUDGETS = ("params", "flops", "seconds")
 
@@ -33,10 +33,10 @@ class RunOptions:
             lines.append("run_dir=: an empty path; name a folder, or null for a new one below outputs/")
         try:
             read_budget(self.budget)
-        except Fault as fault:
+        except UserError as fault:
             lines += fault.lines
         if lines:
-            raise Fault(*lines)
+            raise UserError(*lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class TrainerOptions:
 
     def __post_init__(self) -> None:
         if self.max_steps is None and self.max_epochs is None and self.max_seconds is None:
-            raise Fault(
+            raise UserError(
                 "trainer.max_steps=null: training would never end; set trainer.max_steps, trainer.max_epochs or "
                 "trainer.max_seconds"
             )
@@ -84,26 +84,27 @@ class Batching:
 
     def __post_init__(self) -> None:
         if self.batch_tokens is None and self.batch_size is None:
-            raise Fault("data.batch_tokens=null: a step would read all examples; set it, or data.batch_size")
+            raise UserError("data.batch_tokens=null: a step would read all examples; set it, or data.batch_size")
 
 
 def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
-    """What a run may cost, by kind (`params`, `flops`, `seconds`), from texts such as params:1e6; Fault for others."""
+    """What a run may cost, by kind (`params`, `flops`, `seconds`), from texts such as params:1e6; UserError for
+    others."""
     found: dict[str, float] = {}
     for text in [budget] if isinstance(budget, str) else budget or ():
         kind, _, number = text.partition(":")
         if kind not in BUDGETS:
-            raise Fault(f"budget={text}: expected {', '.join(f'{name}:NUMBER' for name in BUDGETS)}")
+            raise UserError(f"budget={text}: expected {', '.join(f'{name}:NUMBER' for name in BUDGETS)}")
         if kind in found:
-            raise Fault(f"budget={text}: {kind} is given twice; give it once")
+            raise UserError(f"budget={text}: {kind} is given twice; give it once")
         try:
             found[kind] = float(number)
         except ValueError:
-            raise Fault(f"budget={text}: {number!r} is no number; give one, as in {kind}:1e6") from None
+            raise UserError(f"budget={text}: {number!r} is no number; give one, as in {kind}:1e6") from None
         if not 0 < found[kind] < math.inf:
-            raise Fault(f"budget={text}: expected a number above 0")
+            raise UserError(f"budget={text}: expected a number above 0")
         if kind == "seconds" and not RANGES["trainer.max_seconds"].holds(found[kind]):
-            raise Fault(f"budget={text}: expected {RANGES['trainer.max_seconds'].words()}")
+            raise UserError(f"budget={text}: expected {RANGES['trainer.max_seconds'].words()}")
     if found.keys() >= {"flops", "seconds"}:
-        raise Fault("budget: flops and seconds both say when training ends; give one of them")
+        raise UserError("budget: flops and seconds both say when training ends; give one of them")
     return found

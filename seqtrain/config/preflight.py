@@ -15,7 +15,7 @@ from seqtrain.config.options import Batching
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.distributed.ranks import check_world
-from seqtrain.errors import Fault, Unavailable, merged
+from seqtrain.errors import Unavailable, UserError, merged
 from seqtrain.files.atomic import exists
 from seqtrain.files.folders import vacant
 from seqtrain.files.untrusted import check_entries
@@ -23,7 +23,7 @@ from seqtrain.terminal import pasted
 
 
 def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
-    """Raises Fault with a line for each thing that stands in the way of a run of this (checked) configuration."""
+    """Raises UserError with a line for each thing that stands in the way of a run of this (checked) configuration."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
         *_devices(values["trainer"], values["optimizer"]),
@@ -53,9 +53,9 @@ def has_gpu() -> bool:
     return os.name == "nt" or any(map(os.path.exists, drivers)) or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Fault]:
+def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[UserError]:
     accelerator, devices, gpu = trainer["accelerator"], trainer["devices"], has_gpu()
-    lacking = Fault if accelerator == "cpu" else Unavailable  # here; another machine may have one
+    lacking = UserError if accelerator == "cpu" else Unavailable  # here; another machine may have one
     if accelerator == "gpu" and not gpu:
         yield Unavailable("trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto")
     elif trainer["precision"] == "16-mixed" and (accelerator == "cpu" or not gpu):
@@ -66,18 +66,20 @@ def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Fau
         )
     if trainer["strategy"] == "fsdp":
         if devices == 1 and trainer["num_nodes"] == 1:
-            yield Fault("trainer.strategy=fsdp: one process has nothing to share out; use trainer.devices=2 or more")
+            yield UserError(
+                "trainer.strategy=fsdp: one process has nothing to share out; use trainer.devices=2 or more"
+            )
         if optimizer["_target_"].endswith(".Muon"):
-            yield Fault(
+            yield UserError(
                 "trainer.strategy=fsdp: optimizer=muon needs whole matrices; use optimizer=adamw, or trainer=ddp"
             )
     try:
         check_world(devices, trainer["num_nodes"])
-    except Fault as fault:
+    except UserError as fault:
         yield fault
 
 
-def _workers(workers: int) -> Iterator[Fault]:
+def _workers(workers: int) -> Iterator[UserError]:
     """Whether data workers have a place where they can hand batches over."""
     if not workers or sys.platform != "linux":
         return
@@ -103,20 +105,20 @@ def is_full(folder: Path) -> bool:
     return found.f_bavail * found.f_frsize < LEAST_ROOM
 
 
-def _time(tbptt: dict[str, Any], schedule: dict[str, Any]) -> Iterator[Fault]:
+def _time(tbptt: dict[str, Any], schedule: dict[str, Any]) -> Iterator[UserError]:
     try:
         TBPTT(**{key: value for key, value in tbptt.items() if not key.startswith("_")})
-    except Fault as fault:
+    except UserError as fault:
         yield fault
     if tbptt["jitter"] != "none" and schedule.get("_partial_"):
         name = schedule["_target_"].rpartition(".")[2]
-        yield Fault(
+        yield UserError(
             f"tbptt.jitter={tbptt['jitter']}: scales the learning rate of each step, which {name} sets by itself; "
             "use a schedule that is a function of the step, such as schedule=constant"
         )
 
 
-def _place(run_dir: str | None) -> Iterator[Fault]:
+def _place(run_dir: str | None) -> Iterator[UserError]:
     """Whether a new run can be made where the user wants it."""
     if run_dir is None:
         return
@@ -124,23 +126,23 @@ def _place(run_dir: str | None) -> Iterator[Fault]:
     if path.is_dir() and not vacant(path):
         again = pasted("seqtrain", "resume", path)
         remedy = f"`{again}` continues it" if exists(path / "config.yaml") else "it is not empty"
-        yield Fault(f"run_dir={run_dir} exists already: {remedy}; give another run_dir to start a new run")
+        yield UserError(f"run_dir={run_dir} exists already: {remedy}; give another run_dir to start a new run")
         return
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not nearest.is_dir():
-        yield Fault(f"run_dir={run_dir}: {nearest} is a file; give another run_dir")
+        yield UserError(f"run_dir={run_dir}: {nearest} is a file; give another run_dir")
     elif not os.access(nearest, os.W_OK | os.X_OK):
         yield Unavailable(f"run_dir={run_dir}: {nearest} is not writable; give another run_dir")
 
 
-def _origin(init_from: str | None) -> Iterator[Fault]:
+def _origin(init_from: str | None) -> Iterator[UserError]:
     """Whether there is a run to begin from."""
     if init_from is None:
         return
     if any((Path(init_from) / name).is_file() for name in ("config.yaml", "config.json")):
         try:
             check_entries(Path(init_from))
-        except Fault as fault:
+        except UserError as fault:
             yield fault
         return
     looks_like_hub = not Path(init_from).exists() and init_from.count("/") < 2 and not init_from.startswith(".")
@@ -148,18 +150,18 @@ def _origin(init_from: str | None) -> Iterator[Fault]:
     yield Unavailable(f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain")
 
 
-def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[Fault]:
+def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[UserError]:
     """What the source itself finds, with the code that will read it."""
     own = {field.name for field in fields(Batching)}
     try:
         make = resolve(data["_target_"], trust, path="data")
         source = make(**{key: value for key, value in data.items() if key not in own and not key.startswith("_")})
         if not source.has("validation"):
-            yield Fault(
+            yield UserError(
                 "data.validation_fraction=0: there is nothing to validate on; set it above 0, or name such data"
             )
         source.check()
-    except Fault as fault:
+    except UserError as fault:
         yield fault
     except ValueError as error:
-        yield Fault(f"data: {error}")
+        yield UserError(f"data: {error}")

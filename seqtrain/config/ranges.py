@@ -11,7 +11,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any, cast
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 MAX_STEPS = 10**8 - 1  # the digits of a checkpoint's name
 MAX_TOKENS = 2**20  # that are read side by side, or one after the other, at a time
@@ -205,7 +205,7 @@ ANSWER_RANGES: dict[str, Range] = {
 
 
 def check_answer_options(**given: Any) -> None:
-    """Fault that names each option of an answer that is no number of its range."""
+    """UserError that names each option of an answer that is no number of its range."""
     lines = []
     for name, value in given.items():
         allowed = ANSWER_RANGES[name]
@@ -213,7 +213,7 @@ def check_answer_options(**given: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, kind) or not allowed.holds(cast(float, value)):
             lines.append(f"{name}={value!r}: expected {allowed.words()}")
     if lines:
-        raise Fault(*lines)
+        raise UserError(*lines)
 
 
 def out_of_range(path: str, value: Any) -> str | None:

@@ -18,7 +18,7 @@ from seqtrain.config.options import Batching, RunOptions, TrainerOptions
 from seqtrain.config.ranges import out_of_range
 from seqtrain.config.signatures import Option, fits, signature, words
 from seqtrain.config.targets import refusal, targets
-from seqtrain.errors import Fault, did_you_mean, refuse_tilde
+from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 from seqtrain.files.untrusted import ENVIRONMENT
 
 GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
@@ -128,7 +128,7 @@ class Schema:
         if own and all(fits(values[key], option.kind) for key, option in own.items()):
             try:
                 OWN[name](**values)
-            except Fault as fault:
+            except UserError as fault:
                 yield from fault.lines
 
     def _entries(self, name: str, node: dict[str, Any]) -> Iterator[str]:
@@ -209,7 +209,7 @@ class Schema:
             return
         try:
             refuse_tilde(path, value)
-        except Fault as fault:
+        except UserError as fault:
             yield from fault.lines
             return
         if not fits(value, kind):

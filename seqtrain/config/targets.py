@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqtrain.config.signatures import defined_in
-from seqtrain.errors import Fault, kind_of
+from seqtrain.errors import UserError, kind_of
 
 CLASSES = (
     "seqtrain.models",
@@ -80,7 +80,7 @@ def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
     """
     reason = refusal(target, trust)
     if reason:
-        raise Fault(f"{target}: {reason}")
+        raise UserError(f"{target}: {reason}")
     module, _, name = target.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
@@ -88,11 +88,11 @@ def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
         raise kind_of(error)(f"{target}: cannot be imported: {error}") from error
     at_home = inspect.isroutine(found) or inspect.isclass(found)
     if not at_home or not (target in NAMES or _inside(found.__module__, (*CLASSES, *trust))):
-        raise Fault(f"{target}: not a class that its package defines; name it where it is defined")
+        raise UserError(f"{target}: not a class that its package defines; name it where it is defined")
     group, _, entry = path.partition(".")
     kind = KINDS.get(group) if entry.count(".") + bool(entry) == (group == "callbacks") else None
     if kind and kind not in (f"{base.__module__}.{base.__qualname__}" for base in getattr(found, "__mro__", ())):
-        raise Fault(f"{target}: is no {kind.rpartition('.')[2]}, so it cannot be the {group}")
+        raise UserError(f"{target}: is no {kind.rpartition('.')[2]}, so it cannot be the {group}")
     return found
 
 

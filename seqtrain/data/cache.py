@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded, sync
 from seqtrain.files.checked import load_json, open_append, open_new
 
@@ -31,13 +31,13 @@ class Store:
 
     def entry(self, group: str, key: str, write: Callable[[Path], None], read: Callable[[Path], Entry]) -> Entry:
         """What `read` makes of the entry's folder; where it raises, for there is none or it is damaged, `write` fills a
-        new folder first. Raises Fault where the cache cannot be written."""
+        new folder first. Raises UserError where the cache cannot be written."""
         folder = self.root / group / hashlib.blake2b(f"{VERSION} {key}".encode(), digest_size=16).hexdigest()
         try:
             with self._locked(folder):
                 try:
                     return read(folder)
-                except (OSError, ValueError, KeyError, Fault):
+                except (OSError, ValueError, KeyError, UserError):
                     self._build(folder, write)
                     return read(folder)
         except OSError as error:

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqtrain.data.cache import Store, durable, read_json
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer, segments
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 DTYPES = ("<u2", "<u4")  # of tokens on disk: of small and of large vocabularies
 
@@ -82,7 +82,7 @@ def tokenised(
 ) -> Corpus:
     """The documents as tokens, from the store if they are there; `name` says in words what they are.
 
-    `keep_empty`: whether a document without tokens stays one. Raises Fault where no document holds any token.
+    `keep_empty`: whether a document without tokens stays one. Raises UserError where no document holds any token.
     """
     hash = text_hash(documents())
 
@@ -90,7 +90,7 @@ def tokenised(
         begin = time.perf_counter()
         meta = _write_corpus(folder, documents(), tokenizer, keep_empty)
         if meta["num_tokens"] == 0:
-            raise Fault(f"data: the {name} split holds no text; give it some, or leave it out")
+            raise UserError(f"data: the {name} split holds no text; give it some, or leave it out")
         say(f"{name}: {meta['num_tokens']:,} tokens, made in {time.perf_counter() - begin:.1f} s")
 
     def read(folder: Path) -> Corpus:
@@ -112,7 +112,7 @@ def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, 
     count = TextCount()
     offsets, num_tokens, num_unknown = [0], 0, 0
     with durable(folder / "tokens.bin") as file:
-        for ids, ends in tokenizer.pieces(count.passing(documents)):
+        for ids, ends in tokenizer.blocks(count.passing(documents)):
             file.write(ids.astype(dtype).tobytes())
             num_tokens += len(ids)
             num_unknown += 0 if tokenizer.unknown is None else int((ids == tokenizer.unknown).sum())

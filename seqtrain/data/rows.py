@@ -15,7 +15,7 @@ from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer
-from seqtrain.errors import Fault, kind_of
+from seqtrain.errors import UserError, kind_of
 from seqtrain.files.atomic import exists, write_text
 from seqtrain.files.checked import load_json
 
@@ -66,20 +66,21 @@ class Vocabularies:
 
     @classmethod
     def load(cls, folder: Path, hashes: Mapping[str, Any]) -> Vocabularies:
-        """Reads what `save` wrote and these `hashes` were of; raises Fault where a file is missing, damaged or another.
+        """Reads what `save` wrote and these `hashes` were of; raises UserError where a file is missing, damaged or
+        another.
 
         The hashes alone say whether source and target share a tokenizer, and whether there are labels.
         """
         if "tokenizer" not in hashes:
-            raise Fault(f"{folder}: its summary does not say which tokenizer it has; put the run's own file back")
+            raise UserError(f"{folder}: its summary does not say which tokenizer it has; put the run's own file back")
         for name in cls.missing(folder, hashes):
-            raise Fault(f"{folder / name}: is missing; put the run's own file back")
+            raise UserError(f"{folder / name}: is missing; put the run's own file back")
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         target = Tokenizer.load(folder / TARGET_TOKENIZER) if "target_tokenizer" in hashes else tokenizer
         found = cls(tokenizer, target, _read_labels(folder / LABELS) if "labels" in hashes else ())
         for name, value in found.hashes.items():
             if hashes[name] != value:
-                raise Fault(
+                raise UserError(
                     f"{folder / name}.json: is not the one that this run was trained with; put the run's own file back"
                 )
         return found
@@ -141,7 +142,8 @@ def prepare_rows(
     """Vocabularies and tokenised rows, from the cache where it has them.
 
     Vocabularies that are given are used as they are, of `origin` the tokenizers only; a `shared` tokenizer is of all
-    fields of text. A stream of text keeps no empty document; rows of several fields stay aligned. Raises Fault for a
+    fields of text. A stream of text keeps no empty document; rows of several fields stay aligned. Raises UserError
+    for a
     label that train does not have, that is no number where numbers are predicted, or that no token stands for.
     """
     store = Store(cache)
@@ -188,14 +190,16 @@ def prepare_rows(
 
 
 def _names(source: Source, kind: LabelKind) -> tuple[str, ...]:
-    """The labels of train in order; raises Fault where there is nothing to tell apart, or two look alike."""
+    """The labels of train in order; raises UserError where there is nothing to tell apart, or two look alike."""
     names = sorted({name for row in source.rows("train") for name in _named(row["label"], kind)})
     if len(names) == 1:
-        raise Fault(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
+        raise UserError(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
     alike: dict[str, str] = {}
     for name in names:
         if (other := alike.setdefault(name.strip(), name)) is not name:
-            raise Fault(f"data: the labels {other!r} and {name!r} differ by white space alone; write them the same way")
+            raise UserError(
+                f"data: the labels {other!r} and {name!r} differ by white space alone; write them the same way"
+            )
     return tuple(names)
 
 
@@ -207,7 +211,7 @@ def _labels(source: Source, split: Split, names: tuple[str, ...], kind: LabelKin
         given = _named(row["label"], kind)
         for name in given:
             if name not in place:
-                raise Fault(
+                raise UserError(
                     f"data: {split} row {number} has the label {name}, which no row of train has "
                     f"({', '.join(names[:10])}{', ...' * (len(names) > 10)}); correct it, or give train such a row"
                 )
@@ -221,7 +225,7 @@ def _named(label: str, kind: LabelKind) -> list[str]:
 
 
 def _numbers(source: Source, split: Split) -> np.ndarray:
-    """The numbers (n,) that the rows of a split have as labels; raises Fault for what is none."""
+    """The numbers (n,) that the rows of a split have as labels; raises UserError for what is none."""
     found = []
     for number, row in enumerate(source.rows(split), 1):
         try:
@@ -229,16 +233,16 @@ def _numbers(source: Source, split: Split) -> np.ndarray:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise Fault(f"data: {split} row {number} has the label {row['label']}, which is no finite number")
+            raise UserError(f"data: {split} row {number} has the label {row['label']}, which is no finite number")
         found.append(value)
     return np.array(found, dtype=np.float64)
 
 
 def _check_aligned(split: Split, labels: list[np.ndarray], text: Corpus) -> None:
-    """Raises Fault where a row has another number of labels than its text has tokens."""
+    """Raises UserError where a row has another number of labels than its text has tokens."""
     for number, (row, tokens) in enumerate(zip(labels, text.lengths.tolist(), strict=True), 1):
         if len(row) != tokens:
-            raise Fault(
+            raise UserError(
                 f"data: {split} row {number} has {len(row)} labels for {tokens} tokens; give each word one, with white "
                 "space between, and use tokenizer=word"
             )

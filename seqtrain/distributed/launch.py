@@ -42,9 +42,9 @@ def start(count: int, work: Callable[..., int], *args: Any, gpu: bool) -> Outcom
         members = [context.Process(target=_member, args=(rank, count, *given)) for rank in range(count)]
         with _forwarding() as living:
             signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # one that comes now waits until all can have it
-            for rank, member in enumerate(members):
-                member.start()
-                living[cast(int, member.pid)] = rank
+            for rank, worker in enumerate(members):
+                worker.start()
+                living[cast(int, worker.pid)] = rank
             signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
             first = _watch(members, living)
         lines = [line for path in sorted(Path(folder).glob("rank-*.json")) for line in json.loads(path.read_text())]

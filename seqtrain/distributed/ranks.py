@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
-from seqtrain.errors import Failed, Fault, Unavailable, merged
+from seqtrain.errors import RunFailed, Unavailable, UserError, merged
 
 Told = TypeVar("Told")
 PR_SET_PDEATHSIG = 1
@@ -23,7 +23,7 @@ CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @dataclass(frozen=True)
-class Place:
+class RankInfo:
     """Where this process stands among those of a run."""
 
     rank: int = 0
@@ -38,73 +38,73 @@ class Place:
         return self.rank == 0
 
 
-class PeerLost(Failed):
+class PeerLost(RunFailed):
     """Another process of the run has gone, so that this one cannot go on either."""
 
 
-def place(env: Mapping[str, str] = os.environ) -> Place:
+def rank_info(env: Mapping[str, str] = os.environ) -> RankInfo:
     """The place that torchrun, `srun` or `start` gave this process; the only one where nobody did, or none there is."""
     try:
         return _given(env)
     except (KeyError, ValueError):  # `check_place` says so
-        return Place()
+        return RankInfo()
 
 
 def check_place(env: Mapping[str, str] = os.environ) -> None:
-    """Fault where the environment names a place that there is not."""
+    """UserError where the environment names a place that there is not."""
     try:
         _given(env)
     except (KeyError, ValueError):
         names = [name for name in ("RANK", "WORLD_SIZE") if name in env] or ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"]
         words = ", ".join(f"{name}={env.get(name, '')}" for name in names)
-        raise Fault(
+        raise UserError(
             f"{words}: no place of a process among several; start them with torchrun or srun, or unset it"
         ) from None
 
 
-def _given(env: Mapping[str, str]) -> Place:
+def _given(env: Mapping[str, str]) -> RankInfo:
     """The place; KeyError or ValueError where that is none."""
-    found = Place()
+    found = RankInfo()
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
         local_world = int(env.get("LOCAL_WORLD_SIZE", world))
-        found = Place(rank, world, int(env.get("LOCAL_RANK", rank)), local_world, int(env.get("GROUP_RANK", 0)))
+        found = RankInfo(rank, world, int(env.get("LOCAL_RANK", rank)), local_world, int(env.get("GROUP_RANK", 0)))
     # In the batch script itself, outside `srun`, there is one process, whatever SLURM_NTASKS says.
     elif "SLURM_STEP_ID" in env and "SLURM_PROCID" in env and int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
         world, nodes = int(env["SLURM_STEP_NUM_TASKS"]), int(env.get("SLURM_STEP_NUM_NODES", 1))
         rank, node = int(env["SLURM_PROCID"]), int(env.get("SLURM_NODEID", 0))
-        found = Place(rank, world, int(env["SLURM_LOCALID"]), world // max(nodes, 1), node)
+        found = RankInfo(rank, world, int(env["SLURM_LOCALID"]), world // max(nodes, 1), node)
     if not (0 <= found.rank < found.world and found.local_rank >= 0 and found.local_world >= 1 and found.node >= 0):
         raise ValueError
     return found
 
 
 def check_world(devices: int | str, num_nodes: int) -> None:
-    """Fault unless the processes that were started for this run are as many as its options ask for.
+    """UserError unless the processes that were started for this run are as many as its options ask for.
 
     `devices`: on each node; `all` is as many as were started.
     """
-    here = place()
+    here = rank_info()
     devices = here.local_world if devices == "all" else int(devices)
     if here.world == 1 and num_nodes > 1:
-        raise Fault(
+        raise UserError(
             f"trainer.num_nodes={num_nodes}: processes of several nodes are started by torchrun or SLURM: "
             "`srun seqtrain train ...`, or `torchrun --nnodes ... --no-python seqtrain train ...`"
         )
     if here.world > 1 and here.world != devices * num_nodes:
-        raise Fault(
+        raise UserError(
             f"trainer.devices={devices}, trainer.num_nodes={num_nodes}: {here.world} processes were started; "
             f"use trainer.devices={here.local_world} and trainer.num_nodes={here.world // here.local_world}"
         )
 
 
 @contextmanager
-def joined(minutes: float = 30) -> Iterator[Place]:
+def process_group(minutes: float = 30) -> Iterator[RankInfo]:
     """Meets the other processes of the run, if there are any; `minutes` to wait for them in each exchange.
 
-    Within another `joined` they have met already.
+    Within another `process_group` they have met already.
     """
-    here = place()
+    here = rank_info()
     if here.world == 1 or _met():
         yield here
         return
@@ -114,7 +114,7 @@ def joined(minutes: float = 30) -> Iterator[Place]:
     meet = os.environ.get("SEQTRAIN_MEET")  # of `start`: a file needs no free port
     meets = {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys() or "SLURM_JOB_ID" in os.environ
     if meet is None and not meets:
-        raise Fault(
+        raise UserError(
             f"RANK={here.rank}, WORLD_SIZE={here.world}: set in the environment, but not MASTER_ADDR and MASTER_PORT, "
             "where the processes meet; start them with torchrun, or unset RANK and WORLD_SIZE"
         )
@@ -146,9 +146,10 @@ def _rendezvous(env: dict[str, str] | os._Environ[str]) -> None:
 
 
 def _check_address(host: str, port: str) -> None:
-    """Fault for a name that nobody knows: torch would ask for it until its patience ends; and for what is no port."""
+    """UserError for a name that nobody knows: torch would ask for it until its patience ends; and for what is no
+    port."""
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise Fault(f"MASTER_PORT={port}: no port; give a number from 1 to 65535")
+        raise UserError(f"MASTER_PORT={port}: no port; give a number from 1 to 65535")
     try:
         socket.getaddrinfo(host, None)
     except (OSError, UnicodeError) as error:
@@ -181,9 +182,9 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(error, PeerLost | dist.DistError) or "gloo" in str(error) or "Connection closed" in str(error)
 
 
-def gathered(value: Told) -> list[Told]:
+def all_gather(value: Told) -> list[Told]:
     """What each process gives, by rank, on every process; tensors must be on the CPU."""
-    here = place()
+    here = rank_info()
     if here.world == 1 or not _met():
         return [value]
     import torch.distributed as dist
@@ -194,25 +195,25 @@ def gathered(value: Told) -> list[Told]:
     return found
 
 
-def together(work: Callable[[], Told]) -> Told:
-    """What `work` gives; a Fault of any process is raised by all, so that none waits for one that has left."""
+def run_on_all(work: Callable[[], Told]) -> Told:
+    """What `work` gives; a UserError of any process is raised by all, so that none waits for one that has left."""
     result, fault = None, None
     try:
         result = work()
-    except Fault as error:
+    except UserError as error:
         fault = (type(error), error.lines)
-    faults = [kind(*lines) for kind, lines in filter(None, gathered(fault))]
+    faults = [kind(*lines) for kind, lines in filter(None, all_gather(fault))]
     if faults:
         raise merged(faults)
     return cast(Told, result)
 
 
-def told(value: Told) -> Told:
+def broadcast(value: Told) -> Told:
     """What the first process gives, on every process."""
-    return gathered(value)[0]
+    return all_gather(value)[0]
 
 
-def most(number: int) -> int:
+def all_max(number: int) -> int:
     """The largest of the numbers that the processes give: cheap, for every step."""
     if not _met():
         return number

@@ -9,7 +9,7 @@ from pytorch_lightning.plugins.environments import ClusterEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
 
-from seqtrain.distributed.ranks import Place
+from seqtrain.distributed.ranks import RankInfo
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Joined(ClusterEnvironment):
     """Processes that have met already: Lightning starts none, and asks nobody else where it is."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, rank_info: RankInfo) -> None:
         super().__init__()
-        self.place = place
+        self.rank_info = rank_info
 
     @property
     def creates_processes_externally(self) -> bool:
@@ -39,34 +39,34 @@ class Joined(ClusterEnvironment):
         return False
 
     def world_size(self) -> int:
-        return self.place.world
+        return self.rank_info.world
 
     def set_world_size(self, size: int) -> None:
         pass
 
     def global_rank(self) -> int:
-        return self.place.rank
+        return self.rank_info.rank
 
     def set_global_rank(self, rank: int) -> None:
         pass
 
     def local_rank(self) -> int:
-        return self.place.local_rank
+        return self.rank_info.local_rank
 
     def node_rank(self) -> int:
-        return self.place.node
+        return self.rank_info.node
 
     def teardown(self) -> None:
         """Nothing: the processes still have something to tell each other."""
 
 
-def strategy(place: Place, kind: Literal["auto", "ddp", "fsdp"]) -> Strategy | str:
+def strategy(rank_info: RankInfo, kind: Literal["auto", "ddp", "fsdp"]) -> Strategy | str:
     """Lightning's strategy for this place; gradients are means over processes, which the learner undoes."""
-    if place.world == 1:
+    if rank_info.world == 1:
         return "auto"
     if kind == "fsdp":
         return ModelParallelStrategy(
-            data_parallel_size=place.world, tensor_parallel_size=1, save_distributed_checkpoint=False
+            data_parallel_size=rank_info.world, tensor_parallel_size=1, save_distributed_checkpoint=False
         )
     return DDPStrategy(broadcast_buffers=False, gradient_as_bucket_view=True)
 

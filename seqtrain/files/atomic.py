@@ -71,7 +71,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is something at `path`; Fault where nobody can tell, which is another answer than no."""
+    """Whether there is something at `path`; UserError where nobody can tell, which is another answer than no."""
     with reading(path):
         try:
             os.stat(path)
@@ -85,7 +85,7 @@ def exists(path: Path) -> bool:
 
 
 def expanded(path: Path | str) -> Path:
-    """The path, `~` replaced by the home folder; Fault where the system knows of none."""
+    """The path, `~` replaced by the home folder; UserError where the system knows of none."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -101,7 +101,8 @@ def is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def listed(folder: Path, pattern: str = "*") -> list[Path]:
-    """What a folder holds of names like `pattern`, sorted; nothing where it is not there; Fault where it is unreadable.
+    """What a folder holds of names like `pattern`, sorted; nothing where it is not there; UserError where it is
+    unreadable.
 
     `Path.glob` says that a folder which it may not read is empty.
     """
@@ -154,7 +155,7 @@ def _plain(value: Any) -> Any:
 def locked(path: Path) -> IO[bytes] | None:
     """The file at `path`, this process's alone until it is closed; None where another process holds it.
 
-    On a file system without locks it is unguarded: better than not at all. Fault where a link or a pipe lies there.
+    On a file system without locks it is unguarded: better than not at all. UserError where a link or a pipe lies there.
     """
     lock = open_append(path)  # whoever asks holds it
     try:

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 LINK = "a link that leads out of its folder, which is not followed; put there what it points to"
 NO_FILE = "neither a file nor a folder; remove it"
@@ -33,7 +33,7 @@ def open_checked(path: Path, limit: int | None = None, *, home: Path | None = No
         home: The folder that it belongs to; by default the one that it is in.
 
     Raises:
-        Fault: it is a link that leads out, a folder, a pipe or a device, or too large.
+        UserError: it is a link that leads out, a folder, a pipe or a device, or too large.
         OSError: it is not there, or cannot be read.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # so that no pipe is waited for
@@ -41,7 +41,7 @@ def open_checked(path: Path, limit: int | None = None, *, home: Path | None = No
     size = os.fstat(file.fileno()).st_size
     if limit is not None and size > limit:
         file.close()
-        raise Fault(f"{path}: {size:,} bytes, more than belong there ({limit:,})")
+        raise UserError(f"{path}: {size:,} bytes, more than belong there ({limit:,})")
     return file
 
 
@@ -50,7 +50,7 @@ def read_checked(path: Path, limit: int) -> bytes:
     with open_checked(path, limit) as file:
         content = file.read(limit + 1)
     if len(content) > limit:  # it grew, or tells no size, as in /proc
-        raise Fault(f"{path}: more bytes than belong there ({limit:,})")
+        raise UserError(f"{path}: more bytes than belong there ({limit:,})")
     return content
 
 
@@ -58,7 +58,7 @@ def load_json(path: Path, limit: int) -> Any:
     """The value in a JSON file of at most `limit` bytes.
 
     Raises:
-        Fault: as `open_checked` does.
+        UserError: as `open_checked` does.
         OSError, ValueError, RecursionError: it cannot be read, or is no JSON, or nested too deep.
     """
     content = read_checked(path, limit)
@@ -68,14 +68,15 @@ def load_json(path: Path, limit: int) -> Any:
 
 
 def check_png(path: Path) -> None:
-    """Fault for a PNG file that would fill the memory once it is unpacked, or that is none; read from its header."""
+    """UserError for a PNG file that would fill the memory once it is unpacked, or that is none; read from its
+    header."""
     with open_checked(path, MAX_PNG_BYTES) as file:
         head = file.read(1 << 16)
     before, data, _ = head.partition(b"IDAT")
     width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
     one = head[:8] == PNG and head[12:16] == b"IHDR" and before.count(b"IHDR") == 1  # of two headers the last counts
     if not (one and data) or not 0 < width * height <= MAX_PNG_PIXELS:
-        raise Fault(f"{path}: no picture that a run draws; remove it")
+        raise UserError(f"{path}: no picture that a run draws; remove it")
 
 
 def copy_checked(path: Path, target: Path, limit: int) -> None:
@@ -87,7 +88,8 @@ def copy_checked(path: Path, target: Path, limit: int) -> None:
 
 
 def open_append(path: Path) -> IO[bytes]:
-    """Opens a plain file to add to its end, made where there is none, without a buffer; a link is refused by Fault."""
+    """Opens a plain file to add to its end, made where there is none, without a buffer; a link is refused by
+    UserError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
     return os.fdopen(_opened(path, flags, None), "ab", buffering=0)
 
@@ -119,16 +121,16 @@ def _opened(path: Path, flags: int, home: Path | None) -> int:
         handle = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
-            raise Fault(f"{path}: {NO_FILE}") from None
+            raise UserError(f"{path}: {NO_FILE}") from None
         if error.errno == errno.EISDIR:
-            raise Fault(f"{path}: a folder where a file belongs") from None
+            raise UserError(f"{path}: a folder where a file belongs") from None
         if error.errno != errno.ELOOP:
             raise
         if home is None or not stays_within(path, home):
-            raise Fault(f"{path}: {LINK}") from None
+            raise UserError(f"{path}: {LINK}") from None
         handle = os.open(path.resolve(), flags | os.O_NOFOLLOW, 0o666)
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return handle
     os.close(handle)
-    raise Fault(f"{path}: {'a folder where a file belongs' if stat.S_ISDIR(mode) else NO_FILE}")
+    raise UserError(f"{path}: {'a folder where a file belongs' if stat.S_ISDIR(mode) else NO_FILE}")

@@ -13,7 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import TEMPORARY, listed, locked, remove_temporary, sync, write_text
 
 LOCK = ".lock"
@@ -123,7 +123,7 @@ def _name_beside(target: Path) -> Path:
 
 def remove_dead(parent: Path) -> None:
     """Removes folders on their way in or out whose process has ended, and with it their lock."""
-    with contextlib.suppress(OSError, Fault, RecursionError):  # of folders in folders without end
+    with contextlib.suppress(OSError, UserError, RecursionError):  # of folders in folders without end
         for staged in {*listed(parent, STAGED)} - _appearing:
             if staged.is_symlink() or not staged.is_dir():  # no start makes such a thing
                 continue

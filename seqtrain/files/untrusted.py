@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from seqtrain.errors import Fault, kind_of
+from seqtrain.errors import UserError, kind_of
 from seqtrain.files.atomic import reading, walked
 from seqtrain.files.checked import LINK, NO_FILE, load_json, read_checked, stays_within
 from seqtrain.files.plain_yaml import LOADER, MAX_BYTES, check_plain
@@ -59,7 +59,7 @@ ENVIRONMENT = "oc.env"
 
 
 def check_entries(root: Path) -> None:
-    """Fault unless everything below a run directory is a file or a folder of its own, and of a kind that it may be.
+    """UserError unless everything below a run directory is a file or a folder of its own, and of a kind that it may be.
 
     A link that leads outside would be written through, and a named pipe waited for. What W&B keeps in the folder of
     each sitting is its own: it links its logs elsewhere, and never writes there again.
@@ -67,18 +67,18 @@ def check_entries(root: Path) -> None:
     home = root.resolve()
     for folder, below, files in walked(root, _cannot_list):
         if below and folder.count(os.sep) - os.fspath(root).count(os.sep) >= MAX_DEPTH:
-            raise Fault(f"{root}: folders in folders, deeper than any run has them ({MAX_DEPTH}); remove them")
+            raise UserError(f"{root}: folders in folders, deeper than any run has them ({MAX_DEPTH}); remove them")
         for name in (*below, *files):
             path = Path(folder, name)
             with contextlib.suppress(FileNotFoundError):  # a temporary file of whoever trains the run right now
                 if reason := _reason(path, home, top=Path(folder) == root):
-                    raise Fault(f"{path}: {reason}")
+                    raise UserError(f"{path}: {reason}")
         if Path(folder) == root / "wandb":
             below.clear()
 
 
 def _cannot_list(error: OSError) -> None:
-    """Fault for a folder that cannot be listed, unless it was removed meanwhile: nobody knows what it holds."""
+    """UserError for a folder that cannot be listed, unless it was removed meanwhile: nobody knows what it holds."""
     with contextlib.suppress(FileNotFoundError), reading(Path(error.filename)):
         raise error
 
@@ -103,11 +103,11 @@ def _reason(path: Path, home: Path, *, top: bool) -> str | None:
 
 
 def check_output(option: str, path: Path) -> None:
-    """Fault for an output that would take the place of what a run, a sweep or an export keeps, and lose it."""
+    """UserError for an output that would take the place of what a run, a sweep or an export keeps, and lose it."""
     real = Path(os.path.realpath(path))
     kept = real.name in (*FILES, *ALSO_KEPT) or real.suffix in (".ckpt", ".safetensors")
     if kept and real.is_file() and any((home / mark).is_file() for home in real.parents[:2] for mark in MARKS):
-        raise Fault(f"{option} {path}: is what {real.parent} keeps, and would be lost; name another file")
+        raise UserError(f"{option} {path}: is what {real.parent} keeps, and would be lost; name another file")
 
 
 MAX_WORD_CHARACTERS, MAX_BRACKETS = 1 << 16, 500
@@ -115,7 +115,7 @@ MAX_OTHER_BYTES = 1 << 24  # of a JSON file that FILES does not name
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, in plain values; Fault when it cannot be read."""
+    """The mapping in a YAML file, in plain values; UserError when it cannot be read."""
     try:
         text = read_checked(path, FILES.get(path.name, MAX_BYTES)).decode("utf-8")
         check_plain(text, written_by="run")
@@ -123,7 +123,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise kind_of(error)(f"{path} cannot be read: {error}") from None
     if not isinstance(content, dict):
-        raise Fault(f"{path} cannot be read: it holds no mapping")
+        raise UserError(f"{path} cannot be read: it holds no mapping")
     return content
 
 
@@ -133,7 +133,7 @@ def is_word(word: Any) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file; Fault when it cannot be read."""
+    """The value in a JSON file; UserError when it cannot be read."""
     try:
         return load_json(path, FILES.get(path.name, MAX_OTHER_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -141,32 +141,32 @@ def read_json(path: Path) -> Any:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """The summary of a run; Fault where it is damaged, or where what others rely on is of another kind."""
+    """The summary of a run; UserError where it is damaged, or where what others rely on is of another kind."""
     summary = read_json(path)
     if not isinstance(summary, dict):
-        raise Fault(f"{path} cannot be read: it holds no mapping")
+        raise UserError(f"{path} cannot be read: it holds no mapping")
     for name, kind in SUMMARY.items():
         if name in summary and type(summary[name]) is not kind:
-            raise Fault(f"{path}: {name}={summary[name]}: not what a run writes there")
+            raise UserError(f"{path}: {name}={summary[name]}: not what a run writes there")
     return summary
 
 
 def read_export(path: Path) -> dict[str, Any]:
-    """What config.json of an export says; Fault where it is damaged, or of another program or version."""
+    """What config.json of an export says; UserError where it is damaged, or of another program or version."""
     about = read_json(path)
     if not isinstance(about, dict) or about.get("seqtrain_export") != 1:
-        raise Fault(f"{path}: not what this version of `seqtrain export` writes; export the run again")
+        raise UserError(f"{path}: not what this version of `seqtrain export` writes; export the run again")
     for name, kind in EXPORTED.items():
         if type(about.get(name)) is not kind:
-            raise Fault(f"{path}: {name}={about.get(name)}: not what `seqtrain export` writes there")
+            raise UserError(f"{path}: {name}={about.get(name)}: not what `seqtrain export` writes there")
     texts = [*about["hashes"].values(), *about["aliases"].values()]
     if not all(isinstance(text, str) for text in texts):
-        raise Fault(f"{path}: hashes or aliases hold something else than text; export the run again")
+        raise UserError(f"{path}: hashes or aliases hold something else than text; export the run again")
     return about
 
 
 def check_references(config: Any, where: Path, trust: Sequence[str]) -> None:
-    """Fault for a value that would be worked out on this machine, such as `${oc.env:NAME}`, unless that is trusted.
+    """UserError for a value that would be worked out on this machine, such as `${oc.env:NAME}`, unless that is trusted.
 
     A run keeps only references to the environment, and from there secrets would go to the loggers that it names.
     """
@@ -174,7 +174,7 @@ def check_references(config: Any, where: Path, trust: Sequence[str]) -> None:
         return
     for path, value in _texts(config):
         if "${" in value:
-            raise Fault(
+            raise UserError(
                 f"{where}: {path}={value}: reads the environment of this machine; "
                 f"if you trust the run, add --trust {ENVIRONMENT}"
             )

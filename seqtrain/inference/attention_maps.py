@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic, write_text
 from seqtrain.inference.attention_page import page
 from seqtrain.models.base import SequenceModel
@@ -63,7 +63,7 @@ def look(
 ) -> list[Seen]:
     """The maps of a model that reads `tokens`, begun from `source` where there is one; the last layers' come last.
 
-    Maps of a target's tokens to the source come first. Raises Fault where the model does not attend.
+    Maps of a target's tokens to the source come first. Raises UserError where the model does not attend.
     """
     device = next(model.parameters()).device
     state, found = None, []
@@ -77,7 +77,9 @@ def look(
         model(torch.tensor([tokens], device=device), state)
     found += [_seen(each, written, told if each.name.endswith("cross") else written) for each in maps]
     if not found:
-        raise Fault(f"model {type(model).__name__} does not attend, so there is no map; models that do: {_attending()}")
+        raise UserError(
+            f"model {type(model).__name__} does not attend, so there is no map; models that do: {_attending()}"
+        )
     return sorted(found, key=lambda seen: (not seen.name.endswith("cross"), "source" in seen.name))
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqtrain.data.batching.examples import by_length, padded
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel
 
 Pool = Literal["mean", "last", "cls"]
@@ -19,12 +19,14 @@ POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
 
 
 def check_pool(model: SequenceModel, pool: Pool) -> None:
-    """Fault where a model has no such vector of a text."""
+    """UserError where a model has no such vector of a text."""
     name = type(model).__name__
     if Capability.UNCONDITIONAL not in model.capabilities:
-        raise Fault(f"embed: model {name} reads a text only to go on from it; take a run of a model without a decoder")
+        raise UserError(
+            f"embed: model {name} reads a text only to go on from it; take a run of a model without a decoder"
+        )
     if pool == "cls" and Capability.CAUSAL in model.capabilities:
-        raise Fault(f"--pool cls: the first position of model {name} sees no later token; use mean or last")
+        raise UserError(f"--pool cls: the first position of model {name} sees no later token; use mean or last")
 
 
 @torch.no_grad()
@@ -58,7 +60,7 @@ def pooled(hidden: Float[Tensor, "B T D"], lengths: Tensor, pool: Pool, before: 
     return hidden.masked_fill(~text, 0.0).sum(1) / (ends - before).to(hidden.dtype)
 
 
-class Nearest:
+class TopK:
     """The texts whose vectors have the largest cosine with a query's, of as many as are added; of equals the first."""
 
     def __init__(self, query: Float[Tensor, " D"], count: int) -> None:

@@ -16,14 +16,14 @@ from seqtrain.config.check import check_config
 from seqtrain.config.instantiate import make
 from seqtrain.data.rows import Vocabularies
 from seqtrain.data.tokenizers.recipes import Tokenizer
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import exists
 from seqtrain.files.untrusted import check_references
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs import export
 from seqtrain.runs.checkpoint import BEST, load, newest_valid, refuse_other
 from seqtrain.runs.directory import Run
-from seqtrain.runs.expected import Misfit, alike
+from seqtrain.runs.expected import Mismatch, alike
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.predictors import Loaded, Predictor, TextReader
 from seqtrain.terminal import pasted
@@ -54,13 +54,13 @@ class Opened:
         return Loaded(self.model, self.vocabularies, self.config.data.max_length, tbptt)
 
     def predictor(self, name: str | None = None) -> Predictor[Any]:
-        """What the task has under this name, by default its first; Fault where it has none such."""
+        """What the task has under this name, by default its first; UserError where it has none such."""
         known = self.task.predictors
         if not known:
-            raise Fault(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
+            raise UserError(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
         name = name or next(iter(known))
         if name not in known:
-            raise Fault(f"{name}: run {self.run.path} is of task={self.task.name()}, which can {', '.join(known)}")
+            raise UserError(f"{name}: run {self.run.path} is of task={self.task.name()}, which can {', '.join(known)}")
         return known[name](self.task, self.loaded)
 
     @property
@@ -89,7 +89,7 @@ def open_run(path: Path | str, trust: Sequence[str] = (), checkpoint: str = "bes
     file, saved = _saved(run, checkpoint)
     weights = saved.get("state_dict") if isinstance(saved, dict) else None
     if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
-        raise Fault(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
+        raise UserError(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
     _check_fit(weights, check_weights, file, config, vocabularies, trust)
     model, task = make_pair(config, vocabularies, trust)
     load_weights(weights, model, task)
@@ -115,11 +115,11 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
 
 
 def _check_best_step(file: Path, saved: Any, summary: dict[str, Any]) -> None:
-    """Fault where the best checkpoint of a finished run is not of the step that its summary calls the best."""
+    """UserError where the best checkpoint of a finished run is not of the step that its summary calls the best."""
     best = summary.get("best")
     step = best.get("step") if isinstance(best, dict) and summary.get("status") == "finished" else None
     if step is not None and step != saved.get("global_step"):
-        raise Fault(
+        raise UserError(
             f"checkpoint {file}: is of step {saved.get('global_step')}, and summary.json says that step {step} is the "
             "best; put the run's own file back, or use --checkpoint last"
         )
@@ -133,13 +133,13 @@ def _check_fit(
     vocabularies: Vocabularies,
     trust: Sequence[str],
 ) -> None:
-    """Fault where `check` finds that these are not the weights which the config of their run describes.
+    """UserError where `check` finds that these are not the weights which the config of their run describes.
 
     Asked on the meta device, so that a config of absurd sizes takes no more memory than its checkpoint has.
     """
     words = f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
     if config.model.get("num_layers", 1) > len(weights):
-        raise Fault(words)
+        raise UserError(words)
     with torch.device("meta"):
         pair = make_pair(config, vocabularies, trust)
     expected = {
@@ -149,8 +149,8 @@ def _check_fit(
     }
     try:
         check(weights, expected, "state_dict")
-    except Misfit as error:
-        raise Fault(f"{words}: {error}") from None
+    except Mismatch as error:
+        raise UserError(f"{words}: {error}") from None
 
 
 def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task: Task) -> None:
@@ -163,21 +163,21 @@ def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task
 
 
 def run_config(run: Run) -> DictConfig:
-    """The config of a run, as its directory holds it; Fault where it holds what no config can."""
+    """The config of a run, as its directory holds it; UserError where it holds what no config can."""
     try:
         return cast(DictConfig, OmegaConf.create(run.config))
     except OmegaConfBaseException as error:
-        raise Fault(f"{run.path}: its config cannot be read: {error}") from None
+        raise UserError(f"{run.path}: its config cannot be read: {error}") from None
 
 
 def checked_config(run: Run, trust: Sequence[str]) -> DictConfig:
-    """The config of a run that a stranger may have made; Fault for whatever it may not name or ask for."""
+    """The config of a run that a stranger may have made; UserError for whatever it may not name or ask for."""
     check_references(run.config, run.path, trust)
     config = run_config(run)
     try:
         check_config(config, {}, trust=trust)
-    except Fault as fault:
+    except UserError as fault:
         first, *others = fault.lines
         more = f" (the first of {len(others) + 1} faults)" if others else ""
-        raise Fault(f"{run.path}: its config: {first}{more}") from None
+        raise UserError(f"{run.path}: its config: {first}{more}") from None
     return config

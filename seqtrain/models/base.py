@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 State = dict[str, Tensor]
 """What earlier tokens left: a flat dict, every tensor batch-first, all zeros = nothing read yet."""
@@ -72,7 +72,7 @@ class SequenceModel(nn.Module, ABC):
             carried: whether each reading goes on from a state; a cache adds keys to attend to.
 
         Raises:
-            Fault: where the model cannot run on the meta device.
+            UserError: where the model cannot run on the meta device.
         """
         twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
         tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
@@ -84,7 +84,7 @@ class SequenceModel(nn.Module, ABC):
                 twin(tokens, state if needs_source or carried else None)
         except RuntimeError as error:  # of what depends on values, which meta tensors lack
             reason = str(error).partition("\n")[0]
-            raise Fault(
+            raise UserError(
                 f"model {type(self).__name__} cannot be read on the meta device ({reason}), so torch cannot count its "
                 "operations; give it a method flops_per_token"
             ) from error
@@ -118,14 +118,14 @@ def select(state: State, lanes: Int[Tensor, " N"] | Bool[Tensor, " B"] | slice) 
     return {name: value[lanes] for name, value in state.items()}
 
 
-def read_history(
+def read_warmup(
     model: SequenceModel,
-    history: Sequence[tuple[Int[Tensor, "B _"], Bool[Tensor, " B"] | None]],
+    warmup_chunks: Sequence[tuple[Int[Tensor, "B _"], Bool[Tensor, " B"] | None]],
     state: State | None,
 ) -> list[State | None]:
     """The state before a history, and after each part of it; a part: tokens (B, T), and the lanes to reset after it."""
     states = [state]
-    for tokens, forgotten in history:
+    for tokens, forgotten in warmup_chunks:
         after = model(tokens, states[-1])[1]
         states.append(after if forgotten is None else reset(after, forgotten))
     return states
@@ -144,13 +144,13 @@ def read_by_length(
     batch, width = tokens.shape[:2]
     lanes = torch.arange(batch, device=tokens.device)
     ended: list[tuple[Tensor, State]] = []
-    pieces: list[Tensor] = []
+    segments: list[Tensor] = []
     begin = 0
     for end in sorted(set(lengths.tolist())):
         if end > begin:
             hidden, state = read(tokens[lanes, begin:end], state)
             whole = hidden.new_zeros(batch, *hidden.shape[1:])
-            pieces.append(whole.index_copy(0, lanes, hidden))
+            segments.append(whole.index_copy(0, lanes, hidden))
             begin = end
         done = lengths[lanes] == end
         ended.append((lanes[done], select(state, done)))
@@ -158,12 +158,12 @@ def read_by_length(
     order = torch.cat([where for where, _ in ended]).argsort()
     final = {name: torch.cat([part[name] for _, part in ended])[order] for name in ended[0][1]}
     if begin < width:
-        blank = pieces[0] if pieces else read(tokens[:1, :1], select(ended[0][1], slice(0, 1)))[0]
-        pieces.append(blank.new_zeros(batch, width - begin, blank.shape[-1]))
-    return torch.cat(pieces, 1), final
+        blank = segments[0] if segments else read(tokens[:1, :1], select(ended[0][1], slice(0, 1)))[0]
+        segments.append(blank.new_zeros(batch, width - begin, blank.shape[-1]))
+    return torch.cat(segments, 1), final
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """Hidden states that one reading gave of some lanes of a batch."""
 
     lanes: Int[Tensor, " b"]
@@ -171,30 +171,32 @@ class Piece(NamedTuple):
     lengths: Int[Tensor, " b"]  # real positions of each; hidden states at padding are arbitrary
 
 
-def read_in_pieces(
-    model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"], reach: int
-) -> Iterator[Piece]:
+def read_in_segments(
+    model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"], bptt_length: int
+) -> Iterator[Segment]:
     """Reads right-padded lanes so that gradients reach exactly the last min(reach, n) tokens of each lane of n.
 
-    What stands before them is read without gradient: a head of (n - reach) mod reach tokens, then `reach` at a time.
-    So every last piece ends where its lane does, and memory is that of `reach` tokens. The model must be STATEFUL.
+    What stands before them is read without gradient: a head of (n - reach) mod reach tokens, then `bptt_length` at a
+    time.
+    So every last piece ends where its lane does, and memory is that of `bptt_length` tokens. The model must be
+    STATEFUL.
     """
-    lanes, time = (torch.arange(size, device=tokens.device) for size in (len(tokens), reach))
-    prefix = (lengths - reach).clamp(min=0)
-    heads, rounds = prefix % reach, prefix // reach
+    lanes, time = (torch.arange(size, device=tokens.device) for size in (len(tokens), bptt_length))
+    prefix = (lengths - bptt_length).clamp(min=0)
+    heads, rounds = prefix % bptt_length, prefix // bptt_length
     state = model.initial(len(tokens))
     if width := int(heads.max()):
         with torch.no_grad():  # left before the yield: what the caller computes has gradients
             hidden, state = model(tokens[:, :width], state, heads)
-        yield Piece(lanes, hidden, heads)
+        yield Segment(lanes, hidden, heads)
     for number in range(int(rounds.max())):
         live = lanes[rounds > number]
-        begin = heads[live] + number * reach
+        begin = heads[live] + number * bptt_length
         with torch.no_grad():
             hidden, after = model(tokens[live.unsqueeze(1), begin.unsqueeze(1) + time], select(state, live))
         state = {name: value.index_copy(0, live, after[name]) for name, value in state.items()}
-        yield Piece(live, hidden, torch.full_like(live, reach))
+        yield Segment(live, hidden, torch.full_like(live, bptt_length))
     rest = lengths - prefix
     place = prefix.unsqueeze(1) + time[: int(rest.max())]  # beyond a lane's end it reads padding, which says nothing
     newest = tokens[lanes.unsqueeze(1), place.clamp(max=tokens.shape[1] - 1)]
-    yield Piece(lanes, model(newest, state)[0], rest)
+    yield Segment(lanes, model(newest, state)[0], rest)

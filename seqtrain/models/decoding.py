@@ -17,7 +17,7 @@ from seqtrain.models.base import SequenceModel, State, select
 
 def continue_tokens(
     model: SequenceModel,
-    scores: Callable[[Float[Tensor, "B D"]], Float[Tensor, "B V"]],
+    logits: Callable[[Float[Tensor, "B D"]], Float[Tensor, "B V"]],
     prompts: list[list[int]],
     *,
     num_tokens: int,
@@ -28,7 +28,7 @@ def continue_tokens(
 ) -> Iterator[Int[Tensor, " B"]]:
     """Yields `num_tokens` times the next token of every prompt: (B,), on the CPU.
 
-    `scores` maps hidden states (B, D) to scores (B, V); temperature 0 is greedy. Each prompt draws from its own
+    `logits` maps hidden states (B, D) to scores (B, V); temperature 0 is greedy. Each prompt draws from its own
     generator, so that a batch gives what its prompts alone would give. A prompt holds at least the start token.
     """
     device = next(model.parameters()).device
@@ -43,7 +43,7 @@ def continue_tokens(
     with torch.no_grad():
         hidden, state = _read(model, read, device)
         for step in range(num_tokens):
-            token = pick(scores(hidden), draws[:, step].to(device), temperature, top_k, top_p)
+            token = pick(logits(hidden), draws[:, step].to(device), temperature, top_k, top_p)
             yield token.cpu()
             if step + 1 == num_tokens:
                 return
@@ -59,7 +59,7 @@ def continue_tokens(
 
 
 def pick(
-    scores: Float[Tensor, "B V"],
+    logits: Float[Tensor, "B V"],
     draw: Float[Tensor, " B"],
     temperature: float,
     top_k: int | None,
@@ -67,8 +67,8 @@ def pick(
 ) -> Int[Tensor, " B"]:
     """One token of each row of scores by inverting the distribution's sum at `draw` in [0, 1)."""
     if temperature == 0:
-        return scores.argmax(-1)
-    order = scores.double().div(temperature).sort(dim=-1, descending=True, stable=True)
+        return logits.argmax(-1)
+    order = logits.double().div(temperature).sort(dim=-1, descending=True, stable=True)
     chances = order.values.softmax(-1)
     if top_k is not None:
         chances[:, top_k:] = 0
@@ -87,8 +87,8 @@ def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) 
     tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long, device=device)
     for lane, prompt in enumerate(prompts):
         tokens[lane, : len(prompt)] = torch.tensor(prompt, device=device)
-    even = bool((lengths == lengths[0]).all())
-    hidden, state = model(tokens, model.initial(len(prompts)), None if even else lengths)
+    unpadded = bool((lengths == lengths[0]).all())
+    hidden, state = model(tokens, model.initial(len(prompts)), None if unpadded else lengths)
     return hidden[torch.arange(len(prompts), device=device), lengths - 1], state
 
 
@@ -98,7 +98,7 @@ Read = Callable[[Int[Tensor, " N"], State], tuple[Float[Tensor, "N V+1"], State]
 
 def decode(
     model: SequenceModel,
-    scores: Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V+1"]],
+    logits: Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V+1"]],
     state: State,
     *,
     start: int,
@@ -109,7 +109,7 @@ def decode(
 ) -> list[list[int]]:
     """The best target of each lane of a state that `model.begin` gave, without `start` and `end`.
 
-    `scores` maps hidden states (N, D) to scores (N, V+1) with the `end` last. A target is at most `max_tokens` long,
+    `logits` maps hidden states (N, D) to scores (N, V+1) with the `end` last. A target is at most `max_tokens` long,
     its end included, and is judged by log p / length**length_penalty; one that found no end by then counts as it is.
     A beam of 1 is greedy. Ties go to the better beam, then to the lower token. Raises ValueError for a beam or a
     `max_tokens` below 1.
@@ -119,7 +119,7 @@ def decode(
 
     def read(tokens: Int[Tensor, " N"], state: State) -> tuple[Float[Tensor, "N W"], State]:
         hidden, state = model(tokens.unsqueeze(1), state)
-        return scores(hidden[:, -1]), state
+        return logits(hidden[:, -1]), state
 
     with torch.no_grad():
         if beam == 1:
@@ -133,8 +133,8 @@ def _greedy(read: Read, state: State, start: int, end: int, limits: Int[Tensor, 
     tokens = limits.new_full((len(limits), int(limits.max()) + 1), end)
     newest = torch.full_like(limits, start)
     for step in range(tokens.shape[1] - 1):
-        scores, state = read(newest, state)
-        newest = scores.argmax(-1)
+        logits, state = read(newest, state)
+        newest = logits.argmax(-1)
         tokens[lanes, step] = newest
         open = (newest != end) & (step + 1 < limits[lanes])
         if not open.all():
@@ -165,10 +165,10 @@ def _beam_search(
     best = chances.new_full((len(limits),), -torch.inf)
     places = torch.full_like(limits, beam)  # that are not empty
     for step in range(1, int(limits.max()) + 1):
-        scores, state = read(tokens[..., -1].flatten(), state)
-        longer = chances.unsqueeze(-1) + scores.log_softmax(-1).unflatten(0, chances.shape)  # (N, W, V+1)
+        logits, state = read(tokens[..., -1].flatten(), state)
+        longer = chances.unsqueeze(-1) + logits.log_softmax(-1).unflatten(0, chances.shape)  # (N, W, V+1)
         chances, index = _largest(longer.flatten(1), beam)
-        parents, newest = index // scores.shape[-1], index % scores.shape[-1]
+        parents, newest = index // logits.shape[-1], index % logits.shape[-1]
         tokens = torch.cat([tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, step)), newest.unsqueeze(-1)], -1)
         chances[torch.arange(beam, device=lanes.device) >= places.unsqueeze(1)] = -torch.inf
         finished = (newest == end) | (limits.unsqueeze(1) == step)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import atomic, exists, listed, remove_temporary
 from seqtrain.runs import checkpoint_limits
 from seqtrain.runs.checkpoint_limits import MAX_DEPTH
@@ -64,13 +64,13 @@ def save(obj: Any, path: Path) -> None:
 
 
 def load(path: Path) -> Any:
-    """What `save` wrote, on the CPU; Fault when the file is missing, damaged, or holds more than plain values."""
+    """What `save` wrote, on the CPU; UserError when the file is missing, damaged, or holds more than plain values."""
     if not exists(path):
         raise Unavailable(f"checkpoint {path} does not exist")
     try:
         return _opened(path)
     except Unsound as error:
-        raise Fault(f"checkpoint {path} {'is damaged' if str(error) == CUT else 'refused'}: {error}") from None
+        raise UserError(f"checkpoint {path} {'is damaged' if str(error) == CUT else 'refused'}: {error}") from None
 
 
 def _opened(path: Path, *, mmap: bool = False) -> Any:
@@ -95,7 +95,7 @@ def _opened(path: Path, *, mmap: bool = False) -> Any:
 def is_valid(path: Path) -> bool:
     """Whether `load` takes the file, and what it gives is what was written (by the checksums of the zip entries).
 
-    Fault where it cannot be read, which says nothing of what it holds.
+    UserError where it cannot be read, which says nothing of what it holds.
     """
     try:
         _opened(path, mmap=True)
@@ -121,11 +121,12 @@ def newest_sound(
         run: The identity of the run that must have written it; None: any.
 
     Raises:
-        Fault: Where files are sound, but another run wrote all of them: config.yaml was edited, or they were put there.
+        UserError: Where files are sound, but another run wrote all of them: config.yaml was edited, or they were put
+        there.
             Where the folder or a file cannot be read: it is not known to be damaged, and to go on without it would
             overwrite what it saved.
     """
-    foreign: dict[Path, str] = {}
+    of_others: dict[Path, str] = {}
     for _, path in reversed(_steps(folder)):
         try:
             found = _of_step(path)
@@ -133,20 +134,20 @@ def newest_sound(
             say(f"skipped {path}: {error}")
             continue
         if run is not None and (other := other_writer(_writer(found), run)):
-            foreign[path] = f"another run wrote it: {other}"
+            of_others[path] = f"another run wrote it: {other}"
         else:
-            for skipped, other in foreign.items():
+            for skipped, other in of_others.items():
                 say(f"skipped {skipped}: {other}")
             return path, found
-    for path, other in foreign.items():
-        raise Fault(f"checkpoint {path}: {other}; put config.yaml back as it was, or start a new run")
+    for path, other in of_others.items():
+        raise UserError(f"checkpoint {path}: {other}; put config.yaml back as it was, or start a new run")
     return None
 
 
 def refuse_other(path: Path, found: Any, run: dict[str, Any]) -> None:
-    """Fault unless what a checkpoint holds says that the run of this identity wrote it."""
+    """UserError unless what a checkpoint holds says that the run of this identity wrote it."""
     if other := other_writer(_writer(found), run):
-        raise Fault(
+        raise UserError(
             f"checkpoint {path}: another run wrote it: {other}; put the run's own file, or its config.yaml, back"
         )
 
@@ -189,7 +190,7 @@ def remove_older(folder: Path, count: int, *, step: int) -> None:
 
 
 def probe(folder: Path, *, space: int = SPACE) -> None:
-    """Fault unless `folder` can be written and has `space` bytes free; sweeps what a killed writer left behind.
+    """UserError unless `folder` can be written and has `space` bytes free; sweeps what a killed writer left behind.
 
     For the process that writes the run, at its start.
     """
@@ -222,7 +223,7 @@ def _sums_hold(path: Path) -> bool:
             return as_large and archive.testzip() is None
     except Exception as error:  # a damaged header raises anything from struct.error to NotImplementedError
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place before the file's begin
-            raise Fault(f"checkpoint {path} cannot be read: {error.strerror}; {UNREADABLE}") from None
+            raise UserError(f"checkpoint {path} cannot be read: {error.strerror}; {UNREADABLE}") from None
         return False
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 
 import yaml
 
-from seqtrain.errors import Fault, Unavailable, did_you_mean
+from seqtrain.errors import Unavailable, UserError, did_you_mean
 from seqtrain.files import folders
 from seqtrain.files.atomic import exists, is_at, listed, locked, plain_json, reading, remove_temporary, write_text
 from seqtrain.files.checked import open_append, open_checked
@@ -53,7 +53,7 @@ class Run:
     ) -> Run:
         """A new run at `path`, which may exist only as an empty folder, with its config in it from its first moment.
 
-        A taken path raises Fault, or, with `taken="number"` (for generated names), goes on to `path-2`, `path-3`...
+        A taken path raises UserError, or, with `taken="number"` (for generated names), goes on to `path-2`, `path-3`...
         Of several processes that ask for the same path at the same time exactly one gets it.
         """
         path, number, text = Path(path), 1, _yaml(config or {})
@@ -71,24 +71,26 @@ class Run:
                 return run
             if taken == "refuse":
                 if exists(path / CONFIG):
-                    raise Fault(
+                    raise UserError(
                         f"run_dir={path} exists already; use `{pasted('seqtrain', 'resume', path)}` or another run_dir"
                     )
-                raise Fault(f"run_dir={path} exists already and is no empty folder; give another run_dir")
+                raise UserError(f"run_dir={path} exists already and is no empty folder; give another run_dir")
             number += 1
 
     @classmethod
     def open(cls, path: Path | str, *, export: Literal["refuse", "take"] = "refuse") -> Run:
         """The run at `path`, or what was exported of one, where that is enough.
 
-        Fault when there is none, or when something in it leads outside or is no plain file.
+        UserError when there is none, or when something in it leads outside or is no plain file.
         """
         path = Path(path)
         if not exists(path):
             others = [near.name for near in listed(path.parent) if (near / CONFIG).is_file()]  # for a hint alone
             raise Unavailable(f"run {path} does not exist{did_you_mean(path.name, others)}")
         if export == "refuse" and cls(path).exported:
-            raise Fault(f"{path} is an export: weights to use (predict, embed, search, init_from); give the run itself")
+            raise UserError(
+                f"{path} is an export: weights to use (predict, embed, search, init_from); give the run itself"
+            )
         if not exists(path / CONFIG) and not cls(path).exported:
             killed = path.is_dir() and exists(path / LOCK) and folders.vacant(path)
             began = (
@@ -96,12 +98,12 @@ class Run:
                 if killed
                 else ""
             )
-            raise Fault(f"{path} is no run directory: it has no {CONFIG}{began}")
+            raise UserError(f"{path} is no run directory: it has no {CONFIG}{began}")
         check_entries(path)
         return cls(path)
 
     def claim(self) -> None:
-        """Makes this process the only one that writes the run, until it ends; Fault when another one does so.
+        """Makes this process the only one that writes the run, until it ends; UserError when another one does so.
 
         Taken by `append` and `resumed` too; call it first where the answer should come early.
         """
@@ -132,7 +134,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved config of the run; Fault when it cannot be read."""
+        """The resolved config of the run; UserError when it cannot be read."""
         return read_export(self.path / EXPORT)["config"] if self.exported else read_yaml(self.path / CONFIG)
 
     @property
@@ -217,7 +219,7 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What `write_summary` wrote; empty when there is none yet; Fault when it is damaged."""
+        """What `write_summary` wrote; empty when there is none yet; UserError when it is damaged."""
         if self.exported:
             return numbers(read_export(self.path / EXPORT)["summary"])
         path = self.path / SUMMARY

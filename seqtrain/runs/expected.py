@@ -12,7 +12,7 @@ from seqtrain.runs.checkpoint import leaves
 from seqtrain.runs.identity import shown
 
 
-class Misfit(ValueError):
+class Mismatch(ValueError):
     """An entry of a checkpoint is not what the run would have written; says which, and why."""
 
 
@@ -21,22 +21,22 @@ def alike(found: Any, expected: Any, place: str) -> None:
     if isinstance(expected, dict) and isinstance(found, dict):
         odd = sorted(map(str, found.keys() ^ expected.keys()))
         if odd:
-            raise Misfit(f"{place}: {odd[0]} is {'missing' if odd[0] in map(str, expected) else 'unknown'}")
+            raise Mismatch(f"{place}: {odd[0]} is {'missing' if odd[0] in map(str, expected) else 'unknown'}")
         for key, below in expected.items():
             alike(found[key], below, f"{place}: {key}")
     elif isinstance(expected, list | tuple) and isinstance(found, list | tuple):
         if len(found) != len(expected):
-            raise Misfit(f"{place}: {len(found)} entries, and this run has {len(expected)}")
+            raise Mismatch(f"{place}: {len(found)} entries, and this run has {len(expected)}")
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             alike(one, other, f"{place}: {number}")
     elif isinstance(expected, Tensor) and isinstance(found, Tensor):
         if (found.shape, found.dtype) != (expected.shape, expected.dtype):
-            raise Misfit(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
+            raise Mismatch(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
         # Fused optimizers take where a tensor begins for the whole of it, whatever its strides say.
         if not found.is_contiguous() and found.stride() != expected.stride():
-            raise Misfit(f"{place} does not lie in memory as it does in this run")
+            raise Mismatch(f"{place} does not lie in memory as it does in this run")
     elif expected is not None and _kind(found) != _kind(expected):
-        raise Misfit(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
+        raise Mismatch(f"{place} is {_kind(found)}, and this run has {_kind(expected)}")
 
 
 def finite(found: Any, place: str) -> None:
@@ -47,7 +47,7 @@ def finite(found: Any, place: str) -> None:
         else:
             sound = not isinstance(value, float) or math.isfinite(value)
         if not sound:
-            raise Misfit(f"{where} holds what is no number (nan or infinite)")
+            raise Mismatch(f"{where} holds what is no number (nan or infinite)")
 
 
 def _kind(value: Any) -> str:
@@ -59,4 +59,4 @@ def _kind(value: Any) -> str:
 def in_range(value: Any, low: float, high: float, place: str) -> None:
     """Misfit unless it is a whole number from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
-        raise Misfit(f"{place} is {shown(value)}, and this run can have {low:.0f} to {high:.0f}")
+        raise Mismatch(f"{place} is {shown(value)}, and this run can have {low:.0f} to {high:.0f}")

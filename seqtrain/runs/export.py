@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, TOKENIZER, Vocabularies
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
 from seqtrain.files.checked import open_checked
 from seqtrain.files.folders import LOCK, appearing
@@ -36,9 +36,9 @@ KEPT = (
 
 
 def write(run: Run, vocabularies: Vocabularies, weights: dict[str, Tensor], step: int, target: Path) -> None:
-    """Writes `target`, a new folder, whole or not at all; Fault where it exists or cannot be written."""
+    """Writes `target`, a new folder, whole or not at all; UserError where it exists or cannot be written."""
     if target.exists() or target.is_symlink():
-        raise Fault(f"--output {target} exists already; name a new folder")
+        raise UserError(f"--output {target} exists already; name a new folder")
     try:
         with appearing(target) as folder:
             aliases = _write_weights(folder / WEIGHTS, weights)
@@ -49,11 +49,11 @@ def write(run: Run, vocabularies: Vocabularies, weights: dict[str, Tensor], step
             about["summary"] = {name: value for name, value in run.summary.items() if name in KEPT}
             (folder / EXPORT).write_text(plain_json(about, indent=2) + "\n", "utf-8")
     except OSError as error:
-        raise Fault(f"--output {target}: {error.strerror}; make room, or name another folder") from None
+        raise UserError(f"--output {target}: {error.strerror}; make room, or name another folder") from None
 
 
 def described(folder: Path) -> dict[str, Tensor]:
-    """The weights in an export by name, shape and type alone; Fault where its file is not one of just these.
+    """The weights in an export by name, shape and type alone; UserError where its file is not one of just these.
 
     What a stranger made may be of any size: it is hashed and loaded once it is known to have what its model has.
     """
@@ -68,19 +68,19 @@ def described(folder: Path) -> dict[str, Tensor]:
         with safe_open(path, "pt") as file:  # which holds the size of the file against its header
             names = file.keys()
             if len(names) > MOST_NAMES:
-                raise Fault(f"{path}: {len(names):,} weights, more than any model has; export the run again")
+                raise UserError(f"{path}: {len(names):,} weights, more than any model has; export the run again")
             slices = {name: file.get_slice(name) for name in names}
             found = {
                 name: torch.empty(each.get_shape(), dtype=_type(path, name, each.get_dtype()), device="meta")
                 for name, each in slices.items()
             }
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise Fault(f"{path} cannot be read: {error}") from None
+        raise UserError(f"{path} cannot be read: {error}") from None
     return _with_aliases(folder, found, read_export(folder / EXPORT)["aliases"])
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The weights in an export, as a checkpoint has them; Fault where a file is not what was written."""
+    """The weights in an export, as a checkpoint has them; UserError where a file is not what was written."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -92,19 +92,19 @@ def read(folder: Path) -> dict[str, Any]:
     try:
         weights = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
-        raise Fault(f"{folder / WEIGHTS} cannot be read: {error}") from None
+        raise UserError(f"{folder / WEIGHTS} cannot be read: {error}") from None
     return {"state_dict": _with_aliases(folder, weights, about["aliases"]), "global_step": about["step"]}
 
 
-def _other(path: Path) -> Fault:
-    return Fault(f"{path}: missing, or not what was exported; export the run again")
+def _other(path: Path) -> UserError:
+    return UserError(f"{path}: missing, or not what was exported; export the run again")
 
 
 def _with_aliases(folder: Path, weights: dict[str, Tensor], aliases: dict[str, str]) -> dict[str, Tensor]:
     """The weights, those among them that have several names under each of these."""
     missing = [other for other in aliases.values() if other not in weights]
     if missing:
-        raise Fault(f"{folder / EXPORT}: names {missing[0]}, which {WEIGHTS} does not hold")
+        raise UserError(f"{folder / EXPORT}: names {missing[0]}, which {WEIGHTS} does not hold")
     return weights | {name: weights[other] for name, other in aliases.items()}
 
 
@@ -112,16 +112,16 @@ def _type(path: Path, name: str, written: str) -> torch.dtype:
     import torch
 
     if written not in TYPES:
-        raise Fault(f"{path}: {name} is {written}, a type that no weight of a model has; export the run again")
+        raise UserError(f"{path}: {name} is {written}, a type that no weight of a model has; export the run again")
     return getattr(torch, TYPES[written])
 
 
 def _check_header(path: Path) -> None:
-    """Fault for a header longer than any export's: it is parsed whole, before a weight is looked at."""
+    """UserError for a header longer than any export's: it is parsed whole, before a weight is looked at."""
     with open_checked(path) as file:
         size = int.from_bytes(file.read(8), "little")
     if size > MAX_HEADER_BYTES:
-        raise Fault(
+        raise UserError(
             f"{path} cannot be read: its header has {size:,} bytes, more than any export's; export the run again"
         )
 

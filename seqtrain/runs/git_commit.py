@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.checked import copy_checked, read_checked
 
 PATIENCE_SECONDS = 5
@@ -36,7 +36,7 @@ def commit(folder: Path) -> str | None:
         home = _followed(top / ".git", "gitdir: ")
         shared = _followed(home / "commondir", "") if (home / "commondir").exists() else home
         found = _resolved("HEAD", home, shared)
-    except (OSError, ValueError, Fault):
+    except (OSError, ValueError, UserError):
         return None
     return found and found + _difference(found, top, home, shared)
 
@@ -100,7 +100,7 @@ def _difference(head: str, top: Path, home: Path, shared: Path) -> str:
         try:
             copy_checked(home / "index", Path(own, "index"), MAX_INDEX_BYTES)
             answer = subprocess.run(ask, env=env, cwd=top, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
-        except (OSError, Fault, subprocess.TimeoutExpired):
+        except (OSError, UserError, subprocess.TimeoutExpired):
             return "?"
     if answer.returncode:
         return "?"

@@ -19,7 +19,7 @@ from seqtrain.terminal import printable
 def list_runs(root: Path | str, unread: list[str] | None = None) -> list[Run]:
     """Every run in `root` and in its folders, such as sweeps, in the order of their paths.
 
-    A folder that cannot be read raises Fault, or, where `unread` is given, adds a line to it.
+    A folder that cannot be read raises UserError, or, where `unread` is given, adds a line to it.
     """
     runs = []
     for folder, below, files in walked(root, functools.partial(_cannot_list, unread)):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.distributed.fork_server import Child
-from seqtrain.errors import Failed
+from seqtrain.errors import RunFailed
 from seqtrain.runs.checkpoint import BEST, load
 from seqtrain.runs.directory import Run
 
@@ -85,7 +85,7 @@ def killed_and_resumed(
 
     `args`: of `seqtrain train`; `trusted`: those of them that a resume takes too. The moments lie at random steps and a
     random time after them, some before the first.
-    Failed where the run ends otherwise than done.
+    RunFailed where the run ends otherwise than done.
     """
     chance, run, hits = random.Random(seed), folder / "killed", []
     child = start("train", *args, f"run_dir={run}", cwd=folder)
@@ -120,7 +120,7 @@ def _wait(reached: Callable[[], bool], child: Child) -> bool:
         if child.poll() is not None:
             return False
         if time.monotonic() > limit:
-            raise Failed(f"the run does not get on: nothing new for {PATIENCE:.0f} s")
+            raise RunFailed(f"the run does not get on: nothing new for {PATIENCE:.0f} s")
         time.sleep(0.0005)
     return True
 
@@ -130,9 +130,9 @@ def _finish(child: Child, run: Path) -> None:
         code = child.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         child.kill_group()
-        raise Failed(f"run {run} did not end within {PATIENCE:.0f} s") from None
+        raise RunFailed(f"run {run} did not end within {PATIENCE:.0f} s") from None
     finally:
         errors = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
     if code:
-        raise Failed(f"run {run} ended with exit code {code}: {errors[-1] if errors else child.stderr[-500:]}")
+        raise RunFailed(f"run {run} ended with exit code {code}: {errors[-1] if errors else child.stderr[-500:]}")
     child.close()

@@ -10,7 +10,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-from seqtrain.distributed.ranks import place
+from seqtrain.distributed.ranks import rank_info
 
 SETTINGS = "matplotlibrc"
 
@@ -59,7 +59,7 @@ def _hidden_settings() -> Iterator[None]:
     The working folder itself is the same for all threads, which may be writing by relative paths right now.
     """
     exists = os.path.exists
-    if os.path.lexists(SETTINGS) and place().first:
+    if os.path.lexists(SETTINGS) and rank_info().first:
         line = f"{SETTINGS} of the working folder is not read; `export MATPLOTLIBRC=./{SETTINGS}` has it read"
         print(line, file=sys.stderr, flush=True)
     os.path.exists = lambda path: path != SETTINGS and exists(path)  # type: ignore[assignment]

@@ -11,7 +11,7 @@ from typing import IO, Any, Literal, NoReturn, cast, get_args
 
 import yaml
 
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.files import folders
 from seqtrain.files.atomic import exists, listed, locked, plain_json, remove_temporary, write_text
 from seqtrain.files.untrusted import is_word, read_json, read_yaml
@@ -31,7 +31,7 @@ REPEATS = "the same as trial "
 """How the reason begins for which a search refuses to train what it has trained."""
 
 
-def status_after(fault: Fault) -> Status:
+def status_after(fault: UserError) -> Status:
     """How a trial has ended that a fault ended: only what it asks for itself refuses it."""
     return "failed" if isinstance(fault, Unavailable) else "refused"
 
@@ -135,7 +135,7 @@ class Sweep:
     def create(cls, path: Path | str, asked: Asked) -> Sweep:
         """A new sweep at `path`, which this process alone runs; it appears with what it was asked to do in it.
 
-        `path` may be an empty folder, or one in which a start was killed. Fault for any other that exists.
+        `path` may be an empty folder, or one in which a start was killed. UserError for any other that exists.
         """
         sweep = cls(Path(path))
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
@@ -152,25 +152,25 @@ class Sweep:
     def _refuse_taken(self) -> NoReturn:
         if is_sweep(self.path):
             again = pasted("seqtrain", "resume", self.path)
-            raise Fault(f"hydra.sweep.dir={self.path} exists already; use `{again}` or another directory")
-        raise Fault(f"hydra.sweep.dir={self.path} exists already and is no empty folder; give another one")
+            raise UserError(f"hydra.sweep.dir={self.path} exists already; use `{again}` or another directory")
+        raise UserError(f"hydra.sweep.dir={self.path} exists already and is no empty folder; give another one")
 
     @classmethod
     def open(cls, path: Path | str) -> Sweep:
-        """The sweep at `path`; Fault when there is none."""
+        """The sweep at `path`; UserError when there is none."""
         sweep = cls(Path(path))
         if not is_sweep(sweep.path):
-            raise Fault(f"{path} is no sweep: it has no {ASKED}")
+            raise UserError(f"{path} is no sweep: it has no {ASKED}")
         return sweep
 
     @functools.cached_property
     def asked(self) -> Asked:
-        """What was asked for; Fault where that is damaged."""
+        """What was asked for; UserError where that is damaged."""
         found = read_yaml(self.path / ASKED)
         lists = {name: found.get(name, []) for name in ("overrides", "config_dirs", "trust")}
         sound = all(isinstance(words, list) and all(map(is_word, words)) for words in lists.values())
         if not sound or found.get("kind") not in ("grid", "optuna"):
-            raise Fault(f"{self.path / ASKED}: not what a sweep writes there")
+            raise UserError(f"{self.path / ASKED}: not what a sweep writes there")
         return Asked(kind=found["kind"], **{name: tuple(words) for name, words in lists.items()})
 
     def where_it_began(self, say: Callable[[str], None]) -> Sweep:
@@ -180,7 +180,7 @@ class Sweep:
         """
         began = read_yaml(self.path / ASKED).get(CWD)
         if not isinstance(began, str) or "\0" in began:
-            raise Fault(f"{self.path / ASKED}: does not say in which folder the sweep was begun; begin a new sweep")
+            raise UserError(f"{self.path / ASKED}: does not say in which folder the sweep was begun; begin a new sweep")
         path = self.path.absolute()
         try:
             if os.path.samefile(began, "."):
@@ -200,10 +200,10 @@ class Sweep:
         return trial
 
     def trial(self, number: int) -> Trial:
-        """A planned trial; Fault when there is none of that number."""
+        """A planned trial; UserError when there is none of that number."""
         record = _record(self.path / TRIALS / f"{number:03d}.json")
         if not record:
-            raise Fault(f"sweep {self.path}: no trial {number:03d}")
+            raise UserError(f"sweep {self.path}: no trial {number:03d}")
         return Trial(self.path, number, tuple(record["overrides"]), record["label"])
 
     def trials(self) -> list[Trial]:
@@ -211,11 +211,11 @@ class Sweep:
         return [self.trial(number) for number in sorted(int(path.stem) for path in _records(self.path))]
 
     def check_entries(self) -> None:
-        """Fault for a link where a sweep has a file or a folder of its own: it would be written through."""
+        """UserError for a link where a sweep has a file or a folder of its own: it would be written through."""
         for folder in (self.path, self.path / TRIALS, self.path / LOGS):
             for path in listed(folder):
                 if path.is_symlink():
-                    raise Fault(f"{path}: a link, which no sweep makes; put there what it points to")
+                    raise UserError(f"{path}: a link, which no sweep makes; put there what it points to")
 
     def write_index(self) -> None:
         """Writes index.json anew: how all trials stand."""
@@ -230,14 +230,14 @@ class Sweep:
         folders.remove_dead(self.path)
 
     def claim(self) -> None:
-        """Makes this process the only one that runs the sweep, until it ends; Fault when another one does so."""
+        """Makes this process the only one that runs the sweep, until it ends; UserError when another one does so."""
         self._lock = locked(self.path / LOCK)
         if self._lock is None:
             raise Unavailable(f"sweep {self.path} is being run by another process: wait for it or stop it")
 
 
 @dataclass(frozen=True)
-class Member:
+class SweepMember:
     """What a run knows of the sweep that it is a trial of."""
 
     sweep: str  # its directory's name
@@ -246,11 +246,11 @@ class Member:
     overrides: tuple[str, ...]
 
 
-def member_of(run: Path) -> Member | None:
+def member_of(run: Path) -> SweepMember | None:
     """The sweep that the run directory is a trial of, or None."""
     home = run.absolute().parent
     record = _record(home / TRIALS / f"{run.name}.json") if is_sweep(home) else {}
-    return Member(home.name, run.name, record["label"], tuple(record["overrides"])) if record else None
+    return SweepMember(home.name, run.name, record["label"], tuple(record["overrides"])) if record else None
 
 
 def is_sweep(path: Path) -> bool:
@@ -264,13 +264,13 @@ def _records(sweep: Path) -> list[Path]:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    """What trials/NNN.json says; empty when there is none; Fault when it is damaged."""
+    """What trials/NNN.json says; empty when there is none; UserError when it is damaged."""
     if not exists(path):
         return {}
     record = read_json(path)
     kinds = {"overrides": list, "label": str, "status": str, "reason": str}
     if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in kinds.items()):
-        raise Fault(f"{path}: not what a sweep writes there")
+        raise UserError(f"{path}: not what a sweep writes there")
     if record["status"] not in get_args(Status) or not all(map(is_word, record["overrides"])):
-        raise Fault(f"{path}: not what a sweep writes there")
+        raise UserError(f"{path}: not what a sweep writes there")
     return record

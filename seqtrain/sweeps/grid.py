@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 
 from seqtrain.config.conf_files import ConfFiles, parsed
 from seqtrain.config.schema import first_lines
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps.folder import INDEX, Trial
 from seqtrain.sweeps.sweeper import Sweeper
 
@@ -36,10 +36,10 @@ class Grid(Sweeper):
         combined = combinations(words, files)
         planned = dict.fromkeys(combined)
         if len(planned) < len(combined):
-            self.sitting.say(
+            self.attempt.say(
                 f"{len(combined) - len(planned)} of {len(combined)} combinations are there twice: left out"
             )
-        self.sitting.say(f"{len(planned):,} trial{'s' if len(planned) > 1 else ''}")
+        self.attempt.say(f"{len(planned):,} trial{'s' if len(planned) > 1 else ''}")
         for number, (overrides, label) in enumerate(planned):
             Trial(self.folder.path, number, overrides, label).conclude("planned")
         self.folder.write_index()  # last: with it the plan is complete
@@ -49,7 +49,8 @@ class Grid(Sweeper):
 
 
 def combinations(words: Sequence[str], files: ConfFiles) -> list[tuple[tuple[str, ...], str]]:
-    """The overrides of each combination, in the order typed, and what differs in it from others; Fault for a word."""
+    """The overrides of each combination, in the order typed, and what differs in it from others; UserError for a
+    word."""
     columns: list[list[tuple[str, bool]]] = []
     for word in words:
         try:
@@ -64,7 +65,9 @@ def combinations(words: Sequence[str], files: ConfFiles) -> list[tuple[tuple[str
         )
     total = math.prod(map(len, columns))
     if total > MOST:
-        raise Fault(f"{total:,} trials: a grid has at most {MOST:,}; name fewer values, or choose a search with sweep=")
+        raise UserError(
+            f"{total:,} trials: a grid has at most {MOST:,}; name fewer values, or choose a search with sweep="
+        )
     return [
         (tuple(word for word, _ in chosen), " ".join(word for word, swept in chosen if swept))
         for chosen in itertools.product(*columns)
@@ -72,23 +75,25 @@ def combinations(words: Sequence[str], files: ConfFiles) -> list[tuple[tuple[str
 
 
 def values(override: Override, files: ConfFiles) -> list[str]:
-    """What a swept word takes, one after another, each as it would be typed; Fault where that cannot be listed."""
+    """What a swept word takes, one after another, each as it would be typed; UserError where that cannot be listed."""
     key, word = override.key_or_group, override.input_line
     if override.value_type is ValueType.INTERVAL_SWEEP:
-        raise Fault(
+        raise UserError(
             f"{word}: an interval is searched, not listed: choose a search with sweep=, or use {key}=range(...)"
         )
     if override.value_type is ValueType.GLOB_CHOICE_SWEEP:
         found = override.value().filter(files.options(key))  # type: ignore[union-attr]
         if not found:
-            raise Fault(f"{word}: no {key} fits; there are {', '.join(files.options(key)) or 'none'}")
+            raise UserError(f"{word}: no {key} fits; there are {', '.join(files.options(key)) or 'none'}")
         return found
     try:
         found = list(itertools.islice(override.sweep_string_iterator(), MOST + 1))
     except (HydraException, ValueError) as error:
-        raise Fault(f"{word}: {first_lines(error)}") from None
+        raise UserError(f"{word}: {first_lines(error)}") from None
     if not found:
-        raise Fault(f"{word}: names no value, so there is no trial; give one at least")
+        raise UserError(f"{word}: names no value, so there is no trial; give one at least")
     if len(found) > MOST:
-        raise Fault(f"{word}: a grid has at most {MOST:,} trials; name fewer values, or choose a search with sweep=")
+        raise UserError(
+            f"{word}: a grid has at most {MOST:,} trials; name fewer values, or choose a search with sweep="
+        )
     return found

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from seqtrain.config.schema import first_lines
 from seqtrain.distributed import ranks
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps.folder import ENDED, STOP, Trial
 from seqtrain.sweeps.launchers import MEETING, PLACE, STEP, environment
 from seqtrain.sweeps.settings import quoted
@@ -33,7 +33,7 @@ JOB = re.compile(r"(\d+)(_\d+)?_submitted\.pkl")
 LOOK = 5.0  # seconds between questions to SLURM
 
 
-class Foreign:
+class HydraLauncher:
     """Drives a launcher of Hydra's: it runs `run_trial` where it likes; how trials ended is read from the disk."""
 
     pulled = "handed out"
@@ -44,7 +44,7 @@ class Foreign:
         self.sweep = sweep
         self.say = say
         self.together = together
-        self._earlier = set(sittings(sweep))
+        self._earlier = set(attempts(sweep))
         self._error: BaseException | None = None
         self._looked = 0.0
 
@@ -93,13 +93,13 @@ class Foreign:
 
     def _jobs(self) -> list[str]:
         """The jobs of this sitting."""
-        return submitted(set(sittings(self.sweep)) - self._earlier)
+        return submitted(set(attempts(self.sweep)) - self._earlier)
 
     def _tell(self, batch: list[Trial]) -> None:
-        """Says why the launcher gave up; a Fault where it ran nothing."""
+        """Says why the launcher gave up; a UserError where it ran nothing."""
         line = f"hydra.launcher: {type(self._error).__name__}: {first_lines(cast(BaseException, self._error))}"
         if all(trial.recorded == "planned" for trial in batch):
-            raise Fault(line)
+            raise UserError(line)
         self.say(line)
 
     def _leave(self, waiting: list[Trial], number: int) -> None:
@@ -124,7 +124,7 @@ def _runs(trial: Trial) -> bool:
     return trial.recorded == "running"
 
 
-def sittings(sweep: Path) -> list[Path]:
+def attempts(sweep: Path) -> list[Path]:
     """What Submitit wrote for the sweep: a folder for each sitting."""
     return [path for path in (sweep / SUBMITIT).glob("*") if path.is_dir()]
 

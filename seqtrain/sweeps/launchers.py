@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 
 from seqtrain.distributed import ranks
 from seqtrain.distributed.fork_server import Child, ForkServer
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps.folder import ENDED, Sweep, Trial
 
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
@@ -58,7 +58,7 @@ class Local(Launcher):
     def __init__(self, *, n_jobs: int = 1, threads: int | None = None) -> None:
         for name, value in {"n_jobs": n_jobs, "threads": threads}.items():
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise Fault(f"hydra.launcher.{name}={value}: expected a whole number above 0")
+                raise UserError(f"hydra.launcher.{name}={value}: expected a whole number above 0")
         self.n_jobs = self.together = n_jobs
         self.threads = threads
         self.trust: tuple[str, ...] = ()

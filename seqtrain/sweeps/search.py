@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.config import check
 from seqtrain.config.schema import show
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
@@ -45,9 +45,9 @@ class Search(Sweeper):
     ) -> None:
         """`params`: the space, as on the command line, which wins; the others as in conf/hydra/sweeper/optuna.yaml."""
         if type(n_trials) is not int or n_trials < 1:
-            raise Fault(f"hydra.sweeper.n_trials={n_trials}: expected a whole number above 0")
+            raise UserError(f"hydra.sweeper.n_trials={n_trials}: expected a whole number above 0")
         if type(seed) is not int or seed < 0:
-            raise Fault(f"hydra.sweeper.seed={seed}: expected a whole number from 0")
+            raise UserError(f"hydra.sweeper.seed={seed}: expected a whole number from 0")
         self.n_trials = n_trials
         self.seed = seed
         self.sampler = sampler
@@ -64,29 +64,30 @@ class Search(Sweeper):
         return self.n_trials
 
     def plan(self, words: Sequence[str]) -> None:
-        """Reads the space and opens the study; Fault where there is nothing to search, or where no corner is a run."""
-        if self.sitting.retry_failed and not any(trial.unavailable for trial in self.folder.trials()):
-            raise Fault("--retry-failed: a search does not ask twice; hydra.sweeper.n_trials=N asks for others")
+        """Reads the space and opens the study; UserError where there is nothing to search, or where no corner is a
+        run."""
+        if self.attempt.retry_failed and not any(trial.unavailable for trial in self.folder.trials()):
+            raise UserError("--retry-failed: a search does not ask twice; hydra.sweeper.n_trials=N asks for others")
         self._unlucky = False
         self.space, self.fixed = space(self.params, words)
         if not self.space:
-            raise Fault(f"sweep=optuna: there is nothing to search; add a range, such as {EXAMPLE}")
+            raise UserError(f"sweep=optuna: there is nothing to search; add a range, such as {EXAMPLE}")
         for line in other_model(self.params, words, self.folder.asked):
-            self.sitting.say(line)
+            self.attempt.say(line)
         self.objectives = self._objectives()
         if len(self.objectives) > 1 or self.objectives[0].metric is None:
-            self.sitting.say("no trial is pruned: no validation says which one is behind in these objectives")
+            self.attempt.say("no trial is pruned: no validation says which one is behind in these objectives")
             self.pruner = {"_target_": "optuna.pruners.NopPruner"}
         self.study = studies.begin(self.folder.path, self.objectives, self.pruner, self.storage)
         planned = len(self.folder.trials())
         if planned > len(self.study.get_trials(deepcopy=False)):
-            raise Fault(
+            raise UserError(
                 f"sweep {self.folder.path}: its study knows fewer than the {planned} trials that are there; put "
                 f"{studies.STUDY} back, or give hydra.sweeper.storage= as before"
             )
-        if not planned and 1 < self.n_trials <= (self.sitting.runner.together or self.n_trials):
+        if not planned and 1 < self.n_trials <= (self.attempt.runner.together or self.n_trials):
             fewer = "hydra.launcher.n_jobs=, under SLURM hydra.launcher.array_parallelism=, lets fewer run"
-            self.sitting.say(f"all {self.n_trials} trials run at a time, so that none learns from another; {fewer}")
+            self.attempt.say(f"all {self.n_trials} trials run at a time, so that none learns from another; {fewer}")
 
     def trials(self) -> Iterator[Trial]:
         """First what the study still waits for, then new ones, each asked for when there is room for it.
@@ -95,7 +96,7 @@ class Search(Sweeper):
         """
         for number in self._waiting():
             trial = self._planned(number)
-            again = trial.unavailable and self.sitting.retry_failed
+            again = trial.unavailable and self.attempt.retry_failed
             if trial.status in ENDED and not again:  # the sweep was killed before it could tell
                 self.told(trial)
                 self.folder.write_index()
@@ -126,7 +127,7 @@ class Search(Sweeper):
             values = self._values(trial) if status == "finished" else None
         except (KeyError, TypeError, ValueError) as error:
             values, status = None, "failed"
-            self.sitting.say(f"trial {trial.name}: its summary does not tell {error}, so the study counts it as failed")
+            self.attempt.say(f"trial {trial.name}: its summary does not tell {error}, so the study counts it as failed")
         if values is not None:
             self.study.tell(trial.number, values)
         elif status == "pruned":
@@ -139,7 +140,7 @@ class Search(Sweeper):
         """Searches; says at the end what was best, as a command line."""
         ended = super().sweep(arguments)
         for line in self.best():
-            self.sitting.say(line)
+            self.attempt.say(line)
         return ended
 
     def best(self) -> Iterator[str]:
@@ -163,23 +164,23 @@ class Search(Sweeper):
         from seqtrain.training.model_and_task import task_class
 
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
-        task = task_class(self._corner(folders), self.sitting.trust)
+        task = task_class(self._corner(folders), self.attempt.trust)
         if self.wanted is None:
             return [Objective.read(f"best/{task.monitor}", task.metrics)]
         if not self.wanted or len(set(self.wanted)) < len(self.wanted):
-            raise Fault(f"hydra.sweeper.objectives={show(list(self.wanted))}: name one or more, each once")
+            raise UserError(f"hydra.sweeper.objectives={show(list(self.wanted))}: name one or more, each once")
         return [Objective.read(name, task.metrics) for name in self.wanted]
 
     def _corner(self, folders: list[Path]) -> Any:
-        """The configuration of the first corner of the space that is one; Fault of the first where none is."""
+        """The configuration of the first corner of the space that is one; UserError of the first where none is."""
         if "task" in self.space:
-            raise Fault("task: a search compares runs of one task; name one")
+            raise UserError("task: a search compares runs of one task; name one")
         faults = []
         for side in (0, -1):
             words = [f"{name}={show(ends(kind)[side])}" for name, kind in self.space.items()]
             try:
-                return check.compose([*self.fixed, *words], folders, self.sitting.trust).config
-            except Fault as fault:
+                return check.compose([*self.fixed, *words], folders, self.attempt.trust).config
+            except UserError as fault:
                 faults.append(fault)
         raise faults[0]
 
@@ -242,11 +243,11 @@ class Search(Sweeper):
         self.study._storage.set_trial_user_attr(self._asked(number)._trial_id, key, value)
 
     def _check(self, trial: Trial) -> None:
-        """As Sweeper has it; Fault, too, for a trial that has not begun and would repeat one that has finished."""
+        """As Sweeper has it; UserError, too, for a trial that has not begun and would repeat one that has finished."""
         same = None if trial.path.exists() else self._same(trial.number)
         if same is not None:
             self._note(trial.number, SAME, same)
-            raise Fault(f"{REPEATS}{same:03d}, whose numbers the study is told once more")
+            raise UserError(f"{REPEATS}{same:03d}, whose numbers the study is told once more")
         super()._check(trial)
 
     def _same(self, number: int) -> int | None:

@@ -20,7 +20,7 @@ from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed, reads_enviro
 from seqtrain.config.nodes import leaves
 from seqtrain.config.ranges import RANGES, is_number, out_of_range
 from seqtrain.config.schema import GLOBAL, first_lines, show
-from seqtrain.errors import Fault, Unavailable, did_you_mean, refuse_tilde
+from seqtrain.errors import Unavailable, UserError, did_you_mean, refuse_tilde
 from seqtrain.files.untrusted import ENVIRONMENT
 from seqtrain.sweeps.folder import TRIALS
 
@@ -54,14 +54,15 @@ class Words:
 
     @classmethod
     def sort(cls, words: Sequence[str]) -> Words:
-        """Sorts; a word that cannot be read is left to the trials, which say so, unless it is Hydra's own: Fault."""
+        """Sorts; a word that cannot be read is left to the trials, which say so, unless it is Hydra's own:
+        UserError."""
         own: list[str] = []
         others: list[str] = []
         for word in words:
             override = _parsed(word)
             if override is None and word.lstrip("+~").startswith(("hydra.", "hydra/", "sweep=")):
                 key, _, value = word.partition("=")
-                raise Fault(f"{word}: cannot be read; with quotes it can: '{key}=\"{value}\"'")
+                raise UserError(f"{word}: cannot be read; with quotes it can: '{key}=\"{value}\"'")
             ours = override is not None and (override.is_hydra_override() or override.key_or_group == "sweep")
             (own if ours else others).append(word)
         return cls(own, others)
@@ -85,7 +86,7 @@ class Settings:
         recorded: Collection[str] = (),
         directory: Path | None = None,
     ) -> Settings:
-        """Composes and checks; Fault with a line for each fault.
+        """Composes and checks; UserError with a line for each fault.
 
         `recorded`: words of an earlier sitting, which may be a stranger's. `directory`: that of a sweep that goes on.
         """
@@ -96,7 +97,7 @@ class Settings:
         own = [*earlier, *words.hydra]
         faults = [fault for word in own if (fault := _fault(word, files))]
         if faults:
-            raise Fault(*faults)
+            raise UserError(*faults)
         config = _composed(files, [*anywhere, *(_usable(word, files) for word in own)])
         refuse_tilde("hydra.sweep.dir", str(config.hydra.sweep.dir))
         directory = directory or Path(str(config.hydra.sweep.dir))
@@ -109,7 +110,7 @@ class Settings:
         foreign = bool(anywhere or config_dirs)  # our own files ask for nothing else
         faults = [*(settings._unused() if foreign else ()), *settings._commands({key_of(word) for word in words.hydra})]
         if faults:
-            raise Fault(*faults)
+            raise UserError(*faults)
         return settings
 
     @property
@@ -118,22 +119,24 @@ class Settings:
         return Path(str(self.config.hydra.sweep.dir))
 
     def make(self, kind: str, base: type[Made]) -> Made:
-        """The plugin that `hydra.KIND` names, a `base`; its options are held against its signature. Fault."""
+        """The plugin that `hydra.KIND` names, a `base`; its options are held against its signature. UserError."""
         node = OmegaConf.to_container(self.config.hydra[kind], resolve=True)
         assert isinstance(node, dict)
         target = str(node.pop("_target_", None))
         found = _resolved(target, kind, self.trust)
         if not (inspect.isclass(found) and issubclass(found, base)):
-            raise Fault(f"hydra.{kind}._target_={target}: no {base.__name__}, so it cannot be the {kind}")
+            raise UserError(f"hydra.{kind}._target_={target}: no {base.__name__}, so it cannot be the {kind}")
         parameters = inspect.signature(found).parameters
         is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         choice = str(self.config.hydra.runtime.choices.get(f"hydra/{kind}"))
         known = self.files.content(f"hydra/{kind}", choice) if is_open else parameters
         unknown = [str(key) for key in node if key not in known]
         if unknown:
-            raise Fault(*(f"hydra.{kind}.{key}: no option of {choice}{did_you_mean(key, known)}" for key in unknown))
+            raise UserError(
+                *(f"hydra.{kind}.{key}: no option of {choice}{did_you_mean(key, known)}" for key in unknown)
+            )
         if wrong := [line for path, value in leaves(node, f"hydra.{kind}") if (line := _wrong_number(path, value))]:
-            raise Fault(*wrong)
+            raise UserError(*wrong)
         # As Hydra would make it; ours are told to take plain values.
         options = node if target.startswith(f"{OURS}.") else OmegaConf.create(node)
         return found(**{str(key): options[key] for key in node})
@@ -179,7 +182,7 @@ def _composed(files: ConfFiles, words: Sequence[str]) -> DictConfig:
         config = files.compose(words)
         str(config.hydra.sweep.dir)
     except UNUSABLE as error:
-        raise Fault(f"{' '.join(words)}: {first_lines(error)}") from None
+        raise UserError(f"{' '.join(words)}: {first_lines(error)}") from None
     return config
 
 
@@ -252,7 +255,7 @@ def _resolved(target: str, kind: str, trust: Sequence[str]) -> Any:
     """The class of this name, imported only if it may run."""
     package = target.partition(".")[0]
     if not (target.startswith(f"{OURS}.") or target in FOREIGN or package in trust):
-        raise Fault(
+        raise UserError(
             f"hydra.{kind}._target_={target}: not a {kind} that may run; if you trust the code of {package}, "
             f"add --trust {package}"
         )
@@ -264,4 +267,4 @@ def _resolved(target: str, kind: str, trust: Sequence[str]) -> Any:
         remedy = f"it comes with `pip install 'seqtrain[{extra}]'`" if extra else f"cannot be imported: {error}"
         raise Unavailable(f"hydra.{kind}._target_={target}: {remedy}") from None
     except AttributeError:
-        raise Fault(f"hydra.{kind}._target_={target}: no such class") from None
+        raise UserError(f"hydra.{kind}._target_={target}: no such class") from None

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from seqtrain.config.check import key_of
 from seqtrain.config.conf_files import ConfFiles, parsed
 from seqtrain.config.schema import first_lines, show
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import Asked
 
@@ -25,7 +25,7 @@ EXAMPLE = "optimizer.lr='tag(log,interval(1e-4,1e-1))'"
 def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, BaseDistribution], list[str]]:
     """What is searched, by key, and the words that all trials share; a word replaces what `params` says of its key.
 
-    `~key` takes a key of `params` out of the space. Fault for what cannot be read.
+    `~key` takes a key of `params` out of the space. UserError for what cannot be read.
     """
     given = {str(key): _parsed(f"{key}={value}") for key, value in params.items()}
     for text in words:
@@ -53,7 +53,7 @@ def _parsed(text: str) -> Override:
     try:
         return parsed(text)
     except HydraException as error:
-        raise Fault(f"{text}: not of the form key=value: {first_lines(error)}") from None
+        raise UserError(f"{text}: not of the form key=value: {first_lines(error)}") from None
 
 
 def _distribution(override: Override) -> BaseDistribution:
@@ -62,11 +62,11 @@ def _distribution(override: Override) -> BaseDistribution:
     try:
         from hydra_plugins.hydra_optuna_sweeper._impl import create_optuna_distribution_from_override as distribution
     except ImportError:
-        raise Fault("sweep=optuna: needs hydra-optuna-sweeper: pip install 'seqtrain[sweep]'") from None
+        raise UserError("sweep=optuna: needs hydra-optuna-sweeper: pip install 'seqtrain[sweep]'") from None
     try:
         return distribution(override)
     except (AssertionError, NotImplementedError, ValueError) as error:
-        raise Fault(f"{override.input_line}: no space to search: {first_lines(error)}; see {EXAMPLE}") from None
+        raise UserError(f"{override.input_line}: no space to search: {first_lines(error)}; see {EXAMPLE}") from None
 
 
 def ends(kind: Any) -> tuple[Any, Any]:

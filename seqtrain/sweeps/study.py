@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from seqtrain.errors import Fault, Unavailable, did_you_mean
+from seqtrain.errors import Unavailable, UserError, did_you_mean
 from seqtrain.files.checked import open_checked
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Objective:
 
     @classmethod
     def read(cls, name: str, metrics: Sequence[Metric]) -> Objective:
-        """From its name; `metrics`: those that the task measures. Fault for what no run tells."""
+        """From its name; `metrics`: those that the task measures. UserError for what no run tells."""
         which, _, metric = name.partition("/")
         if name in FIGURES:
             return cls(name, FIGURES[name])  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ class Objective:
         if which in WHICH and found is not None:
             return cls(name, found.better)
         known = [*FIGURES, *(f"{which}/{each.name}" for which in WHICH for each in metrics)]
-        raise Fault(f"hydra.sweeper.objectives={name}: no run of this task tells that{did_you_mean(name, known)}")
+        raise UserError(f"hydra.sweeper.objectives={name}: no run of this task tells that{did_you_mean(name, known)}")
 
     @property
     def metric(self) -> str | None:
@@ -77,7 +77,7 @@ class Objective:
 
 
 def import_optuna() -> Any:
-    """The package, silenced; Fault where it is not installed."""
+    """The package, silenced; UserError where it is not installed."""
     try:
         import optuna
         import sqlalchemy  # noqa: F401 - optuna imports it only when it opens a storage
@@ -89,35 +89,35 @@ def import_optuna() -> Any:
 
 
 def sampler(about: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:
-    """Who proposes the parameters of a trial; Fault for options that it does not have."""
+    """Who proposes the parameters of a trial; UserError for options that it does not have."""
     return _made("sampler", {**about, "seed": seed}, SAMPLERS)
 
 
 def pruner(about: Mapping[str, Any]) -> optuna.pruners.BasePruner:
-    """Who says which trials to stop; Fault for options that it does not have."""
+    """Who says which trials to stop; UserError for options that it does not have."""
     return _made("pruner", about, PRUNERS)
 
 
 def _made(key: str, about: Mapping[str, Any], allowed: Sequence[str]) -> Any:
     target, path = str(about.get("_target_")), f"hydra.sweeper.{key}"
     if target not in allowed:
-        raise Fault(f"{path}._target_={target}: expected one of {', '.join(allowed)}")
+        raise UserError(f"{path}._target_={target}: expected one of {', '.join(allowed)}")
     kind = getattr(getattr(import_optuna(), f"{key}s"), target.rpartition(".")[2])
     options = {name: value for name, value in about.items() if name != "_target_"}
     known = inspect.signature(kind).parameters
     unknown = [f"{path}.{name}: no option of {target}{did_you_mean(name, known)}" for name in options.keys() - known]
     if unknown and "kwargs" not in known:
-        raise Fault(*sorted(unknown))
+        raise UserError(*sorted(unknown))
     try:
         return kind(**options)
     except (TypeError, ValueError) as error:
-        raise Fault(f"{path}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
 
 
 def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any], url: str | None) -> optuna.Study:
     """The study of a sweep, made where there is none yet: in SWEEP/study.db, or in the storage at `url`.
 
-    Fault where it cannot be opened, or was begun with other objectives.
+    UserError where it cannot be opened, or was begun with other objectives.
     """
     optuna, names = import_optuna(), [objective.name for objective in objectives]
     os.environ.pop(ELSEWHERE, None)
@@ -139,7 +139,9 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
         _check_sound(study)
     if study.user_attrs["objectives"] != names:
         begun = ",".join(study.user_attrs["objectives"])
-        raise Fault(f"hydra.sweeper.objectives=[{','.join(names)}]: sweep {sweep} was begun with [{begun}]; keep them")
+        raise UserError(
+            f"hydra.sweeper.objectives=[{','.join(names)}]: sweep {sweep} was begun with [{begun}]; keep them"
+        )
     return study
 
 
@@ -189,9 +191,11 @@ def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorag
     url = os.environ.get(ELSEWHERE)
     if url is None:
         if any(char in NO_PATH for char in str(file)):
-            raise Fault(f"hydra.sweep.dir={sweep}: sqlite takes no path that holds one of {NO_PATH}; give another one")
+            raise UserError(
+                f"hydra.sweep.dir={sweep}: sqlite takes no path that holds one of {NO_PATH}; give another one"
+            )
         if file.is_symlink() or (exists and not file.is_file()):
-            raise Fault(f"{file}: no file of this sweep's own; put the study there, or begin a new sweep")
+            raise UserError(f"{file}: no file of this sweep's own; put the study there, or begin a new sweep")
         if file.exists():
             _check_tables(file)
         url = f"sqlite:///{file}"
@@ -212,7 +216,7 @@ def _name(sweep: Path, storage: optuna.storages.BaseStorage) -> str | None:
 
 
 def _check_tables(file: Path) -> None:
-    """Fault for a database that holds more than tables: what a stranger's views and triggers do has no end."""
+    """UserError for a database that holds more than tables: what a stranger's views and triggers do has no end."""
     open_checked(file, MAX_BYTES).close()
     with contextlib.closing(sqlite3.connect(f"file:{file}?mode=rw", timeout=PATIENCE, uri=True)) as database:
         try:
@@ -221,7 +225,7 @@ def _check_tables(file: Path) -> None:
             raise Unavailable(f"{file}: the study cannot be opened: {error}") from None
     for kind, name, sql in rows:
         if kind not in ("table", "index") or str(sql).upper().startswith("CREATE VIRTUAL"):
-            raise Fault(f"{file}: holds {name}, which no search puts there; begin a new sweep")
+            raise UserError(f"{file}: holds {name}, which no search puts there; begin a new sweep")
 
 
 def _check_sound(study: optuna.Study) -> None:
@@ -238,13 +242,13 @@ def _check_sound(study: optuna.Study) -> None:
 
 @contextlib.contextmanager
 def opening(sweep: Path) -> Iterator[None]:
-    """Turns what keeps a storage from being read into a Fault; its address may hold a password, so it is not told.
+    """Turns what keeps a storage from being read into a UserError; its address may hold a password, so it is not told.
 
     A stranger's study may hold anything, of which Optuna raises anything.
     """
     try:
         yield
-    except Fault:
+    except UserError:
         raise
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]

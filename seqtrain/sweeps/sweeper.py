@@ -14,7 +14,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from seqtrain.config import check
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.runs import measures
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import ENDED, Sweep, Trial, status_after
@@ -32,7 +32,7 @@ NOT_SWEPT = {
 
 
 @dataclass(frozen=True)
-class Sitting:
+class SweepAttempt:
     """What the command that runs a sweep now gives its sweeper, beside the folder."""
 
     runner: Runner  # takes an iterator of trials, gives each back when it has ended
@@ -44,11 +44,11 @@ class Sitting:
 class Sweeper(HydraSweeper):
     """Runs the trials that `trials` gives; a subclass says which, and may learn from those that ended.
 
-    `folder`, from `hydra.sweep.dir`, is the sweep on disk; `sitting` is set by the command before `sweep`.
+    `folder`, from `hydra.sweep.dir`, is the sweep on disk; `attempt` is set by the command before `sweep`.
     """
 
     folder: Sweep
-    sitting: Sitting
+    attempt: SweepAttempt
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's own interface; `config.hydra.sweep.dir` must be a sweep already."""
@@ -64,7 +64,7 @@ class Sweeper(HydraSweeper):
 
     @abstractmethod
     def plan(self, words: Sequence[str]) -> None:
-        """Looks at what was asked for, as typed; Fault where it makes no sweep. Before `trials`, once."""
+        """Looks at what was asked for, as typed; UserError where it makes no sweep. Before `trials`, once."""
 
     @abstractmethod
     def trials(self) -> Iterator[Trial]:
@@ -81,44 +81,44 @@ class Sweeper(HydraSweeper):
         self.plan(arguments)
         self._ended: list[Trial] = []
         self._begun: dict[int, float] = {}
-        for trial in self.sitting.runner.run(self._missing()):
+        for trial in self.attempt.runner.run(self._missing()):
             self._conclude(trial)
         return self._ended
 
     def _missing(self) -> Iterator[Trial]:
         """The trials that are to be run now; a faulty one is refused on the spot."""
-        left = ("finished", "pruned") if self.sitting.retry_failed else ENDED
+        left = ("finished", "pruned") if self.attempt.retry_failed else ENDED
         for trial in self.trials():
             if trial.status in left:
                 continue
             try:
                 self._check(trial)
-            except Fault as fault:
+            except UserError as fault:
                 unavailable = isinstance(fault, Unavailable)
                 trial.conclude(status_after(fault), "; ".join(fault.lines), unavailable=unavailable)
                 self._conclude(trial)
                 continue
             self._begun[trial.number] = time.monotonic()
             trial.conclude("planned")  # what an earlier sitting left says nothing of this one
-            self.sitting.say(f"{self._name(trial)}: {self.sitting.runner.pulled}, log: {trial.log}")
+            self.attempt.say(f"{self._name(trial)}: {self.attempt.runner.pulled}, log: {trial.log}")
             yield trial
 
     def _check(self, trial: Trial) -> None:
-        """Stage 1 of the trial's own configuration; raises Fault."""
+        """Stage 1 of the trial's own configuration; raises UserError."""
         for word in trial.overrides:
             key = check.key_of(word)
             if key in NOT_SWEPT:
-                raise Fault(f"{word}: {NOT_SWEPT[key]}")
+                raise UserError(f"{word}: {NOT_SWEPT[key]}")
         for word in trial.label.split():
             if check.key_of(word).partition(".")[0] == "logger":
-                raise Fault(f"{word}: swept, but it cannot change a run: give it one value")
+                raise UserError(f"{word}: swept, but it cannot change a run: give it one value")
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
-        check.compose(trial.overrides, folders, self.sitting.trust)
+        check.compose(trial.overrides, folders, self.attempt.trust)
 
     def _conclude(self, trial: Trial) -> None:
         self._ended.append(trial)
         seconds = time.monotonic() - self._begun.get(trial.number, time.monotonic())
-        self.sitting.say(f"{self._name(trial)}: {_ending(trial, seconds)}")
+        self.attempt.say(f"{self._name(trial)}: {_ending(trial, seconds)}")
         self.told(trial)
         self.folder.write_index()
 

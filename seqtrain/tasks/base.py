@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from seqtrain.data.rows import LabelKind, Rows, Vocabularies
     from seqtrain.tasks.predictors import Loaded, Predictor
 
-Parts = dict[str, tuple[Tensor, int]]
+LossTerms = dict[str, tuple[Tensor, int]]
 """Named parts of a batch: each a sum over targets and the count of those targets; a table of sums is a part too."""
 
-Totals = dict[str, tuple[Any, float]]
+Reduced = dict[str, tuple[Any, float]]
 """Sums and counts of all parts of a split: numbers, and tables as nested lists."""
 
 Say = Callable[[str], None]
@@ -73,7 +73,7 @@ class Task(nn.Module, ABC):
     """Owns what a batch means; the model knows nothing of it. This one reads a stream; see `ExampleTask`."""
 
     streams: ClassVar[bool] = True  # whether it reads one long text in chunks, or rows each by itself
-    uncut: ClassVar[str | None] = None  # why tbptt.k2 does not cut what it reads; None where it does
+    needs_whole: ClassVar[str | None] = None  # why tbptt.k2 does not cut what it reads; None where it does
     requires: Capability
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
     label_kind: ClassVar[LabelKind] = "name"  # what the label of a row is, where it reads one
@@ -118,7 +118,7 @@ class Task(nn.Module, ABC):
         """Options of the task that do nothing beside the others, each with the reason."""
         return {}
 
-    def misfit(self, model: SequenceModel) -> str | None:
+    def incompatibility(self, model: SequenceModel) -> str | None:
         """Why the task cannot be done with this model although it promises what is required; None where it can."""
         return None
 
@@ -129,11 +129,11 @@ class Task(nn.Module, ABC):
         """Unnormalised log-probabilities of the answers at each hidden state that has one."""
 
     @abstractmethod
-    def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[Parts, State]:
+    def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[LossTerms, State]:
         """The parts of a batch's loss, and the state after it; in training only the differentiated parts."""
 
     @abstractmethod
-    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
+    def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """Metrics by name from the sums and counts of all parts; losses are in nats."""
 
     @abstractmethod
@@ -178,7 +178,7 @@ class Task(nn.Module, ABC):
         `target`: what is written, of tasks that write; None: what the model itself would write.
         """
         if target is not None:
-            raise Fault(f"attention: task={self.name()} writes no target; leave it out")
+            raise UserError(f"attention: task={self.name()} writes no target; leave it out")
         before, after = self.edges(loaded.tokenizer)
         return [*before, *self.encode(loaded.tokenizer, text).tolist(), *after], None
 
@@ -187,7 +187,7 @@ class ExampleTask(Task):
     """A task whose rows are examples that are read each by itself."""
 
     streams = False
-    uncut = "each example is read whole"
+    needs_whole = "each example is read whole"
 
     @abstractmethod
     def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> Examples:

@@ -18,7 +18,7 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
 from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, Metric, Parts, SampleOptions, Say, Totals
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
 from seqtrain.tasks.baselines.counts import baselines
 from seqtrain.tasks.predictors import Loaded, Predictor, Score
 
@@ -117,7 +117,7 @@ class MaskedLM(ExampleTask):
     )
     predictors = MappingProxyType({"fill": FillMasks, "score": PseudoScore})
     example_text = "'TEXT WITH A [MASK]'"
-    uncut = "a hidden token is told from both sides"
+    needs_whole = "a hidden token is told from both sides"
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class MaskedLM(ExampleTask):
         self.follows = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 2)) if next_sentence else None
         self.differentiated = ("loss", "next_sentence") if next_sentence else ("loss",)
 
-    def misfit(self, model: SequenceModel) -> str | None:
+    def incompatibility(self, model: SequenceModel) -> str | None:
         segments = getattr(model, "segments", None)
         if self.follows is not None and segments is not None and segments.num_embeddings < 2:
             return "task.next_sentence=true: two sentences need two segments; use model.num_segments=2"
@@ -167,7 +167,7 @@ class MaskedLM(ExampleTask):
 
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
-    def evaluate(self, model: SequenceModel, batch: MaskedBatch, state: State | None) -> tuple[Parts, State]:
+    def evaluate(self, model: SequenceModel, batch: MaskedBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats of the hidden tokens, and `next_sentence`; outside training in float64, with their accuracy.
 
         Outside training also `pseudo`: -log p of each token hidden in turn, in the first examples of the split.
@@ -187,7 +187,7 @@ class MaskedLM(ExampleTask):
         full = batch.count == batch.tokens.numel()  # no padding, told without waiting for a GPU
         return model(batch.tokens, None, None if full else batch.lengths)[0]
 
-    def _parts(self, loss: str, accuracy: str, logits: Tensor, targets: Tensor, count: int) -> Parts:
+    def _parts(self, loss: str, accuracy: str, logits: Tensor, targets: Tensor, count: int) -> LossTerms:
         if self.training:
             return {loss: (F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum"), count)}
         losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
@@ -215,7 +215,7 @@ class MaskedLM(ExampleTask):
             found.append(F.cross_entropy(logits.double(), row[places], reduction="none"))
         return torch.cat(found)
 
-    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
+    def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats a hidden token, its `perplexity`, `accuracy`, `pseudo_perplexity` and `next_sentence_*`."""
         means = {name: total / count for name, (total, count) in totals.items() if count}
         metrics = {"loss": means["loss"], "perplexity": _perplexity(means["loss"])}
@@ -231,7 +231,7 @@ class MaskedLM(ExampleTask):
     # -- data ----------------------------------------------------------------------------------------------------
 
     def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> MaskedExamples:
-        """Documents cut into pieces; raises Fault where `max_length` leaves no room for text."""
+        """Documents cut into pieces; raises UserError where `max_length` leaves no room for text."""
         return MaskedExamples(
             rows.columns["text"],
             vocabularies.tokenizer,

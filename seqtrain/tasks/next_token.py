@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.batching.stream import IGNORED, EvalLoader, Stream, StreamBatch
 from seqtrain.data.rows import Rows, Vocabularies
-from seqtrain.models.base import Capability, SequenceModel, State, read_history
+from seqtrain.models.base import Capability, SequenceModel, State, read_warmup
 from seqtrain.models.decoding import continue_tokens
-from seqtrain.tasks.base import Baseline, Facts, Metric, Parts, SampleOptions, Say, Task, Totals
+from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, Task
 from seqtrain.tasks.baselines.counts import baselines, xz_baselines
 from seqtrain.tasks.predictors import Predictor, Score
 
@@ -75,7 +75,7 @@ class ScoreText(Score["NextToken"]):
         plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)
         state, found = None, []
         for batch in EvalLoader(Stream(ids, documents, start), plan, batch_size=None):
-            before = read_history(model, batch.history, state if tbptt.carry else None)[-1]
+            before = read_warmup(model, batch.warmup_chunks, state if tbptt.carry else None)[-1]
             hidden, state = model(batch.tokens, before)
             log_probs = self.task.logits(model, hidden).double().log_softmax(-1)
             found += (-log_probs.gather(-1, batch.targets.unsqueeze(-1))).flatten().tolist()
@@ -123,7 +123,7 @@ class NextToken(Task):
         """Unnormalised log-probabilities of the next token."""
         return model.embed.logits(hidden) if self.head is None else self.head(hidden)  # type: ignore[operator]
 
-    def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[Parts, State]:
+    def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
         hidden, after = model(batch.tokens, state)
         logits = self.logits(model, hidden).flatten(0, 1)
@@ -135,7 +135,7 @@ class NextToken(Task):
         right = logits.argmax(-1) == targets
         return {"loss": (losses.double().sum(), batch.count), "accuracy": (right.sum(), batch.count)}, after
 
-    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
+    def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats a token, its `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""
         total, count = totals["loss"]
         loss = total / count

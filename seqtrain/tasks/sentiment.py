@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
-from seqtrain.models.base import Capability, Piece, SequenceModel, State, read_in_pieces
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, Metric, Parts, SampleOptions, Say, Totals
+from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
 from seqtrain.tasks.predictors import Predictor
 
@@ -70,7 +70,7 @@ class Sentiment(ExampleTask):
     """Cross entropy of the label; the head is linear in the pooled hidden state."""
 
     requires = Capability.UNCONDITIONAL
-    uncut = None
+    needs_whole = None
     fields = ("text", "label")
     metrics = (
         Metric("loss", "min", "nats an example"),
@@ -94,7 +94,7 @@ class Sentiment(ExampleTask):
         dropout: float,
         class_weights: Literal["none", "balanced"] | list[float],
         dim: int,
-        reach: int,
+        bptt_length: int,
         labels: tuple[str, ...],
         label_counts: tuple[int, ...],
     ) -> None:
@@ -102,12 +102,12 @@ class Sentiment(ExampleTask):
 
         Weights are scaled such that those of the training examples have the mean 1. `label_counts`: in train; where
         they are not known, as before data is read and after training, there are no weights.
-        `reach`: tokens at the end of an example that gradients reach; longer ones are read so many at a time.
+        `bptt_length`: tokens at the end of an example that gradients reach; longer ones are read so many at a time.
         """
         super().__init__()
         self.pool: Pool = pool
         self.dim = dim
-        self.reach = reach
+        self.bptt_length = bptt_length
         self.labels = labels
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(dim, len(labels))
@@ -115,7 +115,7 @@ class Sentiment(ExampleTask):
         self.register_buffer("weights", weights, persistent=False)
         self.weights: Tensor | None
 
-    def misfit(self, model: SequenceModel) -> str | None:
+    def incompatibility(self, model: SequenceModel) -> str | None:
         if self.pool == "cls" and Capability.CAUSAL in model.capabilities:
             return (
                 f"task.pool=cls: the first position of {type(model).__name__} sees no later token; "
@@ -124,9 +124,9 @@ class Sentiment(ExampleTask):
         return None
 
     def pooled(self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]) -> Tensor:
-        """One vector of each sequence: (B, D); of what lies beyond `reach`, mean and max are constants."""
-        if tokens.shape[1] > self.reach:
-            return pool_pieces(read_in_pieces(model, tokens, lengths, self.reach), lengths, self.pool)
+        """One vector of each sequence: (B, D); of what lies beyond `bptt_length`, mean and max are constants."""
+        if tokens.shape[1] > self.bptt_length:
+            return pool_segments(read_in_segments(model, tokens, lengths, self.bptt_length), lengths, self.pool)
         # What is padded on the right changes nothing that a causal model has said before.
         hidden, _ = model(tokens, None, None if Capability.CAUSAL in model.capabilities else lengths)
         return pool(hidden, lengths, self.pool)
@@ -135,7 +135,7 @@ class Sentiment(ExampleTask):
         """Unnormalised log-probabilities of the labels, of pooled hidden states."""
         return self.head(self.dropout(hidden))
 
-    def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[Parts, State]:
+    def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats, weighted; outside training unweighted, with the table `confusion` (true, predicted)."""
         logits = self.logits(model, self.pooled(model, batch.tokens, batch.lengths))
         count = int((batch.targets != IGNORED).sum())
@@ -150,7 +150,7 @@ class Sentiment(ExampleTask):
         confusion = torch.bincount(pairs, minlength=size * size).view(size, size)
         return {"loss": (losses.double().sum(), count), "confusion": (confusion, count)}, {}
 
-    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
+    def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats an example, and of a table of true and predicted labels `accuracy` and `macro_f1`."""
         total, count = totals["loss"]
         metrics = {"loss": total / count}
@@ -168,11 +168,11 @@ class Sentiment(ExampleTask):
 
     def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> LabelledExamples:
         made = LabelledExamples(rows, vocabularies, max_length=max_length)
-        if longer := int((made.lengths > self.reach).sum()):
+        if longer := int((made.lengths > self.bptt_length).sum()):
             enters = f"; task.pool={self.pool} holds what is before as a constant" if self.pool != "last" else ""
             made.remark = (
-                f"{longer:,} of {len(made.lengths):,} examples are longer than tbptt.k2={self.reach} tokens: "
-                f"gradients reach the last {self.reach}, read from the state that the others left{enters}"
+                f"{longer:,} of {len(made.lengths):,} examples are longer than tbptt.k2={self.bptt_length} tokens: "
+                f"gradients reach the last {self.bptt_length}, read from the state that the others left{enters}"
             )
         return made
 
@@ -212,13 +212,13 @@ def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) 
     return hidden.masked_fill(_padding(hidden, lengths), 0.0).sum(1) / lengths.unsqueeze(1).to(hidden.dtype)
 
 
-def pool_pieces(pieces: Iterable[Piece], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
+def pool_segments(segments: Iterable[Segment], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
     """The same of lanes that are read piece by piece, keeping one vector of each; not cls, which no such model has.
 
     Sums are in float32 at least: a long text has more positions than bf16 can count.
     """
     found: Tensor | None = None
-    for lanes, hidden, counts in pieces:
+    for lanes, hidden, counts in segments:
         if found is None:
             wide = torch.promote_types(hidden.dtype, torch.float32)
             nothing = -math.inf if how == "max" else 0.0

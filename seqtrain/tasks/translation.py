@@ -20,11 +20,11 @@ from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.decoding import decode
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, Metric, Parts, SampleOptions, Say, Totals
-from seqtrain.tasks.baselines.tfidf import nearest
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
+from seqtrain.tasks.baselines.tfidf import closest
 from seqtrain.tasks.metrics import bleu, chrf
 from seqtrain.tasks.predictors import Loaded, Predictor
 
@@ -40,11 +40,11 @@ class TranslationBatch(ExampleBatch):
 
     target_tokens: Tensor  # (B, T) start, and the target's tokens
     num_targets: int
-    even: bool  # whether no source is padded
+    unpadded: bool  # whether no source is padded
     references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
 
-    def silent(self) -> Self:
-        return replace(super().silent(), num_targets=0)
+    def without_targets(self) -> Self:
+        return replace(super().without_targets(), num_targets=0)
 
 
 class TranslationExamples(Examples):
@@ -52,7 +52,7 @@ class TranslationExamples(Examples):
 
     def __init__(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int) -> None:
         if max_length < 4:
-            raise Fault(f"data.max_length={max_length}: must be at least 4, two tokens for each side")
+            raise UserError(f"data.max_length={max_length}: must be at least 4, two tokens for each side")
         self.rows = rows
         self.columns = rows.columns["source"], rows.columns["target"]
         self.separator = np.array([vocabularies.tokenizer.separator])
@@ -86,7 +86,7 @@ class TranslationExamples(Examples):
             totals=totals,
             target_tokens=target_tokens,
             num_targets=num_targets,
-            even=bool((lengths == tokens.shape[1]).all()),
+            unpadded=bool((lengths == tokens.shape[1]).all()),
             references=partial(self.written, index),
         )
 
@@ -125,7 +125,7 @@ class Translation(ExampleTask):
     """Cross entropy of the target's tokens and its end, with label smoothing (Szegedy et al. 2016)."""
 
     requires = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
-    uncut = "every word of a translation is written from the whole source"
+    needs_whole = "every word of a translation is written from the whole source"
     fields = ("source", "target")
     metrics = (
         Metric("loss", "min", "nats a token"),
@@ -162,11 +162,11 @@ class Translation(ExampleTask):
         """`target_vocabulary`: V of the target; evaluation needs the `vocabularies`, training does without."""
         super().__init__()
         if not 0 <= label_smoothing < 1:
-            raise Fault(f"task.label_smoothing={label_smoothing}: must be at least 0 and below 1")
+            raise UserError(f"task.label_smoothing={label_smoothing}: must be at least 0 and below 1")
         if beam < 1:
-            raise Fault(f"task.beam={beam}: must be at least 1")
+            raise UserError(f"task.beam={beam}: must be at least 1")
         if not 0 < max_ratio < math.inf:
-            raise Fault(f"task.max_ratio={max_ratio}: must be above 0")
+            raise UserError(f"task.max_ratio={max_ratio}: must be above 0")
         self.vocabulary = vocabulary
         self.label_smoothing = label_smoothing
         self.beam = beam
@@ -183,7 +183,7 @@ class Translation(ExampleTask):
             return {}
         return {"length_penalty": "with task.beam=1 no length is judged; only `predict --beam` will look at it"}
 
-    def misfit(self, model: SequenceModel) -> str | None:
+    def incompatibility(self, model: SequenceModel) -> str | None:
         if self.vocabulary == "separate" and reads_in_one(model):
             name = type(model).__name__
             return f"{name} reads source and target with one embedding; use task.vocabulary=shared"
@@ -195,9 +195,9 @@ class Translation(ExampleTask):
             return self.head(hidden)
         return target_embedding(model).logits(hidden, end=True)  # type: ignore[operator]
 
-    def evaluate(self, model: SequenceModel, batch: TranslationBatch, state: State | None) -> tuple[Parts, State]:
+    def evaluate(self, model: SequenceModel, batch: TranslationBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats, smoothed in training; outside it plain, with `accuracy` and what translations are worth."""
-        begun = model.begin(batch.tokens, None if batch.even else batch.lengths)
+        begun = model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
         hidden, after = model(batch.target_tokens, begun)
         logits, targets = self.logits(model, hidden).flatten(0, 1), batch.targets.flatten()
         options = {"ignore_index": IGNORED, "label_smoothing": self.label_smoothing if self.training else 0.0}
@@ -208,12 +208,12 @@ class Translation(ExampleTask):
         parts["accuracy"] = (logits.argmax(-1) == targets).sum(), batch.num_targets
         return parts | self._quality(model, batch, begun), after
 
-    def _quality(self, model: SequenceModel, batch: TranslationBatch, begun: State) -> Parts:
+    def _quality(self, model: SequenceModel, batch: TranslationBatch, begun: State) -> LossTerms:
         """What the translations of a batch add to `bleu`, `chrf` and `exact_match`."""
         if batch.num_targets == 0:  # a share without examples reads a silent batch, whose row is no one's
-            return tally([], [])
+            return update([], [])
         assert self.vocabularies is not None
-        return tally(self._texts(model, begun, batch.lengths, self.vocabularies), batch.references())
+        return update(self._texts(model, begun, batch.lengths, self.vocabularies), batch.references())
 
     def _texts(
         self,
@@ -267,21 +267,21 @@ class Translation(ExampleTask):
         for begin in range(0, len(order), LANES):
             lanes = order[begin : begin + LANES]
             tokens, lengths = (part.to(device) for part in padded([encoded[lane] for lane in lanes]))
-            even = len(encoded[lanes[0]]) == len(encoded[lanes[-1]])
-            begun = model.begin(tokens, None if even else lengths)
+            unpadded = len(encoded[lanes[0]]) == len(encoded[lanes[-1]])
+            begun = model.begin(tokens, None if unpadded else lengths)
             texts = self._texts(model, begun, lengths, vocabularies, beam, length_penalty)
             for lane, text in zip(lanes, texts, strict=True):
                 found[lane] = text
         return found
 
-    def measure(self, totals: Totals, facts: Facts) -> dict[str, float]:
+    def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats a token of the target, its `perplexity`, `accuracy`, and what translations are worth:
         `bleu` and `chrf`, 0 to 100, and the share of those that are `exact_match`es of the reference."""
         loss = totals["loss"][0] / totals["loss"][1]
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
         if "accuracy" in totals:
             metrics["accuracy"] = totals["accuracy"][0] / totals["accuracy"][1]
-        return metrics | worth(totals)
+        return metrics | compute(totals)
 
     def head_flops(self) -> float:
         return 2.0 * self.dim * (self.end + 1)
@@ -294,10 +294,10 @@ class Translation(ExampleTask):
         asked = list(islice(split.read(), MOST_ROWS))
         known = list(islice(train.read(), MOST_MEMORY))
         sources, references = [row["source"] for row in asked], [row["target"] for row in asked]
-        alike = [known[place]["target"] for place in nearest([row["source"] for row in known], sources)]
+        alike = [known[place]["target"] for place in closest([row["source"] for row in known], sources)]
         answers = {"copy": sources, "nearest": alike}
         return {
-            name: worth({part: (total.tolist(), count) for part, (total, count) in tally(texts, references).items()})
+            name: compute({part: (total.tolist(), count) for part, (total, count) in update(texts, references).items()})
             for name, texts in answers.items()
         }
 
@@ -306,7 +306,7 @@ class Translation(ExampleTask):
         self, model: SequenceModel, batch: TranslationBatch, vocabularies: Vocabularies, options: SampleOptions
     ) -> list[str]:
         """Of each example three lines: its source, its reference, and the model's translation."""
-        begun = model.begin(batch.tokens, None if batch.even else batch.lengths)
+        begun = model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
         texts = self._texts(model, begun, batch.lengths, vocabularies)
         lines = []
         for ids, length, reference, text in zip(batch.tokens, batch.lengths, batch.references(), texts, strict=True):
@@ -352,7 +352,7 @@ def target_embedding(model: SequenceModel) -> nn.Module:
     return getattr(model, "target_embed", model.embed)
 
 
-def tally(hypotheses: Sequence[str], references: Sequence[str]) -> Parts:
+def update(hypotheses: Sequence[str], references: Sequence[str]) -> LossTerms:
     """What sentences add to each part: the statistics of `bleu` and `chrf`, and the number of exact matches."""
     pairs, count = list(zip(hypotheses, references, strict=True)), len(references)
     sums = {"bleu": torch.zeros(bleu.STATISTICS).double(), "chrf": torch.zeros(chrf.STATISTICS).double()}
@@ -363,8 +363,8 @@ def tally(hypotheses: Sequence[str], references: Sequence[str]) -> Parts:
     return {name: (total, count) for name, total in sums.items()}
 
 
-def worth(totals: Totals) -> dict[str, float]:
-    """The metrics of what `tally` counted, as far as there is any."""
+def compute(totals: Reduced) -> dict[str, float]:
+    """The metrics of what `update` counted, as far as there is any."""
     scores: dict[str, Callable[[Any, float], float]] = {
         "bleu": lambda table, count: bleu.score(table),
         "chrf": lambda table, count: chrf.score(table),

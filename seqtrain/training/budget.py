@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from seqtrain.config.check import key_of
 from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import MAX_STEPS, MAX_WIDTH
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 if TYPE_CHECKING:  # the first two functions are asked before anything heavy is imported
     from omegaconf import DictConfig
@@ -30,7 +30,7 @@ SOLVED = {
 
 
 def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
-    """Fault for options on the command line that the budget decides, or where there is nothing to solve for."""
+    """UserError for options on the command line that the budget decides, or where there is nothing to solve for."""
     typed = {key_of(text) for text in overrides}
     lines = [
         f"{key}: budget={kind}:{number:g} decides it; leave it out"
@@ -39,7 +39,7 @@ def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
         if key in typed
     ]
     if lines:
-        raise Fault(*lines)
+        raise UserError(*lines)
 
 
 def prepare(config: DictConfig) -> None:
@@ -60,7 +60,7 @@ def prepare(config: DictConfig) -> None:
 def solve(config: DictConfig, data: Data, trust: Sequence[str], say: Say) -> None:
     """Sets width and steps in the config, and says them; solved again they stay as they are.
 
-    Fault where nothing comes within a hundredth of what was asked.
+    UserError where nothing comes within a hundredth of what was asked.
     """
     asked = read_budget(config.budget)
     if "params" in asked:
@@ -88,18 +88,18 @@ def _shown(config: DictConfig) -> str:
 def _widths(config: DictConfig, data: Data, trust: Sequence[str], number: float) -> int:
     """Sets the width whose parameters are nearest to `number`, or the inner width too; gives the parameters."""
     if "dim" not in config.model:
-        raise Fault(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
+        raise UserError(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
     from seqtrain.training.memory import check_memory
 
     check_memory(config, f"budget=params:{number:g}", number)
     size, inner = _sizes(config, data, trust), config.model.get(INNER)
     grain = _grain(size, config.model.dim)
-    dim = grain * nearest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
+    dim = grain * closest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
     around = [width for width in (dim - grain, dim, dim + grain) if width]
     if not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
-        inner = nearest(lambda inner: size(dim, inner), number, 16 * dim)
+        inner = closest(lambda inner: size(dim, inner), number, 16 * dim)
     if not _near(size(dim, inner), number):
-        raise Fault(_too_coarse(number, {width: size(width, config.model.get(INNER)) for width in around}))
+        raise UserError(_too_coarse(number, {width: size(width, config.model.get(INNER)) for width in around}))
     config.model.update({"dim": dim} if inner is None else {"dim": dim, INNER: inner})
     return size(dim, inner)
 
@@ -125,7 +125,7 @@ def _sizes(config: DictConfig, data: Data, trust: Sequence[str]) -> Callable[...
 def _grain(size: Callable[..., int], dim: int) -> int:
     """The smallest width that a model takes which takes `dim`: the others are multiples of it."""
     for smaller in range(1, dim):
-        with contextlib.suppress(Fault):
+        with contextlib.suppress(UserError):
             size(smaller)
             return smaller
     return dim
@@ -149,10 +149,10 @@ def _steps(config: DictConfig, data: Data, trust: Sequence[str], number: float) 
 
     most = math.ceil(number / each / plan.num_tokens + 1) * plan.steps
     if most > MAX_STEPS:
-        raise Fault(f"budget=flops:{number:g}: takes more than {MAX_STEPS:,} steps; ask for less")
-    steps = nearest(flops, number, most)
+        raise UserError(f"budget=flops:{number:g}: takes more than {MAX_STEPS:,} steps; ask for less")
+    steps = closest(flops, number, most)
     if not _near(flops(steps), number):
-        raise Fault(
+        raise UserError(
             f"budget=flops:{number:g}: no number of steps comes within 1 %: {steps} cost {flops(steps):.4g} FLOPs, "
             f"{steps + 1} cost {flops(steps + 1):.4g}; ask for more"
         )
@@ -160,7 +160,7 @@ def _steps(config: DictConfig, data: Data, trust: Sequence[str], number: float) 
     return flops(steps)
 
 
-def nearest(function: Callable[[int], float], number: float, most: int) -> int:
+def closest(function: Callable[[int], float], number: float, most: int) -> int:
     """The argument from 1 to `most` for which a function that never falls comes nearest to `number`."""
     low, high = 1, most
     while low < high:  # the first that reaches it

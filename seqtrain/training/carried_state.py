@@ -9,7 +9,7 @@ import torch
 from seqtrain.models.base import State, detach, reset, select
 
 
-class Carried:
+class CarriedState:
     """The state that one stage carries from chunk to chunk, by slice of the global lanes."""
 
     def __init__(self) -> None:

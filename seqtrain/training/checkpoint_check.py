@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
-from seqtrain.runs.expected import Misfit, alike, finite, in_range
+from seqtrain.runs.expected import Mismatch, alike, finite, in_range
 from seqtrain.runs.identity import shown
 from seqtrain.training.optim.groups import parameter_groups
 
@@ -32,7 +32,7 @@ SCHEDULED = ("lr", "momentum", "betas", "min_lr", "max_lr", "base_momentum", "ma
 
 
 def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_steps: int, max_read: int) -> None:
-    """Fault, in one line, unless the run of this learner and trainer could have written what a checkpoint holds.
+    """UserError, in one line, unless the run of this learner and trainer could have written what a checkpoint holds.
 
     Args:
         saved: What the file holds, on the CPU.
@@ -41,14 +41,14 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
     """
     step = saved.get("global_step") if isinstance(saved, dict) else None
     if isinstance(step, int) and step > max_steps:
-        raise Fault(
+        raise UserError(
             "trainer.max_steps, trainer.max_epochs, trainer.max_seconds: "
             f"they allow {max_steps} steps, and checkpoint {path} is of {step}"
         )
     try:
         _check(saved, learner, trainer, max_read)
-    except Misfit as error:
-        raise Fault(
+    except Mismatch as error:
+        raise UserError(
             f"checkpoint {path}: this run cannot go on from it: {error}; put the run's own file back, or remove it "
             "and go on from the one before"
         ) from None
@@ -66,7 +66,7 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
         **{"lr_schedulers": list, "global_step": int, "epoch": int},
     }.items():
         if not isinstance(saved, dict) or not isinstance(saved.get(name), kind):
-            raise Misfit(f"{name} is missing, or of another kind")
+            raise Mismatch(f"{name} is missing, or of another kind")
     step = saved["global_step"]
     in_range(step, 0, math.inf, "global_step")
     check_weights(saved["state_dict"], learner.state_dict())
@@ -112,7 +112,7 @@ def _check_loops(found: dict[str, Any], trainer: Trainer, step: int, epoch: int)
     }
     for name, (value, allowed) in counted.items():
         if value not in allowed:
-            raise Misfit(f"loops: {name} is {value} at step {step}")
+            raise Mismatch(f"loops: {name} is {value} at step {step}")
 
 
 def _check_counts(found: Any, place: str) -> None:
@@ -130,29 +130,31 @@ def _check_callbacks(found: dict[str, Any], trainer: Trainer, step: int, monitor
             continue
         name, state = type(callback).__name__, found.get(callback.state_key)
         if not isinstance(state, dict):
-            raise Misfit(f"callbacks: {name} is missing")
+            raise Mismatch(f"callbacks: {name} is missing")
         if not type(callback).__module__.startswith(("seqtrain.", "pytorch_lightning.")):
             continue  # what a user's keeps may grow
         if state.get("stopped") is True and not any(map(_may_stop, trainer.callbacks)):  # type: ignore[attr-defined]
-            raise Misfit(f"callbacks: {name}: stopped, in a run that nothing stops before its end")
+            raise Mismatch(f"callbacks: {name}: stopped, in a run that nothing stops before its end")
         ranked = state.get("ranked", [])
         alike({**state, "ranked": []}, {**expected, "ranked": []}, f"callbacks: {name}")
         _check_ranked(ranked, step, {"loss", monitor}, f"callbacks: {name}: ranked")
         if "patience" in expected and state["patience"] != expected["patience"]:
-            raise Misfit(f"callbacks: {name}: patience is {state['patience']}, and this run has {expected['patience']}")
+            raise Mismatch(
+                f"callbacks: {name}: patience is {state['patience']}, and this run has {expected['patience']}"
+            )
         for key, low in {"seconds": 0, "validated": -1, "wait_count": 0, "stopped_epoch": 0}.items():
             if not low <= state.get(key, low) < math.inf:
-                raise Misfit(f"callbacks: {name}: {key} is {state[key]}")
+                raise Mismatch(f"callbacks: {name}: {key} is {state[key]}")
 
 
 def _check_ranked(found: Any, step: int, names: set[str], place: str) -> None:
     """Validations: each of a step that is past, with metrics that are numbers, or nan, those named among them."""
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise Misfit(f"{place} is no list of validations")
+        raise Mismatch(f"{place} is no list of validations")
     for one in found:
         in_range(one.get("step"), 0, step, f"{place}: step")
         if not names <= one.keys() or not all(map(_is_number, one.values())):
-            raise Misfit(f"{place}: a validation without {' or '.join(sorted(names))}, or with other than numbers")
+            raise Mismatch(f"{place}: a validation without {' or '.join(sorted(names))}, or with other than numbers")
 
 
 def _may_stop(callback: Any) -> bool:
@@ -174,7 +176,7 @@ def _check_optimizer(
     """Groups as they were just made, and for each weight the moments that this optimizer keeps for one of its shape."""
     groups = optimizer.state_dict()["param_groups"]
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise Misfit("optimizer_states is not that of one optimizer")
+        raise Mismatch("optimizer_states is not that of one optimizer")
     alike({**found[0], "state": {}}, {"state": {}, "param_groups": groups}, "optimizer_states")
     moving = SCHEDULED if scheduled else ("lr",)
     for number, (group, own) in enumerate(zip(found[0]["param_groups"], groups, strict=True)):
@@ -182,13 +184,13 @@ def _check_optimizer(
         finite(group, place)
         for key in own.keys() - {*moving, "params"}:
             if group[key] != own[key]:
-                raise Misfit(f"{place}: {key} is {shown(group[key])}, and this run has {own[key]}")
+                raise Mismatch(f"{place}: {key} is {shown(group[key])}, and this run has {own[key]}")
         if not group["lr"] >= 0:
-            raise Misfit(f"{place}: lr is {group['lr']}")
+            raise Mismatch(f"{place}: lr is {group['lr']}")
     order = [name for group in found[0]["param_groups"] for name in group["params"]]
     states = found[0]["state"]
     if not isinstance(states, dict) or len(set(order)) < len(order) or not states.keys() <= set(order):
-        raise Misfit("optimizer_states: holds moments of weights that are in no group, or in two")
+        raise Mismatch("optimizer_states: holds moments of weights that are in no group, or in two")
     settings = parameter_groups(learner.model, learner.task, learner.layer_decay)
     weights = [(number, weight) for number, group in enumerate(settings) for weight in group["params"]]
     known: dict[Any, dict[str, Any]] = {}
@@ -201,7 +203,7 @@ def _check_optimizer(
         if key in states:
             _check_moments(states[key], known[look], step - skipped, place)
     if any(known.values()) and not states and step > skipped:
-        raise Misfit(f"optimizer_states: holds no moments, after {step} steps")
+        raise Mismatch(f"optimizer_states: holds no moments, after {step} steps")
 
 
 def _moments(learner: Learner, settings: dict[str, Any], weight: Tensor) -> dict[str, Any]:
@@ -216,11 +218,11 @@ def _moments(learner: Learner, settings: dict[str, Any], weight: Tensor) -> dict
 
 def _check_moments(found: Any, expected: dict[str, Any], step: int, place: str) -> None:
     if not isinstance(found, dict):
-        raise Misfit(f"{place} is no moments")
+        raise Mismatch(f"{place} is no moments")
     alike(found, expected, place)
     finite(found, place)
     if not 1 <= float(found.get("step", 1)) <= step:
-        raise Misfit(f"{place}: step is {float(found['step']):g} after {step} updates")
+        raise Mismatch(f"{place}: step is {float(found['step']):g} after {step} updates")
 
 
 # -- what the learner keeps --------------------------------------------------------------------------------------------
@@ -228,18 +230,18 @@ def _check_moments(found: Any, expected: dict[str, Any], step: int, place: str) 
 
 def _check_entry(found: dict[str, Any], learner: Learner, step: int, max_read: int) -> None:
     """Carried state, sums since the last record, tokens, checksum and updates left out."""
-    for name in ("carried", "sums", "tokens", "mark", "skipped", "plateau", "where"):
+    for name in ("carried", "sums", "tokens", "fingerprint", "skipped", "plateau", "where"):
         if name not in found:
-            raise Misfit(f"seqtrain: {name} is missing")
+            raise Mismatch(f"seqtrain: {name} is missing")
     if not isinstance(found["where"], dict):
-        raise Misfit("seqtrain: where is no mapping")
+        raise Mismatch("seqtrain: where is no mapping")
     _check_carried(found["carried"], learner.model, learner.lanes if learner.carry else 0, max_read)
     _check_sums(found["sums"], learner.task.differentiated)
     in_range(found["tokens"], 0, 2**62, "seqtrain: tokens")
-    in_range(found["mark"], 0, 2**32 - 1, "seqtrain: mark")
+    in_range(found["fingerprint"], 0, 2**32 - 1, "seqtrain: fingerprint")
     skipped = found["skipped"]
     if not isinstance(skipped, list | tuple) or len(skipped) != 2:
-        raise Misfit("seqtrain: skipped is no pair")
+        raise Mismatch("seqtrain: skipped is no pair")
     in_range(skipped[0], 0, step, "seqtrain: skipped")
     in_range(skipped[1], 0, skipped[0], "seqtrain: skipped in a row")
 
@@ -252,19 +254,19 @@ def _check_carried(found: Any, model: SequenceModel, lanes: int, max_read: int) 
     most = max_read if model.max_length is None else min(max_read, model.max_length)
     for name, value in found.items():
         if not value.is_floating_point() and bool(((value < 0) | (value > most)).any()):
-            raise Misfit(f"{place}: {name} counts {int(value.min())} to {int(value.max())} tokens, not 0 to {most}")
+            raise Mismatch(f"{place}: {name} counts {int(value.min())} to {int(value.max())} tokens, not 0 to {most}")
 
 
 def _check_sums(found: Any, names: Sequence[str]) -> None:
     """Of each process the sum and the count of parts of the loss with these names; training keeps no tables."""
     if not isinstance(found, list) or not found or not all(isinstance(sums, dict) for sums in found):
-        raise Misfit("seqtrain: sums is no list of sums")
+        raise Mismatch("seqtrain: sums is no list of sums")
     for name, pair in (entry for sums in found for entry in sums.items()):
         place = f"seqtrain: sums: {shown(name)}"
         if name not in names:
-            raise Misfit(f"{place} is unknown")
+            raise Mismatch(f"{place} is unknown")
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise Misfit(f"{place} is no sum and count")
+            raise Mismatch(f"{place} is no sum and count")
         total, count = pair
         if type(total) is not float:
             alike(total, torch.zeros((), dtype=torch.float64), place)  # kept on a GPU

@@ -14,7 +14,7 @@ from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
 from seqtrain.data.batching.plan import TBPTT
-from seqtrain.errors import Fault, did_you_mean
+from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.tasks.base import Task
 from seqtrain.training.data import make_source
@@ -32,19 +32,20 @@ WANTED = {
 
 
 def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
-    """Fault unless data, model, task and cut of time fit; asks a model on the meta device, so nothing is computed."""
+    """UserError unless data, model, task and cut of time fit; asks a model on the meta device, so nothing is
+    computed."""
     model, task, tbptt = _asked(config, trust)
-    reason = misfit(model, task, tbptt, config.data.max_length)
+    reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
         reason = f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task, trust)) or 'none'}"
     lines = list(
-        filter(None, [reason, _unread(config, task, trust), _uncut(config, task, tbptt), _uneven(config, task)])
+        filter(None, [reason, _unread(config, task, trust), _needs_whole(config, task, tbptt), _uneven(config, task)])
     )
     if lines:
-        raise Fault(*lines)
+        raise UserError(*lines)
     freeze(model, config.freeze)
     if not any(weight.requires_grad for weight in (*model.parameters(), *task.parameters())):
-        raise Fault(
+        raise UserError(
             f"freeze=[{','.join(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
             "its own"
         )
@@ -81,7 +82,7 @@ def _readable(task: Task, trust: Sequence[str]) -> list[str]:
     for name in shipped("data"):
         composed = compose_data(name)
         if "_target_" in composed.data:  # a file that is no data by itself has none
-            with contextlib.suppress(Fault):
+            with contextlib.suppress(UserError):
                 if set(task.fields) <= set(make_source(composed, trust).fields):
                     found.append(name)
     return found
@@ -98,7 +99,7 @@ def compose_data(name: str) -> DictConfig:
     return OmegaConf.create({"data": merged})
 
 
-def _uncut(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
+def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
     """Why time cannot be cut like this for a task that reads examples, or None."""
     if task.streams:
         return None
@@ -109,10 +110,10 @@ def _uncut(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
         return f"tbptt.reset={tbptt.reset}: task={name} reads each example by itself; use tbptt=whole"
     if tbptt.k1 != tbptt.k2:
         return f"tbptt.k1={tbptt.k1}: task={name} has one update for each batch of examples; leave tbptt.k1 out"
-    if task.uncut is not None and tbptt.k2 < config.data.max_length:
+    if task.needs_whole is not None and tbptt.k2 < config.data.max_length:
         return (
             f"tbptt.k2={tbptt.k2}: task={name} cannot cut examples of up to data.max_length={config.data.max_length} "
-            f"tokens, because {task.uncut}; leave tbptt.k2 out and use tbptt=whole"
+            f"tokens, because {task.needs_whole}; leave tbptt.k2 out and use tbptt=whole"
         )
     return None
 
@@ -135,15 +136,15 @@ def _uneven(config: DictConfig, task: Task) -> str | None:
     )
 
 
-def misfit(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
+def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
     """Why these three do not go together, or None; `max_length`: of an example."""
     name = type(model).__name__
     missing = [words for flag, words in WANTED.items() if flag in task.requires & ~model.capabilities]
     if missing:
         return f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {name} does not promise"
-    if reason := task.misfit(model):
+    if reason := task.incompatibility(model):
         return reason
-    if not task.streams and task.uncut is None and not tbptt.carry and tbptt.k2 < max_length:
+    if not task.streams and task.needs_whole is None and not tbptt.carry and tbptt.k2 < max_length:
         return _not_in_pieces(model, tbptt.k2, max_length)
     if not tbptt.carry:
         if model.max_length is not None and tbptt.k2 > model.max_length:
@@ -180,15 +181,18 @@ def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
     names = []
     for words in _models():
         other = _with_model(config, words)
-        with torch.device("meta"), contextlib.suppress(Fault):
-            if misfit(make_model(other, 2, trust), task, make(config.tbptt, trust), config.data.max_length) is None:
+        with torch.device("meta"), contextlib.suppress(UserError):
+            if (
+                incompatibility(make_model(other, 2, trust), task, make(config.tbptt, trust), config.data.max_length)
+                is None
+            ):
                 names.append(words)
     alone = [words for words in names if " " not in words]
     return alone + [words for words in names if words.split()[0] not in alone]
 
 
 def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
-    """Fault for early stopping by what no validation measures: Lightning would tell at the first one, or never."""
+    """UserError for early stopping by what no validation measures: Lightning would tell at the first one, or never."""
     node = config.callbacks.get("early_stopping")
     task = task_class(config, trust)
     measured = [f"validation/{metric.name}" for metric in task.metrics]
@@ -205,15 +209,17 @@ def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
         more = "more" if better == "max" else "less"
         lines.append(f"mode={node.mode}: {more} of {node.monitor} is better; use mode={better}")
     if lines:
-        raise Fault(*(f"callbacks.early_stopping.{line}" for line in lines))
+        raise UserError(*(f"callbacks.early_stopping.{line}" for line in lines))
 
 
 def check_tokenizer(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> None:
-    """Fault for a tokenizer that cannot be made, or that a run with `init_from` would not take."""
+    """UserError for a tokenizer that cannot be made, or that a run with `init_from` would not take."""
     make(config.tokenizer, trust)
     typed = [text for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
     if config.init_from is not None and typed:
-        raise Fault(*(f"{text}: the tokenizer is that of init_from={config.init_from}; leave it out" for text in typed))
+        raise UserError(
+            *(f"{text}: the tokenizer is that of init_from={config.init_from}; leave it out" for text in typed)
+        )
 
 
 def _with_model(config: DictConfig, words: str) -> DictConfig:
@@ -276,5 +282,5 @@ def shipped_file(group: str, name: str) -> Path:
 def _reason(config: DictConfig) -> str | None:
     """The first thing that `check_pair` has to say."""
     model, task, tbptt = _asked(config, ())
-    reason = misfit(model, task, tbptt, config.data.max_length)
-    return reason or _unread(config, task, ()) or _uncut(config, task, tbptt)
+    reason = incompatibility(model, task, tbptt, config.data.max_length)
+    return reason or _unread(config, task, ()) or _needs_whole(config, task, tbptt)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqtrain.data.batching.plan import ExamplePlan, StreamPlan
 from seqtrain.data.batching.stream import StreamBatch
-from seqtrain.models.base import SequenceModel, read_history
+from seqtrain.models.base import SequenceModel, read_warmup
 from seqtrain.tasks.base import Task
 
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
@@ -63,7 +63,7 @@ class Reading:
 
     length: int  # tokens that are read at a time, of examples the mean
     carry: bool  # whether a reading goes on from a state
-    history: Sequence[int] = ()  # tokens of each reading before, for the gradient to reach them
+    warmup_chunks: Sequence[int] = ()  # tokens of each reading before, for the gradient to reach them
     targets_per_token: float = 1.0
     reached: float = 1.0  # share of the tokens that gradients reach; of the others only the forward pass is counted
 
@@ -110,7 +110,7 @@ def training_flops(model: SequenceModel, task: Task, reading: Reading) -> float:
 
     Where a history is read, per token of the newest reading; the first windows of an epoch have less of it.
     """
-    sizes = [*reading.history, reading.length]
+    sizes = [*reading.warmup_chunks, reading.length]
     passes = [model.flops_per_token(size, reading.carry or bool(number)) * size for number, size in enumerate(sizes)]
     head = 3 * task.head_flops() * reading.targets_per_token
     return (1 + 2 * reading.reached) * sum(passes) / reading.length + head
@@ -135,9 +135,9 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
     tokens = torch.zeros(lanes, reading.length, dtype=torch.long, device="meta")
     size = lanes * reading.length
     batch = StreamBatch(tokens=tokens, targets=tokens, starts=None, lanes=slice(0, lanes), count=size, total=size)
-    past = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in reading.history]
+    past = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in reading.warmup_chunks]
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        task.evaluate(model, batch, read_history(model, past, model.initial(lanes) if reading.carry else None)[-1])
+        task.evaluate(model, batch, read_warmup(model, past, model.initial(lanes) if reading.carry else None)[-1])
     for storage in own:
         kept.pop(id(storage), None)
     return sum(storage.nbytes() for storage in kept.values())

@@ -22,7 +22,7 @@ from seqtrain.data.rows import Rows, Vocabularies, prepare_rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.distributed import ranks
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import ExampleTask, Facts, Say, Task
@@ -79,7 +79,7 @@ class Data(ABC):
         return self.task.baselines(self.rows["train"], self.rows[split], self.vocabularies, self.say)
 
     @abstractmethod
-    def cutter(self, split: Split) -> Stream | Examples:
+    def batcher(self, split: Split) -> Stream | Examples:
         """Cuts batches from a split."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class StreamData(Data):
         """Splits of which it was said that they are read on fewer lanes than data.eval_lanes."""
         return set()
 
-    def cutter(self, split: Split) -> Stream:
+    def batcher(self, split: Split) -> Stream:
         corpus = self.corpora[split]
         return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
 
@@ -149,14 +149,14 @@ class StreamData(Data):
         return StreamPlan(documents=documents, lanes=lanes, tbptt=tbptt, seed=self.seed, shuffle=shuffle)
 
     def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader:
-        here = ranks.place()
+        here = ranks.rank_info()
         batch_size = batch_size or self.batching.eval_batch_size
         return EvalLoader(
-            self.cutter(split), self.eval_plan(split), batch_size=batch_size, share=(here.world, here.rank)
+            self.batcher(split), self.eval_plan(split), batch_size=batch_size, share=(here.world, here.rank)
         )
 
     def reading(self) -> Reading:
-        return Reading(length=self.tbptt.k1, history=self.tbptt.history, carry=self.tbptt.carry)
+        return Reading(length=self.tbptt.k1, warmup_chunks=self.tbptt.warmup_chunks, carry=self.tbptt.carry)
 
     def most_read(self, step: int) -> int:
         return self.plan("train").most_read(step)
@@ -186,7 +186,7 @@ class ExampleData(Data):
     def _examples(self) -> dict[Split, Examples]:
         return {}
 
-    def cutter(self, split: Split) -> Examples:
+    def batcher(self, split: Split) -> Examples:
         """The examples of a split, made once."""
         if split not in self._examples:
             made = self.task.examples(
@@ -215,7 +215,7 @@ class ExampleData(Data):
 
     def _plan(self, split: Split, batch_size: int | None, *, shuffle: bool) -> ExamplePlan:
         return ExamplePlan(
-            lengths=self.cutter(split).lengths,
+            lengths=self.batcher(split).lengths,
             batch_tokens=self.batching.batch_tokens,
             batch_size=batch_size,
             seed=self.seed,
@@ -223,14 +223,14 @@ class ExampleData(Data):
         )
 
     def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
-        here = ranks.place()
+        here = ranks.rank_info()
         batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
-        return ExampleLoader(self.cutter(split), self.eval_plan(split, batch_size), share=(here.world, here.rank))
+        return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), share=(here.world, here.rank))
 
     def reading(self) -> Reading:
-        examples, first = self.cutter("train"), self.plan("train").chunk(0, 0)
+        examples, first = self.batcher("train"), self.plan("train").chunk(0, 0)
         lengths = examples.lengths
-        most = self.tbptt.k2 if self.task.uncut is None else int(lengths.max())  # read at a time
+        most = self.tbptt.k2 if self.task.needs_whole is None else int(lengths.max())  # read at a time
         reached = float(lengths.clip(max=most).sum() / lengths.sum())
         return Reading(
             length=min(round(float(lengths.mean())), most),
@@ -246,10 +246,10 @@ class ExampleData(Data):
         return {"max_length": self.batching.max_length}
 
     def size(self, split: Split) -> dict[str, int | None]:
-        return {"eval_lanes": None, "examples": len(self.cutter(split).lengths)}
+        return {"eval_lanes": None, "examples": len(self.batcher(split).lengths)}
 
     def sample(self, split: Split, count: int) -> ExampleBatch:
-        examples = self.cutter(split)
+        examples = self.batcher(split)
         every = len(examples.lengths)
         index = np.arange(min(count, every)) * every // min(count, every)
         return examples.collate(index, 0, examples.totals(index, 0))
@@ -303,11 +303,11 @@ def make_batching(config: DictConfig) -> Batching:
 
 
 def _check_known(init_from: str, rows: dict[Split, Rows], say: Say) -> None:
-    """Says how much of the text the tokenizer of `init_from` does not know; Fault where that is most of it."""
+    """Says how much of the text the tokenizer of `init_from` does not know; UserError where that is most of it."""
     columns = [corpus for part in rows.values() for corpus in part.columns.values()]
     unknown = sum(corpus.num_unknown for corpus in columns) / sum(len(corpus.tokens) for corpus in columns)
     if unknown > MOST_UNKNOWN:
-        raise Fault(
+        raise UserError(
             f"init_from={init_from}: its tokenizer does not know {unknown:.0%} of this text; "
             "begin with a run on text like it, or one with tokenizer=bpe"
         )

@@ -11,7 +11,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.check import key_of
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.training.data import make_source
 from seqtrain.training.model_and_task import task_class
 
@@ -23,14 +23,14 @@ EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 
 def check(config: DictConfig, overrides: Sequence[str], trust: Sequence[str]) -> None:
-    """Fault for options on the command line that this run has no use for."""
+    """UserError for options on the command line that this run has no use for."""
     given = list(dict.fromkeys(map(key_of, overrides)))
     idle = make_source(config, trust).idle()
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
     reasons |= _of_the_other_layout(config, trust) | _of_greedy(config) | _of_plateau(config)
     lines = [f"{key}: {reasons[key]}" for key in given if key in reasons]
     if lines:
-        raise Fault(*lines)
+        raise UserError(*lines)
 
 
 def notes(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> list[str]:

@@ -17,14 +17,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from seqtrain.data.batching.plan import deal
 from seqtrain.data.sources.base import Split
-from seqtrain.distributed.ranks import gathered
+from seqtrain.distributed.ranks import all_gather
 from seqtrain.distributed.strategies import gather, shard, whole
-from seqtrain.errors import Fault, NonFinite
-from seqtrain.models.base import SequenceModel, read_history, reset
+from seqtrain.errors import NonFinite, UserError
+from seqtrain.models.base import SequenceModel, read_warmup, reset
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.base import Facts, Parts, Task, Totals
-from seqtrain.training.accumulators import Sums, merged, on_cpu
-from seqtrain.training.carried_state import Carried, joined
+from seqtrain.tasks.base import Facts, LossTerms, Reduced, Task
+from seqtrain.training.accumulators import Accumulators, merged, on_cpu
+from seqtrain.training.carried_state import CarriedState, joined
 from seqtrain.training.optim.groups import parameter_groups
 
 MOST_SKIPPED = 100  # updates in a row that may be left out
@@ -36,7 +36,7 @@ class Progress:
 
     tokens: int = 0  # trained on by all processes, at the newest `share`
     own: int = 0  # trained on by this process
-    mark: int = 0  # checksum of all that was read, step by step, the same on every process
+    fingerprint: int = 0  # checksum of all that was read, step by step, the same on every process
     gradient_norm: Tensor | None = None  # of the newest update, before clipping
     skipped: int = 0  # updates left out, because loss or gradient was no number
     skipped_in_a_row: int = 0  # of them the newest
@@ -75,12 +75,12 @@ class Learner(LightningModule):
         self.layer_decay = layer_decay
         self.on_nonfinite = on_nonfinite
         self.split: Split = "validation"  # what evaluation reads
-        self.carried = Carried()  # training's; plain attributes, because DDP would overwrite buffers
-        self.eval_carried = Carried()
-        self.sums = Sums()  # training's since the last record
+        self.carried = CarriedState()  # training's; plain attributes, because DDP would overwrite buffers
+        self.eval_carried = CarriedState()
+        self.sums = Accumulators()  # training's since the last record
         self.sums_before = self.sums.parts  # this step
-        self.eval_sums = Sums()
-        self.totals: Totals = {}  # of the newest evaluation
+        self.eval_sums = Accumulators()
+        self.totals: Reduced = {}  # of the newest evaluation
         self.metrics: dict[str, float] = {}  # of it too
         self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
@@ -107,7 +107,7 @@ class Learner(LightningModule):
         parts = self._read(batch, self.carried)
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
             self.sums_before = dict(self.sums.parts)
-            self.progress.mark = chained(batch.mark, self.progress.mark)
+            self.progress.fingerprint = chained(batch.fingerprint, self.progress.fingerprint)
         self.sums.add(parts)
         alone = self.trainer.world_size == 1 and self.on_nonfinite == "stop"
         if alone and not self.sums.finite():
@@ -119,16 +119,16 @@ class Learner(LightningModule):
         loss = reduce(torch.add, means)
         return loss if alone else _spreading(loss, parts)
 
-    def share(self) -> Totals:
+    def share(self) -> Reduced:
         """Sums and counts since the last record, over all processes; every process calls it at the same steps."""
         return self._over_all(self.sums)
 
-    def _over_all(self, sums: Sums) -> Totals:
-        everyone = gathered((on_cpu(sums.parts), self.progress.own))
+    def _over_all(self, sums: Accumulators) -> Reduced:
+        everyone = all_gather((on_cpu(sums.parts), self.progress.own))
         self.progress.tokens = sum(own for _, own in everyone)
         return merged([parts for parts, _ in everyone]).read()
 
-    def _read(self, batch: Any, carried: Carried) -> Parts:
+    def _read(self, batch: Any, carried: CarriedState) -> LossTerms:
         state = None
         if self.carry:
             state = carried.take(batch.lanes)
@@ -136,17 +136,17 @@ class Learner(LightningModule):
                 state = self.model.initial(len(batch.tokens))
             elif batch.starts is not None:
                 state = reset(state, batch.starts)
-        states = read_history(self.model, batch.history, state)
+        states = read_warmup(self.model, batch.warmup_chunks, state)
         parts, after = self.task.evaluate(self.model, batch, states[-1])
         if self.carry:  # the state where the next batch begins to read
-            carried.put(batch.lanes, [*states, after][batch.passed])
+            carried.put(batch.lanes, [*states, after][batch.advance])
         return parts
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self) -> None:
         gather(self)  # from here on each process reads as much as it has, without the others
-        self.eval_carried, self.eval_sums = Carried(), Sums()
+        self.eval_carried, self.eval_sums = CarriedState(), Accumulators()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         # In the parameters' own precision: what bf16 rounds away would depend on how many lanes are read at a time.
@@ -157,7 +157,7 @@ class Learner(LightningModule):
         gather(self)  # for whoever looks at the model when training is done
 
     def on_validation_epoch_end(self) -> None:
-        self.eval_carried = Carried()
+        self.eval_carried = CarriedState()
         self.totals = self._over_all(self.eval_sums)
         self.metrics = self.task.measure(self.totals, self.facts[self.split])
         for name, value in self.metrics.items():
@@ -219,13 +219,13 @@ class Learner(LightningModule):
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        everyone = gathered((self.carried.on_cpu(), on_cpu(self.sums.parts), self.progress.own))
+        everyone = all_gather((self.carried.on_cpu(), on_cpu(self.sums.parts), self.progress.own))
         slices, sums, own = zip(*everyone, strict=True)
         checkpoint["seqtrain"] = {
             "carried": joined(slices),
             "sums": list(sums),  # of each process: added up in another order they would have other bits
             "tokens": sum(own),
-            "mark": self.progress.mark,
+            "fingerprint": self.progress.fingerprint,
             "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
             "run": self.writer,
             "where": self.where,
@@ -246,8 +246,8 @@ class Learner(LightningModule):
 
     def _restore(self) -> None:
         """Puts back what a checkpoint held, once device and optimizer are there; also where no step is left."""
-        carried, sums, tokens, self.progress.mark = (
-            self.restored[key] for key in ("carried", "sums", "tokens", "mark")
+        carried, sums, tokens, self.progress.fingerprint = (
+            self.restored[key] for key in ("carried", "sums", "tokens", "fingerprint")
         )
         rank, world = self.global_rank, self.trainer.world_size
         if len(sums) != world:  # other processes than before: the first one takes what all had
@@ -258,7 +258,7 @@ class Learner(LightningModule):
         self.progress.skipped, self.progress.skipped_in_a_row = self.restored["skipped"]
         found = {len(value) for value in carried.values()}
         if found and found != {self.lanes}:
-            raise Fault(f"data.lanes={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")
+            raise UserError(f"data.lanes={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")
         micro = self.trainer.accumulate_grad_batches
         slices = [deal(self.lanes, world * micro, rank * micro + share) for share in range(micro)]
         self.carried.spread(carried, slices, self.device)
@@ -267,12 +267,12 @@ class Learner(LightningModule):
         self.restored = {}
 
 
-def chained(mark: int, before: int) -> int:
+def chained(fingerprint: int, before: int) -> int:
     """A checksum of what a step reads, chained to that of the steps before it."""
-    return zlib.crc32(mark.to_bytes(4, "little"), before)
+    return zlib.crc32(fingerprint.to_bytes(4, "little"), before)
 
 
-def _spreading(loss: Tensor, parts: Parts) -> Tensor:
+def _spreading(loss: Tensor, parts: LossTerms) -> Tensor:
     """The loss, whose gradient is no number anywhere if one of the parts is not, so that every process sees it."""
     sound = torch.stack([total.isfinite().all() for total, _ in parts.values()]).all()
     return loss * torch.where(sound, 1.0, float("nan"))

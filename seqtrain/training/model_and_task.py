@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from seqtrain.config.instantiate import make
 from seqtrain.config.targets import resolve
 from seqtrain.data.rows import Vocabularies
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.tasks.base import Task
@@ -69,7 +69,7 @@ def make_task(
         config.task,
         trust,
         dim=model.dim,
-        reach=config.tbptt.k2,
+        bptt_length=config.tbptt.k2,
         vocabulary=vocabulary,
         target_vocabulary=vocabulary if vocabularies is None else vocabularies.target_tokenizer.vocabulary,
         vocabularies=vocabularies,
@@ -84,11 +84,12 @@ def task_class(config: DictConfig, trust: Sequence[str]) -> type[Task]:
 
 
 def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:
-    """Fault for values that optimizer or schedule refuse only once they have weights: tries them on a single one."""
+    """UserError for values that optimizer or schedule refuse only once they have weights: tries them on a single
+    one."""
     waiting = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
     for group in ("optimizer", "schedule"):
         made = make(config[group], trust)
         try:
             waiting = made(waiting) if isinstance(made, functools.partial) else made
         except ValueError as error:
-            raise Fault(f"{group}: {error}") from None
+            raise UserError(f"{group}: {error}") from None

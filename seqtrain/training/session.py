@@ -15,7 +15,7 @@ from seqtrain.config.options import TrainerOptions
 from seqtrain.data.batching.loader import ENDLESS, TrainLoader
 from seqtrain.data.batching.plan import ExamplePlan, StreamPlan
 from seqtrain.distributed import ranks
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.inference.opened import open_run
 from seqtrain.runs.checkpoint import load, step_of
 from seqtrain.runs.directory import Run
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from seqtrain.training.callbacks.record import Recorder
     from seqtrain.training.callbacks.signals import Signals
     from seqtrain.training.learner import Learner
-    from seqtrain.training.loggers.base import Sink
+    from seqtrain.training.loggers.base import RunLogger
 
 MAX_STEPS_PER_SECOND = 100_000  # beyond any machine
 
@@ -59,9 +59,9 @@ class Session:
 
     def fit(self, checkpoint: Path | None) -> None:
         """Trains from the start, or from a checkpoint that `hold` has taken, to the end."""
-        here = ranks.place()
+        here = ranks.rank_info()
         loader = TrainLoader(
-            self.data.cutter("train"),
+            self.data.batcher("train"),
             self.plan,
             accumulate=self.trainer.accumulate_grad_batches,
             first_step=0 if checkpoint is None else step_of(checkpoint),
@@ -74,12 +74,12 @@ class Session:
             self.trainer.validate(self.learner, validation, verbose=False)
 
     def hold(self, path: Path) -> None:
-        """Fault where this training could not have written the checkpoint; says what has changed around it since.
+        """UserError where this training could not have written the checkpoint; says what has changed around it since.
 
         Every process calls it, before the run's directory says that the run goes on.
         """
-        first = ranks.place().first
-        ranks.together(lambda: self._hold(path) if first else None)
+        first = ranks.rank_info().first
+        ranks.run_on_all(lambda: self._hold(path) if first else None)
 
     def _hold(self, path: Path) -> None:
         saved, step = load(path), step_of(path)
@@ -111,10 +111,10 @@ class Session:
             return {"status": "finished"}
         return {"status": "pruned", "reason": self.pruning.reason}
 
-    def end_sinks(self, run: Run) -> None:
-        """Hands the sinks what the run has come to, as summary.json has it."""
-        for sink in self.trainer.loggers:
-            cast("Sink", sink).end(run.summary)
+    def end_loggers(self, run: Run) -> None:
+        """Hands the loggers what the run has come to, as summary.json has it."""
+        for run_logger in self.trainer.loggers:
+            cast("RunLogger", run_logger).end(run.summary)
 
 
 def make_session(
@@ -180,7 +180,7 @@ def make_session(
         for node in config.callbacks.values()
         if node and (run.writes or not node._target_.startswith("seqtrain."))  # ours only show what one process knows
     ]
-    several = ranks.place().world > 1 and options.strategy != "fsdp"  # of shards no two are alike
+    several = ranks.rank_info().world > 1 and options.strategy != "fsdp"  # of shards no two are alike
     callbacks = [
         recorder,
         *([deadline] if deadline else []),
@@ -225,12 +225,12 @@ def cost_of(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
 def begin_from(config: DictConfig, session: Session, trust: Sequence[str], say: Say, *, known: str | None) -> str:
     """Puts the weights of the run `config.init_from` into a session that has not begun; gives the hash of that run.
 
-    Fault where the hash is not `known`, that of an earlier beginning of the same run.
+    UserError where the hash is not `known`, that of an earlier beginning of the same run.
     """
     origin = open_run(config.init_from, trust)
     found = origin.hash
     if known not in (None, found):
-        raise Fault(
+        raise UserError(
             f"init_from={config.init_from}: its weights or tokenizers are not those that the run began with; "
             "put that run back, or start a new one"
         )

@@ -30,7 +30,7 @@ def on_gpu(config: DictConfig) -> bool:
     return config.trainer.accelerator != "cpu" and torch.cuda.is_available()
 
 
-def settle(config: DictConfig, say: Say) -> None:
+def resolve_auto(config: DictConfig, say: Say) -> None:
     """Turns precision=auto and devices=all into what this machine has, so that a resumed run keeps it."""
     gpu = on_gpu(config)
     if config.trainer.devices == "all":
@@ -55,7 +55,7 @@ def make_trainer(
     from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
 
     double = options.strategy == "fsdp" and options.precision == "64-true"  # by its name Lightning refuses the pair
-    here = ranks.place()
+    here = ranks.rank_info()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     elif here.local_world > 1:
@@ -66,7 +66,7 @@ def make_trainer(
         devices=here.local_world,
         num_nodes=here.world // here.local_world,
         strategy=strategy(here, options.strategy),
-        precision=None if double else cast(Any, options.precision),  # `settle` has made `auto` one of Lightning's
+        precision=None if double else cast(Any, options.precision),  # `resolve_auto` has made `auto` one of Lightning's
         max_steps=steps,
         max_epochs=-1,
         accumulate_grad_batches=options.accumulate,
@@ -93,7 +93,7 @@ def surroundings(config: DictConfig, trainer: Trainer, cpu: str) -> dict[str, An
         "torch": str(torch.__version__),
         "machine": torch.cuda.get_device_name() if gpu else cpu,
         "threads": torch.get_num_threads(),
-        "processes": ranks.place().world,
+        "processes": ranks.rank_info().world,
     }
 
 

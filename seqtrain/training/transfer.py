@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqtrain.errors import Fault, did_you_mean
+from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import Task
 
@@ -19,7 +19,7 @@ def adopt(
     """Copies what fits of `weights` (of a checkpoint's state_dict) into model and task, and says what was done.
 
     Of an embedding with more special tokens than the origin's the known rows are copied. A head is copied only where
-    the task is the same. Raises Fault, in one line, for weights of the model that have another shape.
+    the task is the same. Raises UserError, in one line, for weights of the model that have another shape.
     """
     own = {f"model.{name}": value for name, value in model.state_dict().items()}
     own |= {f"task.{name}": value for name, value in task.state_dict().items()}
@@ -40,18 +40,18 @@ def adopt(
         else:
             faults.append(f"{name} is {_shape(given)} there and {_shape(value)} here")
     if faults:
-        raise Fault(_misfit(model, weights, faults))
+        raise UserError(_incompatibility(model, weights, faults))
     ours = [name for name in own if name.startswith("model.") and "embed." not in name]
     known = sum(name in loaded for name in ours)
     if not known:
-        raise Fault("init_from: that run's model has no weight of this model's; use the same model")
+        raise UserError("init_from: that run's model has no weight of this model's; use the same model")
     if 2 * known < len(ours):
-        raise Fault(f"init_from: that run has only {known} of this model's {len(ours)} weights; use the same model")
+        raise UserError(f"init_from: that run has only {known} of this model's {len(ours)} weights; use the same model")
     left = [name for name in weights if name not in own or name in new]
     say(f"init_from: loaded {_named(loaded)}; new: {_named(new)}; left behind: {_named(left)}")
 
 
-def _misfit(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
+def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
     """One line for weights of other shapes: of another width, which each of them has, or the first of them."""
     embedding = weights.get("model.embed.weight")
     if embedding is not None and embedding.shape[-1] != model.dim:
@@ -77,7 +77,7 @@ def freeze(model: SequenceModel, names: Sequence[str]) -> int:
             if wanted == "all" or name == wanted or name.startswith(f"{wanted}.")
         ]
         if not found:
-            raise Fault(f"freeze={wanted}: the model has no such part{did_you_mean(wanted, known)}")
+            raise UserError(f"freeze={wanted}: the model has no such part{did_you_mean(wanted, known)}")
         for value in found:
             count += value.numel() if value.requires_grad else 0
             value.requires_grad_(False)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import addresses, resume
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Sweep
 from seqtrain.training.loggers import mlflow_logger
@@ -35,7 +35,7 @@ def _run(path: Path, address: str | None = THEIRS) -> Path:
 
 
 def test_a_resumed_run_sends_nothing_to_a_server_that_only_it_names(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match=SAYS):
+    with pytest.raises(UserError, match=SAYS):
         resume.main([str(_run(tmp_path / "run")), "trainer.max_steps=200"])
 
 
@@ -46,7 +46,7 @@ def test_an_address_that_is_typed_or_in_the_environment_is_the_user_s(tmp_path: 
     addresses.check_run(run)
     addresses.check_run(Run(_run(tmp_path / "none", None)))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mine")
-    with pytest.raises(Fault, match=SAYS):
+    with pytest.raises(UserError, match=SAYS):
         addresses.check_run(run)
 
 
@@ -58,7 +58,7 @@ def test_a_resumed_sweep_sends_nothing_to_a_server_that_only_it_names(tmp_path: 
     trial = sweep.plan(0, ["seed=1", *([word] if where == "trial" else [])], "seed=1")
     if where == "run":
         Run(_run(trial.path)).write_summary({"status": "interrupted"})
-    with pytest.raises(Fault, match=SAYS):
+    with pytest.raises(UserError, match=SAYS):
         resume.main([str(sweep.path)])
 
 
@@ -78,31 +78,31 @@ class _Client:
 
 
 @pytest.fixture
-def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mlflow_logger.MLflowSink:
+def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mlflow_logger.MLflowRunLogger:
     """The sink of a run that was resumed, with a stand-in for MLflow."""
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=_Client))
     monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(Param=None))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mlflow_id").write_text("abc")
-    return mlflow_logger.MLflowSink(tmp_path / "run", {}, "e", None)
+    return mlflow_logger.MLflowRunLogger(tmp_path / "run", {}, "e", None)
 
 
 def test_a_store_beside_the_run_keeps_pictures_beside_it_and_nowhere_else(
-    tmp_path: Path, sink: mlflow_logger.MLflowSink, monkeypatch: pytest.MonkeyPatch, capsys
+    tmp_path: Path, run_logger: mlflow_logger.MLflowRunLogger, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     (tmp_path / "mlflow.db").touch()
     monkeypatch.setattr(_Client, "kept", f"file://{tmp_path}/mlflow_artifacts/1/abc/artifacts")
-    assert sink.experiment is not None
-    assert not sink.broken
-    sink._client = None
+    assert run_logger.experiment is not None
+    assert not run_logger.broken
+    run_logger._client = None
     monkeypatch.setattr(_Client, "kept", "file:///home/somebody/.ssh")
-    assert sink.experiment is None
+    assert run_logger.experiment is None
     assert "keeps what is sent in file:///home/somebody/.ssh" in capsys.readouterr().err
 
 
 def test_a_store_beside_the_run_that_is_a_pipe_is_not_waited_for(
-    tmp_path: Path, sink: mlflow_logger.MLflowSink, capsys
+    tmp_path: Path, run_logger: mlflow_logger.MLflowRunLogger, capsys
 ) -> None:
     os.mkfifo(tmp_path / "mlflow.db")
-    assert sink.experiment is None
+    assert run_logger.experiment is None
     assert "mlflow.db: neither a file nor a folder" in capsys.readouterr().err

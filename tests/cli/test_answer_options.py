@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import predict
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
@@ -96,7 +96,7 @@ def test_a_translation_is_searched_for_as_typed(args: tuple[str, ...], given: di
     "args", [("--temperature", "0.5"), ("--seed", "7"), ("--top-k", "3"), ("--top-p", "0.9", "--seed", "0")]
 )
 def test_what_greedy_choice_does_not_look_at_is_refused_each_in_one_line(args: tuple[str, ...]) -> None:
-    with pytest.raises(Fault) as told:
+    with pytest.raises(UserError) as told:
         answering(NextToken, "--greedy", *args)
     assert [line.partition(":")[0] for line in told.value.lines] == sorted(args[::2], reverse=True)
     assert all("with --greedy nothing is drawn" in line for line in told.value.lines)

@@ -247,9 +247,9 @@ def test_train_from_python_gives_the_run_that_the_command_gives(
 
 def test_what_python_refuses_is_a_fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    with pytest.raises(package.Fault, match="run_dir=run exists already"):
+    with pytest.raises(package.UserError, match="run_dir=run exists already"):
         package.train(*TRAIN[1:], "run_dir=run")
-    with pytest.raises(package.Fault, match="dry_run=true"):
+    with pytest.raises(package.UserError, match="dry_run=true"):
         package.train(*TRAIN[1:], "dry_run=true")
-    with pytest.raises(package.Fault, match="run rum does not exist; did you mean run"):
+    with pytest.raises(package.UserError, match="run rum does not exist; did you mean run"):
         package.load("rum")

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import open_dict
 
 from seqtrain.config import check, preflight
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.support.quick import some_long
 
 TEXT = ("data=text", "data.path=sound.txt", "data.split_by=position")
@@ -197,19 +197,19 @@ def test_every_fault_of_a_stage_is_told_at_once(folder: Path, seqtrain) -> None:
 
 def test_every_fault_of_the_preflight_is_told_at_once() -> None:
     wrong = ["trainer.devices=all", "trainer.num_nodes=2", "tbptt.k1=7", "data.path=/nowhere"]
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(UserError) as raised:
         preflight.check(check.compose(["data=text", *wrong]).config)
     assert [line.partition(":")[0] for line in raised.value.lines] == wrong
 
 
 def test_keys_of_a_refused_option_are_not_judged() -> None:
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(UserError) as raised:
         check.compose(["model=gppt", "model.num_heads=2"])
     assert raised.value.lines == ("model=gppt: no such model; did you mean gpt?",)
 
 
 def test_what_was_typed_is_not_blamed_on_a_file(folder: Path) -> None:
-    with pytest.raises(Fault, match=r"dmi=64.*did you mean dim.$"):
+    with pytest.raises(UserError, match=r"dmi=64.*did you mean dim.$"):
         check.compose(["experiment=faulty", "model.dmi=64"], [folder / "configs"])
 
 
@@ -233,7 +233,7 @@ def test_a_composed_config_passes_the_check_by_itself() -> None:
     composed = check.compose(["model=gpt"])
     check.check_config(composed.config, composed.choices)
     composed.config.model.norm = "both"
-    with pytest.raises(Fault, match=r"model.norm=both: expected pre or post$"):
+    with pytest.raises(UserError, match=r"model.norm=both: expected pre or post$"):
         check.check_config(composed.config, composed.choices)
 
 
@@ -241,7 +241,7 @@ def test_what_a_config_lacks_is_named() -> None:
     composed = check.compose([])
     with open_dict(composed.config):
         del composed.config["tbptt"], composed.config["trainer"]["clip"], composed.config["data"]["lanes"]
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(UserError) as raised:
         check.check_config(composed.config, composed.choices)
     lacking = [line.partition(": missing")[0] for line in raised.value.lines if ": missing" in line]
     assert sorted(lacking) == ["data.lanes", "tbptt", "trainer.clip"]

@@ -17,7 +17,7 @@ import torch
 import seqtrain
 from seqtrain import api
 from seqtrain.distributed.ranks import CAUGHT
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.record import Recorder
 from seqtrain.training.callbacks.signals import Interrupted, Signals
@@ -76,7 +76,7 @@ def test_a_second_training_at_the_same_time_is_refused(folder: Path) -> None:
         def run(self) -> None:
             try:
                 seqtrain.train(*OPTIONS, "trainer.max_steps=1", "run_dir=second")
-            except Fault as fault:
+            except UserError as fault:
                 refused.extend(fault.lines)
 
     with api._TRAINING:

@@ -11,7 +11,7 @@ from seqtrain.cli import main
 from seqtrain.cli.resume import _value
 from seqtrain.config import check
 from seqtrain.config.conf_files import ConfFiles, parsed
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps.grid import combinations
 from seqtrain.sweeps.settings import Words
 from seqtrain.sweeps.space import space
@@ -31,13 +31,13 @@ def test_a_number_or_list_beyond_reading_is_a_fault_of_its_word(
     word = f"trainer.max_steps={value}"
     with pytest.raises(HydraException):
         parsed(word)
-    with pytest.raises(Fault, match="not of the form key=value"):
+    with pytest.raises(UserError, match="not of the form key=value"):
         check.compose([*tiny.OPTIONS, word])
-    with pytest.raises(Fault, match="not of the form key=value"):
+    with pytest.raises(UserError, match="not of the form key=value"):
         space({}, [word])
     assert combinations([word], ConfFiles()) == [((word,), "")]  # told where the trial is composed
     assert Words.sort([word]).trial == [word]
-    with pytest.raises(Fault, match="no value that can be read"):
+    with pytest.raises(UserError, match="no value that can be read"):
         _value(value)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from seqtrain import Fault
+from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main, predict
 from seqtrain.data.tokenizers.recipes import Byte
@@ -283,7 +283,7 @@ def test_a_file_that_is_not_there_is_named(ask: Any) -> None:
 def test_a_run_of_another_task_says_what_it_can(name: str, use: str, can: str, trained: dict[str, Trained]) -> None:
     run = trained[name]
     asked = use.partition("_")[0]
-    with pytest.raises(Fault, match=f"^{asked}: run {run.directory} is of task={name}, which can {can}$"):
+    with pytest.raises(UserError, match=f"^{asked}: run {run.directory} is of task={name}, which can {can}$"):
         getattr(run, use)("a" if use == "score" else ["a"])
 
 
@@ -294,7 +294,7 @@ def test_an_output_that_is_the_input_is_refused_and_left_whole(runs: dict[str, P
         written = texts if command == "predict" else tmp_path / "texts.parquet"
         if command == "embed":
             written.symlink_to(texts)
-        with pytest.raises(Fault, match="is the input itself"):
+        with pytest.raises(UserError, match="is the input itself"):
             main._run([command, str(runs["sentiment"]), "--input", str(texts), "--output", str(written)])
     assert texts.read_text() == "never dull , always lively\n"
 

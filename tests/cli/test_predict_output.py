@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import main, predict
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.untrusted import check_output
 from seqtrain.tasks.next_token import Continue, NextToken
 
@@ -56,13 +56,13 @@ def test_answers_take_the_place_of_an_old_file(old: Path, monkeypatch: pytest.Mo
 def test_an_old_file_stays_where_nothing_is_answered(
     words: list[str], old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Fault, match="not written, since no text was answered"):
+    with pytest.raises(UserError, match="not written, since no text was answered"):
         ask(monkeypatch, *words, "--output", old)
     assert old.read_text() == "precious\n"
     assert os.listdir(old.parent) == [old.name]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), Fault("too much")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), UserError("too much")])
 def test_an_old_file_stays_where_the_command_ends_half_way(
     error: BaseException, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +95,7 @@ def test_a_pipe_takes_the_answers_and_stays_a_pipe(tmp_path: Path, monkeypatch: 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (tmp_path, tmp_path / "none" / "file"):
-        with pytest.raises(Fault, match=r"--output .*: (Is a directory|No such file or directory)"):
+        with pytest.raises(UserError, match=r"--output .*: (Is a directory|No such file or directory)"):
             ask(monkeypatch, "a", "--output", place)
 
 
@@ -108,7 +108,7 @@ def test_a_folder_on_standard_input_is_one_line(tmp_path: Path) -> None:
 
     handle = os.open(tmp_path, os.O_RDONLY)
     folder: Any = Folder()
-    with pytest.raises(Fault, match="standard input: Is a directory; give a file of texts"):
+    with pytest.raises(UserError, match="standard input: Is a directory; give a file of texts"):
         list(from_file(folder, Path("-")))
     os.close(handle)
 

@@ -14,7 +14,7 @@ from seqtrain.cli import failures, main
 from seqtrain.errors import OutOfMemory
 from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
 from seqtrain.runs.directory import Run
-from seqtrain.training.carried_state import Carried
+from seqtrain.training.carried_state import CarriedState
 from seqtrain.training.learner import MOST_SKIPPED, _spreading
 from tests.conftest import Answer, Seqtrain
 from tests.support import fault_injection
@@ -167,7 +167,7 @@ def test_what_is_no_number_on_one_process_is_skipped_by_all_or_stops_all(place: 
 
 
 def test_only_the_lanes_that_are_no_number_are_forgotten() -> None:
-    carried = Carried()
+    carried = CarriedState()
     state = {"hidden": torch.randn(4, 2, 3), "filled": torch.arange(4)}
     state["hidden"][1, 0, 2], state["hidden"][3, 1, 1] = float("nan"), float("inf")
     carried.put(slice(0, 4), state)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import serve
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from tests.support import fake_runs
 from tests.support.pages import block, content
@@ -209,7 +209,7 @@ def test_what_is_recorded_while_a_report_is_made_is_in_the_next_one(
 
 
 def test_a_port_in_use_is_one_line(served: serve.Server, tmp_path: Path) -> None:
-    with pytest.raises(Fault, match=rf"^--port {served.port}: in use; give another one"):
+    with pytest.raises(UserError, match=rf"^--port {served.port}: in use; give another one"):
         serve.listening(serve.Report(tmp_path), "127.0.0.1", int(served.port))
 
 

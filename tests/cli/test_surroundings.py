@@ -152,8 +152,8 @@ class Unhandable:
 
 def test_a_worker_that_cannot_hand_a_batch_over_is_not_waited_for(tmp_path: Path) -> None:
     plan = SimpleNamespace(steps=1, chunk=lambda epoch, step: type("Piece", (tuple,), {"lanes": 1})((np.zeros(1),)))
-    cutter = SimpleNamespace(batch=lambda piece, share: Unhandable())
-    loader = TrainLoader(cast(Any, cutter), cast(Any, plan), accumulate=1, workers=1)
+    batcher = SimpleNamespace(batch=lambda piece, share: Unhandable())
+    loader = TrainLoader(cast(Any, batcher), cast(Any, plan), accumulate=1, workers=1)
     with pytest.raises(RuntimeError, match="DataLoader worker") as error:
         next(iter(loader))
     reason, told = failures.verdict(Run(tmp_path), error.value)

@@ -14,7 +14,7 @@ import wandb
 import yaml
 
 from seqtrain.cli import sync
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Sweep
 from tests.conftest import Seqtrain
@@ -135,7 +135,7 @@ def test_what_cannot_be_sent_is_one_line_and_the_others_are_sent(tmp_path: Path,
 def test_what_cannot_be_asked_is_a_fault(tmp_path: Path, monkeypatch, words: list[str], line: str) -> None:
     monkeypatch.chdir(tmp_path)
     _run(Path("run"))
-    with pytest.raises(Fault, match=f"^{line}"):
+    with pytest.raises(UserError, match=f"^{line}"):
         sync.main(words)
 
 
@@ -154,7 +154,7 @@ def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path, capfd) -> Non
 
 def test_a_stranger_s_run_names_no_server_and_no_nonsense(tmp_path: Path, monkeypatch, capsys) -> None:
     def mlflow(*, tracking_uri: str | None, **others: Any) -> None:
-        raise Fault(f"asked for {tracking_uri}")
+        raise UserError(f"asked for {tracking_uri}")
 
     run = _run(tmp_path / "run")
     theirs = {"mlflow": {"tracking_uri": "http://theirs"}, "wandb": {"x": ["y"], "tags": [1], "job_type": None}}

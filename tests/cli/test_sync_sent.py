@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import sync
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Sweep
 from seqtrain.training.loggers import wandb_logger
-from seqtrain.training.loggers.base import Record, Sink
+from seqtrain.training.loggers.base import Record, RunLogger
 from tests.support.pictures import PNG
 
 
-class Taken(Sink):
+class Taken(RunLogger):
     """Takes everything that it does not have, which is what comes after `known` records."""
 
     def __init__(self, directory: Path, known: int = 0) -> None:
@@ -58,19 +58,19 @@ def run(tmp_path: Path) -> Run:
 
 def taken(run: Run, monkeypatch: pytest.MonkeyPatch, *words: str, known: int = 0) -> Taken:
     """What arrives where so many of the records are known."""
-    sink = Taken(run.path, known)
-    monkeypatch.setattr(sync, "_sink", lambda run, options: sink)
+    run_logger = Taken(run.path, known)
+    monkeypatch.setattr(sync, "_sink", lambda run, options: run_logger)
     assert sync.main([str(run.path), *words]) == 0
-    return sink
+    return run_logger
 
 
 def test_what_has_no_step_is_no_point_and_the_others_keep_their_places(run: Run, monkeypatch) -> None:
-    sink = taken(run, monkeypatch, "--to", "tensorboard")
-    assert [(record["record"], record["step"], record["train/loss"]) for record in sink.records] == [
+    run_logger = taken(run, monkeypatch, "--to", "tensorboard")
+    assert [(record["record"], record["step"], record["train/loss"]) for record in run_logger.records] == [
         *((1, 1, 3.0), (3, 2, 2.0))
     ]
-    assert sink.others == [("once", 1), ("curve", 2)]
-    assert sink.figures == {"status": "finished", "steps": 2}
+    assert run_logger.others == [("once", 1), ("curve", 2)]
+    assert run_logger.figures == {"status": "finished", "steps": 2}
 
 
 @pytest.mark.parametrize(("known", "others"), [(1, [("curve", 2)]), (2, [])])
@@ -92,14 +92,14 @@ def test_what_was_sent_online_is_nothing_that_wandb_sync_would_send_once_more(
 
 def test_where_wandb_is_disabled_nothing_is_said_to_have_been_sent(run: Run, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    with pytest.raises(Fault, match="WANDB_MODE=disabled: W&B takes nothing"):
+    with pytest.raises(UserError, match="WANDB_MODE=disabled: W&B takes nothing"):
         sync.main([str(run.path)])
 
 
 def test_a_sweep_of_which_nothing_has_begun_has_nothing_to_send(tmp_path: Path) -> None:
     sweep = Sweep.create(tmp_path / "sweep", Asked(()))
     sweep.plan(0, ["seed=1"], "seed=1")
-    with pytest.raises(Fault, match=r"no trial of this sweep has begun; `seqtrain resume .*sweep` runs them"):
+    with pytest.raises(UserError, match=r"no trial of this sweep has begun; `seqtrain resume .*sweep` runs them"):
         sync.main([str(sweep.path)])
 
 
@@ -118,7 +118,7 @@ def test_mlflow_is_asked_for_the_experiment_and_the_address_that_were_typed(
 ) -> None:
     found: list[dict[str, Any]] = []
 
-    def mlflow(*, directory: Path, config: dict[str, Any], **given: Any) -> Sink:
+    def mlflow(*, directory: Path, config: dict[str, Any], **given: Any) -> RunLogger:
         found.append(given)
         return Taken(directory)
 

@@ -14,7 +14,7 @@ import pytest
 from seqtrain import terminal
 from seqtrain.cli import main
 from seqtrain.cli.lines import Line
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 STEERING = "\x1b[2J\x9b1m\x07\x08\r\x00\u202e\u2066\u200b\ufeff\x7f\udcff\U000e0041"
 
@@ -81,7 +81,7 @@ def test_what_is_told_is_one_line_without_control_characters(monkeypatch: pytest
     def fail() -> None:
         terminal.tell(f"step{STEERING}\nerror: forged")
         Line({"line": 1}, f"file{STEERING}:1", "").report(f"bad{STEERING}")
-        raise Fault(f"name{STEERING}\nerror: forged")
+        raise UserError(f"name{STEERING}\nerror: forged")
 
     assert run(monkeypatch, fail) == 2
     lines = streams[1].getvalue().splitlines()
@@ -121,7 +121,7 @@ def test_what_an_encoding_lacks_is_spelled_out(encoding: str, monkeypatch: pytes
 
 
 def test_two_blanks_of_a_path_stay_two() -> None:
-    assert Fault("a  b.txt:\n  no such file").lines == ("a  b.txt: no such file",)
+    assert UserError("a  b.txt:\n  no such file").lines == ("a  b.txt: no such file",)
 
 
 NAMES = [

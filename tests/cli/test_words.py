@@ -9,7 +9,7 @@ import pytest
 
 from seqtrain.cli import main
 from seqtrain.config import check
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 WORDS = {
     "hydra.run.dir=x": "changes nothing here; run_dir= names the folder of a run",
@@ -24,7 +24,7 @@ WORDS = {
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word[:20])
 def test_a_word_that_cannot_do_what_it_says_is_one_line(word: str) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         check.compose([word])
     assert len(refused.value.lines) == 1
     assert WORDS[word] in refused.value.lines[0]

@@ -14,18 +14,18 @@ import pytest
 import yaml
 
 from seqtrain.compare.entries import option, read
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps.study import Objective
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.tasks.translation import Translation
-from seqtrain.training.loggers.base import direction as sinks_direction
+from seqtrain.training.loggers.base import direction as loggers_direction
 from tests.conftest import REPOSITORY, Seqtrain
 from tests.support import fake_runs, tiny
 from tests.test_imports import MODULES, closure
 
-ARMS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
+VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
 
 
 FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -41,9 +41,9 @@ FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
     "no place for the file": (("sweep", "--csv", "nowhere/out.csv"), "nowhere/out.csv cannot be written"),
     "a page on standard output": (("sweep", "--html", "-"), "--html -: a page is opened from a file; name one"),
     "two answers in one place": (("sweep", "--csv", "-", "--json"), "--csv -: --json writes to standard output, too"),
-    "pieces in a table": (("sweep", "--pieces", "--csv", "-"), "--pieces: answers in one sentence, which --csv does"),
-    "pieces of many": (("sweep", "--pieces"), "--pieces: needs two runs, not 6"),
-    "pieces of unlike ones": (("sweep/000", "other", "--pieces"), "--pieces: the two runs are not alike: other valid"),
+    "pieces in a table": (("sweep", "--paired", "--csv", "-"), "--paired: answers in one sentence, which --csv does"),
+    "pieces of many": (("sweep", "--paired"), "--paired: needs two runs, not 6"),
+    "pieces of unlike ones": (("sweep/000", "other", "--paired"), "--paired: the two runs are not alike: other valid"),
     "a damaged run": (("damaged",), "damaged/summary.json cannot be read"),
     "a damaged run among others": (("sweep", "damaged"), "damaged/summary.json cannot be read"),
 }
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], str]] = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sweep, a run on another text, a damaged run, and an empty folder."""
     folder = tmp_path_factory.mktemp("compared")
-    fake_runs.sweep(folder / "sweep", ARMS, config={"model.dropout": 0.0, "task.dropout": 0.0})
+    fake_runs.sweep(folder / "sweep", VARIANTS, config={"model.dropout": 0.0, "task.dropout": 0.0})
     fake_runs.run(folder / "other", hashes=fake_runs.HASHES | {"validation": "d" * 32})
     (fake_runs.run(folder / "damaged") / "summary.json").write_text('{"status": ')
     (folder / "empty").mkdir()
@@ -76,7 +76,7 @@ def test_a_fault_is_one_line_that_says_what_to_do(
 def test_every_fault_of_several_runs_is_told_at_once(tmp_path: Path) -> None:
     for number in (1, 2):
         (fake_runs.run(tmp_path / str(number)) / "config.yaml").write_text("- a list")
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         read([tmp_path])
     assert len(caught.value.lines) == 2
 
@@ -88,7 +88,7 @@ def test_a_damaged_run_that_is_named_is_a_fault_whatever_else_is_damaged(tmp_pat
         (path / "config.yaml").write_text("- a list")
     paths = [damaged, tmp_path / "folder"]
     left_out: list[str] = []
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         read([sound, *(paths if below == "9" else reversed(paths))], left_out)
     assert len(caught.value.lines) == 2
     assert [entry.path for entry in read([sound, tmp_path / "folder"], left_out)] == [sound]
@@ -123,8 +123,8 @@ def test_csv_and_json_hold_the_figures_of_the_runs(folder: Path, tmp_path: Path,
     ]
     assert {row["model"]: row["best"] for row in reversed(found["runs"])} == {"lstm": 1.5, "gpt": 1.62}
     (group,) = found["groups"]
-    assert [(arm["name"], sorted(arm["values"])) for arm in group["arms"]] == [
-        (name, sorted(values)) for name, values in ARMS.items()
+    assert [(variant["name"], sorted(variant["values"])) for variant in group["arms"]] == [
+        (name, sorted(values)) for name, values in VARIANTS.items()
     ]
     assert group["verdict"][0].startswith("lstm beats gpt by 0.120 bits per byte (95 % interval")
 
@@ -179,7 +179,7 @@ def test_real_runs_are_compared(seqtrain: Seqtrain, trained: Path) -> None:
 
 
 def test_two_runs_are_compared_piece_by_piece_in_words_about_these_two(seqtrain: Seqtrain, trained: Path) -> None:
-    answer = seqtrain("compare", "runs/lstm", "runs/gru", "--pieces", "--json", cwd=trained)
+    answer = seqtrain("compare", "runs/lstm", "runs/gru", "--paired", "--json", cwd=trained)
     assert answer.rc == 0, answer.err
     found = json.loads(answer.out)
     lstm, gru = (
@@ -188,7 +188,7 @@ def test_two_runs_are_compared_piece_by_piece_in_words_about_these_two(seqtrain:
     )
     assert found["difference"] == pytest.approx(gru - lstm, abs=1e-6)
     assert found["low"] <= found["difference"] <= found["high"]
-    assert found["pieces"] > 9
+    assert found["batches"] > 9
     assert found["verdict"].startswith("these two runs: ")
     assert found["verdict"].endswith("that says nothing of other seeds")
 
@@ -243,7 +243,7 @@ def test_more_of_every_measured_metric_is_better_where_its_loggers_say_so(tmp_pa
     entry = read([fake_runs.run(tmp_path / "run", monitor=["loss", "min"])])[0]
     for task in (NextToken, MaskedLM, Sentiment, Translation):
         for metric in task.metrics:
-            way = sinks_direction(f"validation/{metric.name}", task.said())
+            way = loggers_direction(f"validation/{metric.name}", task.said())
             assert entry.maximises(metric.name) == (way == "max"), metric
     assert entry.maximises("next_sentence_accuracy")
     assert Objective.read("best/next_sentence_accuracy", MaskedLM.metrics).mode == "max"

@@ -10,9 +10,9 @@ import pytest
 
 from seqtrain.compare.entries import read
 from seqtrain.compare.guard import groups
-from seqtrain.compare.variants import arms
+from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import sentences
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.tasks.next_token import NextToken
 from tests.support import fake_runs
 
@@ -125,7 +125,7 @@ def test_no_verdict_is_passed_over_groups(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "two", {"gpt": (2.0, 2.01, 2.02)}, context={"eval_lanes": 8, "carry": True})
     found = groups(read([tmp_path / "one", tmp_path / "two"]))
     assert len(found) == 2
-    said = [sentence for group in found for sentence in sentences(group, arms(group))]
+    said = [sentence for group in found for sentence in sentences(group, variants(group))]
     assert [sentence.split(": ")[1] for sentence in said] == [
         *("lstm 1.010 bits per byte stands alone", "gpt 2.010 bits per byte stands alone")
     ]
@@ -161,10 +161,10 @@ def test_more_is_better_where_the_task_says_so(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "2", 30.0, model="gru", **BLEU)
     (group,) = groups(read([tmp_path]))
     assert (group.metric, group.mode) == ("bleu", "max")
-    assert [arm.name for arm in arms(group)] == ["gru", "lstm"]
+    assert [variant.name for variant in variants(group)] == ["gru", "lstm"]
 
 
 def test_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1")
-    with pytest.raises(Fault, match="--metric los: no run has it; did you mean loss"):
+    with pytest.raises(UserError, match="--metric los: no run has it; did you mean loss"):
         groups(read([tmp_path]), metric="los")

@@ -15,7 +15,7 @@ from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
 from tests.support import fake_runs
 
-ARMS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
+VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_sort_takes_settings_metrics_and_costs_either_way(tmp_path: Path) -> Non
 
 
 def test_a_run_is_read_once_however_often_it_is_named(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     assert len(read([tmp_path, tmp_path / "sweep", tmp_path / "sweep" / ".." / "sweep" / "000"])) == 6
 
 

@@ -15,7 +15,7 @@ from seqtrain.compare.entries import differing, read
 from seqtrain.compare.verdict import conclusions
 from tests.support import fake_runs
 
-ARMS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
+VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
 
 
 def shown(folder: Path, **options: Any) -> str:
@@ -89,7 +89,7 @@ def test_a_run_that_has_only_begun_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_best_stand_first(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     rows = [row["name"] for row in table.rows(conclusions(read([tmp_path / "sweep"])))]
     assert rows == [f"sweep/{number:03d}" for number in (0, 1, 2, 4, 3, 5)]
 
@@ -159,7 +159,7 @@ def test_of_many_sentences_the_first_are_told_and_the_rest_counted(
 
 
 def test_a_trial_that_left_no_run_is_told_with_its_reason(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     fake_runs.trial(tmp_path / "sweep", 6, "model=bert seed=1", status="refused", reason="model=bert: does not fit")
     told = [line for line in table.report([tmp_path / "sweep"]).splitlines() if line.startswith("no run")]
     assert told == ["no run: sweep/006 model=bert seed=1: refused: model=bert: does not fit"]
@@ -167,7 +167,7 @@ def test_a_trial_that_left_no_run_is_told_with_its_reason(tmp_path: Path) -> Non
 
 def test_each_run_that_does_not_count_is_told_on_one_line_of_the_width_and_whole_to_machines(tmp_path: Path) -> None:
     reason = "the loss is no number at step 120; set a smaller optimizer.lr or trainer.on_nonfinite=skip"
-    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     fake_runs.run(tmp_path / "sweep" / "006", seed=4, status="failed", reason=f"{reason}\n")
     found = conclusions(read([tmp_path / "sweep"]))
     line = f"does not count: sweep/006 lstm: failed: {reason}"
@@ -179,7 +179,7 @@ def test_each_run_that_does_not_count_is_told_on_one_line_of_the_width_and_whole
 
 
 def test_of_many_trials_without_a_run_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     for number in range(6, 26):
         fake_runs.trial(tmp_path / "sweep", number, f"model=rnn seed={number}", status="planned")
     lines = table.report([tmp_path / "sweep"]).splitlines()
@@ -188,7 +188,7 @@ def test_of_many_trials_without_a_run_the_first_are_told_and_the_rest_counted(tm
 
 
 def test_a_title_says_how_the_runs_stand_once_one_has_not_finished(tmp_path: Path) -> None:
-    fake_runs.sweep(tmp_path / "sweep", ARMS)
+    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
     assert shown(tmp_path).splitlines()[0].endswith("validation, 6 runs")
     for number, status in ((6, "failed"), (7, "pruned"), (8, "failed")):
         fake_runs.run(tmp_path / "sweep" / f"{number:03d}", seed=number, status=status)

@@ -9,9 +9,9 @@ import pytest
 
 from seqtrain.compare.entries import read
 from seqtrain.compare.guard import Group, groups
-from seqtrain.compare.variants import arms
+from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions, sentences
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.support import fake_runs
 
 
@@ -19,9 +19,9 @@ def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "one", {"lstm": (1.0, 1.1)})
     fake_runs.sweep(tmp_path / "again", {"lstm": (1.0, 1.1)})
     (found,) = conclusions(read([tmp_path]))
-    (arm,) = found.arms
-    assert sorted(arm.values) == [1.0, 1.1]
-    assert len(arm.entries) == 4
+    (variant,) = found.variants
+    assert sorted(variant.values) == [1.0, 1.1]
+    assert len(variant.entries) == 4
     assert found.remarks == ["lstm: 2 finished runs do not count: without a value, or of a seed that has one"]
     (found,) = conclusions(read([tmp_path / "one", tmp_path / "again" / "000"]))
     assert found.remarks == ["lstm: 1 finished run does not count: without a value, or of a seed that has one"]
@@ -31,9 +31,9 @@ def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:
     for name, value in (("1", 1.5), ("2", 1.7)):
         fake_runs.run(tmp_path / name, value)
     (found,) = conclusions(read([tmp_path]))
-    assert found.arms[0].values == (1.5,)
+    assert found.variants[0].values == (1.5,)
     (found,) = conclusions(read([tmp_path / "2", tmp_path / "1"]))
-    assert found.arms[0].values == (1.7,)
+    assert found.variants[0].values == (1.7,)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_runs_are_one_arm_where_nothing_differs_that_changes_a_number(
     fake_runs.run(tmp_path / "1")
     fake_runs.run(tmp_path / "2", seed=2, config=changes)
     (group,) = groups(read([tmp_path]))
-    assert len(arms(group)) == num_arms
+    assert len(variants(group)) == num_arms
 
 
 def test_a_cost_that_one_seed_does_not_know_is_none_of_the_arm(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1")
     fake_runs.run(tmp_path / "2", seed=2, flops=None)
     (group,) = groups(read([tmp_path]))
-    assert set(arms(group)[0].costs) == {"steps", "tokens", "seconds"}
+    assert set(variants(group)[0].costs) == {"steps", "tokens", "seconds"}
 
 
 # -- at equal x --------------------------------------------------------------------------------------------------
@@ -76,9 +76,12 @@ def test_at_equal_x_each_run_counts_as_it_was_when_the_shortest_ended(tmp_path: 
         )
         fake_runs.run(tmp_path / f"gpt{seed}", 1.5 + seed / 100, model="gpt", values=(2.5,), seed=seed)
     (group,) = groups(read([tmp_path]))
-    assert [arm.mean for arm in arms(group)] == [pytest.approx(1.02), pytest.approx(1.52)]
-    equal = arms(group, x="tokens")
-    assert [(arm.name, arm.mean) for arm in equal] == [("gpt", pytest.approx(1.52)), ("lstm", pytest.approx(2.02))]
+    assert [variant.mean for variant in variants(group)] == [pytest.approx(1.02), pytest.approx(1.52)]
+    equal = variants(group, x="tokens")
+    assert [(variant.name, variant.mean) for variant in equal] == [
+        ("gpt", pytest.approx(1.52)),
+        ("lstm", pytest.approx(2.02)),
+    ]
     (said,) = sentences(group, equal, x="tokens")
     assert said.startswith("gpt beats lstm by 0.500")
     assert said.endswith("at equal tokens (2k)")
@@ -92,7 +95,7 @@ def test_flops_are_those_of_the_tokens_so_a_dearer_model_counts_as_it_was_earlie
     entries = read([tmp_path])
     assert [entry.curve("validation/loss", "flops")[0][-1] for entry in entries] == [30_000.0] * 2 + [15_000.0] * 2
     (group,) = groups(entries)
-    assert {arm.name: arm.mean for arm in arms(group, x="flops")} == {"lstm": 1.0, "gpt": 4.5}
+    assert {variant.name: variant.mean for variant in variants(group, x="flops")} == {"lstm": 1.0, "gpt": 4.5}
 
 
 @pytest.mark.parametrize(("speed", "says"), [(60, "20; gpt at 16.7"), (50.25, "20")])
@@ -103,7 +106,7 @@ def test_an_arm_that_is_measured_well_before_x_says_where(tmp_path: Path, speed:
             tmp_path / f"gpt{seed}", 1.5, model="gpt", values=(2.5 + seed / 100,), seed=seed, tokens_a_second=speed
         )
     (group,) = groups(read([tmp_path]))
-    (said,) = sentences(group, arms(group, x="seconds"), x="seconds")
+    (said,) = sentences(group, variants(group, x="seconds"), x="seconds")
     assert said.startswith("lstm beats gpt by 1.5")
     assert said.endswith(f"at equal seconds ({says})")
 
@@ -112,8 +115,8 @@ def test_a_run_that_was_not_validated_so_early_is_refused(tmp_path: Path) -> Non
     fake_runs.run(tmp_path / "fast", values=(2.0,), tokens_a_second=1000)
     fake_runs.run(tmp_path / "slow", model="gpt", values=(2.0,), tokens_a_second=10)
     (group,) = groups(read([tmp_path]))
-    with pytest.raises(Fault, match=r"--x seconds: .*slow has no validation before seconds=2"):
-        arms(group, x="seconds")
+    with pytest.raises(UserError, match=r"--x seconds: .*slow has no validation before seconds=2"):
+        variants(group, x="seconds")
 
 
 def test_best_of_several_validations_says_of_how_many(tmp_path: Path) -> None:
@@ -121,8 +124,8 @@ def test_best_of_several_validations_says_of_how_many(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "sweep", values, values=(1.2, 1.1, 1.3))
     (last,) = conclusions(read([tmp_path]))
     (best,) = conclusions(read([tmp_path]), which="best")
-    assert [arm.mean for arm in last.arms] == [pytest.approx(1.55), pytest.approx(1.75)]
-    assert [arm.mean for arm in best.arms] == [pytest.approx(1.1)] * 2
+    assert [variant.mean for variant in last.variants] == [pytest.approx(1.55), pytest.approx(1.75)]
+    assert [variant.mean for variant in best.variants] == [pytest.approx(1.1)] * 2
     assert all("same number" in said for said in best.sentences)
     fake_runs.run(tmp_path / "more", 1.0, seed=9, values=(1.2,))
     (mixed,) = conclusions(read([tmp_path]), which="best")
@@ -133,7 +136,7 @@ def test_the_best_of_several_validations_is_the_most_where_more_is_better(tmp_pa
     bleu = {"metric": "bleu", "monitor": ["bleu", "max"], "config": fake_runs.TRANSLATION}
     fake_runs.run(tmp_path / "1", 21.0, values=(20.0, 22.0), **bleu)
     (group,) = groups(read([tmp_path]))
-    assert [arm.mean for arm in arms(group, which="best")] == [22.0]
+    assert [variant.mean for variant in variants(group, which="best")] == [22.0]
 
 
 def test_costs_that_differ_are_said(tmp_path: Path) -> None:
@@ -152,7 +155,7 @@ def test_an_arm_is_named_by_as_little_as_tells_it_apart(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "2", 2.0, config={"model.dim": 64})
     fake_runs.run(tmp_path / "3", 3.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
     (group,) = groups(read([tmp_path]))
-    assert [arm.name for arm in arms(group)] == ["lstm dim=16", "lstm dim=64", "gpt dim=32"]
+    assert [variant.name for variant in variants(group)] == ["lstm dim=16", "lstm dim=64", "gpt dim=32"]
 
 
 def test_an_arm_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path: Path) -> None:
@@ -161,7 +164,7 @@ def test_an_arm_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path
         fake_runs.trial(tmp_path / "s", number, f"model.dropout={dropout} optimizer.lr={rate}")
         fake_runs.run(tmp_path / "s" / f"{number:03d}", 1.0, config={"model.dropout": dropout, "optimizer.lr": rate})
     (group,) = groups(read([tmp_path]))
-    names = {arm.name for arm in arms(group)}
+    names = {variant.name for variant in variants(group)}
     assert names == {"lstm dropout=0.3001 lr=0.001", "lstm dropout=0.2747 lr=0.01235"}
 
 
@@ -169,10 +172,12 @@ def test_arms_whose_digits_do_not_tell_them_apart_are_named_by_their_first_run_t
     for name, rate in (("1", 0.0012341), ("2", 0.0012342)):
         fake_runs.run(tmp_path / name, float(name), config={"optimizer.lr": rate})
     (group,) = groups(read([tmp_path]))
-    assert [arm.name for arm in arms(group)] == [f"lstm lr=0.001234 {tmp_path.name}/{name}" for name in "12"]
+    assert [variant.name for variant in variants(group)] == [
+        f"lstm lr=0.001234 {tmp_path.name}/{name}" for name in "12"
+    ]
 
 
 def test_arms_of_one_model_each_are_named_by_it(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1", 1.0)
     fake_runs.run(tmp_path / "2", 2.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
-    assert [arm.name for arm in arms(Group("bits_per_byte", "min", read([tmp_path])))] == ["lstm", "gpt"]
+    assert [variant.name for variant in variants(Group("bits_per_byte", "min", read([tmp_path])))] == ["lstm", "gpt"]

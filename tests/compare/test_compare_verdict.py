@@ -10,7 +10,7 @@ import pytest
 
 from seqtrain.compare.entries import read
 from seqtrain.compare.paired_bootstrap import bootstrap
-from seqtrain.compare.variants import Arm
+from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import compared, conclusions, quantity, welch
 from tests.support import fake_runs
 
@@ -18,10 +18,10 @@ TIMES, SEEDS, EXAMPLES = 1000, 3, 300
 SEED_SD, EXAMPLE_SD = 0.05, 0.25
 
 
-def folded(*values: Any) -> list[Arm]:
+def folded(*values: Any) -> list[Variant]:
     """Arms of these values, the smallest mean first."""
-    fake_runs = [Arm(f"arm{place}", (), (), tuple(map(float, own)), {}) for place, own in enumerate(values)]
-    return sorted(fake_runs, key=lambda arm: arm.mean or 0.0)
+    fake_runs = [Variant(f"arm{place}", (), (), tuple(map(float, own)), {}) for place, own in enumerate(values)]
+    return sorted(fake_runs, key=lambda variant: variant.mean or 0.0)
 
 
 def losses(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -76,8 +76,8 @@ def test_the_interval_is_welchs() -> None:
 
 def test_the_interval_of_an_arm_is_students() -> None:
     stats = pytest.importorskip("scipy.stats")
-    (arm,) = folded((1.5, 1.62, 1.54))
-    assert arm.interval == pytest.approx(stats.ttest_1samp(arm.values, 0).confidence_interval(0.95))
+    (variant,) = folded((1.5, 1.62, 1.54))
+    assert variant.interval == pytest.approx(stats.ttest_1samp(variant.values, 0).confidence_interval(0.95))
 
 
 def test_the_best_of_several_is_held_to_all_pairs_that_might_have_been_chosen() -> None:
@@ -183,7 +183,7 @@ def test_a_run_that_has_not_finished_is_no_part_of_a_verdict(tmp_path: Path, sta
     fake_runs.sweep(tmp_path / "sweep", {"lstm": (1.0, 1.1), "gpt": (2.0, 2.1)})
     fake_runs.run(tmp_path / "sweep" / "004", 99.0, seed=3, status=status)
     (found,) = conclusions(read([tmp_path / "sweep"]))
-    assert next(arm for arm in found.arms if arm.name == "lstm").values == (1.0, 1.1)
+    assert next(variant for variant in found.variants if variant.name == "lstm").values == (1.0, 1.1)
     shown = "interrupted" if status == "running" else status  # nobody trains it any more
     assert found.remarks == [f"does not count: sweep/004 lstm: {shown}"]
 

@@ -9,40 +9,40 @@ import pytest
 
 from seqtrain.compare.entries import Entry
 from seqtrain.compare.guard import Group
-from seqtrain.compare.paired_bootstrap import Totals, bootstrap, verdict
-from seqtrain.errors import Fault
+from seqtrain.compare.paired_bootstrap import Reduced, bootstrap, verdict
+from seqtrain.errors import UserError
 from seqtrain.tasks.next_token import NextToken
-from seqtrain.tasks.translation import tally, worth
+from seqtrain.tasks.translation import compute, update
 
 REFERENCES = [f"the number {number} comes after {number - 1} and before {number + 1}" for number in range(12)]
 
 
-def sentences(hypotheses: list[str]) -> list[Totals]:
+def sentences(hypotheses: list[str]) -> list[Reduced]:
     """What each of these translations adds to BLEU and its like."""
     return [
-        {name: (total.tolist(), count) for name, (total, count) in tally([hypothesis], [reference]).items()}
+        {name: (total.tolist(), count) for name, (total, count) in update([hypothesis], [reference]).items()}
         for hypothesis, reference in zip(hypotheses, REFERENCES, strict=True)
     ]
 
 
-def means(values: np.ndarray, counts: np.ndarray) -> list[Totals]:
+def means(values: np.ndarray, counts: np.ndarray) -> list[Reduced]:
     """Pieces of so many tokens each, with these mean losses."""
     return [{"loss": (float(value * count), float(count))} for value, count in zip(values, counts, strict=True)]
 
 
-def loss(totals: Totals) -> float:
+def loss(totals: Reduced) -> float:
     """The mean over tokens."""
     return totals["loss"][0] / totals["loss"][1]
 
 
-def bleu(totals: Totals) -> float:
+def bleu(totals: Reduced) -> float:
     """The score of all sentences together, which is no mean of theirs."""
-    return worth(totals)["bleu"]
+    return compute(totals)["bleu"]
 
 
 def test_the_difference_is_that_of_the_whole_split_in_any_metric() -> None:
     right, wrong = sentences(REFERENCES), sentences([text.replace("after", "past") for text in REFERENCES])
-    together = tally([text.replace("after", "past") for text in REFERENCES], REFERENCES)
+    together = update([text.replace("after", "past") for text in REFERENCES], REFERENCES)
     whole = bleu({name: (total.tolist(), count) for name, (total, count) in together.items()})
     difference, low, high = bootstrap(right, wrong, bleu)
     assert difference == pytest.approx(whole - 100)
@@ -64,14 +64,14 @@ def test_a_long_piece_weighs_as_much_as_it_holds() -> None:
 
 
 def test_a_run_and_itself_do_not_differ() -> None:
-    pieces = means(np.arange(9.0), np.ones(9))
-    assert bootstrap(pieces, pieces, loss) == (0, 0, 0)
+    batches = means(np.arange(9.0), np.ones(9))
+    assert bootstrap(batches, batches, loss) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("other", [np.array([3.0, 4.0, 5.0]), np.array([3.0, 4.0])])
 def test_pieces_that_are_not_the_same_ones_are_refused(other: np.ndarray) -> None:
     one = means(np.ones(3), np.array([3.0, 4.0, 4.0]))
-    with pytest.raises(Fault, match="not read the text in the same pieces"):
+    with pytest.raises(UserError, match="not read the text in the same pieces"):
         bootstrap(one, means(np.ones(len(other)), other), loss)
 
 

@@ -15,7 +15,7 @@ from seqtrain.config.options import Batching, RunOptions, TrainerOptions
 from seqtrain.config.schema import RESERVED, targets
 from seqtrain.config.signatures import signature
 from seqtrain.config.targets import resolve
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.support.quick import some_long
 
 CONF = Path(str(files("seqtrain.conf")))
@@ -26,7 +26,7 @@ FILES = {
 }
 GIVEN = {
     "model": {"embed", "target_embed"},
-    "task": {"dim", "reach", "vocabulary", "target_vocabulary", "vocabularies", "labels", "label_counts"},
+    "task": {"dim", "bptt_length", "vocabulary", "target_vocabulary", "vocabularies", "labels", "label_counts"},
     "optimizer": {"params"},
     "logger": {"directory", "config"},
     "callbacks": {"run", "data", "tokenizer"},
@@ -59,7 +59,7 @@ def composed_with(file: str) -> check.Composed:
     choice = file.replace("/", "=")
     try:
         return check.compose([choice])
-    except Fault as fault:
+    except UserError as fault:
         missing = [line.partition(":")[0] for line in fault.lines if ": missing;" in line]
         return check.compose([choice, *(f"{key}=somewhere" for key in missing)])
 

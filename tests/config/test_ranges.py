@@ -17,7 +17,7 @@ from seqtrain.config.nodes import leaves
 from seqtrain.config.ranges import RANGES, out_of_range
 from seqtrain.config.schema import OWN
 from seqtrain.config.signatures import fits, signature
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps.settings import Settings, Words
 
 ROOT = Path(conf.__path__[0])
@@ -107,7 +107,7 @@ NOTHING = {
 
 
 def test_numbers_out_of_range_are_each_one_line_that_names_the_range() -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         check.compose(list(NOTHING))
     lines = {line.partition(": ")[0]: line for line in refused.value.lines}
     assert sorted(lines) == sorted(NOTHING)
@@ -129,7 +129,7 @@ def test_numbers_out_of_range_are_each_one_line_that_names_the_range() -> None:
     ids=str,
 )
 def test_a_number_is_refused_in_the_name_of_the_key_that_was_given(given: list[str], named: list[str]) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         check.compose(given)
     assert [line.partition(": ")[0] for line in refused.value.lines] == named
 
@@ -145,5 +145,5 @@ def test_a_number_is_refused_in_the_name_of_the_key_that_was_given(given: list[s
 )
 def test_the_numbers_of_a_sweep_have_ranges_too(word: str, expected: str) -> None:
     settings = Settings.read(Words.sort([word]))
-    with pytest.raises(Fault, match=f"^{word}: expected a whole number {expected}"):
+    with pytest.raises(UserError, match=f"^{word}: expected a whole number {expected}"):
         settings.make("launcher", Launcher)

@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 
 from seqtrain.config import check
 from seqtrain.config.targets import allowed, resolve, whitelist
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 FORBIDDEN = [
     "os.system",
@@ -63,7 +63,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("target", FORBIDDEN)
 def test_what_no_package_of_ours_defines_may_not_run(target: str) -> None:
     assert not allowed(target)
-    with pytest.raises(Fault, match=r"may not|may run|no such class|a function"):
+    with pytest.raises(UserError, match=r"may not|may run|no such class|a function"):
         resolve(target)
 
 
@@ -81,9 +81,9 @@ def test_what_they_define_may_run(target: str) -> None:
 
 def test_a_package_runs_only_when_it_is_trusted(package: str, tmp_path: Path) -> None:
     override = f"model._target_={package}.net.Net"
-    with pytest.raises(Fault, match=f"--trust {package}"):
+    with pytest.raises(UserError, match=f"--trust {package}"):
         check.compose([override])
-    with pytest.raises(Fault, match=f"--trust {package}"):
+    with pytest.raises(UserError, match=f"--trust {package}"):
         resolve(f"{package}.net.Net")
     config = check.compose([override], trust=[package]).config
     assert not (tmp_path / package / "imported").exists()  # stage 1 reads its source and runs nothing
@@ -92,5 +92,5 @@ def test_a_package_runs_only_when_it_is_trusted(package: str, tmp_path: Path) ->
 
 
 def test_a_trusted_package_may_not_pass_on_what_others_define(package: str) -> None:
-    with pytest.raises(Fault, match="its package defines"):
+    with pytest.raises(UserError, match="its package defines"):
         resolve(f"{package}.net.Path", trust=[package])

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from seqtrain.config import check
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 TASKS = sorted(Path(str(files("seqtrain.conf"))).glob("task/*.yaml"))
 GROUPS = ("data", "model", "tokenizer", "tbptt", "optimizer")
@@ -102,11 +102,11 @@ def test_a_task_that_builds_upon_another_takes_what_that_one_takes_but_for_what_
 
 def test_all_that_a_task_leaves_open_is_told_at_once(tmp_path: Path) -> None:
     folders = mine(tmp_path, own({"model": "gru", "tbptt": "whole"}))
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         check.compose(["task=mine", "optimizer=adam", "data.path=x", "trainer.max_step=3"], folders)
     reason = "task=mine: takes no data, tokenizer by itself; add data=... tokenizer=..."
     assert caught.value.lines == (reason,)
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         check.compose(["task=mine", "optimizer=adma", "data=text", "tokenizer=word"], folders)
     assert caught.value.lines == ("optimizer=adma: no such optimizer; did you mean adam?",)
     added = check.compose(["task=mine", "optimizer=adam", "data=word_order", "tokenizer=word"], folders)
@@ -115,7 +115,7 @@ def test_all_that_a_task_leaves_open_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_choice_that_hydra_looks_for_inside_the_task_is_told_with_the_way_to_write_it(tmp_path: Path) -> None:
     with pytest.raises(
-        Fault, match=r"override '/data: word_order'\..*: write `override /data@_group_: \.\.\.`"
+        UserError, match=r"override '/data: word_order'\..*: write `override /data@_group_: \.\.\.`"
     ) as caught:
         check.compose(["task=mine"], mine(tmp_path, {"data": "word_order"}))
     assert len(caught.value.lines) == 1

@@ -16,7 +16,7 @@ from seqtrain.data.rows import Vocabularies, prepare_rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Tokenizer, Word
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 
 class Fixed(Source):
@@ -43,7 +43,7 @@ class Fixed(Source):
 SOURCE = Fixed(train=["to be or\n", "", "not to be\n\n", "Łódź"], validation=["be zzz\n"])
 
 
-def silent(line: str) -> None:
+def without_targets(line: str) -> None:
     pass
 
 
@@ -73,7 +73,7 @@ def test_wikitext_2_has_the_published_counts(shared_data, tmp_path):
     paths = {split: str(folder / f"wiki.{name}.tokens") for split, name in (("validation", "valid"), ("test", "test"))}
     source = Text(path=str(folder / "wiki.train.tokens"), validation_path=paths["validation"], test_path=paths["test"])
     source.check()
-    tokenizer, corpora = prepare(source, Word(), ["train", "validation", "test"], cache=tmp_path, say=silent)
+    tokenizer, corpora = prepare(source, Word(), ["train", "validation", "test"], cache=tmp_path, say=without_targets)
     assert [len(corpus.tokens) for corpus in corpora.values()] == [2_088_628, 217_646, 245_569]
     assert [corpus.num_words for corpus in corpora.values()] == [2_088_628, 217_646, 245_569]
     assert tokenizer.vocabulary == 33_278
@@ -81,14 +81,14 @@ def test_wikitext_2_has_the_published_counts(shared_data, tmp_path):
 
 def test_tiny_shakespeare_has_65_characters_and_an_unknown(shared_data, tmp_path):
     source = Text(path=str(shared_data / "tinyshakespeare" / "input.txt"), split_by="position")
-    tokenizer, corpora = prepare(source, Char(), ["train", "validation"], cache=tmp_path, say=silent)
+    tokenizer, corpora = prepare(source, Char(), ["train", "validation"], cache=tmp_path, say=without_targets)
     assert tokenizer.vocabulary == 66
     assert [len(corpus.tokens) for corpus in corpora.values()] == [1_003_854, 111_540]
 
 
 @pytest.mark.parametrize("recipe", [Byte(), Char(), Word(), BPE(size=260)], ids=lambda recipe: type(recipe).__name__)
 def test_a_corpus_is_its_documents_encoded(recipe, tmp_path):
-    tokenizer, corpora = prepare(SOURCE, recipe, ["train", "validation"], cache=tmp_path, say=silent)
+    tokenizer, corpora = prepare(SOURCE, recipe, ["train", "validation"], cache=tmp_path, say=without_targets)
     train = corpora["train"]
     parts = [train.tokens[a:b].tolist() for a, b in zip(train.documents[:-1], train.documents[1:], strict=True)]
     assert parts == [tokenizer.encode(text).tolist() for text in SOURCE.given["train"] if text]
@@ -124,13 +124,13 @@ def test_another_text_recipe_or_document_edge_is_another_entry(tmp_path):
 
 def test_a_tokenizer_that_is_given_is_never_trained_again(tmp_path):
     tokenizer = Char().train(["xyz"])
-    used, corpora = prepare(SOURCE, Char(), ["validation"], tokenizer=tokenizer, cache=tmp_path, say=silent)
+    used, corpora = prepare(SOURCE, Char(), ["validation"], tokenizer=tokenizer, cache=tmp_path, say=without_targets)
     assert used is tokenizer
     assert corpora["validation"].num_unknown == 4
 
 
 def test_only_the_train_split_makes_the_tokenizer(tmp_path):
-    tokenizer, corpora = prepare(SOURCE, Char(), ["validation"], cache=tmp_path, say=silent)
+    tokenizer, corpora = prepare(SOURCE, Char(), ["validation"], cache=tmp_path, say=without_targets)
     assert "z" not in tokenizer.ids.keys() - {"ź"}
     assert list(corpora) == ["validation"]
 
@@ -183,13 +183,13 @@ def test_two_processes_at_once_build_once_and_read_the_same(tmp_path):
 
 
 def test_a_split_without_text_is_refused(tmp_path):
-    with pytest.raises(Fault, match="the validation split holds no text"):
+    with pytest.raises(UserError, match="the validation split holds no text"):
         made(tmp_path, Byte(), Fixed(train=["x"], validation=[""]))
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Fault, match=r"SEQTRAIN_CACHE=.*set SEQTRAIN_CACHE"):
+    with pytest.raises(UserError, match=r"SEQTRAIN_CACHE=.*set SEQTRAIN_CACHE"):
         made(tmp_path / "file", Byte())
 
 

@@ -13,7 +13,7 @@ from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.split_files import CHECKED
 from seqtrain.data.sources.text import Text
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 TEXTS = ["one", "two\nlines, 'quoted' \"twice\"", "Łódź 🦊", "nul \0 inside", "returned\r\nand\rback", "tail\n"]
 
@@ -114,7 +114,7 @@ def test_the_preflight_names_the_fault_in_one_line(tmp_path, case):
     path, files, expected = FAULTS[case]
     for name, content in (files or {}).items():
         put(tmp_path / name, content)
-    with pytest.raises(Fault, match=expected) as caught:
+    with pytest.raises(UserError, match=expected) as caught:
         Text(path=str(tmp_path / path), validation_fraction=0.0).check()
     assert len(caught.value.lines) == 1
     assert "\n" not in caught.value.lines[0]
@@ -130,7 +130,7 @@ def test_the_preflight_names_the_fault_in_one_line(tmp_path, case):
     ],
 )
 def test_the_preflight_names_faults_of_parquet(tmp_path, column, values, expected):
-    with pytest.raises(Fault, match=expected):
+    with pytest.raises(UserError, match=expected):
         Text(path=str(table(tmp_path / "a.parquet", column, values)), validation_fraction=0.0).check()
 
 
@@ -138,7 +138,7 @@ def test_a_fault_beyond_the_preflight_is_met_when_read_with_its_place(tmp_path):
     path = put(tmp_path / "a.txt", b"x" * (3 * CHECKED - 1) + "é".encode() + b"\xff")  # é lies across two blocks
     source = Text(path=str(path), validation_fraction=0.0)
     source.check()
-    with pytest.raises(Fault, match=rf"not UTF-8 at byte {3 * CHECKED + 1} "):
+    with pytest.raises(UserError, match=rf"not UTF-8 at byte {3 * CHECKED + 1} "):
         list(source.documents("train"))
 
 
@@ -150,7 +150,7 @@ def test_a_character_across_the_preflight_s_edge_is_no_fault(tmp_path):
 def test_all_faulty_files_are_named_at_once(tmp_path):
     put(tmp_path / "a.txt", "")
     put(tmp_path / "b.csv", "text\n")
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         Text(path=str(tmp_path), validation_path=str(tmp_path / "no.txt")).check()
     assert len(caught.value.lines) == 3
 
@@ -158,7 +158,7 @@ def test_all_faulty_files_are_named_at_once(tmp_path):
 def test_the_preflight_sees_that_one_document_cannot_be_split(tmp_path):
     for name in ("a.txt", "a.jsonl"):
         path = put(tmp_path / name, '{"text": "x"}')
-        with pytest.raises(Fault, match=r"use data\.split_by=position"):
+        with pytest.raises(UserError, match=r"use data\.split_by=position"):
             Text(path=str(path)).check()
         Text(path=str(path), split_by="position").check()
     row = json.dumps({"text": "x" * CHECKED}) + "\n"
@@ -168,7 +168,7 @@ def test_the_preflight_sees_that_one_document_cannot_be_split(tmp_path):
 def test_a_file_in_two_splits_is_refused(tmp_path):
     for name in ("a.txt", "valid.txt"):
         put(tmp_path / name, name)
-    with pytest.raises(Fault, match=r"data\.validation_path=.*valid\.txt is in data\.path too"):
+    with pytest.raises(UserError, match=r"data\.validation_path=.*valid\.txt is in data\.path too"):
         Text(path=str(tmp_path), validation_path=str(tmp_path / "valid.txt")).check()
 
 
@@ -177,5 +177,5 @@ def test_a_file_in_two_splits_is_refused_under_another_name_too(tmp_path, name):
     path = put(tmp_path / "a.txt", "text")
     (tmp_path / "more").mkdir()
     (tmp_path / "link.txt").symlink_to("a.txt")
-    with pytest.raises(Fault, match=r"data\.validation_path=.* is in data\.path too"):
+    with pytest.raises(UserError, match=r"data\.validation_path=.* is in data\.path too"):
         Text(path=str(path), validation_path=str(tmp_path / name)).check()

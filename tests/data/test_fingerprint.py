@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqtrain.data.batching.loader import fingerprint
+from seqtrain.data.batching.loader import fingerprint_of
 from seqtrain.data.batching.plan import Chunk, Picked
 from seqtrain.data.batching.stream import IGNORED, EvalLoader
-from seqtrain.errors import Failed
+from seqtrain.errors import RunFailed
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.record import Recorder
 from tests.data.test_stream import SIZE, STREAM, plan
@@ -28,16 +28,16 @@ def test_a_checksum_sees_every_part_of_what_a_step_reads() -> None:
         chunk(begin=np.array([2, 53])),
         chunk(count=np.array([4, 4])),
         chunk(starts=np.array([False, True])),
-        chunk(history=()),
-        chunk(history=(chunk().history[0]._replace(begin=np.array([1, 50])),)),
-        chunk(passed=0),
+        chunk(warmup_chunks=()),
+        chunk(warmup_chunks=(chunk().warmup_chunks[0]._replace(begin=np.array([1, 50])),)),
+        chunk(advance=0),
         Picked(np.array([3, 1]), 0),
         Picked(np.array([1, 3]), 0),
         Picked(np.array([3, 1]), 1),
     ]
-    marks = [fingerprint(one) for one in (chunk(), *others)]
+    marks = [fingerprint_of(one) for one in (chunk(), *others)]
     assert len(set(marks)) == len(marks)
-    assert fingerprint(chunk()) == marks[0]
+    assert fingerprint_of(chunk()) == marks[0]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
@@ -60,7 +60,7 @@ def test_a_recorder_refuses_other_batches_than_the_runs_and_goes_on_with_its_clo
     recorder.seen = {3: f"{7:08x}", 4: f"{8:08x}"}
     recorder._check_read(3, 7, 7)
     for step, marks in ((3, (7, 8)), (4, (7, 7))):
-        with pytest.raises(Failed, match=f"step {step} does not go on with the batches"):
+        with pytest.raises(RunFailed, match=f"step {step} does not go on with the batches"):
             recorder._check_read(step, *marks)
     recorder.load_state_dict({"seconds": 5.0, "validated": 3})
     assert recorder.state_dict() == {"seconds": 5.0, "validated": 3}

@@ -13,7 +13,7 @@ import yaml
 
 from seqtrain.data.sources import hub, online
 from seqtrain.data.sources.hub import Hub
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 datasets = pytest.importorskip("datasets")
 
@@ -87,7 +87,7 @@ def test_a_folder_in_the_hub_s_layout_gives_its_rows(tmp_path):
     ],
 )
 def test_the_preflight_names_the_fault_in_one_line(saved, options, expected):
-    with pytest.raises(Fault, match=expected) as caught:
+    with pytest.raises(UserError, match=expected) as caught:
         Hub(path=str(saved), **options).check()
     assert len(caught.value.lines) == 1
 
@@ -95,7 +95,7 @@ def test_the_preflight_names_the_fault_in_one_line(saved, options, expected):
 def test_a_missing_test_split_is_a_fault_only_when_asked_for(saved):
     source = Hub(path=str(saved), test_split="tests")
     source.check()
-    with pytest.raises(Fault, match=r"data\.test_split=tests: .* has train, validation, test"):
+    with pytest.raises(UserError, match=r"data\.test_split=tests: .* has train, validation, test"):
         list(source.documents("test"))
 
 
@@ -103,21 +103,21 @@ def test_paths_that_are_no_data_set_are_refused(saved, tmp_path):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "empty").mkdir()
     for path, expected in (("a.txt", "is a file; use data=text"), ("no", "no such folder"), ("empty", "data files")):
-        with pytest.raises(Fault, match=expected):
+        with pytest.raises(UserError, match=expected):
             Hub(path=str(tmp_path / path)).check()
 
 
 def test_null_text_is_named_with_its_row(tmp_path):
     datasets.Dataset.from_dict({"text": ["x", None]}).save_to_disk(str(tmp_path / "nulls"))
     source = Hub(path=str(tmp_path / "nulls"), validation_split=None, test_split=None, validation_fraction=0.0)
-    with pytest.raises(Fault, match="train row 2: text is null"):
+    with pytest.raises(UserError, match="train row 2: text is null"):
         list(source.documents("train"))
 
 
 def test_a_hub_that_never_answers_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: threading.Event().wait())
     monkeypatch.setattr(online, "PATIENCE", 0.1)
-    with pytest.raises(Fault, match=r"cannot be reached.*local folder or a save_to_disk copy") as caught:
+    with pytest.raises(UserError, match=r"cannot be reached.*local folder or a save_to_disk copy") as caught:
         Hub(path="nobody/nothing").check()
     assert len(caught.value.lines) == 1
 
@@ -125,7 +125,7 @@ def test_a_hub_that_never_answers_is_said_in_one_line(monkeypatch):
 def test_offline_by_the_environment_does_not_even_try(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(hub, "reachable", lambda url: pytest.fail("tried the hub"))
-    with pytest.raises(Fault, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE is set"):
         Hub(path="nobody/nothing").check()
 
 
@@ -138,7 +138,7 @@ def test_out_of_reach_the_cached_copy_is_used_but_not_for_another_revision(tmp_p
     shutil.move(tmp_path / "datasets" / "thing", tmp_path / "datasets" / "nobody___thing")
     source = Hub(path="nobody/thing")
     assert all_of(source) == ROWS
-    with pytest.raises(Fault, match=r"data\.revision=abc: the hub is out of reach"):
+    with pytest.raises(UserError, match=r"data\.revision=abc: the hub is out of reach"):
         Hub(path="nobody/thing", revision="abc").check()
 
 
@@ -201,10 +201,10 @@ def test_secret_labels_are_told_with_their_split(tmp_path):
     columns = {split: {"sentence": ["x"] * len(labels), "label": labels} for split, labels in splits.items()}
     path = layout(tmp_path / "layout", columns, LABELLED)
     source = Hub(path=path, column="sentence", label_column="label")
-    with pytest.raises(Fault, match=r"validation row 1: label is -1, no label; name a split with labels") as caught:
+    with pytest.raises(UserError, match=r"validation row 1: label is -1, no label; name a split with labels") as caught:
         source.check()
     assert len(caught.value.lines) == 1
-    with pytest.raises(Fault, match="test row 1: label is -1"):
+    with pytest.raises(UserError, match="test row 1: label is -1"):
         list(source.rows("test"))
 
 
@@ -226,7 +226,7 @@ def test_dotted_names_reach_into_a_nested_translation(tmp_path, kind, saved_to_d
     rows = [*source.rows("train"), *source.rows("validation")]
     assert sorted(row["source"] for row in rows) == [pair["fr"] for pair in pairs]
     assert all(row["target"] == row["source"].replace("un", "one") for row in rows)
-    with pytest.raises(Fault, match="holds pairs, not text"):
+    with pytest.raises(UserError, match="holds pairs, not text"):
         source.documents("train")
 
 
@@ -253,18 +253,18 @@ def test_plain_columns_are_pairs(tmp_path):
     ],
 )
 def test_faults_of_labels_and_pairs_are_one_line(saved, options, expected):
-    with pytest.raises(Fault, match=expected) as caught:
+    with pytest.raises(UserError, match=expected) as caught:
         Hub(path=str(saved), **options).check()
     assert len(caught.value.lines) == 1
 
 
 def test_a_float_is_no_label_and_null_is_none(tmp_path):
     path = layout(tmp_path / "floats", {"train": {"text": ["x"], "label": [0.5]}})
-    with pytest.raises(Fault, match=r"data\.label_column=label: holds float64, not text, integers or booleans"):
+    with pytest.raises(UserError, match=r"data\.label_column=label: holds float64, not text, integers or booleans"):
         Hub(path=path, label_column="label", validation_split=None).check()
     path = layout(tmp_path / "nulls", {"train": {"sentence": ["x", "y"], "label": [1, None]}}, LABELLED)
     source = Hub(path=path, column="sentence", label_column="label", validation_split=None, test_split=None)
-    with pytest.raises(Fault, match="train row 2: label is null; remove the row or give it a label"):
+    with pytest.raises(UserError, match="train row 2: label is null; remove the row or give it a label"):
         list(source.rows("train"))
 
 

@@ -15,7 +15,7 @@ import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Translation, Value
 
 from seqtrain.data.sources.hub import Hub
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.support.untrusted_runs import ALIASES
 
 pytestmark = pytest.mark.timeout(60)
@@ -61,7 +61,7 @@ def texts(folder: Path, column: str = "text") -> list[str]:
 def refusal(folder: Path) -> str:
     """The one line that the folder is refused with."""
     hub = Hub(path=str(folder), validation_split=None, validation_fraction=0.5)
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         hub.check()
     assert len(caught.value.lines) == 1
     assert "\n" not in caught.value.lines[0]

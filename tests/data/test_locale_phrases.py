@@ -15,7 +15,7 @@ import pytest
 from seqtrain.data.sources import phrases
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.locale_phrases import KEPT, LocalePhrases
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 LOCALES = ("en", "de", "fr", "ja", "pt_BR", "ru", "en")
 
@@ -126,7 +126,7 @@ def test_what_was_made_is_described_in_json_with_babel_s_version():
     ],
 )
 def test_locales_that_cannot_be_are_refused(options, expected):
-    with pytest.raises(Fault, match=expected) as caught:
+    with pytest.raises(UserError, match=expected) as caught:
         LocalePhrases(**options).check()
     assert len(caught.value.lines) == 1
 
@@ -136,13 +136,13 @@ def test_a_hyphen_is_as_good():
 
 
 def test_too_few_phrases_to_hold_any_out_are_refused():
-    with pytest.raises(Fault, match=r"data\.size=40: too few phrases to hold out validation"):
+    with pytest.raises(UserError, match=r"data\.size=40: too few phrases to hold out validation"):
         LocalePhrases(size=40).rows("train")
 
 
 def test_pairs_are_no_text_and_a_split_of_nothing_is_none():
-    with pytest.raises(Fault, match="holds pairs, not text"):
+    with pytest.raises(UserError, match="holds pairs, not text"):
         LocalePhrases().documents("train")
     source = LocalePhrases(test_fraction=0.0)
-    with pytest.raises(Fault, match=r"data\.test_fraction=0: there is no test split"):
+    with pytest.raises(UserError, match=r"data\.test_fraction=0: there is no test split"):
         source.rows("test")

@@ -15,7 +15,7 @@ from seqtrain.data.batching.masking import MaskedBatch
 from seqtrain.data.batching.plan import Picked, deal
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.support.masked import TOKENIZER, USUAL, V, batch, corpus, make, random_corpus, row
 
 
@@ -136,7 +136,7 @@ def test_the_totals_of_a_step_are_the_targets_of_its_shares(whole_word: bool, ne
 def test_a_length_without_room_for_text_is_refused() -> None:
     for next_sentence, least in ((False, 3), (True, 5)):
         assert len(batch(make(corpus(), max_length=least, next_sentence=next_sentence)).tokens)
-        with pytest.raises(Fault, match=f"must be at least {least}"):
+        with pytest.raises(UserError, match=f"must be at least {least}"):
             make(corpus(), max_length=least - 1, next_sentence=next_sentence)
 
 

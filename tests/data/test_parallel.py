@@ -9,7 +9,7 @@ import pytest
 
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.parallel import Parallel
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 PAIRS = [
     ("a cat", "eine Katze"),
@@ -59,7 +59,7 @@ def test_a_split_has_files_of_its_own_or_is_cut_off_by_row(tmp_path):
 
 
 def test_pairs_are_no_text(tmp_path):
-    with pytest.raises(Fault, match="holds pairs, not text"):
+    with pytest.raises(UserError, match="holds pairs, not text"):
         Parallel(path=put(tmp_path / "a.tsv", "source\ttarget\nx\ty\n")).documents("train")
 
 
@@ -67,7 +67,7 @@ def test_sides_of_different_length_are_refused_with_both_counts(tmp_path):
     paths = {"source_path": put(tmp_path / "x.en", "a\nb\nc"), "target_path": put(tmp_path / "x.de", "a\nb\u2028c\n")}
     source = Parallel(**paths, validation_fraction=0.0)
     for act in (source.check, lambda: list(source.rows("train"))):
-        with pytest.raises(Fault, match=r"data\.source_path=.* has 3 lines, data\.target_path=.* has 2") as caught:
+        with pytest.raises(UserError, match=r"data\.source_path=.* has 3 lines, data\.target_path=.* has 2") as caught:
             act()
         assert len(caught.value.lines) == 1
 
@@ -93,7 +93,7 @@ WAYS = {
 @pytest.mark.parametrize("case", WAYS)
 def test_paths_are_given_in_one_way(case):
     options, expected = WAYS[case]
-    with pytest.raises(Fault, match=expected) as caught:
+    with pytest.raises(UserError, match=expected) as caught:
         Parallel(**options)
     assert len(caught.value.lines) == 1
 
@@ -101,7 +101,7 @@ def test_paths_are_given_in_one_way(case):
 def test_all_faults_of_the_files_are_named_at_once(tmp_path):
     good = put(tmp_path / "good.en", "a\nb\n")
     (tmp_path / "bad.de").write_bytes(b"caf\xe9\n\n")
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         Parallel(
             source_path=good,
             target_path=str(tmp_path / "bad.de"),
@@ -119,7 +119,7 @@ def test_all_faults_of_the_files_are_named_at_once(tmp_path):
 def test_the_same_files_in_two_splits_are_refused(tmp_path):
     one, other = put(tmp_path / "a", "a\nb\n"), put(tmp_path / "b", "a\nb\n")
     source = Parallel(source_path=one, target_path=other, test_source_path=one, test_target_path=other)
-    with pytest.raises(Fault, match=r"data\.test_source_path=.*: is data\.source_path too"):
+    with pytest.raises(UserError, match=r"data\.test_source_path=.*: is data\.source_path too"):
         source.check()
 
 
@@ -129,10 +129,10 @@ def test_the_same_files_in_two_splits_are_refused_under_another_name_too(tmp_pat
     (tmp_path / "more").mkdir()
     (tmp_path / "link").symlink_to("a")
     again = {"test_source_path": str(tmp_path / name), "test_target_path": other}
-    with pytest.raises(Fault, match=r"data\.test_source_path=.*: is data\.source_path too"):
+    with pytest.raises(UserError, match=r"data\.test_source_path=.*: is data\.source_path too"):
         Parallel(source_path=one, target_path=other, **again).check()
 
 
 def test_a_text_file_holds_no_pairs(tmp_path):
-    with pytest.raises(Fault, match="a txt file has no columns"):
+    with pytest.raises(UserError, match="a txt file has no columns"):
         Parallel(path=put(tmp_path / "a.txt", "x")).check()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seqtrain.data.batching.plan import TBPTT, Chunk, StreamPlan, deal
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 Reset = Literal["never", "document"]
 
@@ -177,5 +177,5 @@ def test_shares_are_slices_that_make_up_all_lanes() -> None:
 
 @pytest.mark.parametrize(("reset", "words"), [("never", "only 4 tokens"), ("document", "only 4 chunks")])
 def test_more_lanes_than_the_text_can_fill_are_refused(reset: Reset, words: str) -> None:
-    with pytest.raises(Fault, match=rf"data\.lanes=5: .*{words}; use fewer lanes"):
+    with pytest.raises(UserError, match=rf"data\.lanes=5: .*{words}; use fewer lanes"):
         Layout([1, 1, 1, 1], 5, 4, reset).plan()

@@ -9,10 +9,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from seqtrain.data.batching.splitmix64 import Dice
+from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.base import SPLITS, Cut
 from seqtrain.data.sources.text import Text
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 ROWS = [{"text": "fine", "label": "1"}, {"text": "", "label": "0"}, {"text": "two\nlines, Łódź", "label": "1"}]
 
@@ -74,9 +74,9 @@ def test_rows_are_cut_as_documents_are():
     for split in SPLITS:
         documents = cut("document").documents(lambda: iter(map(str, range(100))), split)
         assert list(map(int, documents)) == list(cut("row").rows(lambda: iter(range(100)), split))
-    with pytest.raises(Fault, match=r"data\.test_fraction=0: there is no test split"):
+    with pytest.raises(UserError, match=r"data\.test_fraction=0: there is no test split"):
         Cut(by="row", validation=0.1, test=0.0).rows(lambda: iter([]), "test")
-    with pytest.raises(Fault, match="1 row cannot be split into train and validation and test; give more"):
+    with pytest.raises(UserError, match="1 row cannot be split into train and validation and test; give more"):
         cut("row").check(1)
 
 
@@ -105,33 +105,33 @@ FAULTS = {
 @pytest.mark.parametrize("case", FAULTS)
 def test_what_is_wrong_with_labels_is_told_in_one_line(tmp_path, case):
     name, content, expected = FAULTS[case]
-    with pytest.raises(Fault, match=expected) as caught:
+    with pytest.raises(UserError, match=expected) as caught:
         Text(path=str(put(tmp_path / name, content)), label_column="label", validation_fraction=0.0).check()
     assert len(caught.value.lines) == 1
 
 
 def test_labels_of_a_parquet_file_are_no_floats(tmp_path):
     parquet.write_table(pyarrow.table({"text": ["x"], "label": [0.5]}), tmp_path / "a.parquet")
-    with pytest.raises(Fault, match="column label holds double, not labels"):
+    with pytest.raises(UserError, match="column label holds double, not labels"):
         rows_of(tmp_path / "a.parquet")
 
 
 def test_all_missing_columns_are_named_at_once(tmp_path):
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         rows_of(put(tmp_path / "a.csv", "a,b\nx,1\n"))
     assert len(caught.value.lines) == 2
 
 
 def test_rows_are_not_cut_in_two():
-    with pytest.raises(Fault, match=r"data\.split_by=position: rows with labels"):
+    with pytest.raises(UserError, match=r"data\.split_by=position: rows with labels"):
         Text(path="a.csv", label_column="label", split_by="position")
 
 
 def test_dice_are_the_same_everywhere_and_fair():
-    assert Dice(0).below(2**64) == 0xE220A8397B1DCDAF  # SplitMix64's published first number for seed 0
-    dice = Dice(7)
+    assert SplitMix64(0).below(2**64) == 0xE220A8397B1DCDAF  # SplitMix64's published first number for seed 0
+    generator = SplitMix64(7)
     counts = [0] * 6
     for _ in range(6000):
-        counts[dice.below(6)] += 1
+        counts[generator.below(6)] += 1
     assert max(abs(count - 1000) for count in counts) < 120
-    assert sorted(Dice(1).sample(range(9), 9)) == list(range(9))
+    assert sorted(SplitMix64(1).sample(range(9), 9)) == list(range(9))

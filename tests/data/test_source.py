@@ -10,7 +10,7 @@ import pytest
 from seqtrain.data.sources.base import SPLITS, Cut, shuffled
 from seqtrain.data.sources.python_stdlib import PythonStdlib
 from seqtrain.data.sources.text import Text
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 DOCUMENTS = [f"document {i}\n" * (i % 5 + 1) for i in range(100)]
 
@@ -65,18 +65,18 @@ def test_without_fractions_everything_is_train():
     cut = Cut(by="document", validation=0.0, test=0.0)
     assert list(cut.documents(read, "train")) == DOCUMENTS
     assert not cut.has("validation")
-    with pytest.raises(Fault, match=r"data\.validation_fraction=0"):
+    with pytest.raises(UserError, match=r"data\.validation_fraction=0"):
         cut.documents(read, "validation")
 
 
 def test_one_document_is_split_by_position_only():
-    with pytest.raises(Fault, match=r"use data\.split_by=position"):
+    with pytest.raises(UserError, match=r"use data\.split_by=position"):
         Cut(by="document", validation=0.1, test=0.0).documents(lambda: iter(["one"]), "train")
 
 
 @pytest.mark.parametrize(("validation", "test"), [(1.0, 0.0), (-0.1, 0.0), (0.0, 2.0), (0.5, 0.5)])
 def test_fractions_that_leave_nothing_to_train_on_are_refused(validation: float, test: float):
-    with pytest.raises(Fault, match=r"data\.(validation|test)_fraction"):
+    with pytest.raises(UserError, match=r"data\.(validation|test)_fraction"):
         Cut(by="document", validation=validation, test=test)
 
 
@@ -116,7 +116,7 @@ def test_the_library_is_its_own_source_files_in_the_order_of_their_paths(library
 
 def test_a_library_without_source_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
-    with pytest.raises(Fault, match="use data=text"):
+    with pytest.raises(UserError, match="use data=text"):
         PythonStdlib().check()
 
 

@@ -14,9 +14,9 @@ from seqtrain.config.conf_files import ConfFiles
 from seqtrain.data.sources import files
 from seqtrain.data.sources.columns import columns_of
 from seqtrain.data.sources.hub_files import check_about, check_own
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.checked import check_png
-from seqtrain.training.loggers.base import Record, Sink
+from seqtrain.training.loggers.base import Record, RunLogger
 from tests.support.untrusted_runs import ALIASES
 
 pytestmark = pytest.mark.timeout(30)
@@ -41,7 +41,7 @@ def test_a_link_in_a_data_folder_leads_to_nothing_outside_it(data: Path, pattern
     (data / "own.txt").symlink_to("one.txt")
     assert found(pattern.format(data)) == ["one.txt", "own.txt"]
     (data / "theirs.txt").symlink_to(data.parent / "secret.txt")
-    with pytest.raises(Fault, match=r"theirs\.txt is a link that leads out"):
+    with pytest.raises(UserError, match=r"theirs\.txt is a link that leads out"):
         found(pattern.format(data))
 
 
@@ -58,7 +58,7 @@ def test_a_pattern_over_folders_of_links_is_judged_by_where_it_begins(
     monkeypatch.chdir(data)
     assert found("*.txt") == ["one.txt"]
     (data / "more" / "out").symlink_to(data.parent)
-    with pytest.raises(Fault, match="leads out"):
+    with pytest.raises(UserError, match="leads out"):
         found("more/*/*.txt")
 
 
@@ -75,7 +75,7 @@ def test_a_snapshot_of_the_hub_s_cache_is_read_through_its_blobs(tmp_path: Path)
 def test_a_local_data_set_of_the_hub_s_kind_is_its_own_files(data: Path) -> None:
     check_own("data", data, [str(data / "one.txt")])
     (data / "theirs.txt").symlink_to(data.parent / "secret.txt")
-    with pytest.raises(Fault, match=r"theirs\.txt"):
+    with pytest.raises(UserError, match=r"theirs\.txt"):
         check_own("data", data, [str(data / "theirs.txt")])
 
 
@@ -91,7 +91,7 @@ def test_what_a_data_set_says_of_itself_is_judged_before_others_read_it(data: Pa
         os.truncate(info, 1 << 33)
     else:
         readme.write_text(f"---\n{ALIASES if laid == 'aliases' else 'a: 1' + ':59' * 9999}\n---\n")
-    with pytest.raises(Fault, match=r"README\.md|dataset_info\.json"):
+    with pytest.raises(UserError, match=r"README\.md|dataset_info\.json"):
         check_about("data", data)
 
 
@@ -117,7 +117,7 @@ def config(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_configuration_that_fills_memory_or_time_is_one_line(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Fault, match=r"evil\.yaml cannot be read"):
+    with pytest.raises(UserError, match=r"evil\.yaml cannot be read"):
         ConfFiles([config(tmp_path / "conf", CONFIGS[name])]).compose(["experiment=evil"])
 
 
@@ -150,11 +150,11 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_judged_by_its_header(tmp_path: Path, name: str) -> None:
     (tmp_path / "curve.png").write_bytes(PICTURES[name])
-    with pytest.raises(Fault, match=r"curve\.png: no picture that a run draws"):
+    with pytest.raises(UserError, match=r"curve\.png: no picture that a run draws"):
         check_png(tmp_path / "curve.png")
 
 
-class _Sink(Sink):
+class _Sink(RunLogger):
     """Takes what it is given."""
 
     def _metrics(self, metrics: Record, step: int) -> None: ...
@@ -167,15 +167,15 @@ class _Sink(Sink):
 
 def test_no_sink_unpacks_a_picture_that_was_not_judged(tmp_path: Path, capsys) -> None:
     (tmp_path / "curve.png").write_bytes(PICTURES["too wide"])
-    sink = _Sink("test", tmp_path)
-    sink.log_image("curve", tmp_path / "curve.png", 1)
-    assert sink.broken
+    run_logger = _Sink("test", tmp_path)
+    run_logger.log_image("curve", tmp_path / "curve.png", 1)
+    assert run_logger.broken
     assert "no picture that a run draws" in capsys.readouterr().err
 
 
 def test_a_line_that_never_ends_is_one_line_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
-    with open("/dev/zero", "rb") as file, pytest.raises(Fault, match="a line of more than 1,048,576 bytes"):
+    with open("/dev/zero", "rb") as file, pytest.raises(UserError, match="a line of more than 1,048,576 bytes"):
         next(lines.from_file(file, Path("/dev/zero")))
 
 

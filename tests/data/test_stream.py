@@ -153,11 +153,11 @@ def test_a_batch_keeps_what_it_is_on_another_device() -> None:
 def test_what_is_read_before_a_batch_is_on_its_device() -> None:
     tbptt = TBPTT(k1=2, k2=6, carry=True, reset="document")
     cut = StreamPlan(documents=DOCUMENTS, lanes=3, tbptt=tbptt, seed=1, shuffle=True)
-    batches = [batch for batch in islice(TrainLoader(STREAM, cut, accumulate=1), 9) if batch.history]
-    assert any(past.forgotten is not None for batch in batches for past in batch.history)
+    batches = [batch for batch in islice(TrainLoader(STREAM, cut, accumulate=1), 9) if batch.warmup_chunks]
+    assert any(past.forgotten is not None for batch in batches for past in batch.warmup_chunks)
     for batch in batches:
         moved = batch.to(torch.device("meta"))
-        for past, there in zip(batch.history, moved.history, strict=True):
+        for past, there in zip(batch.warmup_chunks, moved.warmup_chunks, strict=True):
             assert (past.tokens.device.type, there.tokens.device.type) == ("cpu", "meta")
             assert (there.forgotten is None) == (past.forgotten is None)
             assert there.forgotten is None or there.forgotten.device.type == "meta"

@@ -9,7 +9,7 @@ import tokenizers
 from seqtrain.data.tokenizers import encoding
 from seqtrain.data.tokenizers.encoding import segments
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Tokenizer, Word
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 RECIPES: list[Recipe] = [Byte(), Char(), Word(), BPE(size=300)]
 SPACES = "".join(chr(code) for code in range(0x110000) if chr(code).isspace())
@@ -133,16 +133,16 @@ def test_bpe_has_the_size_that_was_asked_and_is_made_the_same_every_time():
     ],
 )
 def test_what_cannot_be_made_is_refused(make, expected):
-    with pytest.raises(Fault, match=expected):
+    with pytest.raises(UserError, match=expected):
         make()
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"model": {"type": "BPE"}, "pre_tokenizer": null}', "\0"])
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(Fault, match=r"tokenizer\.json: not a tokenizer"):
+    with pytest.raises(UserError, match=r"tokenizer\.json: not a tokenizer"):
         Tokenizer.load(tmp_path / "tokenizer.json")
-    with pytest.raises(Fault, match="no such tokenizer file"):
+    with pytest.raises(UserError, match="no such tokenizer file"):
         Tokenizer.load(tmp_path / "nosuch.json")
 
 

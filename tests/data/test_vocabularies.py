@@ -12,7 +12,7 @@ import pytest
 from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, Rows, Vocabularies, prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import BPE, Char, Recipe, Tokenizer, Word
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 LABELLED = {
     "train": [("fine film", "good"), ("", "bad"), ("dull", "bad"), ("", "so so"), ("as fine", "good")],
@@ -94,13 +94,13 @@ def test_labels_are_those_of_train_in_order_of_their_names(tmp_path: Path) -> No
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_a_label_that_train_does_not_have_is_named_with_its_row(split: Split, tmp_path: Path) -> None:
     source = Given(("text", "label"), LABELLED | {split: [("x", "bad"), ("y", "awful")]})
-    with pytest.raises(Fault, match=rf"{split} row 2 has the label awful, .* \(bad, good, so so\)") as caught:
+    with pytest.raises(UserError, match=rf"{split} row 2 has the label awful, .* \(bad, good, so so\)") as caught:
         prepared(source, tmp_path, splits=("train", split))
     assert len(caught.value.lines) == 1
 
 
 def test_one_label_alone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match="every row of train has the label good; there is nothing to tell apart"):
+    with pytest.raises(UserError, match="every row of train has the label good; there is nothing to tell apart"):
         prepared(Given(("text", "label"), {"train": [("a", "good"), ("b", "good")]}), tmp_path, splits=("train",))
 
 
@@ -143,7 +143,7 @@ def test_damaged_labels_are_named(tmp_path: Path) -> None:
     made, _, _ = prepared(SENTIMENT, tmp_path / "cache")
     made.save(tmp_path)
     (tmp_path / LABELS).write_text("[")
-    with pytest.raises(Fault, match=r"labels\.json: not a list of labels"):
+    with pytest.raises(UserError, match=r"labels\.json: not a list of labels"):
         Vocabularies.load(tmp_path, made.hashes)
 
 
@@ -221,7 +221,7 @@ def test_a_label_for_each_word_is_its_place_among_the_names_of_train(tmp_path: P
     ],
 )
 def test_a_row_whose_labels_do_not_fit_its_words_is_one_line(row: tuple[str, str], told: str, tmp_path: Path) -> None:
-    with pytest.raises(Fault, match=told):
+    with pytest.raises(UserError, match=told):
         tagged(tmp_path, validation=[row])
 
 
@@ -233,5 +233,5 @@ def test_numbers_are_read_as_they_stand_and_what_is_none_is_named(tmp_path: Path
     made, rows, _ = numbers("0.5", "-2", "1e3")
     assert (made.labels, rows["train"].labels.tolist()) == ((), [0.5, -2.0, 1000.0])
     for value in ("many", "nan", "inf", ""):
-        with pytest.raises(Fault, match=f"^data: train row 2 has the label {value}, which is no finite number$"):
+        with pytest.raises(UserError, match=f"^data: train row 2 has the label {value}, which is no finite number$"):
             numbers("1", value)

@@ -9,7 +9,7 @@ import pytest
 
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.data.sources.word_order import FORMS, PAIRS, WORDS, WordOrder
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 FIRST = "the hotel looked confusing , never truly coherent , for a child"
 
@@ -83,10 +83,10 @@ def test_sentences_depend_on_the_seed_only():
 
 @pytest.mark.parametrize("size", [0, 7, -2, 200_000])
 def test_a_size_that_cannot_be_made_is_refused(size):
-    with pytest.raises(Fault, match=rf"data\.size={size}: must be an even number from 2"):
+    with pytest.raises(UserError, match=rf"data\.size={size}: must be an even number from 2"):
         WordOrder(size=size)
 
 
 def test_too_few_to_split_are_refused():
-    with pytest.raises(Fault, match="2 rows cannot be split"):
+    with pytest.raises(UserError, match="2 rows cannot be split"):
         WordOrder(size=4).check()

@@ -68,16 +68,16 @@ def saved(layout: Layout, lanes: int, monkeypatch: pytest.MonkeyPatch) -> dict[s
         for share in shares(layout, rank, lanes):
             each.carried.put(share, {name: value[share] for name, value in whole(lanes).items()})
         each.sums.add({"loss": (torch.tensor(10.0**rank, dtype=torch.float64), rank + 1)})
-        each.progress.own, each.progress.mark, each.progress.skipped = 100 + rank, 77, 5
+        each.progress.own, each.progress.fingerprint, each.progress.skipped = 100 + rank, 77, 5
         each.progress.skipped_in_a_row = 2
         assert each.plateau is not None
         each.plateau.step(3.0)
     told: list[Any] = []
     with monkeypatch.context() as patch:
-        patch.setattr(module, "gathered", lambda value: told.append(value) or [value])
+        patch.setattr(module, "all_gather", lambda value: told.append(value) or [value])
         for each in learners:
             each.on_save_checkpoint({})
-        patch.setattr(module, "gathered", lambda value: told)
+        patch.setattr(module, "all_gather", lambda value: told)
         checkpoint: dict[str, Any] = {}
         learners[0].on_save_checkpoint(checkpoint)
     return checkpoint
@@ -110,7 +110,7 @@ def test_another_layout_takes_up_lanes_sums_and_tokens_where_they_were(
             assert taken is not None
             assert_near(taken, {name: value[share] for name, value in whole(lanes).items()}, 0)
         progress = each.progress
-        assert (progress.mark, progress.skipped, progress.skipped_in_a_row) == (77, 5, 2)
+        assert (progress.fingerprint, progress.skipped, progress.skipped_in_a_row) == (77, 5, 2)
         assert each.plateau is not None
         assert each.plateau.best == 3.0
         if after[0] == before[0]:  # in another order they would have other bits

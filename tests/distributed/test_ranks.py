@@ -16,8 +16,8 @@ from seqtrain.cli import arguments, main, report, session
 from seqtrain.config import check
 from seqtrain.distributed import launch, ranks
 from seqtrain.distributed.fork_server import Child
-from seqtrain.distributed.ranks import Place, check_world, first_host, place
-from seqtrain.errors import Failed, Fault
+from seqtrain.distributed.ranks import RankInfo, check_world, first_host, rank_info
+from seqtrain.errors import RunFailed, UserError
 from seqtrain.runs.checkpoint import newest_valid, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.same_ranks import checksum
@@ -40,11 +40,16 @@ BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "
 
 @pytest.mark.parametrize(
     ("env", "expected"),
-    [({}, Place()), (TORCHRUN, Place(3, 4, 1, 2, 1)), (SRUN, Place(3, 4, 1, 2, 1)), (BATCH_SCRIPT, Place())],
+    [
+        ({}, RankInfo()),
+        (TORCHRUN, RankInfo(3, 4, 1, 2, 1)),
+        (SRUN, RankInfo(3, 4, 1, 2, 1)),
+        (BATCH_SCRIPT, RankInfo()),
+    ],
     ids=["alone", "torchrun", "srun", "batch script"],
 )
-def test_a_process_knows_its_place(env: dict[str, str], expected: Place) -> None:
-    assert place(env) == expected
+def test_a_process_knows_its_place(env: dict[str, str], expected: RankInfo) -> None:
+    assert rank_info(env) == expected
 
 
 NOWHERE = {
@@ -77,7 +82,7 @@ def test_a_port_that_there_is_not_is_one_line(port: str | None, monkeypatch: pyt
         monkeypatch.setenv(key, value)
     if port is not None:
         monkeypatch.setenv("MASTER_PORT", port)
-    with pytest.raises(Fault, match="MASTER_PORT"), ranks.joined():
+    with pytest.raises(UserError, match="MASTER_PORT"), ranks.process_group():
         pass
 
 
@@ -111,7 +116,7 @@ def test_a_world_that_is_not_what_was_asked_for_is_refused(monkeypatch: pytest.M
     check_world(2, 2)
     check_world("all", 2)
     with pytest.raises(
-        Fault, match=r"trainer.devices=4.*4 processes were started; use trainer.devices=2 and .*nodes=2"
+        UserError, match=r"trainer.devices=4.*4 processes were started; use trainer.devices=2 and .*nodes=2"
     ):
         check_world(4, 2)
 
@@ -119,7 +124,7 @@ def test_a_world_that_is_not_what_was_asked_for_is_refused(monkeypatch: pytest.M
 def test_a_world_without_a_place_to_meet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(Fault, match=r"RANK=3, WORLD_SIZE=4: .*not MASTER_ADDR.*torchrun"), ranks.joined():
+    with pytest.raises(UserError, match=r"RANK=3, WORLD_SIZE=4: .*not MASTER_ADDR.*torchrun"), ranks.process_group():
         pass
 
 
@@ -131,16 +136,16 @@ def test_a_place_to_meet_that_nobody_knows_is_a_fault_at_once(monkeypatch) -> No
         "MASTER_PORT": "29500",
     }.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(Fault, match=r"MASTER_ADDR=nowhere\.invalid: no such host"), ranks.joined():
+    with pytest.raises(UserError, match=r"MASTER_ADDR=nowhere\.invalid: no such host"), ranks.process_group():
         pass
 
 
 def test_alone_everything_is_told_at_once() -> None:
-    assert ranks.gathered(3) == [3]
-    assert ranks.told("a") == "a"
-    assert ranks.most(7) == 7
-    with ranks.joined() as here:
-        assert here == Place()
+    assert ranks.all_gather(3) == [3]
+    assert ranks.broadcast("a") == "a"
+    assert ranks.all_max(7) == 7
+    with ranks.process_group() as here:
+        assert here == RankInfo()
 
 
 def test_a_checksum_sees_every_bit_and_the_order() -> None:
@@ -212,7 +217,7 @@ def test_who_hears_of_a_dead_process_hears_what_a_resume_would_do(
         (run.checkpoints / step_name(3)).touch()
     monkeypatch.setattr(launch, "start", lambda *_, **__: launch.Outcome(1, ("process 1 was killed",)))
     config = check.compose(["trainer.accelerator=cpu", "trainer.devices=2"]).config
-    with pytest.raises(Failed, match=f"^process 1 was killed; `seqtrain resume {run.path}` {says}"):
+    with pytest.raises(RunFailed, match=f"^process 1 was killed; `seqtrain resume {run.path}` {says}"):
         session._in_group(run, config, session.Attempt())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seqtrain.data.cache import cached_json
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import locked, write_text
 from seqtrain.files.checked import load_json, open_checked, open_new, read_checked
 from seqtrain.files.untrusted import read_json, read_yaml
@@ -77,7 +77,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 def test_what_is_read_is_a_plain_file_of_bounded_size(precious: Path, name: str, laid: str) -> None:
     path = precious.parent / "home" / name
     LAID[laid](path, precious)
-    with pytest.raises(Fault, match=name):
+    with pytest.raises(UserError, match=name):
         READERS[name](path)
 
 
@@ -91,13 +91,13 @@ def test_a_link_within_its_folder_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_tells_no_size_is_bounded_as_well() -> None:
-    with pytest.raises(Fault, match="more bytes"):
+    with pytest.raises(UserError, match="more bytes"):
         read_checked(Path("/proc/self/status"), 10)
 
 
 def test_json_of_more_values_than_memory_holds_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[" + "[]," * (1 << 22) + "[]]")
-    with pytest.raises(Fault, match="values"):
+    with pytest.raises(UserError, match="values"):
         read_json(tmp_path / "a.json")
 
 
@@ -105,7 +105,7 @@ def test_json_of_more_values_than_memory_holds_is_refused(tmp_path: Path) -> Non
 def test_a_lock_is_taken_on_a_plain_file_only(precious: Path, laid: str) -> None:
     path = precious.parent / "home" / ".lock"
     LAID[laid](path, precious)
-    with pytest.raises(Fault, match=r"\.lock"):
+    with pytest.raises(UserError, match=r"\.lock"):
         locked(path)
     assert precious.read_text() == "{}"
 
@@ -114,7 +114,7 @@ def test_a_lock_that_is_a_link_to_nothing_makes_no_file(tmp_path: Path) -> None:
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "metrics.jsonl").touch()
     (tmp_path / "trial" / ".lock").symlink_to(tmp_path / "made")
-    with pytest.raises(Fault, match=r"\.lock"):
+    with pytest.raises(UserError, match=r"\.lock"):
         is_written(tmp_path / "trial")
     assert not (tmp_path / "made").exists()
 
@@ -122,7 +122,7 @@ def test_a_lock_that_is_a_link_to_nothing_makes_no_file(tmp_path: Path) -> None:
 def test_records_are_not_added_through_a_link_laid_while_the_run_is_open(precious: Path) -> None:
     run = Run.create(precious.parent / "run")
     (run.path / "metrics.jsonl").symlink_to(precious)
-    with pytest.raises(Fault, match=r"metrics\.jsonl"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl"):
         run.append({"step": 1})
     run.close()
     assert precious.read_text() == "{}"
@@ -130,7 +130,7 @@ def test_records_are_not_added_through_a_link_laid_while_the_run_is_open(preciou
 
 def test_the_records_of_a_trial_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
-    with pytest.raises(Fault, match=r"metrics\.jsonl"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl"):
         list(Run(tmp_path).records())
 
 
@@ -158,7 +158,7 @@ def test_a_cache_that_others_write_too_empties_no_file_of_mine(precious: Path) -
     (lock,) = store.glob("json/*.lock")
     lock.unlink()
     lock.symlink_to(precious)
-    with pytest.raises(Fault, match=r"\.lock"):
+    with pytest.raises(UserError, match=r"\.lock"):
         cached_json("key", lambda: 1, store)
     assert precious.read_text() == "{}"
 
@@ -170,7 +170,7 @@ def test_a_sweep_of_a_stranger_is_not_waited_for(precious: Path, laid: str) -> N
     path = trial.sweep / "trials" / "000.json"
     path.unlink()
     LAID[laid](path, precious)
-    with pytest.raises(Fault, match="000"):
+    with pytest.raises(UserError, match="000"):
         sweep.trials()
 
 
@@ -182,9 +182,9 @@ def test_a_recorded_override_that_takes_minutes_to_parse_is_no_word_of_a_sweep(t
     (tmp_path / "sweep" / "trials" / "000.json").write_text(
         json.dumps({"overrides": [word], "label": "", "status": "planned", "reason": ""})
     )
-    with pytest.raises(Fault, match=r"sweep\.yaml: not what a sweep writes"):
+    with pytest.raises(UserError, match=r"sweep\.yaml: not what a sweep writes"):
         _ = sweep.asked
-    with pytest.raises(Fault, match=r"000\.json: not what a sweep writes"):
+    with pytest.raises(UserError, match=r"000\.json: not what a sweep writes"):
         sweep.trials()
 
 
@@ -204,7 +204,7 @@ YAML = {
 @pytest.mark.parametrize("name", YAML)
 def test_yaml_that_costs_time_or_trips_the_reader_is_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "config.yaml").write_text(YAML[name])
-    with pytest.raises(Fault, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         read_yaml(tmp_path / "config.yaml")
 
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from seqtrain.distributed.fork_server import ForkServer, Result
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.cli.test_bad_inputs import contents
 from tests.fuzz.known import KNOWN
 
@@ -63,11 +63,11 @@ def bounded() -> Iterator[None]:
 
 
 def in_process(work: Callable[[], object]) -> str | None:
-    """What is wrong with how a piece of work ends in this process: only a Fault of printable lines may end it."""
+    """What is wrong with how a piece of work ends in this process: only a UserError of printable lines may end it."""
     try:
         with bounded():
             work()
-    except Fault as fault:
+    except UserError as fault:
         return None if fault.lines and all(fault.lines) else "a fault without a word"
     except Exception as error:
         place = error.__traceback__

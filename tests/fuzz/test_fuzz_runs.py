@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.fuzz import contents, damage, states
 from tests.fuzz.contents import Data
 from tests.fuzz.damage import Damage
@@ -90,7 +90,7 @@ def damaged(
             IndexError,
             AttributeError,
             KeyError,
-            Fault,
+            UserError,
             yaml.YAMLError,
         ):  # an earlier damage left it nothing to do
             continue

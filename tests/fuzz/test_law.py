@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seqtrain.distributed.fork_server import Result
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.fuzz.law import flaw, in_process
 
 pytestmark = pytest.mark.long
@@ -33,7 +33,7 @@ def test_one_line_and_success_are_lawful() -> None:
 
 def test_in_this_process_only_a_fault_may_end_the_work() -> None:
     def refuse() -> None:
-        raise Fault("model.dim=-1: give more")
+        raise UserError("model.dim=-1: give more")
 
     assert in_process(lambda: None) is in_process(refuse) is None
     assert "ZeroDivisionError" in (in_process(lambda: 1 // 0) or "")

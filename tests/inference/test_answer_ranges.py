@@ -14,7 +14,7 @@ import seqtrain
 from seqtrain.api import Trained
 from seqtrain.cli import evaluate, predict, search
 from seqtrain.config.ranges import ANSWER_RANGES, check_answer_options
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.translation import Translation
 from tests.support import untrained_runs
@@ -40,11 +40,11 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_number_out_of_its_range_is_refused_in_python_and_on_the_command_line(name: str) -> None:
     for value in OUTSIDE[name]:
-        with pytest.raises(Fault, match=rf"^{name}=.*: expected {ANSWER_RANGES[name].words().split(' from')[0]}"):
+        with pytest.raises(UserError, match=rf"^{name}=.*: expected {ANSWER_RANGES[name].words().split(' from')[0]}"):
             check_answer_options(**{name: value})
         if isinstance(value, str | bool):
             continue
-        with pytest.raises(Fault, match=f"--{name.replace('_', '-')}: .* is not a"):
+        with pytest.raises(UserError, match=f"--{name.replace('_', '-')}: .* is not a"):
             predict._parser().parse_intermixed_args(["run", f"--{name.replace('_', '-')}={value}"])
 
 
@@ -53,7 +53,7 @@ def test_numbers_within_their_ranges_are_taken_those_of_numpy_too() -> None:
 
 
 def test_each_option_out_of_range_is_one_line() -> None:
-    with pytest.raises(Fault) as told:
+    with pytest.raises(UserError) as told:
         check_answer_options(beam=0, top_p=2)
     assert told.value.lines == (
         "beam=0: expected a whole number from 1 to 100",
@@ -69,7 +69,7 @@ def test_each_option_out_of_range_is_one_line() -> None:
     ],
 )
 def test_a_count_that_no_machine_has_a_use_for_is_refused(command: Any, words: list[str]) -> None:
-    with pytest.raises(Fault, match=f"{2**31} is not a whole number from 1 to"):
+    with pytest.raises(UserError, match=f"{2**31} is not a whole number from 1 to"):
         command.main(words)
 
 
@@ -87,7 +87,7 @@ def test_a_count_that_no_machine_has_a_use_for_is_refused(command: Any, words: l
     ],
 )
 def test_a_use_in_python_refuses_in_one_line(use: Callable[[Trained], Any], told: str, language: Trained) -> None:
-    with pytest.raises(Fault) as found:
+    with pytest.raises(UserError) as found:
         use(language)
     (line,) = found.value.lines
     assert line.startswith(told)
@@ -100,20 +100,20 @@ def test_of_no_prompts_there_are_no_continuations(language: Trained) -> None:
 def test_filling_and_translating_look_at_their_options(language: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     every = {**MaskedLM.predictors, **Translation.predictors}
     monkeypatch.setattr(type(language.task), "predictors", every)
-    with pytest.raises(Fault, match="top_k=-1: expected"):
+    with pytest.raises(UserError, match="top_k=-1: expected"):
         language.fill(["[MASK]"], top_k=-1)
-    with pytest.raises(Fault, match="beam=1000000: expected"):
+    with pytest.raises(UserError, match="beam=1000000: expected"):
         language.translate(["a"], beam=10**6)
-    with pytest.raises(Fault, match="length_penalty=-1: expected"):
+    with pytest.raises(UserError, match="length_penalty=-1: expected"):
         language.translate(["a"], length_penalty=-1)
 
 
 def test_one_word_where_a_list_is_meant_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match=r"^trust='pkg': expected a list; write trust=\['pkg'\]$"):
+    with pytest.raises(UserError, match=r"^trust='pkg': expected a list; write trust=\['pkg'\]$"):
         seqtrain.load(tmp_path, trust="pkg")
-    with pytest.raises(Fault, match=r"^trust='pkg': expected a list"):
+    with pytest.raises(UserError, match=r"^trust='pkg': expected a list"):
         seqtrain.train(trust="pkg")
-    with pytest.raises(Fault, match=r"^config_dirs='conf': expected a list"):
+    with pytest.raises(UserError, match=r"^config_dirs='conf': expected a list"):
         seqtrain.train(config_dirs="conf")
-    with pytest.raises(Fault, match=r"^config_dirs='conf': expected a list"):
+    with pytest.raises(UserError, match=r"^config_dirs='conf': expected a list"):
         seqtrain.train(config_dirs=Path("conf"))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from seqtrain import Fault
+from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main
 from seqtrain.inference import attention_maps
@@ -28,7 +28,7 @@ from seqtrain.runs.directory import Run
 from seqtrain.tasks.translation import joined
 from seqtrain.training.callbacks.attention import AttentionMaps
 from seqtrain.training.data import StreamData
-from seqtrain.training.loggers.base import Sink
+from seqtrain.training.loggers.base import RunLogger
 from tests.support.model_cases import cases, starting
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 
@@ -140,9 +140,9 @@ def test_what_is_recorded_is_what_the_model_computes_without_it(name: str, train
 
 
 def test_what_does_not_attend_is_refused_and_those_that_do_are_named(trained: dict[str, Trained]) -> None:
-    with pytest.raises(Fault, match="model GRU does not attend, so there is no map; models that do: bert, gpt"):
+    with pytest.raises(UserError, match="model GRU does not attend, so there is no map; models that do: bert, gpt"):
         trained["gru"].attention("a")
-    with pytest.raises(Fault, match="task=next_token writes no target"):
+    with pytest.raises(UserError, match="task=next_token writes no target"):
         trained["gpt"].attention("a", "b")
     attending = set()
     for case in cases():
@@ -301,8 +301,8 @@ def test_a_training_ends_with_a_picture_where_its_model_attends(
     learner.device = torch.device("cpu")
     learner.model = run.model
     learner.train()
-    sink, folder = mock.Mock(spec=Sink), Run.create(tmp_path / "run")
-    trainer: Any = SimpleNamespace(is_global_zero=True, loggers=[sink], global_step=5)
+    run_logger, folder = mock.Mock(spec=RunLogger), Run.create(tmp_path / "run")
+    trainer: Any = SimpleNamespace(is_global_zero=True, loggers=[run_logger], global_step=5)
     try:
         AttentionMaps(run=folder, data=data).on_fit_end(trainer, learner)
         assert learner.training
@@ -310,7 +310,7 @@ def test_a_training_ends_with_a_picture_where_its_model_attends(
     finally:
         run.model.eval()
     picture = tmp_path / "run" / "plots" / "attention.png"
-    assert sink.log_image.call_args_list == ([mock.call("attention", picture, 5)] if name == "gpt" else [])
+    assert run_logger.log_image.call_args_list == ([mock.call("attention", picture, 5)] if name == "gpt" else [])
     assert picture.parent.exists() == (name == "gpt")
 
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from seqtrain import Fault
+from seqtrain import UserError
 from seqtrain.cli import embed, lines, main
-from seqtrain.inference.embedding import Nearest, Pool
+from seqtrain.inference.embedding import Pool, TopK
 from seqtrain.models.base import Capability
 from tests.support.quick import some_long
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, STEP, TEXTS, TRANSLATION, double, make_run
@@ -92,7 +92,7 @@ def test_what_a_model_does_not_have_is_refused(runs: dict[str, Path], call: Any,
     rc, _, err = call("embed", runs["bert"], *files[:3], tmp_path / "none" / "out.parquet")
     assert (rc, err) == (2, f"error: --output {tmp_path / 'none' / 'out.parquet'}: there is no such folder\n")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
-    with pytest.raises(Fault, match="text 2: holds no text"):
+    with pytest.raises(UserError, match="text 2: holds no text"):
         double(runs["bert"]).embed(["a", ""])
 
 
@@ -237,12 +237,12 @@ def test_the_nearest_of_many_groups_are_those_of_all_and_of_equals_the_first() -
     vectors[60] = 0
     query = vectors[20] + 0.01
     scores = [float(v @ query / v.norm() / query.norm()) if v.norm() else 0.0 for v in vectors]
-    nearest = Nearest(query, 10)
+    nearest = TopK(query, 10)
     for begin in range(0, 200, 7):
         nearest.add(vectors[begin : begin + 7], range(begin, min(begin + 7, 200)))
     expected = sorted(range(200), key=lambda index: (-round(scores[index], 12), index))[:10]
     assert sorted(index for _, index in nearest.best) == sorted(expected)
     assert [score for score, _ in nearest.best] == pytest.approx([scores[index] for index in expected])
-    twin = Nearest(query, 2)
+    twin = TopK(query, 2)
     twin.add(query.repeat(3, 1), ["first", "second", "third"])
     assert [text for _, text in twin.best] == ["first", "second"]

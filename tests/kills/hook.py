@@ -48,11 +48,11 @@ def main(argv: list[str]) -> int:
     from seqtrain.cli.main import main as command
 
     if LOG in os.environ:
-        arm(os.environ)
+        variant(os.environ)
     return command(argv)
 
 
-def arm(env: Mapping[str, str]) -> None:
+def variant(env: Mapping[str, str]) -> None:
     """Counts file events from here on, in this process and those forked from it, and dies at the one asked for."""
     at, whole, first = int(env[AT]), env[WHOM] == "all", os.getpid()
     with open(env[LOG], "r+b") as file:

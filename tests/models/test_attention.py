@@ -96,9 +96,9 @@ def test_a_token_reaches_exactly_layers_times_memory_tokens_back(chunk: int) -> 
     for begin in range(0, TIME, chunk):
         hidden, state = model(tokens[:, begin : begin + chunk], state)
     reached = torch.cat(torch.autograd.grad(hidden[0, -1].sum(), embedded, materialize_grads=True), 1)[0]
-    reach = len(model.blocks) * MEMORY + 1
-    assert (reached[-reach:] != 0).any(-1).all()
-    assert not reached[:-reach].any()
+    bptt_length = len(model.blocks) * MEMORY + 1
+    assert (reached[-bptt_length:] != 0).any(-1).all()
+    assert not reached[:-bptt_length].any()
 
 
 def test_a_model_without_a_state_reads_as_from_nothing_at_any_length() -> None:

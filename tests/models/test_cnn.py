@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.cnn import CNN
 from tests.support.model_cases import Case, assert_near, some_tokens
 
@@ -75,5 +75,5 @@ def test_its_operations_are_those_that_torch_counts(kernel: int, causal: bool) -
     [(1, True, "kernel=1 must be above 1"), (4, False, "kernel=4 must be odd with causal=false")],
 )
 def test_a_kernel_that_makes_no_sense_is_refused(kernel: int, causal: bool, words: str) -> None:
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(UserError, match=words):
         made(kernel, causal)

@@ -28,7 +28,7 @@ def scores_of(model: SequenceModel):
     return partial(target_embedding(model).logits, end=True)
 
 
-def decoded(model: SequenceModel, sources: list[Tensor], limits: list[int], *, spare: int = 0, scores=None, **options):
+def decoded(model: SequenceModel, sources: list[Tensor], limits: list[int], *, spare: int = 0, logits=None, **options):
     """Targets of sources that are padded together with all kinds of tokens, and `spare` more."""
     lengths = torch.tensor([len(source) for source in sources])
     padded = some_tokens(len(sources), int(lengths.max()) + spare, seed=99)
@@ -38,7 +38,7 @@ def decoded(model: SequenceModel, sources: list[Tensor], limits: list[int], *, s
         state = model.begin(padded, None if bool((lengths == padded.shape[1]).all()) else lengths)
     end = target_embedding(model).start
     return decode(
-        model, scores or scores_of(model), state, start=end, end=end, max_tokens=torch.tensor(limits), **options
+        model, logits or scores_of(model), state, start=end, end=end, max_tokens=torch.tensor(limits), **options
     )
 
 
@@ -129,12 +129,12 @@ def test_a_beam_that_holds_everything_is_exhaustive_search(case: Case, length_pe
             state = model.begin(source.expand(len(whole), -1))
             tokens = torch.cat([torch.full((len(whole), 1), end), whole[:, :-1]], 1)
             chances = scores_of(model)(model(tokens, state)[0]).log_softmax(-1)  # (81, 4, 4)
-        scores = []
+        logits = []
         for hypothesis in hypotheses:
             row = whole.tolist().index(hypothesis[:-1] + [0] * (longest + 1 - len(hypothesis)))
             log_p = sum(float(chances[row, n, token]) for n, token in enumerate(hypothesis))
-            scores.append(log_p / len(hypothesis) ** length_penalty)
-        best = hypotheses[max(range(len(scores)), key=scores.__getitem__)]
+            logits.append(log_p / len(hypothesis) ** length_penalty)
+        best = hypotheses[max(range(len(logits)), key=logits.__getitem__)]
         expected.append([token for token in best if token != end])
     options = {"beam": len(hypotheses), "length_penalty": length_penalty}
     assert decoded(model, sources, [longest] * 2, **options) == expected
@@ -168,11 +168,11 @@ def test_lanes_that_are_done_are_read_no_more(case: Case, beam: int) -> None:
         read.append(len(hidden))
         return scores_of(model)(hidden)
 
-    alone = [decoded(model, [s], [n], scores=counted, beam=beam)[0] for s, n in zip(SOURCES, LIMITS, strict=True)]
+    alone = [decoded(model, [s], [n], logits=counted, beam=beam)[0] for s, n in zip(SOURCES, LIMITS, strict=True)]
     if beam == 1:
         assert sum(read) == sum(min(len(target) + 1, n) for target, n in zip(alone, LIMITS, strict=True))
     single, _ = sum(read), read.clear()
-    decoded(model, SOURCES, LIMITS, scores=counted, beam=beam)
+    decoded(model, SOURCES, LIMITS, logits=counted, beam=beam)
     assert sum(read) == single
 
 

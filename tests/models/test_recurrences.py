@@ -14,15 +14,15 @@ from seqtrain.models.recurrent import Recurrent
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import VOCABULARY, Case, assert_near, some_tokens
 
-Parts = tuple[Tensor, ...]
+LossTerms = tuple[Tensor, ...]
 
 
-def elman(x: Tensor, state: Parts, weights: Parts, activation: Callable[[Tensor], Tensor]) -> Parts:
+def elman(x: Tensor, state: LossTerms, weights: LossTerms, activation: Callable[[Tensor], Tensor]) -> LossTerms:
     into, over, bias, bias_over = weights
     return (activation(into @ x + bias + over @ state[0] + bias_over),)
 
 
-def gru(x: Tensor, state: Parts, weights: Parts) -> Parts:
+def gru(x: Tensor, state: LossTerms, weights: LossTerms) -> LossTerms:
     into, over, bias, bias_over = weights
     forget, update, candidate = (into @ x + bias).chunk(3)
     forget_over, update_over, candidate_over = (over @ state[0] + bias_over).chunk(3)
@@ -31,7 +31,7 @@ def gru(x: Tensor, state: Parts, weights: Parts) -> Parts:
     return ((1 - gate) * new + gate * state[0],)
 
 
-def lstm(x: Tensor, state: Parts, weights: Parts) -> Parts:
+def lstm(x: Tensor, state: LossTerms, weights: LossTerms) -> LossTerms:
     into, over, bias, bias_over = weights
     enter, forget, new, leave = (into @ x + bias + over @ state[0] + bias_over).chunk(4)
     cell = forget.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
@@ -46,7 +46,7 @@ CELLS = {
 }
 
 
-def weights_of(core: nn.RNNBase, layer: int) -> Parts:
+def weights_of(core: nn.RNNBase, layer: int) -> LossTerms:
     return tuple(getattr(core, f"{kind}_l{layer}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.recorder import recording
 from seqtrain.models.rnn_encoder_decoder import CORES, RNNEncoderDecoder
-from tests.models.test_recurrences import CELLS, Parts, weights_of
+from tests.models.test_recurrences import CELLS, LossTerms, weights_of
 from tests.support.model_cases import Case, assert_near, some_tokens
 
 BATCH, SOURCE, TIME = 4, 6, 5
@@ -62,7 +62,7 @@ def by_hand(model: RNNEncoderDecoder, cell: str, state: dict[str, Tensor], targe
     """Hidden states (T, D) and attention maps (T, S) of one lane, in the papers' equations."""
     decoder: Any = model.decoder
     fused = {"none": decoder, "dot": getattr(decoder, "recurrence", None)}.get(model.attention)
-    carried: list[Parts] = [tuple(state[part][0, layer] for part in PARTS[cell]) for layer in range(2)]
+    carried: list[LossTerms] = [tuple(state[part][0, layer] for part in PARTS[cell]) for layer in range(2)]
     memory = state["memory"][0] if model.attention != "none" else torch.zeros(0, 8)
     hidden, maps, weights, context = [], [], torch.zeros(0), torch.zeros(0)
     for token in target:
@@ -149,6 +149,6 @@ def test_its_operations_are_those_counted_by_hand(attention: str) -> None:
 
 
 def test_an_odd_width_cannot_be_halved_between_two_directions() -> None:
-    with pytest.raises(Fault, match="dim=9 must be even"):
+    with pytest.raises(UserError, match="dim=9 must be even"):
         made(dim=9)
     assert made(dim=9, bidirectional=False).dim == 9

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 import seqtrain.models
-from seqtrain.models.base import read_history, read_in_pieces
+from seqtrain.models.base import read_in_segments, read_warmup
 from seqtrain.models.decoding import continue_tokens, decode
 from seqtrain.models.layers.attention import heads
 from seqtrain.models.layers.recorder import recording
@@ -39,7 +39,7 @@ def test_shapes_hold_where_models_read_and_generate() -> None:
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
     )
     assert answer.returncode == 0, answer.stdout[-4000:]
     assert "skipped" not in answer.stdout
@@ -47,9 +47,9 @@ def test_shapes_hold_where_models_read_and_generate() -> None:
 
 def test_everything_else_of_models_can_be_called() -> None:
     model, tokens = Case("gpt", ()).make(), some_tokens(2, 9)
-    pieces = list(read_in_pieces(model, tokens, torch.tensor([9, 4]), 3))
+    pieces = list(read_in_segments(model, tokens, torch.tensor([9, 4]), 3))
     assert sum(int(piece.lengths.sum()) for piece in pieces) == 13
-    states = read_history(model, [(tokens[:, :4], None), (tokens[:, 4:], torch.tensor([True, False]))], None)
+    states = read_warmup(model, [(tokens[:, :4], None), (tokens[:, 4:], torch.tensor([True, False]))], None)
     assert len(states) == 3
     scores = partial(next_token(model).logits, model)
     assert len(list(continue_tokens(model, scores, [[1], [2, 3]], num_tokens=2, top_k=2, top_p=0.9))) == 2

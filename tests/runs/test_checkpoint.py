@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.checkpoint import is_valid, keep_newest, load, newest_valid, probe, save, step_name
 from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
 
@@ -82,7 +82,7 @@ def test_a_flipped_byte_is_detected_or_changes_nothing(tmp_path: Path) -> None:
     for place in generator.sample(range(len(whole)), 300):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << generator.randrange(8))]) + whole[place + 1 :])
         if not is_valid(path):
-            with pytest.raises(Fault, match="damaged"):
+            with pytest.raises(UserError, match="damaged"):
                 load(path)
             caught += 1
         else:
@@ -184,7 +184,7 @@ def test_opening_a_checkpoint_executes_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     torch.save({"weights": Payload()}, "evil.ckpt")
     assert not is_valid(Path("evil.ckpt"))
-    with pytest.raises(Fault, match="refused"):
+    with pytest.raises(UserError, match="refused"):
         load(Path("evil.ckpt"))
     assert not Path("made_by_a_checkpoint").exists()
 
@@ -197,7 +197,7 @@ def test_what_could_not_be_loaded_is_not_saved_and_its_place_is_named(tmp_path: 
 
 
 def test_a_missing_checkpoint_is_a_fault(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match="does not exist"):
+    with pytest.raises(UserError, match="does not exist"):
         load(tmp_path / "a.ckpt")
 
 
@@ -211,10 +211,10 @@ def test_retention_keeps_the_newest_and_never_files_beyond_the_step_just_saved(t
 
 def test_the_probe_refuses_a_full_disk_and_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     probe(tmp_path / "new")
-    with pytest.raises(Fault, match=r"MiB are free, .* MiB are needed; make room or give another run_dir"):
+    with pytest.raises(UserError, match=r"MiB are free, .* MiB are needed; make room or give another run_dir"):
         probe(tmp_path, space=1 << 60)
     (tmp_path / "file").touch()
-    with pytest.raises(Fault, match=r"cannot be written to .*; give another run_dir"):
+    with pytest.raises(UserError, match=r"cannot be written to .*; give another run_dir"):
         probe(tmp_path / "file" / "checkpoints")
 
 

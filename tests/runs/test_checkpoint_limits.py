@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs import checkpoint_limits
 from seqtrain.runs.checkpoint import is_valid, leaves, load, newest_valid, save, step_name
 
@@ -53,7 +53,7 @@ def test_a_pickle_that_refers_to_itself_ends_in_one_line(tmp_path: Path, name: s
     path = written(tmp_path / step_name(1), HANGS[name])
     assert newest_valid(tmp_path, lambda line: None) is None
     if name != "a list in itself":
-        with pytest.raises(Fault, match=r"refused: ") as fault:
+        with pytest.raises(UserError, match=r"refused: ") as fault:
             load(path)
         assert len(fault.value.lines) == 1
 
@@ -62,14 +62,14 @@ def test_a_pickle_of_more_instructions_than_any_is_not_unpickled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint_limits, "MAX_OPCODES", 100)
-    with pytest.raises(Fault, match="holds more objects than any checkpoint"):
+    with pytest.raises(UserError, match="holds more objects than any checkpoint"):
         load(written(tmp_path / "x.ckpt", b"\x80\x02" + b"]0" * 50 + b"N."))
 
 
 def test_only_what_checkpoints_hold_is_named(tmp_path: Path) -> None:
     for name in ("os system", "builtins bytearray", "_codecs encode", "torch._utils _rebuild_sparse_tensor"):
         path = written(tmp_path / "x.ckpt", b"\x80\x02c" + name.replace(" ", "\n").encode() + b"\nK\x09\x85R.")
-        with pytest.raises(Fault, match="holds more than tensors and plain containers"):
+        with pytest.raises(UserError, match="holds more than tensors and plain containers"):
             load(path)
 
 
@@ -86,14 +86,14 @@ ENTRIES: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_file_of_other_entries_is_refused(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / "x.ckpt", SOUND, ENTRIES[name])
-    with pytest.raises(Fault, match="refused: it has entries that no checkpoint has, or one twice"):
+    with pytest.raises(UserError, match="refused: it has entries that no checkpoint has, or one twice"):
         load(path)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_file_of_one_entry_twice_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "x.ckpt", SOUND, ("x/data.pkl", pickle.dumps({"global_step": 2}, 2)))
-    with pytest.raises(Fault, match="or one twice"):
+    with pytest.raises(UserError, match="or one twice"):
         load(path)
 
 
@@ -101,14 +101,14 @@ def test_a_list_of_entries_without_end_is_not_read(tmp_path: Path, monkeypatch: 
     path = tmp_path / "x.ckpt"
     save({"global_step": 1}, path)
     monkeypatch.setattr(checkpoint_limits, "MAX_DIRECTORY_BYTES", 100)
-    with pytest.raises(Fault, match="lists more entries than any checkpoint has"):
+    with pytest.raises(UserError, match="lists more entries than any checkpoint has"):
         load(path)
 
 
 def test_a_pickle_larger_than_any_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_limits, "MAX_PICKLE_BYTES", 10)
     path = written(tmp_path / "x.ckpt", SOUND)
-    with pytest.raises(Fault, match=rf"its list of contents has {len(SOUND)} bytes, more than any checkpoint's"):
+    with pytest.raises(UserError, match=rf"its list of contents has {len(SOUND)} bytes, more than any checkpoint's"):
         load(path)
 
 

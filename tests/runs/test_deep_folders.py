@@ -11,7 +11,7 @@ import pytest
 
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.hub_files import check_about
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files import folders
 from seqtrain.files.atomic import walked
 from seqtrain.runs.directory import Run
@@ -45,7 +45,7 @@ def _descend(folder: Path) -> None:
 
 
 def test_a_run_of_folders_in_folders_is_one_line_and_hides_no_other(deep: Path) -> None:
-    with pytest.raises(Fault, match=f"^{deep}: folders in folders, deeper than any run has them"):
+    with pytest.raises(UserError, match=f"^{deep}: folders in folders, deeper than any run has them"):
         Run.open(deep)
     assert [run.path.name for run in list_runs(deep.parent)] == ["deep", "other"]
     assert [run.path.name for run in list_runs(deep / "d")] == []
@@ -54,9 +54,9 @@ def test_a_run_of_folders_in_folders_is_one_line_and_hides_no_other(deep: Path) 
 @pytest.mark.long
 def test_data_in_folders_in_folders_is_one_line(deep: Path) -> None:
     for path in (deep, f"{deep}/**/*.txt"):
-        with pytest.raises(Fault, match="folders in folders, too deep to be looked through"):
+        with pytest.raises(UserError, match="folders in folders, too deep to be looked through"):
             find("data.path", str(path), "auto", [])
-    with pytest.raises(Fault, match="folders in folders, too deep to be looked through"):
+    with pytest.raises(UserError, match="folders in folders, too deep to be looked through"):
         check_about(str(deep), deep)
 
 

@@ -14,7 +14,7 @@ import torch
 
 import seqtrain
 from seqtrain.cli import export as command
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.runs.export import _write_weights
 from tests.conftest import Seqtrain
@@ -126,7 +126,7 @@ def test_a_damaged_export_is_refused(name: str, how: str, folder: Path) -> None:
     file.unlink()
     if how != "missing":
         file.write_bytes(whole if how == "flipped" else whole[:-20])
-    with pytest.raises(Fault):
+    with pytest.raises(UserError):
         seqtrain.load(file.parent)
 
 
@@ -141,7 +141,7 @@ def test_a_damaged_export_is_refused(name: str, how: str, folder: Path) -> None:
 def test_a_folder_with_another_config_is_refused_in_one_line(content: str, folder: Path) -> None:
     path = folder / "export"
     (path / "config.json").write_text(content)
-    with pytest.raises(Fault):
+    with pytest.raises(UserError):
         seqtrain.load(path)
 
 
@@ -151,7 +151,7 @@ def test_an_export_never_overwrites_and_is_written_whole_or_not_at_all(
     path = folder / "export"
     before = {each: each.read_bytes() for each in path.iterdir()}
     arguments = [str(folder / "run"), "--output"]
-    with pytest.raises(Fault, match="exists already; name a new folder"):
+    with pytest.raises(UserError, match="exists already; name a new folder"):
         command.main([*arguments, str(path)])
     assert {each: each.read_bytes() for each in path.iterdir()} == before
     shutil.rmtree(path)
@@ -160,7 +160,7 @@ def test_an_export_never_overwrites_and_is_written_whole_or_not_at_all(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(Fault, match="No space left on device; make room"):
+    with pytest.raises(UserError, match="No space left on device; make room"):
         command.main([*arguments, str(path)])
     assert [each.name for each in folder.iterdir()] == ["run"]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import seqtrain
 from seqtrain.cli import export as command
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from tests.support.untrained_runs import NEXT_TOKEN, make_run
 
 NAME = "model.embed.weight"
@@ -50,7 +50,7 @@ def test_weights_of_another_shape_or_type_or_that_are_no_numbers_are_refused(
     weights = load_file(path)
     save_file(weights | {NAME: change(weights[NAME].clone())}, path)
     sign(exported)
-    with pytest.raises(Fault, match="are not those of the model") as fault:
+    with pytest.raises(UserError, match="are not those of the model") as fault:
         seqtrain.load(exported)
     assert says in fault.value.lines[0]
 
@@ -60,7 +60,7 @@ def test_a_header_without_end_is_not_parsed(exported: Path) -> None:
     header = b"{" + b" " * (1 << 24) + b"}"
     path.write_bytes(len(header).to_bytes(8, "little") + header + torch.zeros(9).numpy().tobytes())
     sign(exported)
-    with pytest.raises(Fault, match="its header has 16,777,218 bytes, more than any export's"):
+    with pytest.raises(UserError, match="its header has 16,777,218 bytes, more than any export's"):
         seqtrain.load(exported)
 
 
@@ -77,7 +77,7 @@ def unread(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unread")
 def test_weights_of_more_bytes_than_their_header_tells_are_not_read(exported: Path) -> None:
     os.truncate(exported / "model.safetensors", 1 << 40)
-    with pytest.raises(Fault, match=r"model\.safetensors cannot be read"):
+    with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):
         seqtrain.load(exported)
 
 
@@ -96,7 +96,7 @@ def test_weights_that_the_model_does_not_have_are_not_read(exported: Path) -> No
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text)
     os.truncate(path, 8 + len(text) + len(content) - end + (1 << 32) - 36)
-    with pytest.raises(Fault, match="state_dict: huge is unknown"):
+    with pytest.raises(UserError, match="state_dict: huge is unknown"):
         seqtrain.load(exported)
 
 
@@ -105,7 +105,7 @@ def test_names_without_end_are_not_looked_through(exported: Path) -> None:
     text = json.dumps(names).encode()
     (exported / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
     sign(exported)
-    with pytest.raises(Fault, match="65,537 weights, more than any model has"):
+    with pytest.raises(UserError, match="65,537 weights, more than any model has"):
         seqtrain.load(exported)
 
 
@@ -115,5 +115,5 @@ def test_a_file_that_no_export_has_is_not_hashed(exported: Path) -> None:
     about = json.loads((exported / "config.json").read_text())
     about["hashes"]["more.bin"] = "0" * 64
     (exported / "config.json").write_text(json.dumps(about))
-    with pytest.raises(Fault, match=r"more\.bin: missing, or not what was exported"):
+    with pytest.raises(UserError, match=r"more\.bin: missing, or not what was exported"):
         seqtrain.load(exported)

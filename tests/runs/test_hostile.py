@@ -16,7 +16,7 @@ from seqtrain.data.cache import Store
 from seqtrain.data.corpus import tokenised
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.data.tokenizers.recipes import Byte
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.training.loggers.base import remembered
 from tests.conftest import Seqtrain
 from tests.support import tiny, untrained_runs
@@ -127,9 +127,9 @@ def test_an_honest_run_opens_with_every_command(seqtrain: Seqtrain, place: Place
 
 
 def test_what_wandb_links_elsewhere_does_not_close_a_run(seqtrain: Seqtrain, place: Place) -> None:
-    sitting = place.run / "wandb" / "offline-run-1"
-    (sitting / "logs").mkdir(parents=True)
-    (sitting / "logs" / "debug-core.log").symlink_to(place.outside / "log")
+    attempt = place.run / "wandb" / "offline-run-1"
+    (attempt / "logs").mkdir(parents=True)
+    (attempt / "logs" / "debug-core.log").symlink_to(place.outside / "log")
     (place.run / "wandb" / "latest-run").symlink_to("offline-run-1")
     answer = seqtrain(*PREDICT, cwd=place.run.parent)
     assert answer.rc == 0, answer.err
@@ -142,7 +142,7 @@ def test_what_wandb_links_elsewhere_does_not_close_a_run(seqtrain: Seqtrain, pla
 def test_a_notebook_refuses_what_a_command_refuses(place: Place, name: str) -> None:
     ATTACKS[name][0](place)
     before = seen(place.outside)
-    with pytest.raises(Fault):
+    with pytest.raises(UserError):
         package.load(place.run)
     assert seen(place.outside) == before
 
@@ -281,7 +281,7 @@ def test_a_tokenizer_of_a_stranger_brings_no_expressions(tmp_path: Path) -> None
 def test_labels_are_texts(tmp_path: Path, labels: str) -> None:
     run = untrained_runs.make_run(tmp_path / "run", *untrained_runs.SENTIMENT)
     (run / "labels.json").write_bytes(labels.encode("latin-1"))
-    with pytest.raises(Fault, match="not a list of labels"):
+    with pytest.raises(UserError, match="not a list of labels"):
         package.load(run)
 
 

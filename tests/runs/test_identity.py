@@ -15,7 +15,7 @@ import yaml
 import seqtrain as package
 from seqtrain.cli.resume import resume
 from seqtrain.config.options import TrainerOptions
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import TRAINER, decisive
@@ -103,7 +103,7 @@ def test_every_option_of_the_trainer_that_is_identity_is_among_those_edited_here
 def test_a_config_that_was_edited_after_a_kill_trains_no_other_run(killed: Path, key: str) -> None:
     edit(killed, **{key: EDITS[key]})
     before = (killed / "metrics.jsonl").read_bytes()
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(UserError) as fault:
         resume(str(killed), [], (), ())
     (line,) = fault.value.lines
     assert key.replace("__", ".", 1) in line
@@ -158,14 +158,14 @@ def test_a_run_goes_on_with_fewer_lanes_at_a_time_in_evaluation(
 
 @pytest.mark.parametrize("key", ["trainer.accumulate=2", "data.lanes=2", "tbptt.k2=4"])
 def test_what_lowers_the_memory_of_training_is_for_a_new_run(killed: Path, key: str) -> None:
-    with pytest.raises(Fault, match="a resumed run keeps it"):
+    with pytest.raises(UserError, match="a resumed run keeps it"):
         resume(str(killed), [key], (), ())
 
 
 def test_a_run_without_a_checkpoint_begins_again_as_it_began_only(killed: Path) -> None:
     shutil.rmtree(killed / "checkpoints")
     edit(killed, trainer__clip=0.5)
-    with pytest.raises(Fault, match=r"config\.yaml was edited, so that it would be another run"):
+    with pytest.raises(UserError, match=r"config\.yaml was edited, so that it would be another run"):
         resume(str(killed), [], (), ())
     edit(killed, trainer__clip=1.0)
     resume(str(killed), [], (), ())
@@ -190,10 +190,10 @@ def test_what_the_bits_depend_on_is_said_where_it_differs_from_the_checkpoints(
 def test_a_step_beyond_what_the_run_may_have_is_refused(killed: Path) -> None:
     saved = load(killed / "checkpoints" / step_name(3))
     save(saved | {"global_step": 99_999_999}, killed / "checkpoints" / step_name(99_999_999))
-    with pytest.raises(Fault, match=r"trainer\.max_steps=4: run .* is at step 99999999 already"):
+    with pytest.raises(UserError, match=r"trainer\.max_steps=4: run .* is at step 99999999 already"):
         resume(str(killed), [], (), ())
     edit(killed, trainer__max_steps=None, trainer__max_epochs=1)
-    with pytest.raises(Fault, match=r"they allow \d+ steps, and checkpoint .* is of 99999999"):
+    with pytest.raises(UserError, match=r"they allow \d+ steps, and checkpoint .* is of 99999999"):
         resume(str(killed), [], (), ())
 
 
@@ -221,7 +221,7 @@ def test_no_command_opens_a_checkpoint_of_another_run(
         saved = load(path)
         change(saved)
         save(saved, path)
-    with pytest.raises(Fault, match=r"another run wrote it") as fault:
+    with pytest.raises(UserError, match=r"another run wrote it") as fault:
         package.load(killed, checkpoint=checkpoint)
     assert says in fault.value.lines[0]
 
@@ -232,7 +232,7 @@ def test_the_best_checkpoint_is_of_the_step_that_the_summary_says(killed: Path) 
     package.load(killed)
     (killed / "checkpoints" / "best.ckpt").unlink()
     shutil.copy(killed / "checkpoints" / step_name(3), killed / "checkpoints" / "best.ckpt")
-    with pytest.raises(Fault, match=r"is of step 3, and summary\.json says that step 4 is the best"):
+    with pytest.raises(UserError, match=r"is of step 3, and summary\.json says that step 4 is the best"):
         package.load(killed)
 
 
@@ -241,7 +241,7 @@ def test_a_weight_that_is_no_number_is_said(killed: Path) -> None:
         saved = load(path)
         saved["state_dict"]["model.embed.weight"][0, 0] = float("nan")
         save(saved, path)
-    with pytest.raises(Fault, match=r"model\.embed\.weight.* holds what is no number"):
+    with pytest.raises(UserError, match=r"model\.embed\.weight.* holds what is no number"):
         package.load(killed)
 
 
@@ -268,7 +268,9 @@ def test_the_parent_of_a_run_is_known_by_its_weights(folder: Path, tmp_path: Pat
         saved = load(path)
         saved["state_dict"]["model.embed.weight"][0, 0] += 1
         save(saved, path)
-    with pytest.raises(Fault, match=r"init_from=.*: its weights or tokenizers are not those that the run began with"):
+    with pytest.raises(
+        UserError, match=r"init_from=.*: its weights or tokenizers are not those that the run began with"
+    ):
         resume(str(child), [], (), ())
 
 
@@ -278,7 +280,7 @@ def test_a_checkpoint_of_a_run_with_another_parent_is_not_opened(killed: Path) -
     saved = load(killed / "checkpoints" / "best.ckpt")
     saved["seqtrain"]["run"]["parent"] = "other"
     save(saved, killed / "checkpoints" / "best.ckpt")
-    with pytest.raises(Fault, match="began with other weights"):
+    with pytest.raises(UserError, match="began with other weights"):
         package.load(killed)
 
 

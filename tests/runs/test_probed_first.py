@@ -13,10 +13,10 @@ from torch import nn
 
 from seqtrain.cli.resume import resume
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.gpt import GPT
 from seqtrain.runs.checkpoint import load, save, step_name
-from seqtrain.runs.expected import Misfit
+from seqtrain.runs.expected import Mismatch
 from seqtrain.training.checkpoint_check import _check_carried
 from tests.support import tiny
 from tests.training.test_checkpoint_check import STEP, moments, trained
@@ -56,7 +56,7 @@ def test_a_refused_checkpoint_leaves_config_summary_and_records_as_they_were(
     change(saved)
     save(saved, run / "checkpoints" / step_name(step))
     before = contents(run)
-    with pytest.raises(Fault, match=says) as fault:
+    with pytest.raises(UserError, match=says) as fault:
         resume(str(run), limits, (), ("seqtrain", "resume"))
     assert len(fault.value.lines) == 1
     assert contents(run) == before
@@ -77,7 +77,7 @@ def test_no_lane_has_read_more_tokens_than_its_epoch_gave_it_or_than_the_model_h
         _check_carried(state, model, 2, 24)
     for count in (-1, most + 1, 1 << 62):
         state["filled"][1] = count
-        with pytest.raises(Misfit, match=f"filled counts .* tokens, not 0 to {most}"):
+        with pytest.raises(Mismatch, match=f"filled counts .* tokens, not 0 to {most}"):
             _check_carried(state, model, 2, 24)
 
 

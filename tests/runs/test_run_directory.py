@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_references
 from seqtrain.runs import directory
@@ -40,7 +40,7 @@ def _make(folder: Path, taken: Literal["refuse", "number"], together, made) -> N
         together.wait()
         try:
             made.put(Run.create(folder / f"{number}_run", taken=taken).path.name)
-        except Fault:
+        except UserError:
             made.put(f"{number} refused")
 
 
@@ -61,12 +61,14 @@ def test_processes_that_create_one_run_at_the_same_time_never_share_it(tmp_path:
 def test_of_two_that_saw_the_same_empty_folder_exactly_one_gets_it(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(Path, "iterdir", lambda path: iter(()))
     Run.create(tmp_path / "run")
-    with pytest.raises(Fault, match="exists already"):
+    with pytest.raises(UserError, match="exists already"):
         Run.create(tmp_path / "run")
 
 
 def test_a_taken_name_is_refused_and_a_taken_generated_name_is_numbered(run: Run) -> None:
-    with pytest.raises(Fault, match=r"run_dir=.*run exists already; use `seqtrain resume .*run` or another run_dir"):
+    with pytest.raises(
+        UserError, match=r"run_dir=.*run exists already; use `seqtrain resume .*run` or another run_dir"
+    ):
         Run.create(run.path)
     numbered = [Run.create(run.path, taken="number").path.name for _ in range(2)]
     assert numbered == ["run-2", "run-3"]
@@ -77,34 +79,34 @@ def test_a_new_run_takes_an_empty_folder_but_no_folder_with_files(tmp_path: Path
     assert Run.create(tmp_path / "empty").path == tmp_path / "empty"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
-    with pytest.raises(Fault, match="exists already and is no empty folder"):
+    with pytest.raises(UserError, match="exists already and is no empty folder"):
         Run.create(tmp_path / "mine")
 
 
 def test_a_run_that_cannot_be_made_names_the_place_and_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Fault, match=r"run_dir=.*/file/run cannot be made: Not a directory; give another run_dir"):
+    with pytest.raises(UserError, match=r"run_dir=.*/file/run cannot be made: Not a directory; give another run_dir"):
         Run.create(tmp_path / "file" / "run")
 
 
 def test_only_run_directories_open_and_a_near_name_is_offered(run: Run) -> None:
     assert Run.open(run.path).config == {"seed": 1}
-    with pytest.raises(Fault, match=r"does not exist; did you mean run\?"):
+    with pytest.raises(UserError, match=r"does not exist; did you mean run\?"):
         Run.open(run.path.with_name("runn"))
-    with pytest.raises(Fault, match=r"is no run directory: it has no config\.yaml"):
+    with pytest.raises(UserError, match=r"is no run directory: it has no config\.yaml"):
         Run.open(run.path.parent)
 
 
 def test_a_config_that_is_no_yaml_is_a_fault_in_one_line(run: Run) -> None:
     (run.path / "config.yaml").write_text("seed: [1\nmodel: }")
-    with pytest.raises(Fault, match=r"config\.yaml cannot be read") as fault:
+    with pytest.raises(UserError, match=r"config\.yaml cannot be read") as fault:
         _ = run.config
     assert "\n" not in fault.value.lines[0]
 
 
 def test_opening_a_config_executes_nothing(run: Run, tmp_path: Path) -> None:
     (run.path / "config.yaml").write_text(f"a: !!python/object/apply:os.mkdir ['{tmp_path}/made']")
-    with pytest.raises(Fault, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         _ = run.config
     assert not (tmp_path / "made").exists()
 
@@ -260,7 +262,7 @@ def test_secrets_are_masked_by_their_look_and_references_stay_unresolved() -> No
 @pytest.mark.parametrize("value", ["${oc.env:KEY}", ["${oc.env:KEY}"], {"deep": [{"er": "${oc.env:KEY}"}]}])
 def test_a_reference_to_the_environment_is_found_at_any_depth(value: object) -> None:
     config = {"logger": {"mine": {"tags": value}}}
-    with pytest.raises(Fault, match=r"^run: logger\.mine\.tags.*=\$\{oc\.env:KEY\}: .* add --trust oc\.env$"):
+    with pytest.raises(UserError, match=r"^run: logger\.mine\.tags.*=\$\{oc\.env:KEY\}: .* add --trust oc\.env$"):
         check_references(config, Path("run"), ())
     check_references(config, Path("run"), ("oc.env",))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seqtrain.config.preflight import _place
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files import folders
 from seqtrain.runs import directory
 from seqtrain.runs.directory import LOCK, METRICS, Run
@@ -44,7 +44,7 @@ def test_a_start_that_is_killed_anywhere_is_a_run_or_can_be_made_again(
             continue
         assert list_runs(path.parent) == []
         assert not path.exists() or [*_place(str(path))] == []
-        with pytest.raises(Fault, match=r"does not exist|has no config\.yaml") as fault:
+        with pytest.raises(UserError, match=r"does not exist|has no config\.yaml") as fault:
             Run.open(path)
         assert len(fault.value.lines) == 1
         run = Run.create(path, config=CONFIG)
@@ -91,7 +91,7 @@ def test_a_place_that_another_process_fills_is_taken(tmp_path: Path) -> None:
     assert lock is not None
     pid = os.fork()
     if not pid:
-        with pytest.raises(Fault, match="exists already"):
+        with pytest.raises(UserError, match="exists already"):
             Run.create(tmp_path)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0

@@ -17,7 +17,7 @@ import pytest
 from seqtrain.cli import main
 from seqtrain.cli.sweep import _ran
 from seqtrain.compare.entries import read
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed
 from seqtrain.runs.checkpoint import newest_valid, step_name
 from seqtrain.runs.directory import METRICS, Run
@@ -94,10 +94,12 @@ def test_absent_unreadable_and_there_are_three_answers(tmp_path: Path, refuse: R
     assert (exists(tmp_path / "file"), exists(tmp_path / "none")) == (True, False)
     assert (listed(tmp_path), listed(tmp_path / "none")) == ([tmp_path / "file"], [])
     assert not exists(tmp_path / "file" / "below")
-    with pytest.raises(Fault, match="cannot be read: Not a directory; make it readable"):
+    with pytest.raises(UserError, match="cannot be read: Not a directory; make it readable"):
         listed(tmp_path / "file")
     refuse(tmp_path, errno.EACCES)
-    with pytest.raises(Fault, match=f"{tmp_path} cannot be read: Permission denied; make it readable, then try again"):
+    with pytest.raises(
+        UserError, match=f"{tmp_path} cannot be read: Permission denied; make it readable, then try again"
+    ):
         listed(tmp_path)
 
 
@@ -106,7 +108,7 @@ def test_a_folder_of_checkpoints_that_cannot_be_listed_is_not_an_empty_one(
     number: int, run: Run, refuse: Refuse, refusal: Callable[..., str]
 ) -> None:
     refuse(run.checkpoints, number)
-    with pytest.raises(Fault, match=f"run/checkpoints cannot be read: {os.strerror(number)}"):
+    with pytest.raises(UserError, match=f"run/checkpoints cannot be read: {os.strerror(number)}"):
         newest_valid(run.checkpoints, pytest.fail)
     assert refusal().startswith("run/checkpoints cannot be read: ")
 
@@ -117,7 +119,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_a_broken_one_and_never_to_be_de
 ) -> None:
     path = run.path / "checkpoints" / step_name(8)
     refuse(path, number)
-    with pytest.raises(Fault, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         newest_valid(path.parent, pytest.fail)
     line = refusal()
     assert line.startswith(f"checkpoint {path} cannot be read: {os.strerror(number)}; it may be sound: ")
@@ -140,7 +142,9 @@ def test_a_folder_among_runs_that_cannot_be_read_is_told_and_hides_no_other(
     shutil.copytree("run", tmp_path / "runs" / "private")
     shutil.copytree("run", tmp_path / "runs" / "mine")
     refuse(tmp_path / "runs" / "private", errno.EACCES)
-    with pytest.raises(Fault, match=r"private cannot be read: Permission denied; make it readable, or name the runs"):
+    with pytest.raises(
+        UserError, match=r"private cannot be read: Permission denied; make it readable, or name the runs"
+    ):
         list_runs(tmp_path / "runs")
     left_out: list[str] = []
     assert [entry.path.name for entry in read([tmp_path / "runs"], left_out)] == ["mine"]
@@ -152,7 +156,7 @@ def test_whether_a_run_is_written_is_not_guessed(run: Run, refuse: Refuse) -> No
     run.close()
     assert not is_written(run.path)
     refuse(run.path / ".lock", errno.EACCES)
-    with pytest.raises(Fault, match=r"\.lock cannot be read: Permission denied"):
+    with pytest.raises(UserError, match=r"\.lock cannot be read: Permission denied"):
         is_written(run.path)
 
 
@@ -200,7 +204,7 @@ def test_a_killed_and_resumed_run_in_this_process_is_the_twin_of_the_whole_one(r
 
 def test_a_folder_of_a_run_that_cannot_be_listed_is_not_passed_by(run: Run, refuse: Refuse) -> None:
     refuse(run.samples, errno.EACCES)
-    with pytest.raises(Fault, match=r"samples cannot be read: Permission denied; make it readable"):
+    with pytest.raises(UserError, match=r"samples cannot be read: Permission denied; make it readable"):
         Run.open("run")
 
 
@@ -216,7 +220,7 @@ def test_whether_a_folder_is_a_sweep_is_not_guessed(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os.path, "isdir", lambda path: True)
     monkeypatch.setattr(os, "stat", refused)
-    with pytest.raises(Fault, match=r"sweep\.yaml cannot be read: Permission denied"):
+    with pytest.raises(UserError, match=r"sweep\.yaml cannot be read: Permission denied"):
         is_sweep(tmp_path)
 
 
@@ -224,9 +228,9 @@ def test_the_trials_of_a_sweep_that_cannot_be_listed_are_not_none(tmp_path: Path
     sweep = Sweep.create(tmp_path / "s", Asked(("seed=1",)))
     sweep.plan(0, ("seed=1",), "seed=1")
     refuse(sweep.path / "trials", errno.EACCES)
-    with pytest.raises(Fault, match="trials cannot be read: Permission denied"):
+    with pytest.raises(UserError, match="trials cannot be read: Permission denied"):
         sweep.trials()
-    with pytest.raises(Fault, match="trials cannot be read: Permission denied"):
+    with pytest.raises(UserError, match="trials cannot be read: Permission denied"):
         sweep.check_entries()
 
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from seqtrain.cli.run_data import read_data
 from seqtrain.config import check
 from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, TOKENIZER, Vocabularies
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.training.data import Data
 from tests.kills.hook import killed_before
@@ -79,7 +79,7 @@ def test_a_file_that_is_missing_is_one_line_for_readers_and_made_again_by_a_resu
     run = begun(config)
     whole = (run.path / name).read_bytes()
     (run.path / name).unlink()
-    with pytest.raises(Fault, match=f"{name}: is missing; put the run's own file back") as fault:
+    with pytest.raises(UserError, match=f"{name}: is missing; put the run's own file back") as fault:
         Vocabularies.load(run.path, run.summary["hashes"])
     assert len(fault.value.lines) == 1
     capsys.readouterr()
@@ -91,7 +91,7 @@ def test_a_file_that_is_missing_is_one_line_for_readers_and_made_again_by_a_resu
 def test_a_missing_file_that_would_be_made_differently_is_refused() -> None:
     run = begun(composed(*SEPARATE))
     (run.path / TARGET_TOKENIZER).unlink()
-    with pytest.raises(Fault, match=r"tokenizer\.json: is missing, and what is made now is another"):
+    with pytest.raises(UserError, match=r"tokenizer\.json: is missing, and what is made now is another"):
         again(run, composed(*SEPARATE, "tokenizer=byte"))
     assert not (run.path / TARGET_TOKENIZER).exists()
 
@@ -100,18 +100,18 @@ def test_a_missing_file_that_would_be_made_differently_is_refused() -> None:
 def test_a_file_that_is_another_one_is_refused(name: str, other: str) -> None:
     run = begun(composed(*SEPARATE))
     (run.path / name).write_bytes((run.path / other).read_bytes())
-    with pytest.raises(Fault, match=f"{name}: is not the one that this run was trained with"):
+    with pytest.raises(UserError, match=f"{name}: is not the one that this run was trained with"):
         again(run, composed(*SEPARATE))
 
 
 @pytest.mark.parametrize("hashes", [{}, {"train": "0"}, {"target_tokenizer": "0"}])
 def test_what_no_summary_tells_is_not_guessed(hashes: dict[str, Any]) -> None:
     run = begun(composed(*SEPARATE))
-    with pytest.raises(Fault, match="summary does not say which tokenizer it has"):
+    with pytest.raises(UserError, match="summary does not say which tokenizer it has"):
         Vocabularies.load(run.path, hashes)
     if not hashes:
         run.write_summary({})
-        with pytest.raises(Fault, match=r"summary\.json: does not say which text the run began with"):
+        with pytest.raises(UserError, match=r"summary\.json: does not say which text the run began with"):
             again(run, composed(*SEPARATE), checkpoint=Path("step-00000001.ckpt"))
 
 

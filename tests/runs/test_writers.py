@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.folders import LOCK
 from seqtrain.runs.directory import Run
 from seqtrain.runs.listing import is_written, stands
@@ -59,7 +59,7 @@ def test_whether_a_run_is_written_can_be_asked_of_any_folder_and_leaves_nothing_
 
 
 def test_who_was_started_by_the_writer_of_a_run_may_write_it_too(held: Path) -> None:
-    with pytest.raises(Fault, match="is being written by another process: wait for it or stop it"):
+    with pytest.raises(UserError, match="is being written by another process: wait for it or stop it"):
         Run(held).claim()
     Run(held, claimed=True).claim()
 

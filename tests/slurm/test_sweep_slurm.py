@@ -18,7 +18,7 @@ import pytest
 
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Sweep
-from seqtrain.sweeps.hydra_launchers import sittings, submitted
+from seqtrain.sweeps.hydra_launchers import attempts, submitted
 from tests.conftest import Seqtrain
 from tests.slurm.cluster import SOON, Cluster
 from tests.slurm.test_slurm import TRAIN, VALIDATED
@@ -96,7 +96,7 @@ def stopped(folder: Path) -> tuple[str, int]:
     pids = trial_processes(run)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    return f"{submitted(sittings(folder / 'sweep'))[0]}_0", newest_step(run)
+    return f"{submitted(attempts(folder / 'sweep'))[0]}_0", newest_step(run)
 
 
 def trial_processes(run: Path) -> list[int]:
@@ -161,7 +161,7 @@ def test_a_search_reports_every_validation_of_its_jobs_and_finds_what_it_finds_h
     words = ("hydra/launcher=slurm", "hydra.launcher.array_parallelism=1")
     with command(cluster, corpus(tmp_path), *search, *words) as process:
         assert process.wait(MINUTES) == 0, told(tmp_path)
-    assert len(submitted(sittings(tmp_path / "sweep"))) == 2
+    assert len(submitted(attempts(tmp_path / "sweep"))) == 2
     ours, other = (reported(folder / "sweep") for folder in (tmp_path, tmp_path / "here"))
     assert [state for state, *_ in ours] == ["COMPLETE", "PRUNED"]
     assert ours == other

@@ -103,11 +103,11 @@ def run(
     return path
 
 
-def sweep(path: Path, arms: Mapping[str, Sequence[float]], **options: Any) -> Path:
+def sweep(path: Path, variants: Mapping[str, Sequence[float]], **options: Any) -> Path:
     """Writes a sweep of runs: of each model one run for each value, the seeds counted from 1; gives its path."""
     (path / "trials").mkdir(parents=True)
     (path / "sweep.yaml").write_text(yaml.safe_dump({"kind": "grid", "overrides": [], "config_dirs": [], "trust": []}))
-    trials = [(model, seed, value) for model, values in arms.items() for seed, value in enumerate(values, 1)]
+    trials = [(model, seed, value) for model, values in variants.items() for seed, value in enumerate(values, 1)]
     for number, (model, seed, value) in enumerate(trials):
         trial(path, number, f"model={model} seed={seed}")
         run(path / f"{number:03d}", value, model=model, seed=seed, **options)

@@ -18,7 +18,7 @@ import torch
 from pytorch_lightning import Callback
 from pytorch_lightning.loggers.logger import Logger
 
-from seqtrain.training.loggers.base import Sink
+from seqtrain.training.loggers.base import RunLogger
 
 ARMED = os.environ.get("MISHAP")  # without it nothing goes wrong, so that a resumed run can go on
 if ARMED == "clock":
@@ -146,7 +146,7 @@ class Raises(Logger):
             raise ConnectionError("the host\\nis gone")
 
 
-class Hangs(Sink):
+class Hangs(RunLogger):
     """A sink that never answers from step 5 on."""
 
     def __init__(self, *, directory, config) -> None:

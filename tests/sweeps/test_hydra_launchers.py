@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps import hydra_launchers
 from seqtrain.sweeps.folder import STOP, Asked, Status, Sweep, Trial
-from seqtrain.sweeps.hydra_launchers import Foreign, queued, submitted
+from seqtrain.sweeps.hydra_launchers import HydraLauncher, queued, submitted
 from seqtrain.training.callbacks.signals import Interrupted
 
 
@@ -52,7 +52,7 @@ class Launcher:
 def driver(trials: list[Trial], deed: Callable[[Trial], None], *, together: int | None = None) -> tuple[Any, list[str]]:
     """What drives a launcher that does so, and what it says."""
     said: list[str] = []
-    made: Any = Foreign(Launcher(trials[0].sweep, deed), trials[0].sweep, said.append, together=together)  # type: ignore[arg-type]
+    made: Any = HydraLauncher(Launcher(trials[0].sweep, deed), trials[0].sweep, said.append, together=together)  # type: ignore[arg-type]
     return made, said
 
 
@@ -103,7 +103,7 @@ def test_a_launcher_that_runs_nothing_is_a_fault_and_one_that_gives_up_later_is_
 
     line = "hydra.launcher: RuntimeError: no room"
     made, _ = driver(trials, refuse)
-    with pytest.raises(Fault, match=f"^{line}"):
+    with pytest.raises(UserError, match=f"^{line}"):
         list(made.run(iter(trials)))
     made, said = driver(trials, lambda trial: refuse(trial) if trial.number else finish(trial))
     assert sorted(numbers(made.run(iter(trials)))) == [0, 1, 2]
@@ -114,11 +114,11 @@ def test_a_launcher_that_runs_nothing_is_a_fault_and_one_that_gives_up_later_is_
 # -- jobs ----------------------------------------------------------------------------------------------------------
 
 
-def submit(sweep: Path, sitting: str, *jobs: str) -> None:
+def submit(sweep: Path, attempt: str, *jobs: str) -> None:
     """Leaves what Submitit leaves when it has submitted these jobs."""
     for job in jobs:
-        (sweep / hydra_launchers.SUBMITIT / sitting / job).mkdir(parents=True)
-        (sweep / hydra_launchers.SUBMITIT / sitting / job / f"{job}_submitted.pkl").touch()
+        (sweep / hydra_launchers.SUBMITIT / attempt / job).mkdir(parents=True)
+        (sweep / hydra_launchers.SUBMITIT / attempt / job / f"{job}_submitted.pkl").touch()
 
 
 def test_an_array_of_jobs_is_one_job_and_those_of_earlier_sittings_are_not_of_this_one(trials: list[Trial]) -> None:
@@ -127,7 +127,7 @@ def test_an_array_of_jobs_is_one_job_and_those_of_earlier_sittings_are_not_of_th
     made, _ = driver(trials, finish)
     submit(sweep, "second", "12_0", "12_1", "5")
     assert made._jobs() == ["12", "5"]
-    assert submitted(hydra_launchers.sittings(sweep)) == ["12", "5", "7"]
+    assert submitted(hydra_launchers.attempts(sweep)) == ["12", "5", "7"]
 
 
 def test_the_queue_is_asked_for_these_jobs_alone_and_has_none_where_there_is_no_slurm(

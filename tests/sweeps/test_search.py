@@ -20,13 +20,13 @@ from omegaconf import OmegaConf
 
 from seqtrain.config import check
 from seqtrain.config.conf_files import ConfFiles
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import Asked, Sweep, Trial
 from seqtrain.sweeps.search import Search, ends, space
 from seqtrain.sweeps.settings import Settings, Words
-from seqtrain.sweeps.sweeper import Sitting, Sweeper
+from seqtrain.sweeps.sweeper import SweepAttempt, Sweeper
 from seqtrain.training import compatibility
 from seqtrain.training.callbacks.pruning import Pruning
 from tests.conftest import Seqtrain
@@ -97,7 +97,7 @@ def search(path: Path, *words: str, runner: Any, retry_failed: bool = False, **o
     made = Search(**{**defaults(), "n_trials": 3, **options})
     made.folder = Sweep.open(path) if path.exists() else Sweep.create(path, Asked((*WORDS, *words), "optuna"))
     runner = runner or Runner()
-    made.sitting = Sitting(runner, retry_failed=retry_failed, say=getattr(runner, "said", []).append)
+    made.attempt = SweepAttempt(runner, retry_failed=retry_failed, say=getattr(runner, "said", []).append)
     return made
 
 
@@ -120,7 +120,7 @@ def test_a_word_replaces_what_a_space_says_of_its_key_and_a_deletion_takes_it_ou
     assert list(swept) == ["model"]
     assert swept["model"] == optuna.distributions.CategoricalDistribution(["gru", "lstm"])
     assert fixed == ["model.dim=64", "seed=1", "tbptt.k2=8"]
-    with pytest.raises(Fault, match="no space to search"):
+    with pytest.raises(UserError, match="no space to search"):
         space({}, ["model=glob(*)"])
 
 
@@ -235,13 +235,13 @@ FAULTS: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_search_is_refused_before_its_first_trial(fault: str, tmp_path: Path) -> None:
     words, options, expected = FAULTS[fault]
-    with pytest.raises(Fault, match=expected):
+    with pytest.raises(UserError, match=expected):
         search(tmp_path / "s", *words, runner=Runner(kill), **options).sweep([*WORDS, *words])
 
 
 def test_without_optuna_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(Fault, match=r"pip install 'seqtrain\[sweep\]'"):
+    with pytest.raises(UserError, match=r"pip install 'seqtrain\[sweep\]'"):
         Search(**defaults())
 
 
@@ -250,7 +250,7 @@ def test_a_study_is_read_only_where_its_sweep_is(tmp_path: Path) -> None:
     run(tmp_path / "s", n_trials=1)
     (tmp_path / "s" / "study.db").unlink()
     (tmp_path / "s" / "study.db").symlink_to(tmp_path / "other" / "study.db")
-    with pytest.raises(Fault, match="no file of this sweep's own"):
+    with pytest.raises(UserError, match="no file of this sweep's own"):
         run(tmp_path / "s", n_trials=2)
 
 
@@ -265,7 +265,7 @@ def test_a_study_that_is_removed_while_its_search_runs_is_one_line(tmp_path: Pat
         end(trial)
         (trial.sweep / "study.db").unlink()
 
-    with pytest.raises(Fault, match=f"^sweep {tmp_path}/s: its study cannot be opened: ") as caught:
+    with pytest.raises(UserError, match=f"^sweep {tmp_path}/s: its study cannot be opened: ") as caught:
         run(tmp_path / "s", runner=Runner(ending))
     assert len(caught.value.lines) == 1
 
@@ -299,7 +299,7 @@ def test_a_study_that_no_search_left_is_one_line(name: str, searched: Path, tmp_
     shutil.copytree(searched, tmp_path / "s")
     with contextlib.closing(sqlite3.connect(tmp_path / "s" / "study.db")) as database:
         database.executescript(FORGED[name])
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         run(tmp_path / "s", n_trials=2)
     (line,) = caught.value.lines
     assert str(tmp_path / "s") in line
@@ -310,7 +310,7 @@ def test_a_study_that_no_search_left_is_one_line(name: str, searched: Path, tmp_
 def test_a_study_that_was_lost_is_not_begun_again_over_the_directories_that_there_are(tmp_path: Path) -> None:
     run(tmp_path / "s", n_trials=1)
     (tmp_path / "s" / "study.db").unlink()
-    with pytest.raises(Fault, match="fewer than the 1 trials"):
+    with pytest.raises(UserError, match="fewer than the 1 trials"):
         run(tmp_path / "s", n_trials=2)
 
 
@@ -334,13 +334,13 @@ def test_a_storage_elsewhere_holds_the_studies_of_several_sweeps_by_their_names(
 
 def test_a_storage_that_nobody_typed_is_refused() -> None:
     recorded = ["sweep=optuna", "hydra.sweeper.storage=sqlite:////elsewhere.db"]
-    with pytest.raises(Fault, match="nobody typed it"):
+    with pytest.raises(UserError, match="nobody typed it"):
         Settings.read(Words.sort([]), recorded=recorded)
     assert Settings.read(Words.sort(recorded)).config.hydra.sweeper.storage == "sqlite:////elsewhere.db"
 
 
 def test_sweep_without_m_is_refused_in_one_line() -> None:
-    with pytest.raises(Fault, match=r"^sweep=lstm: a search is a sweep, so add -m$"):
+    with pytest.raises(UserError, match=r"^sweep=lstm: a search is a sweep, so add -m$"):
         check.compose(["sweep=lstm"])
 
 

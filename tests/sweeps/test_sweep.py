@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from seqtrain.cli.trial import _clear
 from seqtrain.config.conf_files import ConfFiles
 from seqtrain.distributed.fork_server import Child
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Sweep
 from seqtrain.sweeps.grid import combinations
@@ -115,7 +115,9 @@ def test_a_trial_whose_run_was_deleted_is_missing_and_one_without_its_config_los
     (copy / "001" / "config.yaml").unlink()
     kept = written(copy)
     assert statuses(copy)["001"] == "planned"
-    with pytest.raises(Fault, match=r"001 is a run without its config\.yaml: bring that back, or delete the folder"):
+    with pytest.raises(
+        UserError, match=r"001 is a run without its config\.yaml: bring that back, or delete the folder"
+    ):
         _clear(copy / "001")
     assert written(copy) == kept
     shutil.rmtree(copy / "001")

@@ -14,7 +14,7 @@ import yaml
 
 from seqtrain.cli import sweep as command
 from seqtrain.cli import trial
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files import atomic
 from seqtrain.files.atomic import locked
 from seqtrain.sweeps.folder import Asked, Sweep, is_sweep
@@ -48,7 +48,7 @@ def _create(path: Path, barrier: Barrier, results: multiprocessing.SimpleQueue) 
     try:
         sweep = Sweep.create(path, Asked((f"seed={os.getpid()}",)))
         results.put(sweep.asked.overrides[0])
-    except Fault as fault:
+    except UserError as fault:
         results.put(str(fault))
     barrier.wait()  # the lock is held until all have asked
 
@@ -83,7 +83,7 @@ def test_an_empty_folder_is_taken_as_it_is_and_so_is_one_in_which_a_start_was_ki
     shutil.rmtree(path)
     (path / "trials").mkdir(parents=True)
     (path / "trials" / "000.json").touch()
-    with pytest.raises(Fault, match="no empty folder"):
+    with pytest.raises(UserError, match="no empty folder"):
         Sweep.create(path, Asked(()))
 
 
@@ -120,7 +120,7 @@ def test_a_resume_removes_what_was_left_half_written(tmp_path: Path, monkeypatch
     left[-1].mkdir()
     (left[-1] / "config.yaml").touch()
     monkeypatch.setattr(command, "_sit", lambda *_, **__: [])
-    with pytest.raises(Fault, match="nothing to do"):
+    with pytest.raises(UserError, match="nothing to do"):
         command.resume(sweep.path, [], (), retry_failed=False, as_json=False)
     assert [path for path in left if path.exists()] == []
 
@@ -167,17 +167,17 @@ def test_a_folder_that_no_sweep_was_begun_in_is_a_fault_or_said(begun: Path, whe
     (begun / "sweep" / "sweep.yaml").write_text(yaml.safe_dump(asked | {"cwd": where}))
     try:
         Sweep.open("../there/sweep").where_it_began(said.append)
-    except Fault as fault:
+    except UserError as fault:
         said += fault.lines
     assert len(said) == 1
 
 
 def test_a_resume_and_a_trial_look_where_the_sweep_was_begun(begun: Path) -> None:
-    with pytest.raises(Fault, match="--config-dir mine: no such folder"):
+    with pytest.raises(UserError, match="--config-dir mine: no such folder"):
         command.resume(Path("../there/sweep"), [], (), retry_failed=False, as_json=False)
     assert os.path.samefile(Path.cwd(), begun)
     os.chdir(begun.parent)
-    with pytest.raises(Fault, match="no trial 007"):
+    with pytest.raises(UserError, match="no trial 007"):
         trial.main(["there/sweep", "7"])
     assert os.path.samefile(Path.cwd(), begun)
 

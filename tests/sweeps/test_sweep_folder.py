@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from seqtrain.distributed.fork_server import Child
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Sweep, member_of
 from seqtrain.sweeps.launchers import _after
@@ -37,7 +37,7 @@ def test_a_sweep_takes_no_folder_that_is_not_empty(sweep: Sweep, place: str, sai
     (home / "file").touch()
     (home / "taken").mkdir()
     (home / "taken" / "thesis.tex").touch()
-    with pytest.raises(Fault, match=f"^hydra.sweep.dir=.*{place} {said}"):
+    with pytest.raises(UserError, match=f"^hydra.sweep.dir=.*{place} {said}"):
         Sweep.create(home / place, Asked(()))
     assert [path.name for path in (home / "taken").iterdir()] == ["thesis.tex"]
 
@@ -48,7 +48,7 @@ def test_a_link_in_a_sweep_is_refused(sweep: Sweep, place: str) -> None:
     if path.exists():
         path.rename(sweep.path.parent / "moved")
     path.symlink_to(sweep.path.parent)
-    with pytest.raises(Fault, match=f"{place}: a link, which no sweep makes"):
+    with pytest.raises(UserError, match=f"{place}: a link, which no sweep makes"):
         sweep.check_entries()
 
 
@@ -66,14 +66,14 @@ def test_a_link_in_a_sweep_is_refused(sweep: Sweep, place: str) -> None:
 )
 def test_what_no_sweep_writes_is_a_fault_that_names_the_file(sweep: Sweep, place: str, content: Any, ask: Any) -> None:
     (sweep.path / place).write_text(json.dumps(content))
-    with pytest.raises(Fault, match=f"{place}: not what a sweep writes there"):
+    with pytest.raises(UserError, match=f"{place}: not what a sweep writes there"):
         ask(sweep)
 
 
 def test_a_number_that_was_not_planned_and_a_folder_that_is_no_sweep_are_faults(sweep: Sweep) -> None:
-    with pytest.raises(Fault, match=r"no trial 017$"):
+    with pytest.raises(UserError, match=r"no trial 017$"):
         sweep.trial(17)
-    with pytest.raises(Fault, match=r"is no sweep: it has no sweep\.yaml"):
+    with pytest.raises(UserError, match=r"is no sweep: it has no sweep\.yaml"):
         Sweep.open(sweep.path.parent)
 
 

@@ -19,7 +19,7 @@ from seqtrain.runs.directory import CONFIG, Run
 from seqtrain.sweeps.folder import Asked, Sweep, Trial, is_sweep
 from seqtrain.sweeps.grid import Grid
 from seqtrain.sweeps.search import Search
-from seqtrain.sweeps.sweeper import Sitting, Sweeper
+from seqtrain.sweeps.sweeper import SweepAttempt, Sweeper
 from seqtrain.training.callbacks.pruning import Pruning
 from tests.kills.hook import run_forked
 from tests.sweeps.test_search import config, defaults
@@ -62,7 +62,7 @@ class Runner:
             yield trial
 
 
-def sit(folder: Path, words: tuple[str, ...]) -> None:
+def run_attempt(folder: Path, words: tuple[str, ...]) -> None:
     """Begins the sweep `folder`/s, or goes on with it: what a job that is requeued does; trials are not composed."""
     path, searches = folder / "s", words is SEARCH
     if is_sweep(path):
@@ -72,7 +72,7 @@ def sit(folder: Path, words: tuple[str, ...]) -> None:
     else:
         sweep = Sweep.create(path, Asked(words, "optuna" if searches else "grid"))
     sweeper = Search(**{**defaults(), "n_trials": 4, "sampler": TPE, "pruner": HALVING}) if searches else Grid()
-    sweeper.folder, sweeper.sitting = sweep, Sitting(Runner(), say=lambda _: None)
+    sweeper.folder, sweeper.attempt = sweep, SweepAttempt(Runner(), say=lambda _: None)
     with mock.patch.object(Sweeper, "_check"), mock.patch.object(Search, "_corner", return_value=config()):
         sweeper.sweep(words)
         sweep.write_index()  # as the command does in the end
@@ -96,12 +96,12 @@ def check(words: tuple[str, ...], tmp_path: Path, chosen: Callable[[int], Iterab
     optuna.create_study(storage="sqlite://")
     whole = tmp_path / "whole"
     whole.mkdir()
-    _, count = run_forked(lambda: sit(whole, words), below=whole)
+    _, count = run_forked(lambda: run_attempt(whole, words), below=whole)
     expected = outcome(whole)
     for number in chosen(count):
         folder = tmp_path / f"killed-{number}"
         folder.mkdir()
-        work = functools.partial(sit, folder, words)
+        work = functools.partial(run_attempt, folder, words)
         assert run_forked(work, below=folder, at=number)[0]
         run_forked(work, below=folder)
         assert outcome(folder) == expected, f"killed at event {number} of {count}"

@@ -14,12 +14,12 @@ import pytest
 
 from seqtrain.cli import sweep as command
 from seqtrain.cli import train
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import STOP, Asked, Status, Sweep, Trial
 from seqtrain.sweeps.grid import Grid
 from seqtrain.sweeps.settings import Settings, Words
-from seqtrain.sweeps.sweeper import Sitting, _ending
+from seqtrain.sweeps.sweeper import SweepAttempt, _ending
 from seqtrain.training.callbacks.signals import Interrupted
 from tests.support import fake_runs
 from tests.support.fake_runs import ended
@@ -52,7 +52,7 @@ def sweep(tmp_path: Path) -> Sweep:
 def grid(sweep: Sweep, *words: str, runner: Any = None, **options: Any) -> tuple[Grid, Any, list[str]]:
     """The grid of these words in the sweep, whose trials are not composed; its runner, and what it says."""
     fake_runs, runner, said = Grid(), runner or Runner(), []
-    fake_runs.folder, fake_runs.sitting = sweep, Sitting(runner, say=said.append, **options)
+    fake_runs.folder, fake_runs.attempt = sweep, SweepAttempt(runner, say=said.append, **options)
     fake_runs._check = lambda trial: None
     fake_runs.sweep(words)
     return fake_runs, runner, said
@@ -101,8 +101,8 @@ def test_a_combination_that_is_there_twice_is_run_once(tmp_path: Path) -> None:
 )
 def test_a_trial_with_a_word_that_a_sweep_decides_is_refused(sweep: Sweep, word: str, swept: str, said: str) -> None:
     fake_runs = Grid()
-    fake_runs.folder, fake_runs.sitting = sweep, Sitting(cast(Any, None))
-    with pytest.raises(Fault) as refused:
+    fake_runs.folder, fake_runs.attempt = sweep, SweepAttempt(cast(Any, None))
+    with pytest.raises(UserError) as refused:
         fake_runs._check(sweep.plan(9, [word], swept))
     assert said in str(refused.value)
 
@@ -171,12 +171,12 @@ def test_a_sweep_is_run_once_and_not_by_every_process_of_a_group(sweep: Sweep, m
         lambda: command.start(train.Request(["seed=1,2"]), as_json=False),
         lambda: command.resume(sweep.path, [], (), retry_failed=False, as_json=False),
     ):
-        with pytest.raises(Fault, match="run it once, without srun or torchrun"):
+        with pytest.raises(UserError, match="run it once, without srun or torchrun"):
             ask()
 
 
 def test_a_search_has_no_dry_run() -> None:
-    with pytest.raises(Fault, match="--dry-run: a search proposes its trials as it goes"):
+    with pytest.raises(UserError, match="--dry-run: a search proposes its trials as it goes"):
         command.start(train.Request(["sweep=optuna", "dry_run=true"]), as_json=False)
 
 
@@ -199,13 +199,13 @@ def test_a_dry_grid_tells_the_cost_of_each_trial_once_and_ends_with_2_where_one_
 def test_a_sweep_that_a_fault_ends_is_removed_unless_a_trial_has_left_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
 ) -> None:
-    def sit(sweep: Sweep, *_: object, **__: object) -> None:
+    def run_attempt(sweep: Sweep, *_: object, **__: object) -> None:
         ended(sweep.plan(0, ["seed=1"], "seed=1"), "finished" if begun else "refused")
-        raise Fault("hydra.launcher: gave up")
+        raise UserError("hydra.launcher: gave up")
 
-    monkeypatch.setattr(command, "_sit", sit)
+    monkeypatch.setattr(command, "_sit", run_attempt)
     words = ["seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
-    with pytest.raises(Fault, match="gave up"):
+    with pytest.raises(UserError, match="gave up"):
         command.start(train.Request(words), as_json=False)
     assert (tmp_path / "sweep").exists() == begun
     assert not begun or Sweep.open(tmp_path / "sweep").asked == Asked(tuple(words))

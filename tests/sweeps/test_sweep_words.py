@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.plugins.launcher import Launcher
 
 from seqtrain.config.conf_files import ConfFiles
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps.grid import combinations
 from seqtrain.sweeps.launchers import environment, gpu_shares
 from seqtrain.sweeps.settings import Settings, Words, quoted
@@ -42,7 +42,7 @@ def test_a_grid_is_every_combination_in_the_order_typed() -> None:
     ],
 )
 def test_a_grid_of_millions_is_refused_at_once(words: list[str], said: str) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         labels(*words)
     assert said in str(refused.value)
 
@@ -57,7 +57,7 @@ def test_a_grid_of_millions_is_refused_at_once(words: list[str], said: str) -> N
     ],
 )
 def test_values_that_cannot_be_listed_are_refused(word: str, said: str) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         labels(word)
     assert said in str(refused.value)
 
@@ -92,7 +92,7 @@ def test_a_word_that_cannot_be_read_is_left_to_the_trials_which_say_more_of_it()
     ],
 )
 def test_settings_of_hydra_that_are_unknown_or_not_acted_upon_are_refused(word: str, said: str) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         Settings.read(Words.sort([word])).make("launcher", Launcher)
     assert said in str(refused.value)
 
@@ -112,7 +112,7 @@ def test_a_file_sets_no_command_for_a_launcher(tmp_path: Path, text: str, said: 
     says = text.format(file=tmp_path / "executed")
     (tmp_path / "experiment" / "evil.yaml").write_text(f"# @package _global_\nhydra: {{{says}}}\n")
     words = Words.sort(["experiment=evil", "hydra/launcher=slurm"])
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         Settings.read(words, [tmp_path])
     assert said in str(refused.value)
 
@@ -126,7 +126,7 @@ def launcher_file(folder: Path, name: str, text: str) -> None:
 def test_what_is_typed_or_trusted_may_be_a_command(tmp_path: Path) -> None:
     launcher_file(tmp_path, "ours", "defaults: [slurm]\nsetup: [module load cuda]\n")
     words = Words.sort(["hydra/launcher=ours"])
-    with pytest.raises(Fault, match="--trust hydra_plugins"):
+    with pytest.raises(UserError, match="--trust hydra_plugins"):
         Settings.read(words, [tmp_path])
     trusted = Settings.read(words, [tmp_path], ("hydra_plugins",))
     assert trusted.config.hydra.launcher.setup == ["module load cuda"]
@@ -137,7 +137,7 @@ def test_what_is_typed_or_trusted_may_be_a_command(tmp_path: Path) -> None:
 def test_a_launcher_of_others_runs_for_who_trusts_its_code(tmp_path: Path) -> None:
     launcher_file(tmp_path, "theirs", "_target_: hydra._internal.core_plugins.basic_launcher.BasicLauncher\n")
     words = Words.sort(["hydra/launcher=theirs"])
-    with pytest.raises(Fault, match="if you trust the code of hydra, add --trust hydra"):
+    with pytest.raises(UserError, match="if you trust the code of hydra, add --trust hydra"):
         Settings.read(words, [tmp_path]).make("launcher", Launcher)
     made = Settings.read(words, [tmp_path], ("hydra",)).make("launcher", Launcher)
     assert type(made).__name__ == "BasicLauncher"
@@ -161,7 +161,7 @@ def test_a_path_of_any_characters_reaches_a_launcher(name: str) -> None:
 
 def test_a_launcher_that_is_not_installed_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hydra_plugins.hydra_submitit_launcher.submitit_launcher", None)
-    with pytest.raises(Fault, match=r"it comes with `pip install 'seqtrain\[slurm\]'`"):
+    with pytest.raises(UserError, match=r"it comes with `pip install 'seqtrain\[slurm\]'`"):
         Settings.read(Words.sort(["hydra/launcher=slurm"])).make("launcher", Launcher)
 
 

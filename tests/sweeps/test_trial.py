@@ -13,7 +13,7 @@ import pytest
 from hydra.core.utils import JobStatus
 
 from seqtrain.cli import trial as trials
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import launchers
 from seqtrain.sweeps.folder import STOP, Sweep
@@ -48,7 +48,7 @@ def test_a_trial_that_another_process_writes_is_left_to_it(sweep: Sweep, monkeyp
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
     [
-        (Fault("lr=-1: too small", "dim=0: too small"), "refused", "lr=-1: too small; dim=0: too small"),
+        (UserError("lr=-1: too small", "dim=0: too small"), "refused", "lr=-1: too small; dim=0: too small"),
         (RuntimeError("no memory"), "failed", "RuntimeError: no memory"),
         (Interrupted(signal.SIGTERM), "interrupted", ""),
     ],
@@ -99,7 +99,7 @@ def test_what_a_trial_prints_stands_behind_what_it_printed_before_and_in_no_file
     assert log.read_text() == "first\nsecond\nthird\n"
     log.unlink()
     log.symlink_to(outside)
-    with pytest.raises(Fault, match="a link that leads out"):
+    with pytest.raises(UserError, match="a link that leads out"):
         trials._redirect(log)
     assert not outside.exists()
 
@@ -193,7 +193,7 @@ def test_the_gpus_are_those_that_the_environment_shows(names: str, found: list[s
 
 @pytest.mark.parametrize("options", [{"n_jobs": 0}, {"threads": 0}, {"n_jobs": -1}])
 def test_no_trial_or_no_thread_at_a_time_is_refused(options: dict[str, int]) -> None:
-    with pytest.raises(Fault, match="expected a whole number above 0"):
+    with pytest.raises(UserError, match="expected a whole number above 0"):
         Local(**options)
 
 

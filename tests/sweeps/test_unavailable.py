@@ -23,13 +23,13 @@ from seqtrain.data.sources.text import Text
 from seqtrain.data.sources.unreadable import readable
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.distributed import ranks
-from seqtrain.errors import Fault, Unavailable, kind_of, merged
+from seqtrain.errors import Unavailable, UserError, kind_of, merged
 from seqtrain.files import untrusted
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import Asked, Sweep, Trial
 from seqtrain.sweeps.grid import Grid
-from seqtrain.sweeps.sweeper import Sitting
+from seqtrain.sweeps.sweeper import SweepAttempt
 from seqtrain.training.loggers import make, wandb_logger
 from tests.sweeps.test_search import Runner as SearchRunner
 from tests.sweeps.test_search import end, run
@@ -38,27 +38,29 @@ from tests.sweeps.test_search import end, run
 
 
 def test_faults_together_are_unavailable_only_where_each_of_them_is() -> None:
-    missing, wrong = Unavailable("a file is not there"), Fault("lr=-1: too small")
+    missing, wrong = Unavailable("a file is not there"), UserError("lr=-1: too small")
     assert type(merged([missing, Unavailable("no network")])) is Unavailable
-    assert type(merged([missing, wrong])) is Fault
+    assert type(merged([missing, wrong])) is UserError
     assert merged([missing, wrong, missing]).lines == ("a file is not there", "lr=-1: too small")
 
 
-@pytest.mark.parametrize("kind", [Fault, Unavailable])
-def test_processes_raise_together_what_one_of_them_found(kind: type[Fault], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "gathered", lambda value: [None, value])
+@pytest.mark.parametrize("kind", [UserError, Unavailable])
+def test_processes_raise_together_what_one_of_them_found(
+    kind: type[UserError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "all_gather", lambda value: [None, value])
 
     def fails() -> None:
         raise kind("it is so", "and so")
 
-    with pytest.raises(Fault) as raised:
-        ranks.together(fails)
+    with pytest.raises(UserError) as raised:
+        ranks.run_on_all(fails)
     assert (type(raised.value), raised.value.lines) == (kind, ("it is so", "and so"))
 
 
-@pytest.mark.parametrize("kind", [Fault, Unavailable])
+@pytest.mark.parametrize("kind", [UserError, Unavailable])
 def test_a_group_of_processes_says_of_which_kind_its_fault_was(
-    kind: type[Fault], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise kind("it is so")
@@ -66,11 +68,11 @@ def test_a_group_of_processes_says_of_which_kind_its_fault_was(
     monkeypatch.setattr(session, "train", fails)
     monkeypatch.setattr(session, "on_gpu", lambda config: False)
     lines: list[str] = []
-    code = session.member(lines.append, tmp_path, {}, session.Attempt())
+    code = session.worker(lines.append, tmp_path, {}, session.Attempt())
     outcome = SimpleNamespace(code=code, lines=tuple(lines))
     monkeypatch.setattr(session.launch, "start", lambda *_, **__: outcome)
     config: Any = OmegaConf.create({"trainer": {"devices": 2}})
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(UserError) as raised:
         session._in_group(Run.create(tmp_path / "run"), config, session.Attempt())
     assert (type(raised.value), raised.value.lines) == (kind, ("it is so",))
 
@@ -154,15 +156,15 @@ OWN: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("what", OWN)
 def test_what_is_asked_for_itself_is_not(what: str, tmp_path: Path) -> None:
     (tmp_path / "file.xyz").touch()
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         OWN[what](tmp_path)
-    assert type(refused.value) is Fault
+    assert type(refused.value) is UserError
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("x"), MemoryError(), ImportError("x"), ConnectionError("x")])
 def test_an_error_of_the_system_is_unavailable_and_one_of_a_value_is_not(error: Exception) -> None:
     assert kind_of(error) is Unavailable
-    assert kind_of(ValueError("x")) is Fault
+    assert kind_of(ValueError("x")) is UserError
 
 
 # -- trials --------------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_an_error_of_the_system_is_unavailable_and_one_of_a_value_is_not(error: 
     [
         (Unavailable("no such file"), "failed", True),
         (OSError(28, "No space left on device"), "failed", True),
-        (Fault("lr=-1: too small"), "refused", False),
+        (UserError("lr=-1: too small"), "refused", False),
         (RuntimeError("a bug"), "failed", False),
     ],
 )
@@ -232,23 +234,23 @@ def test_a_grid_whose_configs_are_away_for_a_while_fails_and_is_run_by_a_retry(t
     configs, corpus = tmp_path / "configs", tmp_path / "corpus"
     corpus.touch()
 
-    def sit(sweep: Sweep, *, retry_failed: bool) -> list[str]:
+    def run_attempt(sweep: Sweep, *, retry_failed: bool) -> list[str]:
         made = Grid()
         made.folder = sweep
-        made.sitting = Sitting(cast(Any, Runner(corpus)), say=lambda _: None, retry_failed=retry_failed)
+        made.attempt = SweepAttempt(cast(Any, Runner(corpus)), say=lambda _: None, retry_failed=retry_failed)
         made.sweep(["seed=1,2", "task=next_token"])
         return [trial.status for trial in sweep.trials()]
 
     sweep = Sweep.create(tmp_path / "sweep", Asked((), config_dirs=(str(configs),)))
     configs.mkdir()
     made = Grid()
-    made.folder, made.sitting = sweep, Sitting(cast(Any, Runner(corpus)), say=lambda _: None)
+    made.folder, made.attempt = sweep, SweepAttempt(cast(Any, Runner(corpus)), say=lambda _: None)
     made.plan(["seed=1,2", "task=next_token"])
     shutil.rmtree(configs)
-    assert sit(sweep, retry_failed=False) == ["failed", "failed"]
+    assert run_attempt(sweep, retry_failed=False) == ["failed", "failed"]
     configs.mkdir()
-    assert sit(sweep, retry_failed=False) == ["failed", "failed"]
-    assert sit(sweep, retry_failed=True) == ["finished", "finished"]
+    assert run_attempt(sweep, retry_failed=False) == ["failed", "failed"]
+    assert run_attempt(sweep, retry_failed=True) == ["finished", "finished"]
 
 
 @pytest.mark.long
@@ -271,7 +273,7 @@ def test_a_search_asks_no_more_where_something_is_wanting_and_a_retry_goes_on_un
     made = run(tmp_path / "s", n_trials=3, retry_failed=True)
     assert [found.state.name for found in made.study.get_trials()] == ["COMPLETE"] * 3
     assert [found.params for found in made.study.get_trials()] == [found.params for found in whole.study.get_trials()]
-    with pytest.raises(Fault, match="a search does not ask twice"):
+    with pytest.raises(UserError, match="a search does not ask twice"):
         run(tmp_path / "s", n_trials=3, retry_failed=True)
 
 
@@ -281,7 +283,7 @@ def test_a_sweep_that_could_not_begin_a_single_trial_leaves_nothing_and_says_why
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "_runner", lambda *_: Runner(tmp_path / "corpus"))
     request = Request(["seed=1,2", "task=next_token", "hydra.sweep.dir=sweep"])
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(UserError) as raised:
         command.start(request, as_json=False)
     assert raised.value.lines == ("no such file",)
     assert list(tmp_path.iterdir()) == []

@@ -77,7 +77,7 @@ def opened(source: Given, recipe: Recipe, reader: type[Task], cache: Path, **opt
         "NextToken": {"tied": True, "vocabulary": vocabulary},
         "MaskedLM": {**OPTIONS, "vocabulary": vocabulary},
         "Sentiment": {
-            **{"pool": "last", "dropout": 0.0, "class_weights": "none", "reach": 99},
+            **{"pool": "last", "dropout": 0.0, "class_weights": "none", "bptt_length": 99},
             **{"labels": vocabularies.labels, "label_counts": ()},
         },
         "Translation": {

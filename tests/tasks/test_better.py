@@ -12,7 +12,7 @@ import pytest
 from seqtrain.compare import table
 from seqtrain.compare.entries import read
 from seqtrain.compare.guard import groups
-from seqtrain.compare.variants import arms
+from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions
 from seqtrain.sweeps.study import Objective
 from seqtrain.tasks.base import Task
@@ -71,8 +71,8 @@ def test_a_comparison_puts_the_better_first_and_says_so(metric: str, way: str, t
     better, other = ("gpt", "lstm") if way == "min" else ("lstm", "gpt")
     (group,) = groups(read([tmp_path]), metric=metric)
     assert group.mode == way
-    assert [arm.name for arm in arms(group)] == [better, other]
-    best = arms(group, which="best")
+    assert [variant.name for variant in variants(group)] == [better, other]
+    best = variants(group, which="best")
     assert best[0].mean == (15.5 if way == "min" else 35.5)
     found = conclusions(read([tmp_path]), metric=metric)
     rows = [row["final"] for row in table.rows(found)]

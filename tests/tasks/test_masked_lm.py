@@ -109,10 +109,10 @@ def test_the_next_sentence_is_told_from_the_first_hidden_state() -> None:
 
 def test_a_silent_batch_has_a_loss_and_a_gradient_of_0() -> None:
     model, task = pair(next_sentence=True, pseudo_examples=3)
-    silent = batch(make(corpus(), next_sentence=True)).silent()
-    parts, _ = task.evaluate(model, silent, None)
+    without_targets = batch(make(corpus(), next_sentence=True)).without_targets()
+    parts, _ = task.evaluate(model, without_targets, None)
     assert {name: (total.item(), count) for name, (total, count) in parts.items()} == dict.fromkeys(parts, (0.0, 0))
-    parts, _ = task.train().evaluate(model, silent, None)
+    parts, _ = task.train().evaluate(model, without_targets, None)
     torch.stack([total for total, _ in parts.values()]).sum().backward()
     weights = [*model.parameters(), *task.parameters()]
     assert all(weight.grad is not None and not weight.grad.any() for weight in weights)

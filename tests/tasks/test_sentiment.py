@@ -34,7 +34,7 @@ LENGTHS = [5, 1, 7, 3]
 def make(*, labels: tuple[str, ...] = LABELS, counts: tuple[int, ...] = COUNTS, **options) -> Sentiment:
     torch.manual_seed(0)
     given = {"pool": "last", "dropout": 0.0, "class_weights": "none"} | options
-    return Sentiment(**given, dim=8, reach=100, labels=labels, label_counts=counts).double()
+    return Sentiment(**given, dim=8, bptt_length=100, labels=labels, label_counts=counts).double()
 
 
 def batch(tokens: Tensor, lengths: list[int], targets: list[int]) -> ExampleBatch:
@@ -81,7 +81,7 @@ def answered(task: Sentiment, model: SequenceModel, tokens: Tensor, lengths: Ten
 @pytest.mark.parametrize("how", POOLS)
 def test_padding_changes_no_score(how: Pool, case: Case) -> None:
     model, task = case.make(), make(pool=how).eval()
-    if task.misfit(model) is not None:
+    if task.incompatibility(model) is not None:
         assert how == "cls"
         return
     tokens = some_tokens(4, 7, specials=3)
@@ -96,10 +96,10 @@ def test_padding_changes_no_score(how: Pool, case: Case) -> None:
 def test_the_first_position_is_pooled_only_where_it_sees_the_others() -> None:
     for case in cases(Capability.UNCONDITIONAL):
         model = case.make()
-        reason = make(pool="cls").misfit(model)
+        reason = make(pool="cls").incompatibility(model)
         assert (reason is None) == (Capability.CAUSAL not in model.capabilities)
         assert reason is None or reason.startswith(f"task.pool=cls: the first position of {type(model).__name__}")
-        assert all(make(pool=how).misfit(model) is None for how in POOLS[:3])
+        assert all(make(pool=how).incompatibility(model) is None for how in POOLS[:3])
 
 
 # -- loss and metrics --------------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.rows import Rows, Vocabularies, prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import Word
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
-from seqtrain.tasks.base import Facts, Totals
-from seqtrain.tasks.baselines.tfidf import nearest
+from seqtrain.tasks.base import Facts, Reduced
+from seqtrain.tasks.baselines.tfidf import closest
 from seqtrain.tasks.metrics import bleu, chrf
 from seqtrain.tasks.translation import EXTRA, Translation, TranslationBatch
 from seqtrain.training.model_and_task import make_model
@@ -132,7 +132,7 @@ def never_ends(task: Translation) -> None:
     task.head.bias.data[-1] = -1e3
 
 
-def totals_of(task: Translation, model: SequenceModel, *batches: TranslationBatch) -> Totals:
+def totals_of(task: Translation, model: SequenceModel, *batches: TranslationBatch) -> Reduced:
     """What the learner sums up, read as it does."""
     with torch.no_grad():
         found = [task.evaluate(model, batch, None)[0] for batch in batches]
@@ -160,8 +160,8 @@ def test_a_batch_holds_ended_sources_begun_targets_and_ended_targets(shared: boo
     assert batch.totals == {"loss": num_targets}
     assert batch.count == num_targets + int(batch.lengths.sum())
     assert batch.references() == [target for _, target in PAIRS]
-    assert not batch.even
-    assert batch_of(pair(MODELS[2])[1], [3, 3]).even
+    assert not batch.unpadded
+    assert batch_of(pair(MODELS[2])[1], [3, 3]).unpadded
 
 
 def test_examples_are_cut_to_half_of_the_length_on_each_side_and_counted() -> None:
@@ -177,7 +177,7 @@ def test_examples_are_cut_to_half_of_the_length_on_each_side_and_counted() -> No
         assert examples.lengths.sum() == batch.count
         assert examples.cut == sum(max(len(s.split()), len(t.split())) > longest for s, t in PAIRS)
         assert batch.references()[4] == PAIRS[4][1]
-    with pytest.raises(Fault, match=r"data.max_length=3: must be at least 4"):
+    with pytest.raises(UserError, match=r"data.max_length=3: must be at least 4"):
         task.examples(rows, vocabularies, max_length=3, seed=0)
 
 
@@ -277,27 +277,27 @@ def test_a_model_without_an_encoder_is_refused_two_vocabularies() -> None:
         model, _ = pair(case)
         _, separate = pair(MODELS[2], shared=False)
         _, shared = pair(MODELS[2])
-        assert shared.misfit(model) is None
+        assert shared.incompatibility(model) is None
         if case in MODELS[:2]:
-            assert separate.misfit(model) == (
+            assert separate.incompatibility(model) == (
                 f"{type(model).__name__} reads source and target with one embedding; use task.vocabulary=shared"
             )
         else:
-            assert separate.misfit(model) is None
+            assert separate.incompatibility(model) is None
 
 
 def test_a_silent_batch_has_no_loss_no_gradient_and_no_translation() -> None:
     model, task = pair(MODELS[3])
-    silent = batch_of(task, [1]).silent()
-    totals = totals_of(task, model, silent)
+    without_targets = batch_of(task, [1]).without_targets()
+    totals = totals_of(task, model, without_targets)
     assert {name: count for name, (_, count) in totals.items()} == dict.fromkeys(totals, 0)
     assert not any(np.any(total) for total, _ in totals.values())
-    parts, _ = task.train().evaluate(model, silent, None)
+    parts, _ = task.train().evaluate(model, without_targets, None)
     parts["loss"][0].backward()
     assert parts["loss"][0] == 0
     assert not any(weight.grad.any() for weight in model.parameters() if weight.grad is not None)
     real = batch_of(task, [0, 1])
-    assert totals_of(task.eval(), model, real, silent) == totals_of(task, model, real)
+    assert totals_of(task.eval(), model, real, without_targets) == totals_of(task, model, real)
 
 
 @pytest.mark.parametrize("case", MODELS[2:], ids=str)
@@ -361,9 +361,9 @@ def test_the_nearest_text_is_that_of_the_largest_cosine() -> None:
         product = sum(weight[word] ** 2 for word in mine & theirs)
         return product / max(math.sqrt(sum(weight[word] ** 2 for word in theirs)), 1e-9)
 
-    for text, place in zip(asked, nearest(known, asked), strict=True):
+    for text, place in zip(asked, closest(known, asked), strict=True):
         assert cosine(text, known[place]) == pytest.approx(max(cosine(text, other) for other in known))
-    assert nearest(["a b", "c", "b a"], ["b, A!", "C", "x"]) == [0, 1, 0]
+    assert closest(["a b", "c", "b a"], ["b, A!", "C", "x"]) == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_the_nearest_text_is_that_of_the_largest_cosine() -> None:
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(Fault, match=message):
+    with pytest.raises(UserError, match=message):
         pair(MODELS[0], **options)
 
 

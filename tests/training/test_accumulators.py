@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqtrain.training.accumulators import Sums, merged
+from seqtrain.training.accumulators import Accumulators, merged
 
 
 def test_a_table_of_sums_adds_up_in_float64() -> None:
-    sums = Sums()
+    sums = Accumulators()
     for _ in range(3000):
         sums.add({"table": (torch.tensor([0.1, 16.0]), 1)})
     exact = 3000 * torch.tensor(0.1).double().item()
@@ -19,7 +19,7 @@ def test_a_table_of_sums_adds_up_in_float64() -> None:
 
 
 def test_one_sum_that_is_no_number_among_sound_ones_is_seen() -> None:
-    sums = Sums()
+    sums = Accumulators()
     sums.add({"loss": (torch.tensor(1.0), 1)})
     assert sums.finite()
     sums.add({"other": (torch.tensor(float("nan")), 1)})
@@ -29,7 +29,7 @@ def test_one_sum_that_is_no_number_among_sound_ones_is_seen() -> None:
 def test_sums_of_processes_are_added_part_by_part_also_where_one_has_none() -> None:
     everyone = []
     for rank in range(3):
-        own = Sums()
+        own = Accumulators()
         own.add({"loss": (torch.tensor(float(rank)), rank + 1)})
         if rank:
             own.add({"table": (torch.tensor([1.0, rank]), 2)})

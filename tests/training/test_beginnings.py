@@ -22,7 +22,13 @@ from tests.support.model_cases import Case
 
 
 def sentiment(model: SequenceModel, labels: int) -> Sentiment:
-    given: dict[str, Any] = {"pool": "last", "dropout": 0.0, "class_weights": "none", "reach": 100, "label_counts": ()}
+    given: dict[str, Any] = {
+        "pool": "last",
+        "dropout": 0.0,
+        "class_weights": "none",
+        "bptt_length": 100,
+        "label_counts": (),
+    }
     return Sentiment(**given, dim=model.dim, labels=tuple(map(str, range(labels))))
 
 

@@ -19,7 +19,7 @@ from seqtrain import conf
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
 from seqtrain.config.targets import resolve
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.inference.opened import open_run  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
@@ -149,7 +149,7 @@ def test_early_stopping_that_would_stop_what_gets_better_is_refused(monitor: str
     other = "max" if mode == "min" else "min"
     checked(other)
     with pytest.raises(
-        Fault, match=rf"early_stopping\.mode={mode}: \w+ of validation/{monitor} is better; use mode={other}"
+        UserError, match=rf"early_stopping\.mode={mode}: \w+ of validation/{monitor} is better; use mode={other}"
     ):
         checked(mode)
 

@@ -17,7 +17,7 @@ from seqtrain.cli.train import Request, dry_run
 from seqtrain.config import check
 from seqtrain.config.options import RunOptions, read_budget
 from seqtrain.data.batching.plan import TBPTT, Chunk
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.training import budget
 from seqtrain.training.cost import Reading, training_flops
 from seqtrain.training.data import Data, make_data
@@ -134,7 +134,7 @@ def test_an_inner_width_that_is_given_is_kept_where_only_another_one_would_meet_
     config, data = made(
         "next_token", "gpt model.num_layers=1 model.num_heads=8 model.dim_feedforward=100", "params:5e4"
     )
-    with pytest.raises(Fault, match="no width comes within 1 %"):
+    with pytest.raises(UserError, match="no width comes within 1 %"):
         solve(config, data)
     assert config.model.dim_feedforward == 100
 
@@ -149,7 +149,7 @@ def test_steps_are_as_many_as_the_operations_pay_for(task: str, model: str, made
     read = 0
     for step in range(steps):
         piece = plan.chunk(*divmod(step, plan.steps))
-        read += int((piece.count if isinstance(piece, Chunk) else data.cutter("train").lengths[piece.examples]).sum())
+        read += int((piece.count if isinstance(piece, Chunk) else data.batcher("train").lengths[piece.examples]).sum())
     assert plan.tokens_before(steps) == read
     each = cost_of(config, data, ()).flops_per_token
     assert each * read == pytest.approx(2e11, rel=0.01)
@@ -163,7 +163,7 @@ def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Ma
     for k2 in (4, config.data.max_length):
         tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
         costs.append(cost_of(config, replace(data, tbptt=tbptt), ()))
-    lengths = data.cutter("train").lengths
+    lengths = data.batcher("train").lengths
     model, task = make_pair(config, data.vocabularies, (), data.label_counts)
     share = float(lengths.clip(max=4).sum() / lengths.sum())
     given = 1 / float(lengths.mean())
@@ -205,11 +205,11 @@ def test_the_inner_width_of_a_transformer_is_four_times_the_outer_one_unless_it_
 )
 def test_a_text_that_is_no_budget_is_refused_in_one_line(text: str, told: str) -> None:
     given = yaml.safe_load(text)
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         read_budget(given)
     assert caught.value.lines == (told,)
     options = {option.name: None for option in fields(RunOptions)} | {"seed": 1, "layer_decay": 1.0, "run_dir": "x"}
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         RunOptions(**options | {"budget": given})  # type: ignore[arg-type]
     assert caught.value.lines == (told,)
 
@@ -225,7 +225,7 @@ def test_a_text_that_is_no_budget_is_refused_in_one_line(text: str, told: str) -
     ],
 )
 def test_what_a_budget_decides_cannot_be_given(asked: str, given: str, told: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         budget.check_free(OmegaConf.create({"budget": asked}), [f"budget={asked}", given, "seed=1"])
     assert caught.value.lines == (told,)
 
@@ -239,14 +239,14 @@ def test_what_a_budget_decides_cannot_be_given(asked: str, given: str, told: str
     ],
 )
 def test_a_budget_that_cannot_be_met_is_refused_in_one_line(asked: str, told: str, made: Made) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         solve(*made("next_token", "lstm", asked))
     assert len(caught.value.lines) == 1
     assert caught.value.lines[0].startswith(told)
 
 
 def test_sizes_between_which_there_is_none_are_named_and_can_be_asked_for(made: Made) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         solve(*made("next_token", "cnn", "params:40000"))
     below, above = (int(size.replace(",", "")) for size in re.findall(r"makes ([\d,]+)", caught.value.lines[0]))
     assert below < 40_000 < above
@@ -276,7 +276,7 @@ def test_no_argument_comes_nearer_than_the_one_that_is_found(shape: str) -> None
     function = NEVER_FALLING[shape]
     for most in (1, 2, 20):
         for number in range(-3, function(most) + 9):
-            found = budget.nearest(function, number, most)
+            found = budget.closest(function, number, most)
             assert 1 <= found <= most
             assert abs(function(found) - number) == min(abs(function(x) - number) for x in range(1, most + 1))
 

@@ -16,7 +16,7 @@ from seqtrain.cli.train import Request, start
 from seqtrain.config import check
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.rows import Vocabularies
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.inference.opened import checked_config
 from seqtrain.runs.checkpoint import load, save, step_name
 from seqtrain.runs.directory import Run
@@ -198,11 +198,11 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "tokens that are too many": (lambda s: s["seqtrain"].update(tokens=1 << 63), "tokens is 9223372036854775808"),
     "tokens below none": (lambda s: s["seqtrain"].update(tokens=-1), "tokens is -1"),
     "tokens that are text": (lambda s: s["seqtrain"].update(tokens="9"), "tokens is '9'"),
-    "checksum that is none": (lambda s: s["seqtrain"].update(mark=1 << 40), "mark"),
+    "checksum that is none": (lambda s: s["seqtrain"].update(fingerprint=1 << 40), "fingerprint"),
     "more skipped than stepped": (lambda s: s["seqtrain"].update(skipped=(9, 0)), "skipped is 9"),
     "skipped that is one number": (lambda s: s["seqtrain"].update(skipped=1), "skipped"),
     "plateau of nobody": (lambda s: s["seqtrain"].update(plateau={"best": 1.0}), "plateau: 1 entries"),
-    "entry that is missing": (lambda s: s["seqtrain"].pop("mark"), "mark is missing"),
+    "entry that is missing": (lambda s: s["seqtrain"].pop("fingerprint"), "fingerprint is missing"),
     "no surroundings": (lambda s: s["seqtrain"].pop("where"), "where is missing"),
     "all of the entry is missing": (lambda s: s.pop("seqtrain"), "seqtrain is missing"),
     "epoch of another": (lambda s: s.update(epoch=3), "epoch is 3"),
@@ -251,7 +251,7 @@ def test_what_this_run_could_not_have_written_is_refused_by_its_name(
     change, says = CHANGES[name]
     saved = copy.deepcopy(going_on[1])
     change(saved)
-    with pytest.raises(Fault, match=re.escape(says)) as fault:
+    with pytest.raises(UserError, match=re.escape(says)) as fault:
         held(going_on[0], saved)
     assert len(fault.value.lines) == 1
     assert fault.value.lines[0].startswith(("checkpoint x.ckpt: ", "trainer.max_steps"))
@@ -265,7 +265,7 @@ def test_a_run_that_nothing_stops_before_its_end_was_not_stopped(
     held(going_on[0], saved)  # by early stopping
     ours = [one for one in session.trainer.callbacks if type(one).__module__.startswith("seqtrain.")]  # type: ignore[attr-defined]
     monkeypatch.setattr(session.trainer, "callbacks", ours)
-    with pytest.raises(Fault, match="stopped, in a run that nothing stops"):
+    with pytest.raises(UserError, match="stopped, in a run that nothing stops"):
         held(going_on[0], saved)
 
 
@@ -276,7 +276,7 @@ def test_an_unfit_checkpoint_trains_nothing(folder: Path, going_on: tuple[Sessio
     saved = copy.deepcopy(going_on[1])
     moments(saved).update(exp_avg=torch.zeros(1))
     save(saved, path)
-    with pytest.raises(Fault, match="exp_avg is float32 of 1, and this run has float32 of 64x16"):
+    with pytest.raises(UserError, match="exp_avg is float32 of 1, and this run has float32 of 64x16"):
         begun.hold(path)
     assert begun.trainer.global_step == 0
     assert not begun.learner.restored

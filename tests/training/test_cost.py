@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import StreamBatch
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.training import cost, memory
 from seqtrain.training.model_and_task import make_model
@@ -139,7 +139,9 @@ def test_of_a_users_model_torch_counts_what_its_parts_cost(kind: str, expected: 
 
 
 def test_a_model_whose_work_depends_on_values_is_asked_to_say_its_operations() -> None:
-    with pytest.raises(Fault, match=r"^model Torchs cannot be read on the meta device .* a method flops_per_token$"):
+    with pytest.raises(
+        UserError, match=r"^model Torchs cannot be read on the meta device .* a method flops_per_token$"
+    ):
         Torchs("values").flops_per_token(5, False)
 
 

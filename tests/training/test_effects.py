@@ -14,7 +14,7 @@ from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.hub import Hub
 from seqtrain.data.sources.parallel import Parallel
 from seqtrain.data.sources.text import Text
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.training import compatibility, effects
 from seqtrain.training.data import make_data
 from tests.support import tiny
@@ -36,7 +36,7 @@ def faults(*words: str) -> list[str]:
     try:
         effects.check(config, overrides, ())
         compatibility.check_pair(config, ())
-    except Fault as fault:
+    except UserError as fault:
         return list(fault.lines)
     return []
 
@@ -210,7 +210,7 @@ def test_lanes_of_evaluation_that_find_no_text_are_said_once_for_each_split() ->
     ],
 )
 def test_a_value_that_is_refused_is_not_missing_too(word: str, told: str) -> None:
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(UserError) as refused:
         check.compose(["data=text", word])
     (line,) = refused.value.lines
     assert line.startswith(told)

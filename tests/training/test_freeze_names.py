@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.training.transfer import freeze
 from tests.support.model_cases import Case
 
@@ -18,5 +18,5 @@ def test_a_layers_number_is_not_the_beginning_of_another() -> None:
 
 
 def test_the_beginning_of_a_name_is_no_part() -> None:
-    with pytest.raises(Fault, match="freeze=block: the model has no such part"):
+    with pytest.raises(UserError, match="freeze=block: the model has no such part"):
         freeze(Case("gpt", ()).make(), ["block"])

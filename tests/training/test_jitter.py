@@ -15,10 +15,10 @@ from seqtrain.config import check, preflight
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.plan import TBPTT, StreamPlan, awd_lengths
 from seqtrain.data.batching.stream import Stream
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import Capability
 from seqtrain.runs.directory import Run
-from seqtrain.training.compatibility import misfit
+from seqtrain.training.compatibility import incompatibility
 from seqtrain.training.optim.schedules import InverseSqrt
 from seqtrain.training.session import paced
 from tests.conftest import Seqtrain
@@ -110,9 +110,9 @@ def test_reading_from_a_step_on_gives_what_the_uninterrupted_run_reads(accumulat
             for one, two in zip(islice(whole, first * accumulate, (first + 3) * accumulate), rest, strict=False):
                 assert torch.equal(one.tokens, two.tokens)
                 assert torch.equal(one.targets, two.targets)
-                assert all(map(torch.equal, *([past.tokens for past in batch.history] for batch in (one, two))))
-                assert len(one.history) == len(two.history)
-                assert (one.passed, one.lanes, one.total) == (two.passed, two.lanes, two.total)
+                assert all(map(torch.equal, *([past.tokens for past in batch.warmup_chunks] for batch in (one, two))))
+                assert len(one.warmup_chunks) == len(two.warmup_chunks)
+                assert (one.advance, one.lanes, one.total) == (two.advance, two.lanes, two.total)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt"])
@@ -163,17 +163,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_cut_of_time_that_makes_no_sense_is_refused_in_one_line(name: str) -> None:
     options, message = REFUSED[name]
-    with pytest.raises(Fault, match=message) as raised:
+    with pytest.raises(UserError, match=message) as raised:
         TBPTT(**{"k1": 64, "k2": 64, "carry": True, "reset": "never"} | options)
     assert len(raised.value.lines) == 1
     overrides = [f"tbptt.{key}={str(value).lower()}" for key, value in options.items()]
-    with pytest.raises(Fault) as told:
+    with pytest.raises(UserError) as told:
         preflight.check(check.compose(overrides).config)
     assert told.value.lines == raised.value.lines
 
 
 def test_jitter_with_a_schedule_that_keeps_the_rate_itself_is_refused() -> None:
-    with pytest.raises(Fault, match=r"^tbptt\.jitter=awd: .*ReduceLROnPlateau.*schedule=constant$"):
+    with pytest.raises(UserError, match=r"^tbptt\.jitter=awd: .*ReduceLROnPlateau.*schedule=constant$"):
         preflight.check(check.compose(["tbptt.jitter=awd", "schedule=plateau"]).config)
 
 
@@ -181,7 +181,7 @@ def test_overlapping_windows_need_a_state_although_none_is_carried() -> None:
     model = Case("lstm", ()).make()
     model.capabilities &= ~Capability.STATEFUL
     windows = TBPTT(k1=2, k2=6, carry=False, reset="never")
-    assert misfit(model, next_token(model), windows, 64) == (
+    assert incompatibility(model, next_token(model), windows, 64) == (
         "tbptt.k1=2: a window is read in parts, from state to state, and model LSTM has no state"
     )
-    assert misfit(model, next_token(model), TBPTT(k1=6, k2=6, carry=False, reset="never"), 64) is None
+    assert incompatibility(model, next_token(model), TBPTT(k1=6, k2=6, carry=False, reset="never"), 64) is None

@@ -18,12 +18,12 @@ from seqtrain.config.options import TrainerOptions
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.plan import TBPTT, StreamPlan, deal
 from seqtrain.data.batching.stream import EvalLoader, Stream
-from seqtrain.errors import Fault, NonFinite
+from seqtrain.errors import NonFinite, UserError
 from seqtrain.models.base import SequenceModel, State
 from seqtrain.tasks.base import Facts
 from seqtrain.training import trainer as trainers
-from seqtrain.training.accumulators import Sums
-from seqtrain.training.carried_state import Carried, joined
+from seqtrain.training.accumulators import Accumulators
+from seqtrain.training.carried_state import CarriedState, joined
 from seqtrain.training.learner import Learner
 from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token
 
@@ -255,7 +255,7 @@ def some_state(lanes: int) -> State:
 
 @pytest.mark.parametrize("lanes", [7, 16, 32, 101])  # above 9: their numbers stand in another order than their words
 def test_carried_state_is_held_over_global_lanes_whatever_slices_read_it(lanes: int) -> None:
-    whole, carried = some_state(lanes), Carried()
+    whole, carried = some_state(lanes), CarriedState()
     for shares in (1, 2, 3, 4, 7):
         slices = [deal(lanes, shares, share) for share in range(shares)]
         carried.spread(whole, slices, torch.device("cpu"))
@@ -274,7 +274,7 @@ def test_carried_state_is_held_over_global_lanes_whatever_slices_read_it(lanes: 
 
 
 def test_carried_state_is_cut_from_the_graph() -> None:
-    carried, weight = Carried(), torch.ones(2, 3, requires_grad=True)
+    carried, weight = CarriedState(), torch.ones(2, 3, requires_grad=True)
     carried.put(slice(0, 2), {"hidden": weight * 2})
     taken = carried.take(slice(0, 2))
     assert taken is not None
@@ -284,14 +284,14 @@ def test_carried_state_is_cut_from_the_graph() -> None:
 def test_a_checkpoint_of_other_lanes_is_refused(tmp_path: Path) -> None:
     learner = make_learner(Case("lstm", ()).make(), Text().plan(8))
     learner.trainer = make_trainer(tmp_path)
-    saved = {"carried": some_state(4), "sums": [{}], "tokens": 0, "mark": 0, "skipped": (0, 0), "plateau": None}
+    saved = {"carried": some_state(4), "sums": [{}], "tokens": 0, "fingerprint": 0, "skipped": (0, 0), "plateau": None}
     learner.on_load_checkpoint({"seqtrain": saved})
-    with pytest.raises(Fault, match=r"data\.lanes=8: the checkpoint carries 4 lanes; use as many"):
+    with pytest.raises(UserError, match=r"data\.lanes=8: the checkpoint carries 4 lanes; use as many"):
         learner.on_fit_start()
 
 
 def test_sums_add_up_in_float64_and_keep_parts_apart() -> None:
-    sums = Sums()
+    sums = Accumulators()
     for _ in range(1000):
         sums.add({"loss": (torch.tensor(0.1, requires_grad=True), 3), "accuracy": (torch.tensor(2), 3)})
     found = sums.read()

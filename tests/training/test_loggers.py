@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import wandb
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.sweeps.folder import Asked, Sweep
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.callbacks.curves import plot_curves
 from seqtrain.training.loggers import base, make, wandb_logger
-from seqtrain.training.loggers.base import Sink
-from seqtrain.training.loggers.wandb_logger import WandbSink
+from seqtrain.training.loggers.base import RunLogger
+from seqtrain.training.loggers.wandb_logger import WandbRunLogger
 from tests.support import fake_runs, wandb_tools
 
 POINT = {"step": 10, "epoch": 0.5, "tokens": 640.0, "seconds": 1.0, "train/loss": 2.5}
@@ -64,10 +64,10 @@ def _listening(backlog: int = 1) -> Iterator[str]:
 OPTIONS = {"project": "p", "entity": None, "name": None, "group": None, "job_type": "train", "tags": ["mine"]}
 
 
-def _wandb(directory: Path, mode: str = "auto", *, x: str = "tokens", **config: Any) -> WandbSink:
-    sink = make.wandb(**OPTIONS, x=x, mode=mode, directory=directory, config=config)  # type: ignore[arg-type]
-    assert isinstance(sink, WandbSink)
-    return sink
+def _wandb(directory: Path, mode: str = "auto", *, x: str = "tokens", **config: Any) -> WandbRunLogger:
+    run_logger = make.wandb(**OPTIONS, x=x, mode=mode, directory=directory, config=config)  # type: ignore[arg-type]
+    assert isinstance(run_logger, WandbRunLogger)
+    return run_logger
 
 
 def _settled(path: Path) -> bytes:
@@ -80,14 +80,14 @@ def _sitting(directory: Path, places: range, status: str = "finished", **options
     """Records at these places of metrics.jsonl, and in it, with a sample after the last of them."""
     if not (directory / "summary.json").exists():
         (directory / "summary.json").write_text(json.dumps({"measures": fake_runs.MEASURES}))
-    sink = _wandb(directory, "offline", **options)
+    run_logger = _wandb(directory, "offline", **options)
     with open(directory / "metrics.jsonl", "a") as file:
         for place in places:
             record = {"step": 10 * place, "tokens": 640 * place, "validation/loss": place, "validation/bleu": 1 / place}
             file.write(json.dumps(record) + "\n")
-            sink.log_metrics(record | {"record": place}, record["step"])
-    sink.log_text("samples", "text", 10 * places[-1])
-    sink.end({"status": status, "steps": 10 * places[-1], "best": {"step": 20}, "command": ["secret"]})
+            run_logger.log_metrics(record | {"record": place}, record["step"])
+    run_logger.log_text("samples", "text", 10 * places[-1])
+    run_logger.end({"status": status, "steps": 10 * places[-1], "best": {"step": 20}, "command": ["secret"]})
 
 
 def test_wandb_is_offline_without_a_key_and_says_so_in_one_line(directory: Path, capfd) -> None:
@@ -117,7 +117,7 @@ def test_wandb_is_online_with_a_key_for_a_host_that_answers(directory: Path, mon
 
 def test_online_that_cannot_be_is_a_fault_with_the_remedy(directory: Path) -> None:
     with pytest.raises(
-        Fault, match=r"logger\.wandb\.mode=online cannot be: no API key.*; or use logger\.wandb\.mode=off"
+        UserError, match=r"logger\.wandb\.mode=online cannot be: no API key.*; or use logger\.wandb\.mode=off"
     ):
         _wandb(directory, "online")
 
@@ -142,11 +142,11 @@ def test_a_key_in_netrc_counts_for_its_own_host_only(tmp_path: Path) -> None:
 
 def test_wandb_keeps_everything_in_the_run_directory_and_no_secret(directory, picture, monkeypatch, capfd) -> None:
     monkeypatch.setattr(sys, "argv", ["seqtrain", "train", "+data.hf_token=VERYSECRET"])
-    sink = _wandb(directory, "offline", model={"dim": 64})
-    sink.log_metrics(POINT, 10)
-    sink.log_text("samples", "<b>text</b>", 10)
-    sink.log_image("learning_curve", picture, 10)
-    sink.end({"status": "finished"})
+    run_logger = _wandb(directory, "offline", model={"dim": 64})
+    run_logger.log_metrics(POINT, 10)
+    run_logger.log_text("samples", "<b>text</b>", 10)
+    run_logger.log_image("learning_curve", picture, 10)
+    run_logger.end({"status": "finished"})
     assert capfd.readouterr() == ("", "")
     (record,) = directory.glob("wandb/offline-run-*/*.wandb")
     content = _settled(record)
@@ -208,8 +208,8 @@ def test_trials_never_share_a_wandb_run_whoever_starts_them(tmp_path: Path, monk
     for number in range(3):
         for name, value in wandb_tools.agent("theirs", tmp_path / "given.yaml").items():
             monkeypatch.setenv(name, value)
-        sink = _wandb(_trial(tmp_path, number, f"seed={number}"), "offline")
-        identities.add(sink.identified()["id"])
+        run_logger = _wandb(_trial(tmp_path, number, f"seed={number}"), "offline")
+        identities.add(run_logger.identified()["id"])
     assert len(identities - {"theirs"}) == 3
 
 
@@ -220,12 +220,12 @@ def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> 
     with wandb_tools.host() as server:
         for name, value in wandb_tools.environment(server).items():
             monkeypatch.setenv(name, value)
-        sink = _wandb(directory)
+        run_logger = _wandb(directory)
         for record in records[:4]:
-            sink.log_metrics(record, record["step"])
+            run_logger.log_metrics(record, record["step"])
     for record in records[4:]:
-        sink.log_metrics(record, record["step"])
-    sink.end({"status": "finished"})
+        run_logger.log_metrics(record, record["step"])
+    run_logger.end({"status": "finished"})
     (path,) = wandb_tools.files(directory)
     assert wandb_tools.read_file(path).points() == records
     assert capfd.readouterr().err == (
@@ -254,9 +254,9 @@ def test_wandb_goes_on_offline_when_the_host_refuses_the_key(directory: Path, mo
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{host.server_port}")
         monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        sink = _wandb(directory)
-        sink.log_metrics(POINT, 10)
-        sink.end({"status": "finished"})
+        run_logger = _wandb(directory)
+        run_logger.log_metrics(POINT, 10)
+        run_logger.end({"status": "finished"})
         host.shutdown()
     assert b"train/loss" in _settled(next(directory.glob("wandb/offline-run-*/*.wandb")))
     said = capfd.readouterr().err.splitlines()
@@ -267,7 +267,7 @@ def test_wandb_goes_on_offline_when_the_host_refuses_the_key(directory: Path, mo
 def test_a_sink_that_fails_is_left_out_in_one_line(directory: Path, picture: Path, capfd) -> None:
     calls = []
 
-    class Broken(Sink):
+    class Broken(RunLogger):
         def _metrics(self, metrics: dict[str, Any], step: int) -> None:
             calls.append(step)
             raise OSError("the host\nis gone")
@@ -281,12 +281,12 @@ def test_a_sink_that_fails_is_left_out_in_one_line(directory: Path, picture: Pat
         def _end(self, figures: dict[str, Any]) -> None:
             calls.append(-1)
 
-    sink = Broken("The sink", directory)
-    sink.log_metrics(POINT, 10)
-    sink.log_metrics(POINT, 20)
-    sink.log_text("samples", "text", 20)
-    sink.log_image("curve", picture, 20)
-    sink.end({"status": "finished"})
+    run_logger = Broken("The sink", directory)
+    run_logger.log_metrics(POINT, 10)
+    run_logger.log_metrics(POINT, 20)
+    run_logger.log_text("samples", "text", 20)
+    run_logger.log_image("curve", picture, 20)
+    run_logger.end({"status": "finished"})
     assert calls == [10]
     assert capfd.readouterr().err == "The sink failed and is left out from here on: the host is gone\n"
 
@@ -303,11 +303,11 @@ def events(directory: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_tensorboard_gets_metrics_config_samples_and_plots(directory: Path, picture: Path) -> None:
-    sink = make.tensorboard(directory=directory, config={"seed": 1})
-    sink.log_metrics(POINT, 10)
-    sink.log_text("samples", "text", 10)
-    sink.log_image("learning_curve", picture, 10)
-    sink.end({"status": "finished"})
+    run_logger = make.tensorboard(directory=directory, config={"seed": 1})
+    run_logger.log_metrics(POINT, 10)
+    run_logger.log_text("samples", "text", 10)
+    run_logger.log_image("learning_curve", picture, 10)
+    run_logger.end({"status": "finished"})
     found = events(directory)
     assert found["train/loss"] == [(10, 2.5)]
     assert {"tokens", "config/text_summary", "samples/text_summary", "learning_curve"} <= found.keys()
@@ -315,10 +315,10 @@ def test_tensorboard_gets_metrics_config_samples_and_plots(directory: Path, pict
 
 def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
     for steps in ((10, 20, 30), (20, 30)):
-        sink = make.tensorboard(directory=directory, config={})
+        run_logger = make.tensorboard(directory=directory, config={})
         for step in steps:
-            sink.log_metrics({"step": step, "loss": float(steps[0])}, step)
-        sink.end({"status": "interrupted"})
+            run_logger.log_metrics({"step": step, "loss": float(steps[0])}, step)
+        run_logger.end({"status": "interrupted"})
     assert events(directory)["loss"] == [(10, 10.0), (20, 20.0), (30, 20.0)]
 
 
@@ -326,7 +326,7 @@ def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
 def test_a_missing_package_is_a_fault_that_names_the_extra(directory: Path, monkeypatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     given = {"experiment": "e", "tracking_uri": None} if name == "mlflow" else {}
-    with pytest.raises(Fault, match=rf"logger={name} needs a package: pip install 'seqtrain\[{name}\]'"):
+    with pytest.raises(UserError, match=rf"logger={name} needs a package: pip install 'seqtrain\[{name}\]'"):
         getattr(make, name)(**given, directory=directory, config={})
 
 
@@ -339,6 +339,6 @@ def test_the_learning_curve_is_a_picture_whenever_there_is_a_point(tmp_path: Pat
 
 
 def test_the_config_that_a_sink_gets_is_plain_json(directory: Path) -> None:
-    sink = _wandb(directory, "offline", data={"path": "x", "lanes": 2})
-    assert json.loads(json.dumps(dict(sink.experiment.config))) == {"data": {"path": "x", "lanes": 2}}
-    sink.end({"status": "finished"})
+    run_logger = _wandb(directory, "offline", data={"path": "x", "lanes": 2})
+    assert json.loads(json.dumps(dict(run_logger.experiment.config))) == {"data": {"path": "x", "lanes": 2}}
+    run_logger.end({"status": "finished"})

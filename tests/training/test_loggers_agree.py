@@ -13,8 +13,8 @@ import pytest
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.record import Recorder
 from seqtrain.training.loggers import make
-from seqtrain.training.loggers.base import Sink
-from seqtrain.training.loggers.wandb_logger import WandbSink
+from seqtrain.training.loggers.base import RunLogger
+from seqtrain.training.loggers.wandb_logger import WandbRunLogger
 from tests.support import fake_runs, wandb_tools
 from tests.training.test_loggers import OPTIONS, events
 
@@ -80,14 +80,14 @@ def wandb_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WandbRun:
     monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
     found = WandbRun()
-    monkeypatch.setattr(WandbSink, "_begin", lambda sink: found)
+    monkeypatch.setattr(WandbRunLogger, "_begin", lambda run_logger: found)
     return found
 
 
-def trained(run: Run, loggers: list[Sink]) -> None:
+def trained(run: Run, loggers: list[RunLogger]) -> None:
     """A training of 12 steps as the recorder sees it: its own points after each second step, three validations."""
     recorder = Recorder(run=run, every=2, plan=SimpleNamespace(steps=8))  # type: ignore[arg-type]
-    progress = SimpleNamespace(tokens=0, mark=0, gradient_norm=None, skipped=0)
+    progress = SimpleNamespace(tokens=0, fingerprint=0, gradient_norm=None, skipped=0)
     learner: Any = SimpleNamespace(
         progress=progress,
         task=SimpleNamespace(measure=lambda totals, facts: {"loss": totals / facts}),

@@ -12,7 +12,7 @@ import pytest
 from seqtrain.runs.directory import Run
 from seqtrain.training.loggers import make
 from seqtrain.training.loggers.base import guarded
-from seqtrain.training.loggers.wandb_logger import WandbSink
+from seqtrain.training.loggers.wandb_logger import WandbRunLogger
 from tests.support import wandb_tools
 
 OPTIONS = {"project": "ours", "entity": "us", "name": None, "group": None, "job_type": "train", "tags": []}
@@ -20,7 +20,7 @@ RECORDS = [{"record": place} for place in (1, 2, 3)]
 
 
 @pytest.fixture
-def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbSink:
+def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbRunLogger:
     """W&B, offline, for a run that has recorded something."""
     wandb_tools.alone(monkeypatch, tmp_path)
     run = Run.create(tmp_path / "run")
@@ -29,7 +29,7 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbSink:
     run.close()
     run.write_summary({"measures": {"loss": {"better": "min"}, "bleu": {"better": "max"}}})
     made = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={"a": {"b": 1}})  # type: ignore[arg-type]
-    assert isinstance(made, WandbSink)
+    assert isinstance(made, WandbRunLogger)
     return made
 
 
@@ -38,32 +38,32 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbSink:
     [({}, [1, 2, 3]), ({"wandb/offline-run-1/x": ""}, []), ({"wandb/run-1/x": "", "wandb_sent": "2 5\n"}, [3])],
 )
 def test_offline_what_wandb_s_files_may_hold_already_is_not_written_once_more(
-    sink: WandbSink, left: dict[str, str], missing: list[int]
+    run_logger: WandbRunLogger, left: dict[str, str], missing: list[int]
 ) -> None:
     for place, content in left.items():
-        path = Path(sink.save_dir) / place
+        path = Path(run_logger.save_dir) / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    assert [record["record"] for record in sink.missing(RECORDS)] == missing
+    assert [record["record"] for record in run_logger.missing(RECORDS)] == missing
 
 
-def test_a_figure_that_is_no_number_is_neither_best_nor_last(sink: WandbSink) -> None:
-    assert sink._extremes() == {
+def test_a_figure_that_is_no_number_is_neither_best_nor_last(run_logger: WandbRunLogger) -> None:
+    assert run_logger._extremes() == {
         "validation/loss": {"min": 1.0, "last": 3.0},
         "validation/bleu": {"max": 3.0, "last": 3.0},
     }
 
 
 def test_the_identity_is_that_of_the_sweep_agent_alone_and_the_project_with_it(
-    sink: WandbSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_logger: WandbRunLogger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_RUN_ID", "somebody's")
-    own = sink.identified()
+    own = run_logger.identified()
     assert (own["project"], own["entity"], own["config"]) == ("ours", "us", {"a": {"b": 1}})
-    assert own["id"] == (Path(sink.save_dir) / "wandb_id").read_text() != "somebody's"
+    assert own["id"] == (Path(run_logger.save_dir) / "wandb_id").read_text() != "somebody's"
     for name, value in wandb_tools.agent("theirs", tmp_path / "given.yaml").items():
         monkeypatch.setenv(name, value)
-    agents = sink.identified()
+    agents = run_logger.identified()
     assert (agents["project"], agents["entity"], agents["config"]) == (None, None, {"a.b": 1})
 
 
@@ -88,17 +88,17 @@ def test_a_logger_of_the_users_own_gets_the_numbers_and_hears_how_the_run_ended(
     tmp_path: Path, status: str, told: str
 ) -> None:
     logger: Any = Plain()
-    sink = guarded(logger, tmp_path)
-    sink.log_metrics({"loss": 1.0}, 5)
-    sink.log_text("samples", "text", 5)
-    sink.end({"status": status})
+    run_logger = guarded(logger, tmp_path)
+    run_logger.log_metrics({"loss": 1.0}, 5)
+    run_logger.log_text("samples", "text", 5)
+    run_logger.end({"status": status})
     assert logger.told == [({"loss": 1.0}, 5), told]
-    assert guarded(sink, tmp_path) is sink
+    assert guarded(run_logger, tmp_path) is run_logger
 
 
 @pytest.mark.parametrize(("status", "code"), [("pruned", 0), ("finished", 0), ("failed", 1)])
-def test_wandb_shows_a_pruned_trial_as_one_that_went_well(sink: WandbSink, status: str, code: int) -> None:
+def test_wandb_shows_a_pruned_trial_as_one_that_went_well(run_logger: WandbRunLogger, status: str, code: int) -> None:
     codes: list[int] = []
-    sink._run = SimpleNamespace(summary={}, step=3, finish=lambda exit_code: codes.append(exit_code))
-    sink.end({"status": status})
+    run_logger._run = SimpleNamespace(summary={}, step=3, finish=lambda exit_code: codes.append(exit_code))
+    run_logger.end({"status": status})
     assert codes == [code]

@@ -19,7 +19,7 @@ from seqtrain.cli.matrix import models, table, write_page
 from seqtrain.cli.train import Request, preflight
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import Capability
 from seqtrain.runs.directory import Run
 from seqtrain.training import compatibility
@@ -154,7 +154,7 @@ def test_a_model_trains_or_is_refused_in_words(case: Case, task: str, tbptt: str
     if not refusal:
         assert_trained(train(config, tmp_path))
         return
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         train(config, tmp_path)
     assert len(caught.value.lines) == len(refusal)
     assert all(words in line for words, line in zip(refusal, caught.value.lines, strict=True)), caught.value.lines
@@ -164,7 +164,7 @@ def test_a_model_trains_or_is_refused_in_words(case: Case, task: str, tbptt: str
 
 @pytest.mark.parametrize("task", TASKS[1:])
 def test_examples_are_read_alone_whatever_documents_do(task: str) -> None:
-    with pytest.raises(Fault, match=r"tbptt\.reset=document: .* reads each example by itself; use tbptt=whole"):
+    with pytest.raises(UserError, match=r"tbptt\.reset=document: .* reads each example by itself; use tbptt=whole"):
         preflight(composed("tbptt.reset=document", task=task, tbptt="whole"), Request())
 
 
@@ -253,7 +253,7 @@ def test_a_page_without_marks_is_left_as_it_is(tmp_path: Path) -> None:
     page = tmp_path / "models.md"
     for text in ("no marks\n", "<!-- a -->\nno end\n", "<!-- a -->\n<!-- /a -->\n"):
         page.write_text(text)
-        with pytest.raises(Fault, match=r"has no line <!-- [ab] -->"):
+        with pytest.raises(UserError, match=r"has no line <!-- [ab] -->"):
             write_page(page, {"a": ["new"], "b": ["new"]})
         assert page.read_text() == text
 
@@ -272,7 +272,7 @@ def test_every_option_of_a_group_trains(file: Path, tmp_path: Path) -> None:
 def test_a_window_longer_than_the_learned_positions_is_refused(tmp_path: Path) -> None:
     options = ("model=gpt", "model.positions=learned", f"model.max_length={K2 - 1}")
     config = composed(*options, tbptt="windows")
-    with pytest.raises(Fault, match=f"k2={K2}: longer than the {K2 - 1} positions"):
+    with pytest.raises(UserError, match=f"k2={K2}: longer than the {K2 - 1} positions"):
         train(config, tmp_path)
 
 
@@ -287,7 +287,7 @@ def test_a_window_longer_than_the_learned_positions_is_refused(tmp_path: Path) -
     ],
 )
 def test_sizes_that_do_not_fit_each_other_are_refused(options: tuple[str, ...], words: str) -> None:
-    with pytest.raises(Fault, match=rf"model(: .*|\.){words}"):
+    with pytest.raises(UserError, match=rf"model(: .*|\.){words}"):
         preflight(composed(*options), Request())
 
 

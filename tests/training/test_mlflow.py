@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.training.loggers import make
-from seqtrain.training.loggers.mlflow_logger import MLflowSink
+from seqtrain.training.loggers.mlflow_logger import MLflowRunLogger
 from tests.support.pictures import PNG
 
 POINT = {"step": 10, "record": 3, "tokens": 640.0, "train/loss": 2.5}
@@ -77,11 +77,13 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[_Client]:
 
 
 def test_mlflow_writes_one_run_in_a_file_beside_the_runs(directory: Path, client: type[_Client]) -> None:
-    sink = make.mlflow(experiment="e", tracking_uri=None, directory=directory, config={"model": {"dim": 64}, "seed": 1})
-    sink.log_metrics(POINT, 10)
-    sink.log_text("samples", "text", 10)
-    sink.log_image("learning_curve", directory / "curve.png", 10)
-    sink.end({"status": "finished", "best": {"step": 10}, "command": ["secret"]})
+    run_logger = make.mlflow(
+        experiment="e", tracking_uri=None, directory=directory, config={"model": {"dim": 64}, "seed": 1}
+    )
+    run_logger.log_metrics(POINT, 10)
+    run_logger.log_text("samples", "text", 10)
+    run_logger.log_image("learning_curve", directory / "curve.png", 10)
+    run_logger.end({"status": "finished", "best": {"step": 10}, "command": ["secret"]})
     root = directory.parent
     points = [(name, value, 10) for name, value in POINT.items() if name not in ("step", "record")]
     assert client.calls == [
@@ -105,16 +107,16 @@ def test_an_address_that_is_typed_goes_before_that_of_the_environment(
     directory: Path, client: type[_Client], monkeypatch: pytest.MonkeyPatch, typed: str | None, expected: str
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///of_the_environment")
-    sink = make.mlflow(experiment="e", tracking_uri=typed, directory=directory, config={})
-    assert sink.experiment is not None
+    run_logger = make.mlflow(experiment="e", tracking_uri=typed, directory=directory, config={})
+    assert run_logger.experiment is not None
     assert client.calls[0] == ("client", expected)
 
 
 def test_a_resumed_run_stays_the_same_mlflow_run(directory: Path, client: type[_Client]) -> None:
     for _ in range(2):
-        sink = MLflowSink(directory, {}, "e", "http://server")
-        assert sink.experiment is not None
-        sink.end({"status": "interrupted"})
+        run_logger = MLflowRunLogger(directory, {}, "e", "http://server")
+        assert run_logger.experiment is not None
+        run_logger.end({"status": "interrupted"})
     assert [call[0] for call in client.calls].count("create_run") == 1
     assert ("update_run", "abc", "RUNNING") in client.calls
 
@@ -123,7 +125,7 @@ def test_an_mlflow_server_that_does_not_answer_is_a_fault(directory: Path, clien
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         make.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
-    with pytest.raises(Fault, match=r"logger\.mlflow\.tracking_uri=http://127\.0\.0\.1:\d+ does not answer"):
+    with pytest.raises(UserError, match=r"logger\.mlflow\.tracking_uri=http://127\.0\.0\.1:\d+ does not answer"):
         make.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
 
 
@@ -135,5 +137,5 @@ def test_an_address_that_names_no_host_does_not_answer(
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(Fault, match="does not answer: start the server or give another"):
+    with pytest.raises(UserError, match="does not answer: start the server or give another"):
         make.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})

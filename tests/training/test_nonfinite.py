@@ -10,7 +10,7 @@ import torch
 
 from seqtrain.errors import NonFinite
 from seqtrain.training.callbacks import guards
-from seqtrain.training.carried_state import Carried
+from seqtrain.training.carried_state import CarriedState
 from seqtrain.training.learner import MOST_SKIPPED, Learner
 from tests.support.model_cases import Case, assert_near, next_token
 
@@ -71,7 +71,7 @@ def test_a_lane_is_forgotten_whole_where_any_part_of_its_state_is_no_number(brok
     state |= {"filled": torch.tensor([5, 6, 7])}
     state[broken] = state[broken].clone()
     state[broken][1, 1, 0] = value  # the output of an LSTM is a number where its cell is infinite
-    carried = Carried()
+    carried = CarriedState()
     carried.put(slice(3, 6), state)
     carried.forget_broken()
     taken = carried.take(slice(3, 6))
@@ -88,7 +88,7 @@ def test_the_first_skips_of_all_sittings_are_told_each_at_its_own_step(monkeypat
     learner, _ = made()
     trainer: Any = SimpleNamespace(accumulate_grad_batches=2, global_step=0, is_global_zero=True)
 
-    def sitting(begin: int, skipped: list[bool]) -> None:
+    def attempt(begin: int, skipped: list[bool]) -> None:
         skips = guards.Skips()
         skips.on_train_start(trainer, learner)
         for step, skip in enumerate(skipped, begin):
@@ -97,7 +97,7 @@ def test_the_first_skips_of_all_sittings_are_told_each_at_its_own_step(monkeypat
             learner.progress.skipped += skip
             skips.on_train_batch_end(trainer, learner, None, None, 2 * step - 1)
 
-    sitting(1, [False, True, True, False])
-    sitting(5, [False, False, True, True])  # resumed: what was skipped before is known
+    attempt(1, [False, True, True, False])
+    attempt(5, [False, False, True, True])  # resumed: what was skipped before is known
     assert [line.partition(":")[0] for line in said] == ["step 2", "step 3", "step 7"]
     assert ["counted only" in line for line in said] == [False, False, True]

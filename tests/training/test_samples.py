@@ -17,7 +17,7 @@ from seqtrain.tasks import next_token
 from seqtrain.tasks.base import ExampleTask
 from seqtrain.training.callbacks.samples import Samples
 from seqtrain.training.data import ExampleData
-from seqtrain.training.loggers.base import Sink
+from seqtrain.training.loggers.base import RunLogger
 
 TOKENIZER = Char().train(["abc déjà"])
 
@@ -37,18 +37,18 @@ def test_a_prompt_is_continued_as_the_options_say_and_kept_under_its_step(
         return iter([torch.tensor([token]) for token in TOKENIZER.encode("jà").tolist()])
 
     monkeypatch.setattr(next_token, "continue_tokens", continued)
-    run, sink = Run.create(tmp_path / "run"), mock.Mock(spec=Sink)
+    run, run_logger = Run.create(tmp_path / "run"), mock.Mock(spec=RunLogger)
     options = {"length": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9}
     vocabularies = SimpleNamespace(tokenizer=TOKENIZER)
     stream = SimpleNamespace(vocabularies=vocabularies, sample=lambda split, count: None)
     callback = made(run, stream, prompt="dé", **options)
-    trainer: Any = SimpleNamespace(global_step=30, loggers=[sink])
+    trainer: Any = SimpleNamespace(global_step=30, loggers=[run_logger])
     task = next_token.NextToken(tied=True, dim=4, vocabulary=TOKENIZER.vocabulary)
     callback.on_validation_end(trainer, SimpleNamespace(model=None, task=task, device=torch.device("cpu")))  # type: ignore[arg-type]
     prompt = [TOKENIZER.start, *TOKENIZER.encode("dé").tolist()]
     assert asked == {"num_tokens": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "prompts": [prompt]}
     assert (run.samples / "step-00000030.txt").read_text("utf-8") == "déjà"
-    assert sink.log_text.call_args_list == [mock.call("samples", "déjà", 30)]
+    assert run_logger.log_text.call_args_list == [mock.call("samples", "déjà", 30)]
 
 
 class Shows(ExampleTask):
@@ -83,7 +83,7 @@ def test_the_examples_that_are_shown_are_spread_over_validation_and_drawn_once_f
         return batch
 
     split = SimpleNamespace(lengths=np.ones((count, 1)), collate=collate, totals=lambda index, epoch: {})
-    data: Any = SimpleNamespace(cutter={"validation": split}.__getitem__, vocabularies=None)
+    data: Any = SimpleNamespace(batcher={"validation": split}.__getitem__, vocabularies=None)
     data.sample = lambda split, count: ExampleData.sample(data, split, count)
     callback = made(Run.create(tmp_path / "run"), data)
     learner: Any = SimpleNamespace(model=None, task=Shows(), device=torch.device("cpu"))

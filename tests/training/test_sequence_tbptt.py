@@ -17,10 +17,10 @@ from seqtrain.cli.train import Request, dry_run, preflight
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT
-from seqtrain.errors import Fault
-from seqtrain.models.base import Capability, Piece, SequenceModel, State, detach
-from seqtrain.tasks.sentiment import Pool, Sentiment, pool_pieces
-from seqtrain.training.compatibility import misfit
+from seqtrain.errors import UserError
+from seqtrain.models.base import Capability, Segment, SequenceModel, State, detach
+from seqtrain.tasks.sentiment import Pool, Sentiment, pool_segments
+from seqtrain.training.compatibility import incompatibility
 from seqtrain.training.cost import Reading, training_flops
 from tests.conftest import Seqtrain
 from tests.support.examples import files, options
@@ -33,10 +33,12 @@ K2 = 5
 STATEFUL = pytest.mark.parametrize("case", shipped_first(Capability.STATEFUL | Capability.UNCONDITIONAL), ids=str)
 
 
-def task(how: Pool, reach: int, dim: int = 8) -> Sentiment:
+def task(how: Pool, bptt_length: int, dim: int = 8) -> Sentiment:
     torch.manual_seed(0)
     labels = ("bad", "good", "so so")
-    given = Sentiment(pool=how, dropout=0.0, class_weights="none", dim=dim, reach=reach, labels=labels, label_counts=())
+    given = Sentiment(
+        pool=how, dropout=0.0, class_weights="none", dim=dim, bptt_length=bptt_length, labels=labels, label_counts=()
+    )
     return given.double()
 
 
@@ -70,23 +72,24 @@ def gradients(model: SequenceModel, given: Sentiment, *batches: ExampleBatch) ->
     return list(torch.autograd.grad(torch.stack(losses).sum(), weights))
 
 
-def by_hand(model: SequenceModel, found: ExampleBatch, reach: int) -> Iterator[tuple[int, Tensor]]:
-    """Hidden states (n, D) of each lane, read alone a token at a time and cut from what is beyond its last `reach`."""
+def by_hand(model: SequenceModel, found: ExampleBatch, bptt_length: int) -> Iterator[tuple[int, Tensor]]:
+    """Hidden states (n, D) of each lane, read alone a token at a time and cut from what is beyond its last
+    `bptt_length`."""
     for lane, length in enumerate(found.lengths.tolist()):
         state: State = model.initial(1)
         seen: list[Tensor] = []
         for now in range(length):
-            if now == length - reach:
+            if now == length - bptt_length:
                 state, seen = detach(state), [hidden.detach() for hidden in seen]
             hidden, state = model(found.tokens[lane : lane + 1, now : now + 1], state)
             seen.append(hidden[0, 0])
         yield lane, torch.stack(seen)
 
 
-def loss_by_hand(model: SequenceModel, given: Sentiment, found: ExampleBatch, reach: int) -> Tensor:
+def loss_by_hand(model: SequenceModel, given: Sentiment, found: ExampleBatch, bptt_length: int) -> Tensor:
     """The sum of all lanes' surprisals."""
     pooled = {"last": lambda seen: seen[-1], "mean": lambda seen: seen.mean(0), "max": lambda seen: seen.amax(0)}
-    scores = [given.head(pooled[given.pool](seen)) for _, seen in by_hand(model, found, reach)]
+    scores = [given.head(pooled[given.pool](seen)) for _, seen in by_hand(model, found, bptt_length)]
     return F.cross_entropy(torch.stack(scores), found.targets, reduction="sum")
 
 
@@ -109,13 +112,13 @@ def test_the_gradient_is_exactly_zero_before_the_last_k2_tokens_of_each_lane(cas
 
 
 @STATEFUL
-@pytest.mark.parametrize("reach", [1, K2])
-def test_gradients_equal_a_hand_written_reference_that_detaches(case: Case, reach: int) -> None:
+@pytest.mark.parametrize("bptt_length", [1, K2])
+def test_gradients_equal_a_hand_written_reference_that_detaches(case: Case, bptt_length: int) -> None:
     model, found = case.make(dropout=0.0).train(), whole_batch()
     for how in POOLS:
-        given = task(how, reach)
+        given = task(how, bptt_length)
         expected = torch.autograd.grad(
-            loss_by_hand(model, given, found, reach), [*model.parameters(), *given.parameters()]
+            loss_by_hand(model, given, found, bptt_length), [*model.parameters(), *given.parameters()]
         )
         assert_near(gradients(model, given, found), list(expected))
 
@@ -129,8 +132,8 @@ def test_k2_of_the_longest_gives_the_gradients_of_the_whole_and_less_gives_other
     whole = torch.autograd.grad(loss_by_hand(model, given, found, longest), list(model.parameters()))
     assert_near(gradients(model, given, found)[: len(whole)], list(whole))
     unbounded = gradients(model, task(how, 10**9), found)
-    for reach in (longest, longest + 1):
-        assert all(map(torch.equal, gradients(model, task(how, reach), found), unbounded))
+    for bptt_length in (longest, longest + 1):
+        assert all(map(torch.equal, gradients(model, task(how, bptt_length), found), unbounded))
     shorter = gradients(model, task(how, K2), found)
     assert max(float((one - two).abs().max()) for one, two in zip(shorter, unbounded, strict=True)) > 1e-4
 
@@ -144,8 +147,8 @@ def test_cutting_changes_no_value_in_training_and_evaluation(case: Case, how: Po
     model, found = case.make(dropout=0.0), whole_batch()
     for mode in (True, False):
         expected = task(how, 10**9).train(mode).evaluate(model.train(mode), found, None)[0]
-        for reach in (1, 3, 10, 19):
-            assert_near(task(how, reach).train(mode).evaluate(model, found, None)[0], expected)
+        for bptt_length in (1, 3, 10, 19):
+            assert_near(task(how, bptt_length).train(mode).evaluate(model, found, None)[0], expected)
 
 
 @STATEFUL
@@ -184,8 +187,8 @@ def test_dropout_acts_on_what_is_before_as_on_the_rest() -> None:
 
 def test_a_mean_of_more_positions_than_bf16_can_count_is_right() -> None:
     one = torch.ones(1, 1, 1, dtype=torch.bfloat16)
-    pieces = [Piece(torch.tensor([0]), one, torch.tensor([1]))] * 1000
-    assert pool_pieces(pieces, torch.tensor([1000]), "mean").item() == 1
+    pieces = [Segment(torch.tensor([0]), one, torch.tensor([1]))] * 1000
+    assert pool_segments(pieces, torch.tensor([1000]), "mean").item() == 1
 
 
 # -- memory ------------------------------------------------------------------------------------------------------
@@ -248,11 +251,11 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
     assert said.startswith("train: 48 of 48 examples are longer than tbptt.k2=4 tokens: gradients reach the last 4")
     assert said.endswith("task.pool=mean holds what is before as a constant")
     answers = []
-    for reach in (4, 16):
+    for bptt_length in (4, 16):
         trained = load(tmp_path / "run")
         assert isinstance(trained.task, Sentiment)
-        assert trained.task.reach == 4
-        trained.task.reach = reach
+        assert trained.task.bptt_length == 4
+        trained.task.bptt_length = bptt_length
         trained.model.double()
         trained.task.double()
         answers.append(trained.classify(["line", "a line far longer than k2 tokens"]))
@@ -280,7 +283,7 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
 )
 def test_where_cutting_makes_no_sense_it_is_refused_with_the_reason(given: tuple[str, ...], words: str) -> None:
     config = check.compose([*given, "tbptt.k2=8", "data.max_length=50", "trainer.accelerator=cpu"]).config
-    with pytest.raises(Fault, match=words) as caught:
+    with pytest.raises(UserError, match=words) as caught:
         preflight(config, Request())
     assert len(caught.value.lines) == 1
 
@@ -290,4 +293,4 @@ def test_every_model_is_asked_for_a_state_only_where_examples_are_longer_than_k2
     stateful = Capability.STATEFUL in case.make().capabilities
     for k2, trains in ((20, True), (19, stateful)):
         tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
-        assert (misfit(case.make(), task("max", k2), tbptt, 20) is None) == trains
+        assert (incompatibility(case.make(), task("max", k2), tbptt, 20) is None) == trains

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.rows import Rows
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs.checkpoint import load
 from seqtrain.runs.directory import Run
@@ -34,7 +34,7 @@ Weights = dict[str, Tensor]
 
 def sentiment(model: SequenceModel) -> Sentiment:
     given: dict[str, Any] = {"pool": "last", "dropout": 0.0, "class_weights": "none"}
-    return Sentiment(**given, dim=model.dim, reach=100, labels=("a", "b"), label_counts=(1, 1)).double()
+    return Sentiment(**given, dim=model.dim, bptt_length=100, labels=("a", "b"), label_counts=(1, 1)).double()
 
 
 def weights_of(model: SequenceModel, task: Task) -> Weights:
@@ -97,7 +97,7 @@ def test_of_an_embedding_with_fewer_special_tokens_the_known_rows_are_loaded(mis
 def test_weights_of_another_width_are_refused_in_one_line_that_names_it() -> None:
     model = Case("lstm", ()).make()
     wider = weights_of(Case("lstm", ()).make(dim=16), sentiment(model))
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         adopted(model, sentiment(model), wider)
     assert caught.value.lines == ("init_from: model.dim=8 here, and that run's model has 16; set model.dim=16",)
 
@@ -108,7 +108,7 @@ def test_weights_of_other_shapes_are_refused_in_one_line_that_names_the_first() 
     changed = [name for name in given if name.startswith("model.") and "embed" not in name][:2]
     given |= {name: torch.zeros(3) for name in changed}
     here = "x".join(map(str, model.state_dict()[changed[0].removeprefix("model.")].shape))
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         adopted(model, sentiment(model), given)
     assert caught.value.lines == (
         f"init_from: {changed[0]} is 3 there and {here} here (and 1 more); set the same model options",
@@ -119,7 +119,7 @@ def test_another_vocabulary_is_refused() -> None:
     model = Case("gru", ()).make()
     given = weights_of(model, sentiment(model))
     given["model.embed.weight"] = torch.zeros(30, 8)
-    with pytest.raises(Fault, match=r"init_from: model\.embed\.weight is 30x8 there and 10x8 here") as caught:
+    with pytest.raises(UserError, match=r"init_from: model\.embed\.weight is 30x8 there and 10x8 here") as caught:
         adopted(model, sentiment(model), given)
     assert len(caught.value.lines) == 1
 
@@ -131,7 +131,7 @@ def test_an_embedding_of_another_vocabulary_is_refused(missing: int) -> None:
     weight = given["model.embed.weight"]
     given["model.embed.weight"] = torch.cat([weight, weight])[: len(weight) - missing]
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(Fault, match=r"embed\.weight|vocabulary"):
+    with pytest.raises(UserError, match=r"embed\.weight|vocabulary"):
         adopted(model, sentiment(model), given)
     assert torch.equal(model.state_dict()["embed.weight"], before["embed.weight"])
 
@@ -139,7 +139,7 @@ def test_an_embedding_of_another_vocabulary_is_refused(missing: int) -> None:
 def test_another_model_is_refused() -> None:
     model = Case("gru", ()).make()
     other = weights_of(Case("gpt", ()).make(), sentiment(model))
-    with pytest.raises(Fault, match="has no weight of this model's; use the same model"):
+    with pytest.raises(UserError, match="has no weight of this model's; use the same model"):
         adopted(model, sentiment(model), other)
 
 
@@ -167,7 +167,7 @@ def test_the_whole_model_can_be_frozen_but_not_everything() -> None:
     tied = next_token(model)
     for value in tied.parameters():
         value.requires_grad_(False)
-    with pytest.raises(Fault, match="freeze: nothing is left to train"):
+    with pytest.raises(UserError, match="freeze: nothing is left to train"):
         parameter_groups(model, tied)
 
 
@@ -180,7 +180,7 @@ def test_the_whole_model_can_be_frozen_but_not_everything() -> None:
     ],
 )
 def test_a_part_that_is_not_there_is_told_in_one_line(name: str, wanted: str, words: str) -> None:
-    with pytest.raises(Fault, match=words) as caught:
+    with pytest.raises(UserError, match=words) as caught:
         freeze(Case(name, ()).make(), [wanted])
     assert len(caught.value.lines) == 1
 
@@ -309,14 +309,14 @@ def test_a_model_of_which_the_origin_has_less_than_half_is_refused() -> None:
     model = Case("gpt", (("num_layers", 6),)).make()
     task = sentiment(model)
     given = {name: value for name, value in weights_of(model, task).items() if ".blocks.0." in name}
-    with pytest.raises(Fault, match=r"has only \d+ of this model's \d+ weights"):
+    with pytest.raises(UserError, match=r"has only \d+ of this model's \d+ weights"):
         adopt(model, task, given, same_task=False, say=lambda line: None)
 
 
 def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
     corpus = Corpus(np.zeros(10, dtype=np.uint16), np.array([0, 10]), 20, 10, 6, "")
     rows = Rows({"text": corpus}, None, lambda: iter([]))
-    with pytest.raises(Fault, match="does not know 60% of this text"):
+    with pytest.raises(UserError, match="does not know 60% of this text"):
         _check_known("outputs/other", {"train": rows}, lambda line: None)
     said: list[str] = []
     few = Rows({"text": replace(corpus, num_unknown=1)}, None, lambda: iter([]))

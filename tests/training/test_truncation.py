@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader, Stream
-from seqtrain.models.base import Capability, State, detach, read_history
+from seqtrain.models.base import Capability, State, detach, read_warmup
 from seqtrain.tasks.predictors import Loaded
 from seqtrain.training.cost import Reading, activations, training_flops
 from tests.support.model_cases import START, Case, assert_near, next_token, outputs, shipped_first
@@ -58,14 +58,14 @@ def truncated(setting: Setting, epochs: int) -> Iterator[list[Tensor]]:
         for begin in range(0, time, k1):
             first, end = max(begin + k1 - k2, 0), min(begin + k1, time)
             state = left[first] if setting.tbptt.carry else setting.model.initial(LANES)
-            passed, loss = {first: state}, torch.zeros(())
+            advance, loss = {first: state}, torch.zeros(())
             for now in range(first, end):
                 hidden, state = setting.model(inputs[:, now : now + 1], state)
-                passed[now + 1] = detach(state)
+                advance[now + 1] = detach(state)
                 if now >= begin:
                     loss = loss + surprise(setting, hidden[:, 0], targets[:, now])
             yield list(torch.autograd.grad(loss / (LANES * (end - begin)), list(setting.learner.parameters())))
-            left = passed
+            left = advance
 
 
 @STATEFUL
@@ -129,7 +129,7 @@ def test_an_update_reaches_exactly_the_last_k2_tokens_and_none_beyond_a_start(ca
         newest = setting.plan.chunk(*divmod(step, setting.plan.steps))
         for lane in range(LANES):
             reached: list[int] = []
-            for part, gradient in zip((*newest.history, newest), gradients[older:], strict=True):
+            for part, gradient in zip((*newest.warmup_chunks, newest), gradients[older:], strict=True):
                 assert gradient is not None
                 columns = torch.nonzero((gradient[lane] != 0).any(-1)).flatten().tolist()
                 assert all(column < part.count[lane] for column in columns)  # padding is not reached
@@ -172,8 +172,8 @@ def test_a_window_is_contiguous_up_to_its_targets_and_no_longer_than_k2() -> Non
         plan = StreamPlan(documents=np.array([0, 101]), lanes=3, tbptt=tbptt, seed=1, shuffle=True)
         for step in range(plan.steps):
             newest = plan.chunk(1, step)
-            parts = (*newest.history, newest)
-            assert bool(newest.history) == (k1 < k2 and not (parts[0].begin == newest.begin).all())
+            parts = (*newest.warmup_chunks, newest)
+            assert bool(newest.warmup_chunks) == (k1 < k2 and not (parts[0].begin == newest.begin).all())
             for before, after in pairwise(parts):
                 live = after.count > 0
                 assert (before.begin + before.count == after.begin)[live].all()
@@ -219,7 +219,7 @@ def test_evaluation_depends_on_no_k1_where_state_is_carried(name: str, reset: st
         setting.learner.on_validation_epoch_start()
         setting.learner.eval()
         for number, batch in enumerate(EvalLoader(stream, plan, batch_size=None)):
-            assert batch.history == ()
+            assert batch.warmup_chunks == ()
             setting.learner.validation_step(batch, number)
         losses.append(setting.learner.eval_sums.read()["loss"])
     assert losses == [losses[0]] * 4
@@ -249,20 +249,22 @@ def test_evaluation_in_windows_reads_each_target_after_what_its_window_holds(cas
 @pytest.mark.parametrize("carry", [True, False])
 def test_the_cost_counts_what_is_read_again(name: str, carry: bool) -> None:
     tbptt = TBPTT(k1=2, k2=8, carry=carry, reset="never")
-    assert tbptt.history == ((2, 4) if carry else (6,))
+    assert tbptt.warmup_chunks == ((2, 4) if carry else (6,))
     model = Case(name, ()).make()
     task = next_token(model).train()
     setting = Setting(Case(name, ()), 8, k1=2, carry=carry, time=TIME)
     batch = [next(setting.batches) for _ in range(4)][-1]
-    assert tuple(past.tokens.shape[1] for past in batch.history) == tbptt.history
+    assert tuple(past.tokens.shape[1] for past in batch.warmup_chunks) == tbptt.warmup_chunks
     with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        before = read_history(model, batch.history, model.initial(LANES) if carry else None)[-1]
+        before = read_warmup(model, batch.warmup_chunks, model.initial(LANES) if carry else None)[-1]
         task.evaluate(model, batch, before)
-    found = training_flops(model, task, Reading(2, carry, tbptt.history))
+    found = training_flops(model, task, Reading(2, carry, tbptt.warmup_chunks))
     if name == "gpt":  # of a recurrent layer torch counts other products
         assert found == 3 * counter.get_total_flops() / batch.count
     assert found > 2 * training_flops(model, task, Reading(2, carry))
-    alone, longer = (activations(model, task, LANES, Reading(2, carry, history)) for history in ((), tbptt.history))
+    alone, longer = (
+        activations(model, task, LANES, Reading(2, carry, warmup_chunks)) for warmup_chunks in ((), tbptt.warmup_chunks)
+    )
     assert longer > 2 * alone
 
 

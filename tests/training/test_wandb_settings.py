@@ -70,10 +70,10 @@ def test_a_record_of_wandb_runs_no_git_and_reads_no_config_of_the_working_folder
     run = Path.cwd().parent / "run"
     run.mkdir()
     (run / "metrics.jsonl").touch()
-    sink = wandb_logger.WandbSink(run, "offline", OPTIONS | {"config": {"seed": 1}}, "steps")
-    assert dict(sink.experiment.config) == {"seed": 1}
-    sink.end({"status": "finished"})
-    assert not sink.broken
+    run_logger = wandb_logger.WandbRunLogger(run, "offline", OPTIONS | {"config": {"seed": 1}}, "steps")
+    assert dict(run_logger.experiment.config) == {"seed": 1}
+    run_logger.end({"status": "finished"})
+    assert not run_logger.broken
     assert not trace.exists(), trace.read_text()
 
 

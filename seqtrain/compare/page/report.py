@@ -18,7 +18,7 @@ from typing import Any
 from seqtrain.compare.entries import Axis, Entry, Which, differing, short_names, standing
 from seqtrain.compare.page import curves
 from seqtrain.compare.verdict import COSTS, Conclusion
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import open_checked
 from seqtrain.runs import measures
@@ -41,12 +41,12 @@ def write(
     x: Axis | None = None,
     which: Which = "final",
 ) -> None:
-    """Writes the report on these groups of runs; options as those of `page`. Fault where it cannot be written."""
+    """Writes the report on these groups of runs; options as those of `page`. UserError where it cannot be written."""
     text = page(found, title=title, missing=missing, x=x, which=which)
     try:
         write_text(path, text)
     except OSError as error:
-        raise Fault(f"--html {path} cannot be written: {error.strerror}; give another file") from None
+        raise UserError(f"--html {path} cannot be written: {error.strerror}; give another file") from None
 
 
 def page(
@@ -133,7 +133,7 @@ def _runs(found: Sequence[Conclusion], drawn: Sequence[curves.Curves], metrics: 
         own = [place[id(entry)] for entry in conclusion.group.entries]
         recorded = [index for index, name in enumerate(metrics) if any(name in drawn[run].metrics for run in own)]
         groups.append(_group(conclusion) | {"runs": own, "metrics": recorded})
-        names = {id(entry): arm.name for arm in conclusion.arms for entry in arm.entries}
+        names = {id(entry): variant.name for variant in conclusion.variants for entry in variant.entries}
         for index, entry in zip(own, conclusion.group.entries, strict=True):
             runs.append(_run(entry, conclusion.group.metric, keys) | {"index": index, "arm": names[id(entry)]})
     common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in keys} if entries else {}
@@ -150,8 +150,8 @@ def _group(found: Conclusion) -> dict[str, Any]:
         "remarks": found.remarks,
         "verdict": found.sentences,
         "arms": [
-            {"name": arm.name, "mean": arm.mean, "interval": arm.interval, "seeds": len(arm.values)}
-            for arm in found.arms
+            {"name": variant.name, "mean": variant.mean, "interval": variant.interval, "seeds": len(variant.values)}
+            for variant in found.variants
         ],
         "keys": keys,
     }

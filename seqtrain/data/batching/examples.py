@@ -20,14 +20,14 @@ from seqtrain.data.rows import Rows, Vocabularies
 class ExampleBatch:
     """Some examples, right-padded; a task adds tensors of its own, batch-first."""
 
-    history: ClassVar[tuple[()]] = ()  # nothing is read before an example
+    warmup_chunks: ClassVar[tuple[()]] = ()  # nothing is read before an example
     tokens: Tensor  # (B, T)
     lengths: Tensor  # (B,) real tokens of each
     targets: Tensor  # (B,), or (B, T); IGNORED where there is none
     index: Tensor  # (B,) which examples of the split these are
     count: int  # tokens read, padding apart
     totals: dict[str, int]  # targets of each differentiated part in the whole optimiser step
-    mark: int = 0  # checksum of the plan of the whole step
+    fingerprint: int = 0  # checksum of the plan of the whole step
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Self:
         """The same batch on another device."""
@@ -35,7 +35,7 @@ class ExampleBatch:
         moved = {k: v.to(device, non_blocking=non_blocking) for k, v in mine.items() if isinstance(v, Tensor)}
         return replace(self, **moved)
 
-    def silent(self) -> Self:
+    def without_targets(self) -> Self:
         """The same batch with no target: what a share without examples reads."""
         return replace(self, targets=torch.full_like(self.targets, IGNORED), count=0)
 
@@ -61,7 +61,7 @@ class Examples(ABC):
         mine = picked.examples[share]
         if len(mine):
             return self.collate(mine, picked.epoch, totals)
-        return self.collate(picked.examples[:1], picked.epoch, totals).silent()
+        return self.collate(picked.examples[:1], picked.epoch, totals).without_targets()
 
 
 class TextExamples(Examples):

@@ -16,7 +16,7 @@ from seqtrain.data.batching.plan import deal
 ENDLESS = 2**40
 
 
-class Piece(Protocol):
+class StepPlan(Protocol):
     """What one optimiser step reads."""
 
     @property
@@ -36,9 +36,10 @@ class Plan(Protocol):
 
 
 class Cutter(Protocol):
-    """Makes the share of a piece that belongs to some of its lanes, or examples; a batch has a `mark`, see below."""
+    """Makes the share of a piece that belongs to some of its lanes, or examples; a batch has a `fingerprint`, see
+    below."""
 
-    def batch(self, piece: Any, share: slice, /) -> Any: ...
+    def batch(self, step_plan: Any, share: slice, /) -> Any: ...
 
 
 class TrainLoader:
@@ -46,7 +47,7 @@ class TrainLoader:
 
     def __init__(
         self,
-        cutter: Cutter,
+        batcher: Cutter,
         plan: Plan,
         *,
         accumulate: int,
@@ -55,7 +56,7 @@ class TrainLoader:
         workers: int = 0,
     ) -> None:
         """`share`: the number of processes that train, and which of them this is; `workers`: that cut ahead of time."""
-        self.batches = MicroBatches(cutter, plan, accumulate, share)
+        self.batches = MicroBatches(batcher, plan, accumulate, share)
         self.first = first_step * accumulate
         self.workers = workers
 
@@ -87,25 +88,25 @@ def _end_with_a_batch(worker: int) -> None:
 class MicroBatches(Dataset):
     """Micro-batch n of this process, a function of n alone."""
 
-    def __init__(self, cutter: Cutter, plan: Plan, accumulate: int, share: tuple[int, int]) -> None:
-        self.cutter = cutter
+    def __init__(self, batcher: Cutter, plan: Plan, accumulate: int, share: tuple[int, int]) -> None:
+        self.batcher = batcher
         self.plan = plan
         self.accumulate = accumulate
         self.world, self.rank = share
 
     def __getitem__(self, number: int) -> Any:
         step, micro = divmod(number, self.accumulate)
-        piece = self.plan.chunk(*divmod(step, self.plan.steps))
-        share = deal(piece.lanes, self.world * self.accumulate, self.rank * self.accumulate + micro)
-        batch = self.cutter.batch(piece, share)
-        batch.mark = fingerprint(piece)
+        step_plan = self.plan.chunk(*divmod(step, self.plan.steps))
+        share = deal(step_plan.lanes, self.world * self.accumulate, self.rank * self.accumulate + micro)
+        batch = self.batcher.batch(step_plan, share)
+        batch.fingerprint = fingerprint_of(step_plan)
         return batch
 
 
-def fingerprint(piece: Any, before: int = 0) -> int:
+def fingerprint_of(step_plan: Any, before: int = 0) -> int:
     """A checksum of what one step reads, arrays and numbers at any depth: the same for every share of it."""
-    if not isinstance(piece, tuple):
-        return zlib.crc32(np.ascontiguousarray(piece).tobytes(), before)
-    for part in piece:
-        before = fingerprint(part, before)
+    if not isinstance(step_plan, tuple):
+        return zlib.crc32(np.ascontiguousarray(step_plan).tobytes(), before)
+    for part in step_plan:
+        before = fingerprint_of(part, before)
     return before

@@ -15,7 +15,7 @@ from seqtrain.data.batching.splitmix64 import mixed
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 PLACES, WAYS, WORDS, FOLLOWS, FOLLOWERS = range(5)  # what is drawn: each has its own sequence of numbers
 
@@ -46,9 +46,9 @@ class MaskedBatch(ExampleBatch):
         """The tokens before any was hidden, (B, T)."""
         return torch.where(self.targets == IGNORED, self.tokens, self.targets)
 
-    def silent(self) -> Self:
+    def without_targets(self) -> Self:
         blank = torch.full_like(self.next_labels, IGNORED)
-        return replace(super().silent(), places=self.places[:0], next_labels=blank)
+        return replace(super().without_targets(), places=self.places[:0], next_labels=blank)
 
 
 class Stretches(NamedTuple):
@@ -77,10 +77,10 @@ class MaskedExamples(Examples):
     def __init__(
         self, corpus: Corpus, tokenizer: Tokenizer, masking: Masking, *, max_length: int, next_sentence: bool, seed: int
     ) -> None:
-        """Raises Fault where `max_length` leaves no room for text."""
+        """Raises UserError where `max_length` leaves no room for text."""
         least = 5 if next_sentence else 3
         if max_length < least:
-            raise Fault(f"data.max_length={max_length}: must be at least {least}, as the special tokens count")
+            raise UserError(f"data.max_length={max_length}: must be at least {least}, as the special tokens count")
         self.tokens = corpus.tokens
         self.tokenizer = tokenizer
         self.masking = masking

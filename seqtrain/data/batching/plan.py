@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class TBPTT:
     def __post_init__(self) -> None:
         lines = list(self._faults())
         if lines:
-            raise Fault(*lines)
+            raise UserError(*lines)
 
     def _faults(self) -> Iterator[str]:
         k1, k2, above = self.k1, self.k2, "expected a number of tokens above 0"
@@ -53,7 +53,7 @@ class TBPTT:
         return replace(self, k1=self.k2 if self.carry else self.k1, jitter="none")
 
     @property
-    def history(self) -> tuple[int, ...]:
+    def warmup_chunks(self) -> tuple[int, ...]:
         """Tokens of each reading that comes before the newest `k1` of a window that is full."""
         older = self.k2 - self.k1
         first = min(self.k1, older) if self.carry else older  # where state is carried it is kept after the first k1
@@ -66,8 +66,8 @@ class Chunk(NamedTuple):
     begin: np.ndarray  # (B,) int64
     count: np.ndarray  # (B,) int64, 0 where the lane has nothing left
     starts: np.ndarray  # (B,) bool, whether the lane starts from nothing
-    history: tuple[Chunk, ...] = ()  # what is read just before, for the gradient to reach it; oldest first
-    passed: int = 1  # how many readings (those of the history, then its own) the next step no longer reads: 0 or 1
+    warmup_chunks: tuple[Chunk, ...] = ()  # what is read just before, for the gradient to reach it; oldest first
+    advance: int = 1  # how many readings (those of the history, then its own) the next step no longer reads: 0 or 1
 
     @property
     def lanes(self) -> int:
@@ -113,51 +113,51 @@ class StreamPlan:
         longest = int(np.diff(self._stretches).max())
         drawn = tbptt.jitter != "none"
         self._lengths = awd_lengths(longest, tbptt.k2, seed) if drawn else np.full(-(-longest // tbptt.k1), tbptt.k1)
-        self._newest: tuple[int, Pieces] | None = None  # of one epoch, kept for its steps
-        pieces = self._pieces(0)
-        self.steps = len(pieces.targets)
-        self.targets = pieces.targets  # of each step, in reading order; jitter: of the first epoch
-        self.padding = 1 - self.num_tokens / int(pieces.widths.sum() * lanes)
+        self._newest: tuple[int, ChunkTable] | None = None  # of one epoch, kept for its steps
+        table = self._table(0)
+        self.steps = len(table.targets)
+        self.targets = table.targets  # of each step, in reading order; jitter: of the first epoch
+        self.padding = 1 - self.num_tokens / int(table.widths.sum() * lanes)
 
     def chunk(self, epoch: int, step: int) -> Chunk:
         """What each lane reads in this step of this epoch."""
-        pieces, depth = self._pieces(epoch), self.tbptt.k2 // self.tbptt.k1
+        table, depth = self._table(epoch), self.tbptt.k2 // self.tbptt.k1
         newest = int(self._order(epoch)[step]) if self.shuffle else step
         oldest = max(newest + 1 - depth, 0)
-        index = pieces.edges[:-1, None] + np.arange(oldest, newest + 1)  # (B, chunks of the window)
-        live = index < pieces.edges[1:, None]
-        index = np.minimum(index, len(pieces.begin) - 1)
-        begin, count, fresh = pieces.begin[index], np.where(live, pieces.count[index], 0), pieces.fresh[index]
+        index = table.edges[:-1, None] + np.arange(oldest, newest + 1)  # (B, chunks of the window)
+        live = index < table.edges[1:, None]
+        index = np.minimum(index, len(table.begin) - 1)
+        begin, count, fresh = table.begin[index], np.where(live, table.count[index], 0), table.fresh[index]
         fresh[:, 0] |= oldest == 0 or not self.carry
-        passed = int(index.shape[1] == depth)  # a window that still grows begins where it did
+        advance = int(index.shape[1] == depth)  # a window that still grows begins where it did
         # One reading goes on to where a lane starts anew, or the next window begins; the newest chunk is one by itself.
         anew = np.flatnonzero((fresh & live).any(0))
-        edges = sorted({0, min(passed, newest - oldest) if self.carry else 0, *anew.tolist(), newest - oldest})
+        edges = sorted({0, min(advance, newest - oldest) if self.carry else 0, *anew.tolist(), newest - oldest})
         count = np.add.reduceat(count, edges, axis=1)
-        *history, last = (Chunk(begin[:, edge], count[:, n], fresh[:, edge]) for n, edge in enumerate(edges))
-        return last._replace(history=tuple(history), passed=passed)
+        *warmup_chunks, last = (Chunk(begin[:, edge], count[:, n], fresh[:, edge]) for n, edge in enumerate(edges))
+        return last._replace(warmup_chunks=tuple(warmup_chunks), advance=advance)
 
     def tokens_before(self, step: int) -> int:
         """Targets of all steps before `step`, counted over epochs, in an unshuffled epoch's order."""
         epoch, within = divmod(step, self.steps)
-        return epoch * self.num_tokens + int(self._pieces(epoch).targets[:within].sum())
+        return epoch * self.num_tokens + int(self._table(epoch).targets[:within].sum())
 
     def most_read(self, step: int) -> int:
         """The most tokens that a lane has read in the epoch of the last of `step` steps, padding included."""
         epoch, within = divmod(max(step - 1, 0), self.steps)
-        return int(self._pieces(epoch).widths[: within + 1].sum())
+        return int(self._table(epoch).widths[: within + 1].sum())
 
     def pace(self, step: int) -> float:
         """The length of the chunk of this step, counted over epochs, in units of k2."""
         epoch, within = divmod(step, self.steps)
-        return float(self._pieces(epoch).lengths[within] / self.tbptt.k2)
+        return float(self._table(epoch).lengths[within] / self.tbptt.k2)
 
-    def _pieces(self, epoch: int) -> Pieces:
+    def _table(self, epoch: int) -> ChunkTable:
         """The chunks of an epoch; with jitter their lengths are those of the others, in another order."""
         epoch = 0 if self.tbptt.jitter == "none" else epoch
         if self._newest is None or self._newest[0] != epoch:
             lengths = self._lengths if self.tbptt.jitter == "none" else self._permuted(epoch, self._lengths)
-            self._newest = epoch, _pieces(self._stretches, lengths, self.lanes, self.tbptt)
+            self._newest = epoch, _table(self._stretches, lengths, self.lanes, self.tbptt)
         return self._newest[1]
 
     def _order(self, epoch: int) -> np.ndarray:
@@ -237,7 +237,7 @@ def _cut(ordered: np.ndarray, batch_tokens: int, batch_size: int) -> np.ndarray:
     return np.array([*edges, len(ordered)])
 
 
-class Pieces(NamedTuple):
+class ChunkTable(NamedTuple):
     """The chunks of an epoch, those of a lane side by side, and what they make step by step."""
 
     lengths: np.ndarray  # of each chunk of the longest stretch, the end of a lane or a document apart
@@ -269,21 +269,23 @@ def _stretches(documents: np.ndarray, lanes: int, tbptt: TBPTT) -> np.ndarray:
     if tbptt.reset == "document":
         chunks = most_lanes(documents, tbptt)
         if chunks < lanes:
-            raise Fault(f"data.lanes={lanes}: the documents make only {chunks} chunks; use fewer lanes or a smaller k1")
+            raise UserError(
+                f"data.lanes={lanes}: the documents make only {chunks} chunks; use fewer lanes or a smaller k1"
+            )
         return documents
     num_tokens = int(documents[-1])
     if num_tokens < lanes:
-        raise Fault(f"data.lanes={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text")
+        raise UserError(f"data.lanes={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text")
     return num_tokens * np.arange(lanes + 1) // lanes
 
 
-def _pieces(stretches: np.ndarray, lengths: np.ndarray, lanes: int, tbptt: TBPTT) -> Pieces:
+def _table(stretches: np.ndarray, lengths: np.ndarray, lanes: int, tbptt: TBPTT) -> ChunkTable:
     """Each stretch cut into chunks of these lengths, the last one short; documents are dealt to lanes by the chunk."""
     time = np.concatenate([[0], np.cumsum(lengths)])
     sizes = np.diff(stretches)
-    pieces = np.searchsorted(time, sizes)  # chunks of each stretch
-    edges = np.concatenate([[0], np.cumsum(pieces)])
-    stretch = np.repeat(np.arange(len(pieces)), pieces)
+    table = np.searchsorted(time, sizes)  # chunks of each stretch
+    edges = np.concatenate([[0], np.cumsum(table)])
+    stretch = np.repeat(np.arange(len(table)), table)
     within = np.arange(edges[-1]) - edges[stretch]
     begin = stretches[stretch] + time[within]
     count = np.minimum(time[within + 1], sizes[stretch]) - time[within]
@@ -294,4 +296,4 @@ def _pieces(stretches: np.ndarray, lengths: np.ndarray, lanes: int, tbptt: TBPTT
     targets = np.bincount(step, count).astype(np.int64)
     widths = np.zeros_like(targets)
     np.maximum.at(widths, step, count)
-    return Pieces(lengths, begin, count, within == 0, edges, targets, widths)
+    return ChunkTable(lengths, begin, count, within == 0, edges, targets, widths)

@@ -21,7 +21,7 @@ def mixed(key: np.ndarray, step: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
-class Dice:
+class SplitMix64:
     """A sequence of choices that depends on the seed only."""
 
     def __init__(self, seed: int) -> None:

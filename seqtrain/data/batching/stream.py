@@ -35,8 +35,8 @@ class StreamBatch:
         lanes: slice,
         count: int,
         total: int,
-        history: tuple[Past, ...] = (),
-        passed: int = 1,
+        warmup_chunks: tuple[Past, ...] = (),
+        advance: int = 1,
     ) -> None:
         self.tokens = tokens
         self.targets = targets
@@ -44,9 +44,9 @@ class StreamBatch:
         self.lanes = lanes  # which of all lanes these are
         self.count = count  # targets in this batch
         self.total = total  # targets in the whole optimiser step: all micro-batches of all ranks
-        self.history = history  # oldest first
-        self.passed = passed  # how many readings, its history's and then its own, the next batch no longer reads
-        self.mark = 0  # checksum of the plan of the whole step
+        self.warmup_chunks = warmup_chunks  # oldest first
+        self.advance = advance  # how many readings, its history's and then its own, the next batch no longer reads
+        self.fingerprint = 0  # checksum of the plan of the whole step
 
     @property
     def totals(self) -> dict[str, int]:
@@ -61,7 +61,7 @@ class StreamBatch:
 
         there = copy.copy(self)
         there.tokens, there.targets, there.starts = map(moved, (self.tokens, self.targets, self.starts))  # type: ignore
-        there.history = tuple(Past(*map(moved, past)) for past in self.history)  # type: ignore[arg-type]
+        there.warmup_chunks = tuple(Past(*map(moved, past)) for past in self.warmup_chunks)  # type: ignore[arg-type]
         return there
 
 
@@ -76,9 +76,9 @@ class Stream:
 
     def batch(self, chunk: Chunk, lanes: slice) -> StreamBatch:
         """The share of a chunk that belongs to `lanes`."""
-        first, *others = (*chunk.history, chunk)
+        first, *others = (*chunk.warmup_chunks, chunk)
         forgotten = [_marked(part.starts[lanes]) for part in others]
-        pasts = (self._read(part, lanes)[0] for part in chunk.history)
+        pasts = (self._read(part, lanes)[0] for part in chunk.warmup_chunks)
         tokens, targets = self._read(chunk, lanes)
         return StreamBatch(
             tokens=tokens,
@@ -87,8 +87,8 @@ class Stream:
             lanes=lanes,
             count=int(chunk.count[lanes].sum()),
             total=int(chunk.count.sum()),
-            history=tuple(map(Past, pasts, forgotten)),
-            passed=chunk.passed,
+            warmup_chunks=tuple(map(Past, pasts, forgotten)),
+            advance=chunk.advance,
         )
 
     def _read(self, part: Chunk, lanes: slice) -> tuple[Tensor, Tensor]:

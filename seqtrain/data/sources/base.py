@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 
 from seqtrain.data.batching.splitmix64 import mixed
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -29,17 +29,17 @@ class Source(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Cheap preflight, with the same reading code as `documents`; raises Fault, all that is wrong at once."""
+        """Cheap preflight, with the same reading code as `documents`; raises UserError, all that is wrong at once."""
 
     @abstractmethod
     def documents(self, split: Split) -> Iterator[str]:
         """The documents of a split (of rows: their text), in the same order every time.
 
-        Raises Fault where the split cannot be given, and for a source of pairs, which has none.
+        Raises UserError where the split cannot be given, and for a source of pairs, which has none.
         """
 
     def rows(self, split: Split) -> Iterator[Row]:
-        """The rows of a split, with all of `fields`, in the order of `documents`; raises Fault as it does."""
+        """The rows of a split, with all of `fields`, in the order of `documents`; raises UserError as it does."""
         return ({"text": text} for text in self.documents(split))
 
     @abstractmethod
@@ -92,14 +92,14 @@ class Cut:
         return self._by_number(read(), self._size, split)
 
     def check(self, count: int) -> None:
-        """Raises Fault if so many documents cannot be split as asked."""
+        """Raises UserError if so many documents cannot be split as asked."""
         if self.by != "position":
             self._sizes(count)
 
     def _cuts(self, split: Split) -> bool:
-        """Whether anything is cut off at all; raises Fault for a split that is not."""
+        """Whether anything is cut off at all; raises UserError for a split that is not."""
         if not self.has(split):
-            raise Fault(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
+            raise UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
         return any(self.fractions.values())
 
     def _sizes(self, count: int) -> dict[str, int]:
@@ -109,10 +109,10 @@ class Cut:
             asked = [name for name, size in sizes.items() if size]
             held_out, kind = " and ".join(asked), self.by + "s" * (count != 1)
             if self.by == "row":
-                raise Fault(
+                raise UserError(
                     f"data.{asked[0]}_fraction: {count} {kind} cannot be split into train and {held_out}; give more"
                 )
-            raise Fault(
+            raise UserError(
                 f"data.split_by=document: {count} {kind} cannot be split into train and {held_out}; "
                 "use data.split_by=position"
             )
@@ -132,7 +132,7 @@ class Cut:
         if begin == end:
             asked = [name for name, part in self.fractions.items() if part]
             held_out, kind = " and ".join(asked), "character" + "s" * (total != 1)
-            raise Fault(
+            raise UserError(
                 f"data.{asked[0]}_fraction: {total} {kind} cannot be split into train and {held_out}; give more"
             )
         return _between(documents, begin, end)
@@ -150,18 +150,20 @@ def idle_cut(given: Mapping[Split, str]) -> dict[str, str]:
     return idle
 
 
-def no_text(data: str) -> Fault:
+def no_text(data: str) -> UserError:
     """What a source of pairs answers when it is asked for documents."""
-    return Fault(f"{data}: holds pairs, not text; use task=translation, or other data")
+    return UserError(f"{data}: holds pairs, not text; use task=translation, or other data")
 
 
 def check_fractions(validation: float, test: float) -> None:
-    """Raises Fault unless both lie in [0, 1) and leave something to train on."""
+    """Raises UserError unless both lie in [0, 1) and leave something to train on."""
     for name, value in (("validation", validation), ("test", test)):
         if not 0 <= value < 1:
-            raise Fault(f"data.{name}_fraction={value}: must be at least 0 and below 1")
+            raise UserError(f"data.{name}_fraction={value}: must be at least 0 and below 1")
     if validation + test >= 1:
-        raise Fault(f"data.validation_fraction={validation} and data.test_fraction={test} leave nothing to train on")
+        raise UserError(
+            f"data.validation_fraction={validation} and data.test_fraction={test} leave nothing to train on"
+        )
 
 
 def shuffled(count: int) -> np.ndarray:

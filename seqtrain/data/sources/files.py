@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.sources.base import Row
 from seqtrain.data.sources.columns import Column, check_kind, require, value_of
-from seqtrain.data.sources.unreadable import absent, foreign, readable
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.data.sources.unreadable import absent, readable, sniff
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 from seqtrain.files.checked import LINK, stays_within
 
@@ -54,26 +54,26 @@ class TextFile(NamedTuple):
     def rows(self, limit: int | None = None) -> Iterator[Row]:
         """The file's rows; with `limit`, a txt file gives about its first `limit` bytes only.
 
-        Raises Fault for what cannot be read, when it is reached.
+        Raises UserError for what cannot be read, when it is reached.
         """
         empty = True
-        if self.format != "parquet" and (kind := foreign(self.path)):
-            raise Fault(f"{self.path}: {kind}")
+        if self.format != "parquet" and (kind := sniff(self.path)):
+            raise UserError(f"{self.path}: {kind}")
         with readable(self.path):
             for row in _read_txt(self, limit) if self.format == "txt" else ROW_READERS[self.format](self):
                 empty = False
                 yield row
         if empty:
-            raise Fault(f"{self.path}: holds no rows; give a file with text, or leave it out")
+            raise UserError(f"{self.path}: holds no rows; give a file with text, or leave it out")
 
 
 def lines(path: Path) -> Iterator[str]:
     """The lines of a text file without their ends: only a line feed, or carriage return and line feed, ends one.
 
-    Raises Fault for what cannot be read, when it is reached.
+    Raises UserError for what cannot be read, when it is reached.
     """
-    if kind := foreign(path):
-        raise Fault(f"{path}: {kind}")
+    if kind := sniff(path):
+        raise UserError(f"{path}: {kind}")
     with readable(path), open(path, "rb") as file:
         for number, line in enumerate(file):
             text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
@@ -98,18 +98,18 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
     try:
         paths = _paths(key, path, where, format)
     except RecursionError:
-        raise Fault(
+        raise UserError(
             f"{key}={path}: folders in folders, too deep to be looked through; name the folder of the files"
         ) from None
     home = where if where.is_dir() else _fixed(where)
     outside = [] if paths == [where] else [p for p in paths if not stays_within(p, home)]
     if outside:
-        raise Fault(f"{key}={path}: {outside[0]} is {LINK}, or give that file itself")
+        raise UserError(f"{key}={path}: {outside[0]} is {LINK}, or give that file itself")
     return [TextFile(p, _format_of(key, p, format), columns) for p in sorted(paths, key=lambda p: p.as_posix())]
 
 
 def _paths(key: str, path: str, where: Path, format: Format | Literal["auto"]) -> list[Path]:
-    """The files, in any order; Fault where there is none."""
+    """The files, in any order; UserError where there is none."""
     if where.is_file():
         paths = [where]
     elif where.is_dir():
@@ -143,7 +143,7 @@ def _format_of(key: str, path: Path, format: Format | Literal["auto"]) -> Format
     if format != "auto":
         return format
     if path.suffix.lower() not in EXTENSIONS:
-        raise Fault(
+        raise UserError(
             f"{key}={path}: unknown extension {path.suffix or '(none)'}; set data.format to txt, jsonl, csv, tsv or "
             f"parquet, or use one of {', '.join(EXTENSIONS)}"
         )
@@ -154,10 +154,10 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
     """Decodes out of a memory map, so that the text is held once."""
     if len(file.columns) > 1:
         names = " and ".join(column.option for column in file.columns)
-        raise Fault(f"{file.path}: a txt file has no columns; {names} need jsonl, csv, tsv or parquet")
+        raise UserError(f"{file.path}: a txt file has no columns; {names} need jsonl, csv, tsv or parquet")
     with open(file.path, "rb") as handle:
         if handle.read(len(codecs.BOM_UTF8) + 1) in (b"", codecs.BOM_UTF8):
-            raise Fault(f"{file.path}: is empty; give a file with text, or leave it out")
+            raise UserError(f"{file.path}: is empty; give a file with text, or leave it out")
         with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as raw, memoryview(raw) as view:
             begin = len(codecs.BOM_UTF8) if raw[:3] == codecs.BOM_UTF8 else 0
             end = len(raw) if limit is None else min(begin + limit, len(raw))
@@ -174,12 +174,14 @@ def _read_jsonl(file: TextFile) -> Iterator[Row]:
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
-                raise Fault(f"{file.path}:{number}: not JSON ({error.msg} at column {error.colno})") from None
+                raise UserError(f"{file.path}:{number}: not JSON ({error.msg} at column {error.colno})") from None
             except (ValueError, RecursionError):
-                raise Fault(f"{file.path}:{number}: JSON nested too deeply, or a number of too many digits") from None
+                raise UserError(
+                    f"{file.path}:{number}: JSON nested too deeply, or a number of too many digits"
+                ) from None
             if not isinstance(row, dict):
                 like = ", ".join(f'"{column.name}": "..."' for column in file.columns)
-                raise Fault(f"{file.path}:{number}: not a JSON object; each line must be like {{{like}}}")
+                raise UserError(f"{file.path}:{number}: not a JSON object; each line must be like {{{like}}}")
             place = f"{file.path}:{number}"
             require(place, file.columns, list(row))
             yield {column.field: value_of(place, column, row[column.name]) for column in file.columns}
@@ -195,13 +197,13 @@ def _read_table(file: TextFile) -> Iterator[Row]:
         try:
             yield from _rows(file, rows)
         except csv.Error as error:
-            raise Fault(f"{file.path}:{rows.line_num}: not {file.format} ({error})") from None
+            raise UserError(f"{file.path}:{rows.line_num}: not {file.format} ({error})") from None
 
 
 def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
     header = next(rows, None)
     if header is None:
-        raise Fault(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
+        raise UserError(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
     _check_delimiter(file, header)
     require(str(file.path), file.columns, header)
     indices, empty = [header.index(column.name) for column in file.columns], True
@@ -209,20 +211,20 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
         if not row:  # a blank line
             continue
         if len(row) != len(header):
-            raise Fault(f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} in the header")
+            raise UserError(f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} in the header")
         empty = False
         place = f"{file.path}:{rows.line_num}"
         yield {column.field: value_of(place, column, row[i]) for column, i in zip(file.columns, indices, strict=True)}
     if empty:
-        raise Fault(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
+        raise UserError(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
 
 
 def _check_delimiter(file: TextFile, header: list[str]) -> None:
-    """Raises Fault where the header is one field that holds all wanted names between other delimiters."""
+    """Raises UserError where the header is one field that holds all wanted names between other delimiters."""
     for delimiter, name in ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ("|", "a vertical bar")):
         parts = [part.strip() for part in header[0].split(delimiter)] if len(header) == 1 else []
         if len(parts) > 1 and any(column.name in parts for column in file.columns):
-            raise Fault(
+            raise UserError(
                 f"{file.path}: the header is one field of {file.format}, {header[0]!r}, with {name} between its names; "
                 "set data.format to csv (commas) or tsv (tabs), or write the file again"
             )
@@ -247,9 +249,9 @@ def _read_parquet(file: TextFile) -> Iterator[Row]:
                     yield {column.field: value_of(place, column, value.as_py()) for column, value in pairs}
     except UnicodeDecodeError:
         names = " or ".join(column.name for column in file.columns)
-        raise Fault(f"{file.path}: row {number}: {names} is not UTF-8; write the file again from text") from None
+        raise UserError(f"{file.path}: row {number}: {names} is not UTF-8; write the file again from text") from None
     except pyarrow.ArrowException as error:
-        raise Fault(f"{file.path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None
+        raise UserError(f"{file.path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None
 
 
 ROW_READERS = {"jsonl": _read_jsonl, "csv": _read_table, "tsv": _read_table, "parquet": _read_parquet}

@@ -13,7 +13,7 @@ from seqtrain.data.sources.columns import LABELS, Column, columns_of, missing, v
 from seqtrain.data.sources.hub_files import check_about, check_own, told
 from seqtrain.data.sources.online import reachable, wants_offline
 from seqtrain.data.sources.text import row_cut
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Hub(Source):
         `split_by`, and count where no split is named.
         """
         if path == "":
-            raise Fault("data.path=: an empty path; give a data set of the hub, or a local folder")
+            raise UserError("data.path=: an empty path; give a data set of the hub, or a local folder")
         self.path = path
         self.name = name
         self.revision = revision
@@ -62,7 +62,7 @@ class Hub(Source):
         }
         self.join = document == "split"
         if self.join and self.fields != ("text",):
-            raise Fault("data.document=split: rows of several columns cannot be joined; use data.document=row")
+            raise UserError("data.document=split: rows of several columns cannot be joined; use data.document=row")
         self.document = "a row" if document == "row" else "all rows of a split"
         self._cut = Cut(
             by=split_by if self.fields == ("text",) else row_cut(split_by),
@@ -145,7 +145,7 @@ class Hub(Source):
                     for column, path, value in values
                 }
         if number == 0:
-            raise Fault(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
+            raise UserError(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
 
     def _batches(self, data: Dataset, names: list[str]) -> Iterator[dict[str, list]]:
         """As they are stored: a picture or a sound beside a text, which may be any address, is not opened."""
@@ -160,14 +160,14 @@ class Hub(Source):
         names = getattr(features[column.name], "names", None) if column.is_label else None
         if names and value is not None:
             if value < 0:  # how the hub marks the rows whose label is kept secret
-                raise Fault(f"{place}: {column.name} is {value}, no label; name a split with labels, or null")
+                raise UserError(f"{place}: {column.name} is {value}, no label; name a split with labels, or null")
             value = names[value]
         return value_of(place, column, value)
 
     def _check_split(self, split: Split, known: list[str]) -> None:
         if self.splits[split] not in known:
             remedy = "" if split == "train" else f"; or use data.{split}_split=null, which cuts {split} off from train"
-            raise Fault(f"data.{split}_split={self.splits[split]}: {self.path} has {', '.join(known)}{remedy}")
+            raise UserError(f"data.{split}_split={self.splits[split]}: {self.path} has {', '.join(known)}{remedy}")
 
     def _check_columns(self, features: Any) -> None:
         known, lines = _flat(features), []
@@ -182,7 +182,7 @@ class Hub(Source):
                 remedy = f"set {column.option} to a column of {fitting}"
                 lines.append(f"{column.option}={column.name}: holds {kind}, not {fitting}; {remedy}")
         if lines:
-            raise Fault(*lines)
+            raise UserError(*lines)
 
     @cached_property
     def _folder(self) -> Path | None:
@@ -192,7 +192,7 @@ class Hub(Source):
             check_about(self.path, path)
             return path
         if path.is_file():
-            raise Fault(f"data.path={self.path}: is a file; use data=text data.path={self.path}")
+            raise UserError(f"data.path={self.path}: is a file; use data=text data.path={self.path}")
         if self.path.startswith(("/", ".", "~")) or self.path.count("/") > 1:
             raise Unavailable(f"data.path={self.path}: no such folder")
         return None

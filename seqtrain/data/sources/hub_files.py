@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from seqtrain.errors import Fault, kind_of
+from seqtrain.errors import UserError, kind_of
 from seqtrain.files.checked import load_json, read_checked, stays_within
 from seqtrain.files.plain_yaml import LOADER, check_plain
 
@@ -19,7 +19,7 @@ MAX_ABOUT_BYTES = 1 << 20
 
 
 def check_own(path: str, folder: Path | None, files: Iterable[str]) -> None:
-    """Fault for a file that is not below `folder`, the local data set of `data.path`; None: not on the hub."""
+    """UserError for a file that is not below `folder`, the local data set of `data.path`; None: not on the hub."""
     for file in files:
         home = folder and folder.resolve()
         own = "://" in file if home is None else _is_own(Path(file), home)
@@ -28,13 +28,15 @@ def check_own(path: str, folder: Path | None, files: Iterable[str]) -> None:
 
 
 def check_about(path: str, folder: Path) -> None:
-    """Fault for what `datasets` would trip over, wait for or be led away by in a local data set."""
+    """UserError for what `datasets` would trip over, wait for or be led away by in a local data set."""
     try:
         within = next(folder.rglob("*::*"), None)  # an address within an address
     except RecursionError:
-        raise Fault(f"data.path={path}: folders in folders, too deep to be looked through; lift its files") from None
+        raise UserError(
+            f"data.path={path}: folders in folders, too deep to be looked through; lift its files"
+        ) from None
     if within is not None:
-        raise Fault(f"data.path={path}: {within.name}: a name with :: would be read as an address; rename it")
+        raise UserError(f"data.path={path}: {within.name}: a name with :: would be read as an address; rename it")
     for name in ("README.md", ".huggingface.yaml"):
         with _judged(path, folder / name) as file:
             _check_card(path, folder, _card(file))
@@ -61,14 +63,14 @@ def told(place: str) -> Iterator[None]:
         place: The option that the line begins with.
 
     Raises:
-        Fault: The line.
+        UserError: The line.
     """
     try:
         yield
-    except Fault:
+    except UserError:
         raise
     except StopIteration:  # of `datasets`, where a file is empty
-        raise Fault(f"{place}: holds a file without rows; give it rows, or remove it") from None
+        raise UserError(f"{place}: holds a file without rows; give it rows, or remove it") from None
     except Exception as error:
         cause = f": {error.__cause__}" if error.__cause__ else ""
         line = " ".join(f"{error}{cause}".split()) or type(error).__name__
@@ -82,7 +84,7 @@ def _judged(path: str, file: Path) -> Iterator[Path]:
         yield file
     except FileNotFoundError:
         if os.path.lexists(file):
-            raise Fault(f"data.path={path}: {file.name} is a link to nothing; remove it") from None
+            raise UserError(f"data.path={path}: {file.name} is a link to nothing; remove it") from None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise kind_of(error)(f"data.path={path}: {file.name} cannot be read: {error}") from None
 
@@ -126,10 +128,10 @@ def _stored(state: dict[str, Any]) -> list[str]:
 
 
 def _check_names(path: str, folder: Path, home: Path, names: Iterable[str]) -> None:
-    """Fault for a name, or a pattern, that is more than one relative to `home` of what is below `folder`."""
+    """UserError for a name, or a pattern, that is more than one relative to `home` of what is below `folder`."""
     for name in names:
         if ":" in name:
-            raise Fault(
+            raise UserError(
                 f"data.path={path}: names {name}, an address or a name with a colon; "
                 "load what lies elsewhere into this folder, and name it without a colon"
             )
@@ -138,8 +140,8 @@ def _check_names(path: str, folder: Path, home: Path, names: Iterable[str]) -> N
             raise _not_below(path, name)
 
 
-def _not_below(path: str, name: str) -> Fault:
-    return Fault(f"data.path={path}: names {name}, which is not below it; keep its files together")
+def _not_below(path: str, name: str) -> UserError:
+    return UserError(f"data.path={path}: names {name}, which is not below it; keep its files together")
 
 
 def _is_own(file: Path, home: Path) -> bool:

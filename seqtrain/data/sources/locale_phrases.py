@@ -8,9 +8,9 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.data.batching.splitmix64 import Dice
+from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.base import SPLITS, Row, Source, Split, check_fractions, no_text, shuffled
-from seqtrain.errors import Fault, did_you_mean
+from seqtrain.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from seqtrain.data.sources.phrases import Draft
@@ -42,7 +42,7 @@ class LocalePhrases(Source):
         """`size`: pairs in all splits together; fractions are of them. Locales are named as by CLDR: `pt_BR`."""
         check_fractions(validation_fraction, test_fraction)
         if size < 1:
-            raise Fault(f"data.size={size}: must be above 0")
+            raise UserError(f"data.size={size}: must be above 0")
         self.locales = {"source": source_locale.replace("-", "_"), "target": target_locale.replace("-", "_")}
         self.size = size
         self.seed = seed
@@ -58,17 +58,19 @@ class LocalePhrases(Source):
             if name not in known
         ]
         if unknown:
-            raise Fault(*unknown)
+            raise UserError(*unknown)
         if len(set(self.locales.values())) == 1:
-            raise Fault(f"data.target_locale={self.locales['target']}: is data.source_locale too; choose another one")
+            raise UserError(
+                f"data.target_locale={self.locales['target']}: is data.source_locale too; choose another one"
+            )
 
     def documents(self, split: Split) -> Iterator[str]:
-        """Always raises Fault: there are pairs only."""
+        """Always raises UserError: there are pairs only."""
         raise no_text("data=locale_phrases")
 
     def rows(self, split: Split) -> Iterator[Row]:
         if not self.has(split):
-            raise Fault(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
+            raise UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
         return (dict(row) for row in self._splits[split])
 
     def has(self, split: Split) -> bool:
@@ -102,7 +104,7 @@ class LocalePhrases(Source):
         locales = Locale.parse(self.locales["source"]), Locale.parse(self.locales["target"])
         found: dict[str, tuple[str, str, tuple[str, ...]]] = {}
         ambiguous: set[str] = set()
-        for _, draft in zip(range(PATIENCE * self.size), Drafts(Dice(self.seed), locales), strict=False):
+        for _, draft in zip(range(PATIENCE * self.size), Drafts(SplitMix64(self.seed), locales), strict=False):
             source, target = (_said(draft, locale) for locale in locales)
             if not source or not target or source in ambiguous:
                 continue
@@ -111,7 +113,7 @@ class LocalePhrases(Source):
                 del found[source]
             if len(found) == self.size:
                 return list(found.values())
-        raise Fault(f"data.size={self.size}: these locales gave {len(found)} phrases only; lower data.size")
+        raise UserError(f"data.size={self.size}: these locales gave {len(found)} phrases only; lower data.size")
 
     def _owners(self, parts: list[tuple[str, ...]]) -> list[Split]:
         """The split of each phrase: held out is only what train knows every part of."""
@@ -129,7 +131,7 @@ class LocalePhrases(Source):
                     owners[index] = split
                     wanted -= 1
             if wanted or (self.fractions[split] and split not in owners):
-                raise Fault(
+                raise UserError(
                     f"data.size={self.size}: too few phrases to hold out {split} of which train knows all parts; "
                     f"raise data.size, or lower data.{split}_fraction"
                 )

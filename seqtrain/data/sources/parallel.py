@@ -11,8 +11,8 @@ from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut
 from seqtrain.data.sources.columns import Column, distinct
 from seqtrain.data.sources.files import count_lines, lines
 from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.data.sources.unreadable import absent, foreign
-from seqtrain.errors import Fault, merged
+from seqtrain.data.sources.unreadable import absent, sniff
+from seqtrain.errors import UserError, merged
 from seqtrain.files.atomic import expanded
 
 Sides = tuple[str | None, str | None]  # the paths of source and target
@@ -47,7 +47,8 @@ class Parallel(Source):
     ) -> None:
         """Either `path` and its like (with `format` and columns), or `source_path` with `target_path` and their like.
 
-        Fractions are of pairs and count where no path is given. Raises Fault for both ways at once, and for neither.
+        Fractions are of pairs and count where no path is given. Raises UserError for both ways at once, and for
+        neither.
         """
         tables: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
         sides: dict[Split, Sides] = {
@@ -74,21 +75,21 @@ class Parallel(Source):
         """Of line files: counts the lines of all and decodes the first of each."""
         if self._tables.paths:
             return self._tables.check(self._cut)
-        faults: list[Fault] = []
+        faults: list[UserError] = []
         for split in self._sides:
             try:
                 count = self._count(split)
                 next(self._pairs(split))
                 if split == "train":
                     self._cut.check(count)
-            except Fault as fault:
+            except UserError as fault:
                 faults.append(fault)
-        faults += map(Fault, self._shared())
+        faults += map(UserError, self._shared())
         if faults:
             raise merged(faults)
 
     def documents(self, split: Split) -> Iterator[str]:
-        """Always raises Fault: there are pairs only."""
+        """Always raises UserError: there are pairs only."""
         raise no_text("data=parallel")
 
     def rows(self, split: Split) -> Iterator[Row]:
@@ -125,24 +126,24 @@ class Parallel(Source):
             yield {"source": one, "target": other}
 
     def _count(self, split: Split) -> int:
-        """The pairs of a split; raises Fault unless both sides have as many lines."""
+        """The pairs of a split; raises UserError unless both sides have as many lines."""
         files = self._files(split)
-        faults = [f"{file}: {kind}" for file in files if (kind := foreign(file))]
+        faults = [f"{file}: {kind}" for file in files if (kind := sniff(file))]
         if faults:
-            raise Fault(*faults)
+            raise UserError(*faults)
         count, other = map(count_lines, files)
         source, target = self._sides[split]
         keys = key_of(split, "source_"), key_of(split, "target_")
         if count != other:
             alone = f"{source if count > other else target}:{min(count, other) + 1}"
-            raise Fault(
+            raise UserError(
                 f"{keys[0]}={source} has {count} line{'s' * (count != 1)}, {keys[1]}={target} has {other}, so {alone} "
                 "has no fellow; line by line one must be the translation of the other"
             )
         if files[0].samefile(files[1]):
-            raise Fault(f"{keys[1]}={target}: is {keys[0]} too, so there is nothing to translate; name two files")
+            raise UserError(f"{keys[1]}={target}: is {keys[0]} too, so there is nothing to translate; name two files")
         if count == 0:
-            raise Fault(f"{source}: is empty; give a file with a sentence a line, or leave it out")
+            raise UserError(f"{source}: is empty; give a file with a sentence a line, or leave it out")
         return count
 
     def _files(self, split: Split) -> tuple[Path, Path]:
@@ -160,27 +161,27 @@ class Parallel(Source):
 
 
 def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> None:
-    """Raises Fault unless the paths are given in one of the two ways, and whole."""
+    """Raises UserError unless the paths are given in one of the two ways, and whole."""
     lone: list[Split] = [split for split, (source, target) in sides.items() if (source is None) != (target is None)]
     if lone:
-        raise Fault(*(f"{key_of(s, 'source_')} and {key_of(s, 'target_')}: give both, or none" for s in lone))
+        raise UserError(*(f"{key_of(s, 'source_')} and {key_of(s, 'target_')}: give both, or none" for s in lone))
     by_line: list[Split] = [split for split in SPLITS if sides[split][0] is not None]
     by_row: list[Split] = [split for split in SPLITS if tables[split] is not None]
     if by_line and by_row:
-        raise Fault(
+        raise UserError(
             f"{key_of(by_row[0])} and {key_of(by_line[0], 'source_')}: give rows that hold both sides, or line files "
             "for each side, not both"
         )
     if "train" not in by_line + by_row:
-        raise Fault("data.path: missing; give rows that hold both sides, or data.source_path and data.target_path")
+        raise UserError("data.path: missing; give rows that hold both sides, or data.source_path and data.target_path")
     if "" in chain.from_iterable(sides.values()):
-        raise Fault("data.source_path, data.target_path: an empty path; give a file with a sentence a line")
+        raise UserError("data.source_path, data.target_path: an empty path; give a file with a sentence a line")
 
 
 def _line_file(key: str, path: str) -> Path:
     where = expanded(path)
     if where.is_dir():
-        raise Fault(f"{key}={path}: is a folder; give a file with a sentence a line")
+        raise UserError(f"{key}={path}: is a folder; give a file with a sentence a line")
     if not where.is_file():
-        raise Fault(f"{key}={path}: {absent(where, 'file')}")
+        raise UserError(f"{key}={path}: {absent(where, 'file')}")
     return where

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from babel import Locale, dates, lists, localedata, numbers, units
 
-from seqtrain.data.batching.splitmix64 import Dice
+from seqtrain.data.batching.splitmix64 import SplitMix64
 
 Style = Literal["full", "long", "medium"]
 Length = Literal["long", "short"]
@@ -61,8 +61,8 @@ class Draft(NamedTuple):
 class Drafts:
     """Draws phrases of all kinds, for a pair of languages."""
 
-    def __init__(self, dice: Dice, locales: tuple[Locale, Locale]) -> None:
-        self.dice = dice
+    def __init__(self, generator: SplitMix64, locales: tuple[Locale, Locale]) -> None:
+        self.generator = generator
         self.locales = locales
         self.places = [each for each in localedata.locale_identifiers() if PLACE.fullmatch(each)]
         often, seldom = (self.day, self.quantity, self.price), (self.percentage, self.months)
@@ -72,11 +72,11 @@ class Drafts:
     def __iter__(self) -> Iterator[Draft]:
         """Drafts without end."""
         while True:
-            yield self.dice.choice(self.kinds)()
+            yield self.generator.choice(self.kinds)()
 
     def day(self) -> Draft:
         """Thursday, March 5, 2020"""
-        day, style = self._date(), self.dice.choice(STYLES)
+        day, style = self._date(), self.generator.choice(STYLES)
         weekday = (f"weekday {day.weekday()}",) if style == "full" else ()
         parts = (f"date {style}", f"{style} month {day.month}", f"day {day.day}", f"year {day.year}", *weekday)
         return Draft(parts, lambda locale: dates.format_date(day, style, locale))
@@ -89,7 +89,7 @@ class Drafts:
 
     def months(self) -> Draft:
         """March – May 2020"""
-        first, last = sorted(self.dice.sample(range(1, 13), 2))
+        first, last = sorted(self.generator.sample(range(1, 13), 2))
         year = self._date().year
 
         def say(locale: Locale) -> str:
@@ -110,11 +110,13 @@ class Drafts:
 
     def quantity(self) -> Draft:
         """3 kilometers"""
-        return self._quantity(self.dice.choice(UNITS), self.dice.choice(NUMBERS), self.dice.choice(LENGTHS))
+        return self._quantity(
+            self.generator.choice(UNITS), self.generator.choice(NUMBERS), self.generator.choice(LENGTHS)
+        )
 
     def rate(self) -> Draft:
         """3 kilometers per hour"""
-        count, rate = self.dice.choice(NUMBERS), self.dice.choice(RATES)
+        count, rate = self.generator.choice(NUMBERS), self.generator.choice(RATES)
         unit, per = rate.split("/")
 
         def say(locale: Locale) -> str:
@@ -125,7 +127,11 @@ class Drafts:
 
     def span(self) -> Draft:
         """in 3 days; 3 days ago"""
-        unit, count, sign = self.dice.choice(SPANS), self.dice.choice(NUMBERS[:40]), self.dice.choice([1, -1])
+        unit, count, sign = (
+            self.generator.choice(SPANS),
+            self.generator.choice(NUMBERS[:40]),
+            self.generator.choice([1, -1]),
+        )
         days = {"year": 365, "month": 30, "week": 7}.get(unit)
         one = timedelta(days=days) if days else timedelta(**{f"{unit}s": 1})
 
@@ -137,15 +143,17 @@ class Drafts:
 
     def spans(self) -> Draft:
         """3 hours, 5 minutes"""
-        first = self.dice.below(len(SPANS) - 1)
-        chosen = [self._quantity(f"duration-{u}", self.dice.choice(NUMBERS[:30]), "long") for u in SPANS[first:][:2]]
+        first = self.generator.below(len(SPANS) - 1)
+        chosen = [
+            self._quantity(f"duration-{u}", self.generator.choice(NUMBERS[:30]), "long") for u in SPANS[first:][:2]
+        ]
         return self._list(chosen, "unit")
 
     def price(self) -> Draft:
         """€1,234.50; 1,234.50 euros"""
-        amount, currency = float(self.dice.choice(PRICES)), self.dice.choice(CURRENCIES)
+        amount, currency = float(self.generator.choice(PRICES)), self.generator.choice(CURRENCIES)
         digits = numbers.get_currency_precision(currency)
-        if self.dice.below(2):
+        if self.generator.below(2):
             parts = (f"price {amount:.{digits}f}", f"sign of {currency}")
             return Draft(parts, lambda locale: numbers.format_currency(amount, currency, locale=locale))
         parts = (f"amount {amount:.{digits}f}", f"name of {currency} {self._plurals(amount)}")
@@ -153,32 +161,32 @@ class Drafts:
 
     def percentage(self) -> Draft:
         """34%"""
-        count = self.dice.choice(range(1, 101))
+        count = self.generator.choice(range(1, 101))
         return Draft((f"percentage {count}",), lambda locale: numbers.format_percent(count / 100, locale=locale))
 
     def territories(self) -> Draft:
         """Germany, Italy, and France"""
-        names = self.dice.sample(TERRITORIES, 2 + self.dice.below(2))
+        names = self.generator.sample(TERRITORIES, 2 + self.generator.below(2))
         return self._list(
             [Draft((f"territory {name}",), lambda x, n=name: x.territories[n]) for name in names], self._either()
         )
 
     def languages(self) -> Draft:
         """German or Italian"""
-        names = self.dice.sample(LANGUAGES, 2 + self.dice.below(2))
+        names = self.generator.sample(LANGUAGES, 2 + self.generator.below(2))
         return self._list(
             [Draft((f"language {name}",), lambda x, n=name: x.languages[n]) for name in names], self._either()
         )
 
     def weekdays(self) -> Draft:
         """Monday, Tuesday, and Friday"""
-        days = self.dice.sample(range(7), 2 + self.dice.below(2))
+        days = self.generator.sample(range(7), 2 + self.generator.below(2))
         names = [Draft((f"weekday {day}",), lambda x, d=day: x.days["format"]["wide"][d]) for day in days]
         return self._list(names, self._either())
 
     def place(self) -> Draft:
         """German (Switzerland)"""
-        language, territory = self.dice.choice(self.places).split("_")
+        language, territory = self.generator.choice(self.places).split("_")
 
         def say(locale: Locale) -> str:
             if language not in locale.languages or territory not in locale.territories:
@@ -188,10 +196,10 @@ class Drafts:
         return Draft((f"place {language}", f"place {territory}"), say)
 
     def _date(self) -> date:
-        return date(1990, 1, 1) + timedelta(days=self.dice.below(41 * 365))
+        return date(1990, 1, 1) + timedelta(days=self.generator.below(41 * 365))
 
     def _time(self) -> time:
-        return time(self.dice.below(24), self.dice.choice([0, 15, 30, 45]))
+        return time(self.generator.below(24), self.generator.choice([0, 15, 30, 45]))
 
     def _plurals(self, count: float) -> str:
         """How both languages decline what is counted."""
@@ -204,7 +212,7 @@ class Drafts:
         return Draft((f"number {count}", f"{length} {unit} {self._plurals(count)}"), say)
 
     def _either(self) -> Conjunction:
-        return "or" if self.dice.below(2) else "standard"
+        return "or" if self.generator.below(2) else "standard"
 
     def _list(self, items: list[Draft], how: Conjunction) -> Draft:
         size = len(items)

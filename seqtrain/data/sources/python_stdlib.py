@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.data.sources.base import Source, Split, check_fractions
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 # Installed packages are not the library, and some systems ship it without its tests.
 NOT_LIBRARY = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"}
@@ -34,14 +34,14 @@ class PythonStdlib(Source):
 
     def check(self) -> None:
         if not any(True for _ in self._paths()):
-            raise Fault(
+            raise UserError(
                 f"data=python_stdlib: no *.py below {self.root} (this Python ships its library without source); "
                 "use data=text data.path=..."
             )
 
     def documents(self, split: Split) -> Iterator[str]:
         if not self.has(split):
-            raise Fault(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
+            raise UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
         empty = True
         for path in sorted(self._paths()):
             if self._split_of(path) != split:
@@ -53,7 +53,7 @@ class PythonStdlib(Source):
             empty = False
             yield text
         if empty:
-            raise Fault(f"data=python_stdlib: no file falls into {split}; raise data.{split}_fraction")
+            raise UserError(f"data=python_stdlib: no file falls into {split}; raise data.{split}_fraction")
 
     def has(self, split: Split) -> bool:
         return split == "train" or self.fractions[split] > 0

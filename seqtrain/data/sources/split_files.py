@@ -9,7 +9,7 @@ from typing import Literal
 from seqtrain.data.sources.base import Cut, Row, Split
 from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import Format, TextFile, find
-from seqtrain.errors import Fault, merged
+from seqtrain.errors import UserError, merged
 
 CHECKED = 1 << 20  # characters of each file that the preflight reads
 REPORTED = 8  # faulty files that the preflight names
@@ -21,17 +21,17 @@ class SplitFiles:
     def __init__(
         self, paths: Mapping[Split, str | None], format: Format | Literal["auto"], columns: Sequence[Column]
     ) -> None:
-        """Raises Fault for an empty path."""
+        """Raises UserError for an empty path."""
         for split, path in paths.items():
             if path == "":
-                raise Fault(f"{key_of(split)}=: an empty path; give a file, a glob or a folder")
+                raise UserError(f"{key_of(split)}=: an empty path; give a file, a glob or a folder")
         self.paths: dict[Split, str] = {split: path for split, path in paths.items() if path}
         self.format: Format | Literal["auto"] = format
         self.columns = columns
 
     def check(self, cut: Cut) -> None:
-        """Reads the first part of every file; raises Fault with all that is wrong, or if train cannot be cut."""
-        found: list[Fault] = []
+        """Reads the first part of every file; raises UserError with all that is wrong, or if train cannot be cut."""
+        found: list[UserError] = []
         owner: dict[Path, Split] = {}
         for split in self.paths:
             try:
@@ -41,7 +41,7 @@ class SplitFiles:
                 found += self._shared(split, files, owner)
                 if split == "train" and not faults and count is not None:
                     cut.check(count)
-            except Fault as fault:
+            except UserError as fault:
                 found.append(fault)
         if found:
             raise merged(found)
@@ -62,13 +62,13 @@ class SplitFiles:
     def _files(self, split: Split) -> list[TextFile]:
         return find(key_of(split), self.paths[split], self.format, self.columns)
 
-    def _shared(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[Fault]:
+    def _shared(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[UserError]:
         """Files that an earlier split owns already: a model must not be measured on what it was trained on."""
         places = [file.path.resolve() for file in files]
         shared = [path for path in places if path in owner][:1]
         owner |= {path: split for path in places if path not in owner}
         return [
-            Fault(f"{key_of(split)}={self.paths[split]}: {path} is in {key_of(owner[path])} too; name it once")
+            UserError(f"{key_of(split)}={self.paths[split]}: {path} is in {key_of(owner[path])} too; name it once")
             for path in shared
         ]
 
@@ -78,9 +78,9 @@ def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:
     return f"data.{side}path" if split == "train" else f"data.{split}_{side}path"
 
 
-def _check(files: list[TextFile]) -> tuple[list[Fault], int | None]:
+def _check(files: list[TextFile]) -> tuple[list[UserError], int | None]:
     """What is wrong with the first part of each file, and the number of rows if all were seen."""
-    found: list[Fault] = []
+    found: list[UserError] = []
     count, complete = 0, True
     for file in files:
         size = 0
@@ -91,7 +91,7 @@ def _check(files: list[TextFile]) -> tuple[list[Fault], int | None]:
                 if size >= CHECKED:
                     complete = complete and file.format == "txt"
                     break
-        except Fault as fault:
+        except UserError as fault:
             found.append(fault)
         if len(found) >= REPORTED:
             break

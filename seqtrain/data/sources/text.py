@@ -8,7 +8,7 @@ from typing import Any, Literal
 from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut
 from seqtrain.data.sources.columns import columns_of
 from seqtrain.data.sources.split_files import SplitFiles, key_of
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 
 class Text(Source):
@@ -31,7 +31,7 @@ class Text(Source):
     ) -> None:
         """Fractions are of documents or of characters, by `split_by`, and count where no path is given.
 
-        Labels may be stored as text, integers or booleans. Raises Fault for labels with `split_by="position"`.
+        Labels may be stored as text, integers or booleans. Raises UserError for labels with `split_by="position"`.
         """
         columns = columns_of(column, label_column, None, None)
         if label_column is not None:
@@ -76,7 +76,7 @@ class Text(Source):
 
 
 def row_cut(split_by: SplitBy) -> Literal["row"]:
-    """How rows of several fields are cut; raises Fault for a cut by position."""
+    """How rows of several fields are cut; raises UserError for a cut by position."""
     if split_by == "position":
-        raise Fault("data.split_by=position: rows with labels cannot be cut in two; use data.split_by=document")
+        raise UserError("data.split_by=position: rows with labels cannot be cut in two; use data.split_by=document")
     return "row"

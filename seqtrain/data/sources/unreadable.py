@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from seqtrain.errors import Fault, Unavailable, did_you_mean
+from seqtrain.errors import Unavailable, UserError, did_you_mean
 
 SIGNATURES = {
     b"\x1f\x8b": "is compressed by gzip; unpack it with `gunzip`",
@@ -33,7 +33,7 @@ def absent(path: Path, kind: str) -> str:
     return f"no such {kind}{did_you_mean(path.name, [p.name for p in path.parent.iterdir()])}"
 
 
-def foreign(path: Path) -> str | None:
+def sniff(path: Path) -> str | None:
     """What a file is by its first bytes, where that is no UTF-8 text, or None."""
     with readable(path), open(path, "rb") as file:
         head = file.read(4096)
@@ -61,7 +61,7 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise Fault(_where_not_utf8(path)) from None
+        raise UserError(_where_not_utf8(path)) from None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}; give a file that can be read") from None
 

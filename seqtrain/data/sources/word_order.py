@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from seqtrain.data.batching.splitmix64 import Dice
+from seqtrain.data.batching.splitmix64 import SplitMix64
 from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 LARGEST = 100_000  # the grammar gives far more, but not quickly
 WORDS = range(6, 21)  # in a sentence, commas included
@@ -81,7 +81,7 @@ class WordOrder(Source):
     ) -> None:
         """`size`: sentences in all splits together, an even number; fractions are of them."""
         if size % 2 or not 2 <= size <= LARGEST:
-            raise Fault(f"data.size={size}: must be an even number from 2 to {LARGEST}")
+            raise UserError(f"data.size={size}: must be an even number from 2 to {LARGEST}")
         self.size = size
         self.seed = seed
         self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction)
@@ -106,40 +106,40 @@ class WordOrder(Source):
     @cached_property
     def _twos(self) -> list[tuple[Row, Row]]:
         """No bag of words comes in two of them: a bag tells nothing, not even what was learnt by heart."""
-        dice = Dice(self.seed)
+        generator = SplitMix64(self.seed)
         found: dict[str, tuple[Row, Row]] = {}
         while len(found) < self.size // 2:
-            two = _two(dice)
+            two = _two(generator)
             words = two[0]["text"].split()
             if len(words) in WORDS:
                 found.setdefault(" ".join(sorted(words)), two)
         return list(found.values())
 
 
-def _two(dice: Dice) -> tuple[Row, Row]:
+def _two(generator: SplitMix64) -> tuple[Row, Row]:
     """A sentence, and the same with its two adjectives swapped."""
-    good, bad = dice.choice(PAIRS)
-    frame = _frame(dice)
+    good, bad = generator.choice(PAIRS)
+    frame = _frame(generator)
     two = [
         {"text": frame.format(yes=good, no=bad), "label": "positive"},
         {"text": frame.format(yes=bad, no=good), "label": "negative"},
     ]
-    first = dice.below(2)
+    first = generator.below(2)
     return two[first], two[1 - first]
 
 
-def _frame(dice: Dice) -> str:
+def _frame(generator: SplitMix64) -> str:
     """A sentence with places for what it says and what it denies, neither of them first or last."""
-    form = dice.choice(FORMS)
+    form = generator.choice(FORMS)
     for place in ("{yes}", "{no}"):
-        form = form.replace(place, f"{dice.choice(DEGREES)} {place}")
-    before, inside = dice.choice(BEFORE), dice.choice(INSIDE)
+        form = form.replace(place, f"{generator.choice(DEGREES)} {place}")
+    before, inside = generator.choice(BEFORE), generator.choice(INSIDE)
     parts = [
         before and f"{before} ,",
-        dice.choice(SUBJECTS),
-        dice.choice(VERBS),
+        generator.choice(SUBJECTS),
+        generator.choice(VERBS),
         inside and f", {inside} ,",
         form,
-        dice.choice(AFTER),
+        generator.choice(AFTER),
     ]
     return " ".join(" ".join(parts).split())

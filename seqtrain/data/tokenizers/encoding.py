@@ -69,7 +69,7 @@ class Tokenizer(ABC):
 
     def encode(self, text: str) -> np.ndarray:
         """Ids of the text, (n,) int64."""
-        return np.concatenate([ids for ids, _ in self.pieces([text])])
+        return np.concatenate([ids for ids, _ in self.blocks([text])])
 
     def encode_masked(self, text: str) -> np.ndarray:
         """Ids of a text in which `[MASK]` stands for a hidden token, (n,) int64; the space of its word goes with it."""
@@ -105,13 +105,13 @@ class Tokenizer(ABC):
     def encode_documents(self, documents: Iterable[str]) -> Iterator[np.ndarray]:
         """Ids of each document, (n,) int64."""
         document: list[np.ndarray] = []
-        for ids, ends in self.pieces(documents):
+        for ids, ends in self.blocks(documents):
             document.append(ids)
             if ends:
                 yield np.concatenate(document)
                 document = []
 
-    def pieces(self, documents: Iterable[str]) -> Iterator[tuple[np.ndarray, bool]]:
+    def blocks(self, documents: Iterable[str]) -> Iterator[tuple[np.ndarray, bool]]:
         """Ids of the documents in bounded pieces, each with whether it ends its document."""
         batch: list[tuple[str, bool]] = []
         size = 0
@@ -151,7 +151,7 @@ class Tokenizer(ABC):
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Reads what `save` wrote; raises Fault for any other file."""
+        """Reads what `save` wrote; raises UserError for any other file."""
         try:
             content = load_json(Path(path), MAX_BYTES)
             model, before = content["model"]["type"], content["pre_tokenizer"]
@@ -230,13 +230,13 @@ class WordTokenizer(Tokenizer):
         return (np.array([get(word, unknown) for word in words(part)], dtype=np.int64) for part in parts)
 
     def decode(self, ids: Iterable[int]) -> str:
-        pieces: list[str] = []
+        blocks: list[str] = []
         for word in (self.tokens[i] for i in ids):
             if word == LINE_END:
-                pieces.append("\n")
+                blocks.append("\n")
             else:
-                pieces.append(f" {word}" if pieces and pieces[-1] != "\n" else word)
-        return "".join(pieces)
+                blocks.append(f" {word}" if blocks and blocks[-1] != "\n" else word)
+        return "".join(blocks)
 
     def token_text(self, token: int) -> str:
         return _printable(self.tokens[token].encode())

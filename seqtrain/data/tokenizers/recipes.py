@@ -18,7 +18,7 @@ from seqtrain.data.tokenizers.encoding import (
     words,
 )
 from seqtrain.data.tokenizers.vocabulary import LINE_END, UNKNOWN, byte_characters
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 
 LARGEST = 1 << 20  # tokens that BPE may have
 
@@ -28,7 +28,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def train(self, documents: Iterable[str]) -> Tokenizer:
-        """The tokenizer of these documents; raises Fault where they hold no text."""
+        """The tokenizer of these documents; raises UserError where they hold no text."""
 
 
 class Byte(Recipe):
@@ -65,9 +65,9 @@ class Word(Recipe):
     def __init__(self, *, max_size: int | None = None, min_count: int = 1) -> None:
         """Keeps the `max_size` most frequent words (None: all) of those that occur `min_count` times."""
         if max_size is not None and max_size < 1:
-            raise Fault(f"tokenizer.max_size={max_size}: must be at least 1, or null to keep all words")
+            raise UserError(f"tokenizer.max_size={max_size}: must be at least 1, or null to keep all words")
         if min_count < 1:
-            raise Fault(f"tokenizer.min_count={min_count}: must be at least 1")
+            raise UserError(f"tokenizer.min_count={min_count}: must be at least 1")
         self.max_size = max_size
         self.min_count = min_count
 
@@ -81,7 +81,7 @@ class Word(Recipe):
         del counts[UNKNOWN], counts[LINE_END]
         common = sorted((-count, word) for word, count in counts.items() if count >= self.min_count)
         if counts and not common:
-            raise Fault(f"tokenizer.min_count={self.min_count}: no word occurs that often; all would be {UNKNOWN}")
+            raise UserError(f"tokenizer.min_count={self.min_count}: no word occurs that often; all would be {UNKNOWN}")
         backend = _word_level([UNKNOWN, LINE_END, *(word for _, word in common[: self.max_size])])
         backend.normalizer = normalizers.Replace("\n", f" {LINE_END} ")
         space = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has it
@@ -95,9 +95,9 @@ class BPE(Recipe):
     def __init__(self, *, size: int = 2048) -> None:
         """`size`: tokens in the vocabulary, the 256 bytes included."""
         if size < 256:
-            raise Fault(f"tokenizer.size={size}: must be at least 256, one token per byte")
+            raise UserError(f"tokenizer.size={size}: must be at least 256, one token per byte")
         if size > LARGEST:
-            raise Fault(f"tokenizer.size={size}: no text needs so many tokens; expected at most {LARGEST:,}")
+            raise UserError(f"tokenizer.size={size}: no text needs so many tokens; expected at most {LARGEST:,}")
         self.size = size
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
@@ -122,10 +122,10 @@ def _word_level(tokens: list[str]) -> Any:
 
 
 def _some(documents: Iterable[str]) -> Iterator[str]:
-    """The documents; raises Fault at the end if they held nothing."""
+    """The documents; raises UserError at the end if they held nothing."""
     empty = True
     for text in documents:
         empty = empty and not text
         yield text
     if empty:
-        raise Fault("data: the training text is empty, so no tokenizer can be made from it; give files with text")
+        raise UserError("data: the training text is empty, so no tokenizer can be made from it; give files with text")

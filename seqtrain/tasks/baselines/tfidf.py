@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def nearest(known: Sequence[str], asked: Sequence[str]) -> list[int]:
+def closest(known: Sequence[str], asked: Sequence[str]) -> list[int]:
     """Which of the `known` texts is most like each one that is asked for; the first of equals.
 
     The cosine of their sets of words, where a word weighs the logarithm of how rare it is among those known.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from pytorch_lightning import Callback, Trainer
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.inference.attention_maps import Seen, draw, labels, look
 from seqtrain.runs.directory import Run
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import Sink, say
+from seqtrain.training.loggers.base import RunLogger, say
 
 if TYPE_CHECKING:
     from seqtrain.training.data import Data
@@ -35,7 +35,7 @@ class AttentionMaps(Callback):
             maps = self._maps(pl_module)
             path = self.run.plots / "attention.png"
             draw(maps, path, "validation, first example")
-        except Fault:  # the model does not attend
+        except UserError:  # the model does not attend
             return
         except Exception as error:  # a picture must not fail a run
             say(f"the maps of attention could not be drawn: {error}")
@@ -43,7 +43,7 @@ class AttentionMaps(Callback):
         finally:
             pl_module.train(training)
         for logger in trainer.loggers:
-            if isinstance(logger, Sink):
+            if isinstance(logger, RunLogger):
                 logger.log_image("attention", path, trainer.global_step)
 
     def _maps(self, learner: Learner) -> list[Seen]:

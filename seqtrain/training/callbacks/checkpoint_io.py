@@ -20,7 +20,8 @@ class AtomicCheckpointIO(CheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """The checkpoint on the CPU, whatever `map_location`; always with weights_only; Fault when it is not sound."""
+        """The checkpoint on the CPU, whatever `map_location`; always with weights_only; UserError when it is not
+        sound."""
         return files.load(Path(path))
 
     def remove_checkpoint(self, path: str | Path) -> None:

@@ -11,7 +11,7 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.files.atomic import atomic
 from seqtrain.runs.directory import Run
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import Sink, say
+from seqtrain.training.loggers.base import RunLogger, say
 
 MOST = 40  # labels that a picture can hold
 
@@ -34,7 +34,7 @@ class ConfusionMatrix(Callback):
             say(f"the confusion matrix could not be drawn: {error}")
             return
         for logger in trainer.loggers if drawn else []:
-            if isinstance(logger, Sink):
+            if isinstance(logger, RunLogger):
                 logger.log_image("confusion", path, trainer.global_step)
 
 

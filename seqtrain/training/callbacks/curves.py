@@ -14,7 +14,7 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.files.atomic import atomic
 from seqtrain.tasks.base import Task
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import Sink, say
+from seqtrain.training.loggers.base import RunLogger, say
 
 Record = dict[str, Any]
 
@@ -43,7 +43,7 @@ class Curves(Callback):
             say(f"the learning curve could not be drawn: {error}")
             return
         for logger in trainer.loggers if drawn else []:
-            if isinstance(logger, Sink):
+            if isinstance(logger, RunLogger):
                 logger.log_image("learning_curve", path, trainer.global_step)
 
 

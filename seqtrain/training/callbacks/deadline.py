@@ -6,7 +6,7 @@ from typing import Any
 
 from pytorch_lightning import Callback, Trainer
 
-from seqtrain.distributed.ranks import most, place
+from seqtrain.distributed.ranks import all_max, rank_info
 from seqtrain.training.callbacks.record import Recorder, step_done
 from seqtrain.training.learner import Learner
 
@@ -37,8 +37,8 @@ class Deadline(Callback):
 
     def _look(self, trainer: Trainer, learner: Learner) -> None:
         """Looks at the clock of the first process, which is the recorded one, so that all of them do the same."""
-        mine = round(self.recorder.elapsed() * MICRO) if place().first else 0
-        step, spent = trainer.global_step, most(mine) / MICRO
+        mine = round(self.recorder.elapsed() * MICRO) if rank_info().first else 0
+        step, spent = trainer.global_step, all_max(mine) / MICRO
         if not step:
             return  # no pace is known yet
         self.met = spent >= self.seconds

@@ -8,25 +8,25 @@ from typing import Any
 
 from pytorch_lightning import Callback, Trainer
 
-from seqtrain.tasks.base import Totals
-from seqtrain.training.accumulators import Sums, merged
+from seqtrain.tasks.base import Reduced
+from seqtrain.training.accumulators import Accumulators, merged
 from seqtrain.training.learner import Learner
 
 
-class Pieces(Callback):
+class PerBatchMetrics(Callback):
     """Keeps the sums and counts of every batch apart; the evaluation's own figures stay what they are."""
 
     def __init__(self) -> None:
-        self.pieces: list[Totals] = []
-        self.measure: Callable[[Totals], dict[str, float]] | None = None  # the task's own, once there are pieces
+        self.batches: list[Reduced] = []
+        self.measure: Callable[[Reduced], dict[str, float]] | None = None  # the task's own, once there are pieces
         self._parts: list[dict[str, Any]] = []
 
     def on_validation_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        self.pieces.append(pl_module.eval_sums.read())
+        self.batches.append(pl_module.eval_sums.read())
         self._parts.append(pl_module.eval_sums.parts)
-        pl_module.eval_sums = Sums()
+        pl_module.eval_sums = Accumulators()
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         pl_module.eval_sums = merged(self._parts)

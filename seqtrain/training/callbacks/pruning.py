@@ -54,7 +54,9 @@ class Pruning(Callback):
         if trainer.state.fn != "fit":
             return
         last = trainer.global_step >= trainer.max_steps  # nothing is saved any more
-        self.reason = ranks.told(self._asked(trainer.global_step, pl_module.metrics, last) if self.run.writes else "")
+        self.reason = ranks.broadcast(
+            self._asked(trainer.global_step, pl_module.metrics, last) if self.run.writes else ""
+        )
         trainer.should_stop |= bool(self.reason)
 
     def _asked(self, step: int, metrics: dict[str, float], last: bool) -> str:

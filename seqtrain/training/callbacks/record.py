@@ -7,8 +7,8 @@ from typing import Any
 
 from pytorch_lightning import Callback, Trainer
 
-from seqtrain.data.batching.loader import Plan, fingerprint
-from seqtrain.errors import Failed, NonFinite
+from seqtrain.data.batching.loader import Plan, fingerprint_of
+from seqtrain.errors import NonFinite, RunFailed
 from seqtrain.runs.directory import Run
 from seqtrain.training.learner import Learner, chained
 
@@ -59,16 +59,16 @@ class Recorder(Callback):
         self._began = time.monotonic()
         self._window = (pl_module.progress.tokens, self.elapsed())
         self.seen = {record["step"]: record["read"] for record in self.run.records() if "read" in record}
-        mark = 0
+        fingerprint = 0
         for step in range(trainer.global_step):
-            mark = chained(fingerprint(self.plan.chunk(*divmod(step, self.plan.steps))), mark)
-        self._check_read(trainer.global_step, mark, pl_module.progress.mark)
+            fingerprint = chained(fingerprint_of(self.plan.chunk(*divmod(step, self.plan.steps))), fingerprint)
+        self._check_read(trainer.global_step, fingerprint, pl_module.progress.fingerprint)
 
     def _check_read(self, step: int, *marks: int) -> None:
-        """Failed unless all say the same of what was read up to this step, and what was recorded of it."""
-        found = {f"{mark:08x}" for mark in marks} | {self.seen.get(step, f"{marks[0]:08x}")}
+        """RunFailed unless all say the same of what was read up to this step, and what was recorded of it."""
+        found = {f"{fingerprint:08x}" for fingerprint in marks} | {self.seen.get(step, f"{marks[0]:08x}")}
         if len(found) > 1:
-            raise Failed(
+            raise RunFailed(
                 f"run {self.run.path}: step {step} does not go on with the batches that this run began with; the data, "
                 "its layout or numpy's random numbers have changed: start a new run"
             )
@@ -87,9 +87,9 @@ class Recorder(Callback):
         if not abs(metrics.get("loss", 0.0)) < float("inf"):
             raise NonFinite(f"the loss is {metrics['loss']} at step {trainer.global_step}")
         pl_module.sums.parts = {}
-        self._check_read(trainer.global_step, pl_module.progress.mark)
+        self._check_read(trainer.global_step, pl_module.progress.fingerprint)
         record: dict[str, Any] = {f"train/{name}": value for name, value in metrics.items()}
-        record["read"] = f"{pl_module.progress.mark:08x}"
+        record["read"] = f"{pl_module.progress.fingerprint:08x}"
         record["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
         if pl_module.on_nonfinite == "skip":
             record["skipped"] = pl_module.progress.skipped

@@ -9,15 +9,16 @@ from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
-from seqtrain.distributed.ranks import gathered
-from seqtrain.errors import Failed
+from seqtrain.distributed.ranks import all_gather
+from seqtrain.errors import RunFailed
 from seqtrain.training.learner import Learner
 
 WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class SameRanks(Callback):
-    """Every `every` steps, before the update: gradients, which were reduced, and weights; Failed where they differ."""
+    """Every `every` steps, before the update: gradients, which were reduced, and weights; RunFailed where they
+    differ."""
 
     def __init__(self, *, every: int) -> None:
         self.every = every
@@ -28,11 +29,11 @@ class SameRanks(Callback):
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         for name, tensors in (("gradients", gradients), ("weights", weights)):
-            sums = gathered(checksum(tensors))
+            sums = all_gather(checksum(tensors))
             strange = [rank for rank, found in enumerate(sums) if found != sums[0]]
             if strange:
                 step = trainer.global_step + 1
-                raise Failed(
+                raise RunFailed(
                     f"step {step}: the {name} of process {strange[0]} are not those of process 0; what they compute "
                     "has come apart, by a fault of the machine or of a model's own code"
                 )

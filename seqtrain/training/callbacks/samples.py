@@ -11,7 +11,7 @@ from seqtrain.files.atomic import write_text
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import SampleOptions
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import Sink
+from seqtrain.training.loggers.base import RunLogger
 
 if TYPE_CHECKING:
     from seqtrain.training.data import Data
@@ -46,7 +46,7 @@ class Samples(Callback):
         step = trainer.global_step
         write_text(self.run.samples / f"step-{step:08d}.txt", self.newest)
         for logger in trainer.loggers:
-            if isinstance(logger, Sink):
+            if isinstance(logger, RunLogger):
                 logger.log_text("samples", self.newest, step)
 
     def _sample(self, learner: Learner) -> str:

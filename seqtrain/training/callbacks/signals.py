@@ -6,7 +6,7 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-from seqtrain.distributed.ranks import CAUGHT, most
+from seqtrain.distributed.ranks import CAUGHT, all_max
 
 
 class Interrupted(BaseException):
@@ -55,7 +55,7 @@ class Signals:
 
     def agree(self) -> None:
         """Makes a signal that one process noted that of all; every process calls it at the same steps."""
-        self.agreed = most(self.received or 0) or None
+        self.agreed = all_max(self.received or 0) or None
 
     def leave_together(self) -> None:
         """Raises Interrupted if a signal was agreed upon: in every process, or in none."""

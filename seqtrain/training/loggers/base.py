@@ -38,7 +38,7 @@ FIGURES = (
 """Entries of summary.json that sinks show."""
 
 
-class Sink(Logger):
+class RunLogger(Logger):
     """A Lightning logger that also takes texts and images; once it fails or hangs it is left out, in one line."""
 
     def __init__(self, label: str, directory: Path) -> None:
@@ -157,7 +157,7 @@ class Worker:
                 answer.put(error)
 
 
-class Guarded(Sink):
+class Guarded(RunLogger):
     """A logger of Lightning's or of the user's own, which may fail like any sink; it gets the numbers."""
 
     def __init__(self, logger: Logger, directory: Path) -> None:
@@ -177,9 +177,9 @@ class Guarded(Sink):
         self._logger.finalize("success" if went_well(figures) else "failed")
 
 
-def guarded(logger: Logger, directory: Path) -> Sink:
+def guarded(logger: Logger, directory: Path) -> RunLogger:
     """The logger itself if it is a sink, or as one."""
-    return logger if isinstance(logger, Sink) else Guarded(logger, directory)
+    return logger if isinstance(logger, RunLogger) else Guarded(logger, directory)
 
 
 def went_well(figures: dict[str, Any]) -> bool:

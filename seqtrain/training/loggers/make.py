@@ -13,9 +13,9 @@ import yaml
 
 from seqtrain.errors import Unavailable
 from seqtrain.sweeps.folder import member_of
-from seqtrain.training.loggers.base import NO_METRICS, Record, Sink, answers
-from seqtrain.training.loggers.mlflow_logger import MLflowSink
-from seqtrain.training.loggers.wandb_logger import Axis, WandbSink, leave_agent, wandb_mode
+from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger, answers
+from seqtrain.training.loggers.mlflow_logger import MLflowRunLogger
+from seqtrain.training.loggers.wandb_logger import Axis, WandbRunLogger, leave_agent, wandb_mode
 
 
 def wandb(
@@ -30,12 +30,12 @@ def wandb(
     mode: Literal["auto", "online", "offline"],
     directory: Path,
     config: dict[str, Any],
-) -> Sink:
+) -> RunLogger:
     """Weights & Biases for the run in `directory`, with its files there; `config` is masked already.
 
     A trial of a sweep is grouped by the sweep and named by what differs. With `mode=auto`, WANDB_MODE decides; without
     it, a run is online if there is an API key and the host answers. Never asks, never waits for more than a few
-    seconds. Fault for `mode=online` that cannot be.
+    seconds. UserError for `mode=online` that cannot be.
     """
     member = member_of(directory)
     if member:
@@ -49,7 +49,7 @@ def wandb(
         "tags": [*dict.fromkeys([*_kinds(config), *tags])],
         "config": config,
     }
-    return WandbSink(directory, wandb_mode(mode), options, x)
+    return WandbRunLogger(directory, wandb_mode(mode), options, x)
 
 
 def _kinds(config: dict[str, Any]) -> list[str]:
@@ -59,18 +59,18 @@ def _kinds(config: dict[str, Any]) -> list[str]:
     return [target.rpartition(".")[2] for target in targets if isinstance(target, str)]
 
 
-def tensorboard(*, directory: Path, config: dict[str, Any]) -> Sink:
-    """TensorBoard event files in `directory`/tensorboard; Fault when TensorBoard is not installed."""
+def tensorboard(*, directory: Path, config: dict[str, Any]) -> RunLogger:
+    """TensorBoard event files in `directory`/tensorboard; UserError when TensorBoard is not installed."""
     with _package("tensorboard"):
         import tensorboard  # noqa: F401
         import torch.utils.tensorboard  # noqa: F401 - here, so that no step waits for it
     return _TensorBoard(directory, config)
 
 
-def mlflow(*, experiment: str, tracking_uri: str | None, directory: Path, config: dict[str, Any]) -> Sink:
+def mlflow(*, experiment: str, tracking_uri: str | None, directory: Path, config: dict[str, Any]) -> RunLogger:
     """MLflow at `tracking_uri`; null: MLFLOW_TRACKING_URI, else a sqlite file beside the run directories.
 
-    Fault when MLflow is not installed, or a server does not answer.
+    UserError when MLflow is not installed, or a server does not answer.
     """
     with _package("mlflow"):
         import mlflow  # type: ignore[import-not-found]  # noqa: F401
@@ -79,10 +79,10 @@ def mlflow(*, experiment: str, tracking_uri: str | None, directory: Path, config
         raise Unavailable(
             f"logger.mlflow.tracking_uri={uri} does not answer: start the server or give another tracking_uri"
         )
-    return MLflowSink(directory, config, experiment, uri)
+    return MLflowRunLogger(directory, config, experiment, uri)
 
 
-class _TensorBoard(Sink):
+class _TensorBoard(RunLogger):
     def __init__(self, directory: Path, config: dict[str, Any]) -> None:
         super().__init__("TensorBoard", directory)
         self._config = config

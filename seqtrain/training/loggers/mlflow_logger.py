@@ -14,14 +14,14 @@ from pytorch_lightning.loggers.logger import rank_zero_experiment
 from seqtrain.config.nodes import flat
 from seqtrain.files.checked import open_checked
 from seqtrain.sweeps.folder import member_of
-from seqtrain.training.loggers.base import NO_METRICS, Record, Sink, remembered
+from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger, remembered
 
 MOST, LONGEST = 100, 500  # parameters that one batch takes, characters that one value takes
 ARTIFACTS = "mlflow_artifacts"  # beside the runs, where there is no server
 STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "interrupted": "KILLED"}
 
 
-class MLflowSink(Sink):
+class MLflowRunLogger(RunLogger):
     """One MLflow run, in the server at `uri` or in a sqlite file beside the run directories."""
 
     def __init__(self, directory: Path, config: dict[str, Any], experiment: str, uri: str | None) -> None:
@@ -54,7 +54,7 @@ class MLflowSink(Sink):
         file = local / "mlflow.db"
         known = self._uri is None and os.path.lexists(file)
         if known:
-            open_checked(file).close()  # Fault for a link or a pipe, which sqlite would follow or wait for
+            open_checked(file).close()  # UserError for a link or a pipe, which sqlite would follow or wait for
         client = MlflowClient(self._uri or f"sqlite:///{file}")
         identity = self._directory / _identity(self._uri)
         resumes = identity.exists()

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 
 from seqtrain.config.nodes import flat
-from seqtrain.errors import Fault, Unavailable
+from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded, write_text
 from seqtrain.files.checked import open_append, read_checked
 from seqtrain.runs.directory import Run
@@ -28,7 +28,7 @@ from seqtrain.terminal import pasted
 from seqtrain.training.loggers.base import (
     MAX_IDENTITY_BYTES,
     Record,
-    Sink,
+    RunLogger,
     answers,
     direction,
     remembered,
@@ -43,7 +43,7 @@ SENT = "wandb_sent"  # a file of the run: the place of the newest record that W&
 AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its sweep agent says to a run
 
 
-class WandbSink(Sink):
+class WandbRunLogger(RunLogger):
     """One W&B run, the same in every sitting; `options`: of wandb.init; `x`: what its charts are drawn against."""
 
     def __init__(self, directory: Path, mode: Mode, options: dict[str, Any], x: Axis) -> None:
@@ -280,7 +280,7 @@ def leave_agent() -> None:
 
 
 def _in_netrc(host: str) -> bool:
-    with contextlib.suppress(Fault, OSError, UnicodeError, netrc.NetrcParseError):
+    with contextlib.suppress(UserError, OSError, UnicodeError, netrc.NetrcParseError):
         return netrc.netrc(str(expanded(os.environ.get("NETRC", "~/.netrc")))).authenticators(host) is not None
     return False
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqtrain.errors import Fault
+from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.tasks.base import Task
@@ -35,7 +35,7 @@ def parameter_groups(model: SequenceModel, task: Task, layer_decay: float = 1.0)
             depth = top if owner is task else depths.get(id(parameter), 0)
             found.setdefault((role, depth if layer_decay != 1 else top), []).append(parameter)
     if not found:
-        raise Fault("freeze: nothing is left to train; leave some part out")
+        raise UserError("freeze: nothing is left to train; leave some part out")
     roles = ("hidden", "other", "vectors")
     return [
         {"params": parameters, "role": role, "lr_scale": layer_decay ** (top - depth)}
