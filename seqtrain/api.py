@@ -186,7 +186,7 @@ class Trained:
         ours = attention_maps.labels(self.tokenizer)
         if source is None:
             return attention_maps.look(self.model, tokens, ours)
-        theirs = attention_maps.labels(self.opened.vocabularies.target_tokenizer)
+        theirs = attention_maps.labels(self.opened.preprocessor.target_tokenizer)
         return attention_maps.look(self.model, tokens, theirs, source, ours)
 
 

@@ -38,14 +38,14 @@ from seqtrain.training.trainer import quiet_lightning
 # About 2, 20 and 100 ms a step on two cores.
 SIZES = {
     "LSTM": [
-        "model=lstm model.dim=64 data.lanes=16 tbptt.k2=32",
-        "model=lstm model.dim=256 data.lanes=32 tbptt.k2=48",
-        "model=lstm model.dim=512 data.lanes=32 tbptt.k2=64",
+        "model=lstm model.dim=64 data.batch_size=16 tbptt.k2=32",
+        "model=lstm model.dim=256 data.batch_size=32 tbptt.k2=48",
+        "model=lstm model.dim=512 data.batch_size=32 tbptt.k2=64",
     ],
     "GPT": [
-        "model=gpt model.dim=32 model.num_layers=1 data.lanes=8 tbptt.k2=32",
-        "model=gpt model.dim=96 model.num_layers=3 data.lanes=16 tbptt.k2=64",
-        "model=gpt model.dim=192 model.num_layers=4 data.lanes=24 tbptt.k2=64",
+        "model=gpt model.dim=32 model.num_layers=1 data.batch_size=8 tbptt.k2=32",
+        "model=gpt model.dim=96 model.num_layers=3 data.batch_size=16 tbptt.k2=64",
+        "model=gpt model.dim=192 model.num_layers=4 data.batch_size=24 tbptt.k2=64",
     ],
 }
 COMMON = (
@@ -99,9 +99,9 @@ class Setup:
         self.steps = steps
 
     def fresh(self) -> tuple[torch.nn.Module, torch.nn.Module]:
-        vocabulary = self.data.tokenizer.vocabulary
-        model = make_model(self.config, vocabulary, ())
-        return model, make_task(self.config, model, vocabulary, ())
+        vocab_size = self.data.tokenizer.vocab_size
+        model = make_model(self.config, vocab_size, ())
+        return model, make_task(self.config, model, vocab_size, ())
 
     def optimizer(self, parameters: object) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, 0.001, (0.9, 0.99), weight_decay=0.01, fused=True)  # type: ignore[arg-type]

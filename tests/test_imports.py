@@ -15,7 +15,7 @@ import pytest
 import seqtrain
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.recipes import Byte
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
@@ -56,7 +56,7 @@ ONLY = {
     "wandb": ("training.loggers.wandb_logger",),
     "mlflow": ("training.loggers",),
     "datasets": ("data.sources.hub",),
-    "tokenizers": ("data.tokenizers", "data.corpus", "data.rows"),
+    "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
     "babel": ("data.sources",),
     "sacrebleu": ("tasks.metrics",),
     "scipy": ("compare",),
@@ -70,7 +70,7 @@ ONLY = {
 WITH_TORCH = {f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking")}
 """The part of data that holds tensors."""
 
-TASKS_KNOW = ("data.batching.", "data.rows", "data.tokenizers.encoding", "data.corpus", "data.cache")
+TASKS_KNOW = ("data.batching.", "data.preprocess", "data.tokenizers.encoding", "data.corpus", "data.cache")
 """What of data tasks may import: rows and batches, not where they come from."""
 
 SHARED = {
@@ -238,12 +238,12 @@ def run(tmp_path: Path) -> Path:
     small = ("model=gru", "model.dim=8", "tokenizer=byte", "data=text", f"data.path={text}")
     config = check.compose(small).config
     tokenizer = Byte().train([])
-    vocabularies = Vocabularies(tokenizer, tokenizer)
-    model, _ = make_pair(config, vocabularies, ())
+    preprocessor = Preprocessor(tokenizer, tokenizer)
+    model, _ = make_pair(config, preprocessor, ())
     run = Run.create(tmp_path / "run")
     run.write_config(config_text(config))
-    vocabularies.save(run.path)
-    run.write_summary({"hashes": vocabularies.hashes})
+    preprocessor.save(run.path)
+    run.write_summary({"hashes": preprocessor.hashes})
     weights = {f"model.{name}": value for name, value in model.state_dict().items()}
     saved = {"state_dict": weights, "global_step": 1, "seqtrain": {"run": run.identity}}
     checkpoint.save(saved, run.checkpoints / checkpoint.step_name(1))

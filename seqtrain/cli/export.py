@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
         for name, module in (("model", opened.model), ("task", opened.task))
         for key, value in module.state_dict().items()
     }
-    export.write(opened.run, opened.vocabularies, weights, opened.step, options.output)
+    export.write(opened.run, opened.preprocessor, weights, opened.step, options.output)
     size = sum(path.stat().st_size for path in options.output.iterdir())
     if options.json:
         print(json.dumps({"output": str(options.output), "step": opened.step, "bytes": size}))

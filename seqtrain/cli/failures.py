@@ -23,7 +23,7 @@ def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
 
     if isinstance(error, NonFinite):
         return str(error), NonFinite(
-            f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.clip in a new run"
+            f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.grad_clip in a new run"
         )
     if is_out_of_memory(error):
         reason = out_of_memory_words(error)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import say
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import SUMMARY, Run
 from seqtrain.training.data import Data, make_data
@@ -29,12 +29,12 @@ def read_data(
         raise UserError(
             f"{run.path / SUMMARY}: does not say which text the run began with; put the run's own file back"
         )
-    missing = Vocabularies.missing(run.path, recorded)
-    known = None if missing else Vocabularies.load(run.path, recorded)
+    missing = Preprocessor.missing(run.path, recorded)
+    known = None if missing else Preprocessor.load(run.path, recorded)
     data = make_data(config, ("train", "validation"), trust, say, known)
-    hashes = {split: rows.hash for split, rows in data.rows.items()} | data.vocabularies.hashes
+    hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
     for name, value in recorded.items():
-        if name in data.vocabularies.hashes and hashes[name] != value:
+        if name in data.preprocessor.hashes and hashes[name] != value:
             raise UserError(
                 f"{run.path / name}.json: is missing, and what is made now is another; put the run's own back"
             )
@@ -46,5 +46,5 @@ def read_data(
             say(f"{', '.join(missing)}: missing, made again from the text of train")
         run.write_summary(run.summary | {"hashes": hashes})
         if run.writes:
-            data.vocabularies.save(run.path)
+            data.preprocessor.save(run.path)
     return data

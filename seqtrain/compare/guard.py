@@ -67,14 +67,14 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
 def likeness(entry: Entry, metric: str | None = None) -> dict[str, Any]:
     """What two runs must share for their numbers to mean the same; UNKNOWN for what this one cannot say yet."""
     hashes = entry.summary.get("hashes", {})
-    vocabularies = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
-    tokenizer: Any = vocabularies or UNKNOWN
+    preprocessor = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
+    tokenizer: Any = preprocessor or UNKNOWN
     if "measures" not in entry.summary:  # it has not come so far as to say in what it may be compared
         tokenizer = UNKNOWN
     elif across_tokenizers(entry, metric):
         lost = hidden(entry)
         tokenizer = (
-            UNKNOWN if lost is None else vocabularies | {"unknown_tokens": int(lost)} if lost else NOTHING_HIDDEN
+            UNKNOWN if lost is None else preprocessor | {"unknown_tokens": int(lost)} if lost else NOTHING_HIDDEN
         )
     options = {key: value for key, value in entry.settings.items() if key.startswith("task.")}
     trained_by = entry.summary.get("trained_by")

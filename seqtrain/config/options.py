@@ -54,7 +54,7 @@ class TrainerOptions:
     max_epochs: int | None
     max_seconds: float | None  # of training, validations apart
     accumulate: int  # micro-batches a step: slices of the lanes
-    clip: float | None  # largest norm of the gradient
+    grad_clip: float | None  # largest norm of the gradient
     validate_every: int  # steps
     checkpoint_every: int  # steps
     keep_last: int  # newest checkpoints that stay
@@ -70,17 +70,24 @@ class TrainerOptions:
             )
 
 
+DEFAULT_LANES = 32  # of a stream, where data.batch_size says nothing
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batching:
     """The part of the group `data` that no source takes: how a stream, or examples, are laid out."""
 
-    lanes: int  # B of training
-    eval_lanes: int  # B of evaluation: context policy
+    batch_size: int | None  # what a step reads side by side: lanes of a stream, or at most so many examples
+    eval_lanes: int  # lanes of a stream in evaluation: context policy
     eval_batch_size: int | None  # lanes, or examples, at a time in evaluation; None: all lanes, or batch_tokens
     batch_tokens: int | None  # tokens of examples in a step, padding included
-    batch_size: int | None  # most examples in a step
     max_length: int  # most tokens in an example
     workers: int  # processes that cut training batches ahead of time; 0: the training process does
+
+    @property
+    def lanes(self) -> int:
+        """Lanes that training reads of a stream."""
+        return self.batch_size or DEFAULT_LANES
 
     def __post_init__(self) -> None:
         if self.batch_tokens is None and self.batch_size is None:

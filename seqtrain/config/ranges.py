@@ -79,18 +79,17 @@ RANGES: dict[str, Range] = {
     "trainer.max_epochs": _count(10**6),
     "trainer.max_seconds": Range(1e-3, 1e9),
     "trainer.accumulate": _count(2**16),
-    "trainer.clip": SOME,
+    "trainer.grad_clip": SOME,
     "trainer.validate_every": STEPS,
     "trainer.checkpoint_every": STEPS,
     "trainer.keep_last": _count(10**6),
     "trainer.keep_best": _count(10**6),
     "trainer.log_every": STEPS,
     # -- data
-    "data.lanes": TOKENS,
+    "data.batch_size": TOKENS,
     "data.eval_lanes": TOKENS,
     "data.eval_batch_size": TOKENS,
     "data.batch_tokens": _count(2**24),
-    "data.batch_size": TOKENS,
     "data.max_length": _count(MAX_TOKENS, 8),  # those included that stand for no text
     "data.workers": _count(128, 0),
     "data.validation_fraction": PART,
@@ -113,10 +112,10 @@ RANGES: dict[str, Range] = {
     "model.dim_feedforward": _count(2**20),
     "model.max_length": TOKENS,
     "model.num_segments": _count(2**16),
-    "model.memory": _count(MAX_TOKENS, 0),
-    "model.kernel": _count(2**12, 2),  # a single tap sees no other token
+    "model.attention_window": _count(MAX_TOKENS, 0),
+    "model.kernel_size": _count(2**12, 2),  # a single tap sees no other token
     # -- task
-    "task.rate": Range(1e-3, 1, below=True),
+    "task.mask_prob": Range(1e-3, 1, below=True),
     "task.mask_share": SHARE,
     "task.random_share": SHARE,
     "task.pseudo_examples": _count(10**6, 0),

@@ -64,7 +64,7 @@ def trained(
         begin = time.perf_counter()
         made = recipe.train(documents())
         made.save(folder / "tokenizer.json")
-        say(f"tokenizer: {made.kind}, {made.vocabulary:,} tokens, made in {time.perf_counter() - begin:.1f} s")
+        say(f"tokenizer: {made.kind}, {made.vocab_size:,} tokens, made in {time.perf_counter() - begin:.1f} s")
 
     options = json.dumps(vars(recipe), sort_keys=True, default=repr)
     key = f"{train_hash} {type(recipe).__module__}.{type(recipe).__qualname__} {options} {version('tokenizers')}"
@@ -108,7 +108,7 @@ def tokenised(
 
 def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, keep_empty: bool) -> dict[str, Any]:
     """Streams the tokens to disk; memory holds one document and one piece of tokens."""
-    dtype = np.dtype(DTYPES[tokenizer.vocabulary + 1 >= 65536])
+    dtype = np.dtype(DTYPES[tokenizer.vocab_size + 1 >= 65536])
     count = TextCount()
     offsets, num_tokens, num_unknown = [0], 0, 0
     with durable(folder / "tokens.bin") as file:

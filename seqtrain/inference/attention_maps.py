@@ -47,7 +47,7 @@ def labels(tokenizer: Tokenizer) -> Label:
     """What a token is called in a picture."""
 
     def label(token: int) -> str:
-        beyond = token - tokenizer.vocabulary
+        beyond = token - tokenizer.vocab_size
         return SPECIALS[beyond] if beyond >= 0 else tokenizer.token_text(token)
 
     return label

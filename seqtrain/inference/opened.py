@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqtrain.config.check import check_config
 from seqtrain.config.instantiate import make
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import exists
@@ -37,7 +37,7 @@ class Opened:
 
     run: Run
     config: DictConfig
-    vocabularies: Vocabularies
+    preprocessor: Preprocessor
     model: SequenceModel
     task: Task
     step: int
@@ -45,13 +45,13 @@ class Opened:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of text, and of sources."""
-        return self.vocabularies.tokenizer
+        return self.preprocessor.tokenizer
 
     @property
     def loaded(self) -> Loaded:
         """What predictors of the task need."""
         tbptt = make(self.config.tbptt, ()).evaluation
-        return Loaded(self.model, self.vocabularies, self.config.data.max_length, tbptt)
+        return Loaded(self.model, self.preprocessor, self.config.data.max_length, tbptt)
 
     def predictor(self, name: str | None = None) -> Predictor[Any]:
         """What the task has under this name, by default its first; UserError where it has none such."""
@@ -71,7 +71,7 @@ class Opened:
     @property
     def hash(self) -> str:
         """Hash of the weights and of what turns text into numbers."""
-        found = hashlib.blake2b(repr(sorted(self.vocabularies.hashes.items())).encode(), digest_size=16)
+        found = hashlib.blake2b(repr(sorted(self.preprocessor.hashes.items())).encode(), digest_size=16)
         for module in (self.model, self.task):
             for name, value in sorted(module.state_dict().items()):
                 found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
@@ -83,17 +83,17 @@ def open_run(path: Path | str, trust: Sequence[str] = (), checkpoint: str = "bes
     """Opens a run directory with its `best` or its `last` checkpoint; nothing in it can execute."""
     run = Run.open(path, export="take")
     config = checked_config(run, trust)
-    vocabularies = Vocabularies.load(run.path, run.summary.get("hashes", {}))
+    preprocessor = Preprocessor.load(run.path, run.summary.get("hashes", {}))
     if run.exported:  # before it is read whole
-        _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, vocabularies, trust)
+        _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, preprocessor, trust)
     file, saved = _saved(run, checkpoint)
     weights = saved.get("state_dict") if isinstance(saved, dict) else None
     if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
         raise UserError(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
-    _check_fit(weights, check_weights, file, config, vocabularies, trust)
-    model, task = make_pair(config, vocabularies, trust)
+    _check_fit(weights, check_weights, file, config, preprocessor, trust)
+    model, task = make_pair(config, preprocessor, trust)
     load_weights(weights, model, task)
-    return Opened(run, config, vocabularies, model.eval(), task.eval(), saved["global_step"])
+    return Opened(run, config, preprocessor, model.eval(), task.eval(), saved["global_step"])
 
 
 def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
@@ -130,7 +130,7 @@ def _check_fit(
     check: Callable[[Any, Any, str], None],
     file: Path,
     config: DictConfig,
-    vocabularies: Vocabularies,
+    preprocessor: Preprocessor,
     trust: Sequence[str],
 ) -> None:
     """UserError where `check` finds that these are not the weights which the config of their run describes.
@@ -141,7 +141,7 @@ def _check_fit(
     if config.model.get("num_layers", 1) > len(weights):
         raise UserError(words)
     with torch.device("meta"):
-        pair = make_pair(config, vocabularies, trust)
+        pair = make_pair(config, preprocessor, trust)
     expected = {
         f"{name}.{key}": value
         for name, module in zip(("model", "task"), pair, strict=True)

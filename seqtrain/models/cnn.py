@@ -15,22 +15,24 @@ MAX_FIELD = 2**20  # tokens that a hidden state sees: a lane's state holds them 
 class CNN(SequenceModel):
     """Blocks of two convolutions each; the dilation doubles from block to block, from 1 to 2^(num_layers - 1).
 
-    A hidden state sees `receptive_field` = 1 + 2 (kernel - 1) (2^num_layers - 1) tokens: causal, itself and those just
+    A hidden state sees `receptive_field` = 1 + 2 (kernel_size - 1) (2^num_layers - 1) tokens: causal, itself and
+    those just
     before it; else as many on either side, so what lies further away is not seen, BIDIRECTIONAL or not.
     """
 
     def __init__(
-        self, *, embed: nn.Module, dim: int, num_layers: int, kernel: int, dropout: float, causal: bool
+        self, *, embed: nn.Module, dim: int, num_layers: int, kernel_size: int, dropout: float, causal: bool
     ) -> None:
         super().__init__()
-        if kernel < 2:
-            raise ValueError(f"kernel={kernel} must be above 1: a single tap sees no other token")
-        if not causal and kernel % 2 == 0:
-            raise ValueError(f"kernel={kernel} must be odd with causal=false: as many taps on either side")
-        self.reaches = [(kernel - 1) * 2**layer for layer in range(num_layers)]  # of one convolution, in tokens
+        if kernel_size < 2:
+            raise ValueError(f"kernel_size={kernel_size} must be above 1: a single tap sees no other token")
+        if not causal and kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size={kernel_size} must be odd with causal=false: as many taps on either side")
+        self.reaches = [(kernel_size - 1) * 2**layer for layer in range(num_layers)]  # of one convolution, in tokens
         if self.receptive_field > MAX_FIELD:
             raise ValueError(
-                f"num_layers={num_layers}: sees more than {MAX_FIELD:,} tokens with kernel={kernel}; use fewer"
+                f"num_layers={num_layers}: sees more than {MAX_FIELD:,} tokens with kernel_size={kernel_size}; "
+                f"use fewer"
             )
         self.embed = embed
         self.dim = dim
@@ -43,7 +45,7 @@ class CNN(SequenceModel):
         self.dropout = nn.Dropout(dropout)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(num_layers + 1))
         self.blocks = nn.ModuleList(
-            nn.ModuleList(nn.Conv1d(dim, dim, kernel, dilation=2**layer) for _ in range(2))
+            nn.ModuleList(nn.Conv1d(dim, dim, kernel_size, dilation=2**layer) for _ in range(2))
             for layer in range(num_layers)
         )
 

@@ -23,7 +23,7 @@ VOCAB_SIZE = 7  # tokens of text
 SPECIALS = 3  # start, separator, mask
 LANES = 3
 TIME = 24  # tokens that most laws read
-SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "memory": 3}
+SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "attention_window": 3}
 """Options that make a model small, where it has them."""
 
 READ_BEFORE = 5  # tokens that left a `used` state

@@ -69,15 +69,15 @@ def pick(
     if temperature == 0:
         return logits.argmax(-1)
     order = logits.double().div(temperature).sort(dim=-1, descending=True, stable=True)
-    chances = order.values.softmax(-1)
+    probs = order.values.softmax(-1)
     if top_k is not None:
-        chances[:, top_k:] = 0
+        probs[:, top_k:] = 0
     if top_p is not None:
         # Keeps the smallest set that reaches top_p: all whose predecessors have not reached it yet.
-        chances[(chances.cumsum(-1) - chances) >= top_p] = 0
-    sums = chances.cumsum(-1)
+        probs[(probs.cumsum(-1) - probs) >= top_p] = 0
+    sums = probs.cumsum(-1)
     place = torch.searchsorted(sums, (draw * sums[:, -1]).unsqueeze(1), right=True).squeeze(1)
-    place = place.clamp(max=(chances > 0).sum(-1) - 1)
+    place = place.clamp(max=(probs > 0).sum(-1) - 1)
     return order.indices.gather(1, place.unsqueeze(1)).squeeze(1)
 
 
@@ -161,32 +161,32 @@ def _beam_search(
     lanes = torch.arange(len(limits), device=limits.device)  # those that go on
     answers: list[list[int]] = [[] for _ in lanes]
     tokens = limits.new_full((len(limits), 1, 1), start)  # (N, W, T): W hypotheses in each of N lanes
-    chances = torch.zeros(len(limits), 1, dtype=torch.double, device=limits.device)  # log p; -inf: no hypothesis
-    best = chances.new_full((len(limits),), -torch.inf)
+    log_probs = torch.zeros(len(limits), 1, dtype=torch.double, device=limits.device)  # log p; -inf: no hypothesis
+    best = log_probs.new_full((len(limits),), -torch.inf)
     places = torch.full_like(limits, beam)  # that are not empty
     for step in range(1, int(limits.max()) + 1):
         logits, state = read(tokens[..., -1].flatten(), state)
-        longer = chances.unsqueeze(-1) + logits.log_softmax(-1).unflatten(0, chances.shape)  # (N, W, V+1)
-        chances, index = _largest(longer.flatten(1), beam)
+        longer = log_probs.unsqueeze(-1) + logits.log_softmax(-1).unflatten(0, log_probs.shape)  # (N, W, V+1)
+        log_probs, index = _largest(longer.flatten(1), beam)
         parents, newest = index // logits.shape[-1], index % logits.shape[-1]
         tokens = torch.cat([tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, step)), newest.unsqueeze(-1)], -1)
-        chances[torch.arange(beam, device=lanes.device) >= places.unsqueeze(1)] = -torch.inf
+        log_probs[torch.arange(beam, device=lanes.device) >= places.unsqueeze(1)] = -torch.inf
         finished = (newest == end) | (limits.unsqueeze(1) == step)
-        found, which = (chances.masked_fill(~finished, -torch.inf) / step**length_penalty).max(1)
+        found, which = (log_probs.masked_fill(~finished, -torch.inf) / step**length_penalty).max(1)
         better = found > best
         for lane in better.nonzero().flatten().tolist():
             answers[int(lanes[lane])] = tokens[lane, which[lane], 1:].tolist()
         best = torch.where(better, found, best)
-        places = places - (finished & (chances > -torch.inf)).sum(1)
-        chances[finished] = -torch.inf
+        places = places - (finished & (log_probs > -torch.inf)).sum(1)
+        log_probs[finished] = -torch.inf
         kindest = limits.double() if length_penalty > 0 else step + 1
-        open = best < chances.amax(1) / kindest**length_penalty
+        open = best < log_probs.amax(1) / kindest**length_penalty
         if not open.any():
             break
         beams = torch.arange(len(lanes), device=lanes.device).unsqueeze(1) * longer.shape[1] + parents
         state = select(state, beams[open].flatten())
-        lanes, limits, tokens, chances, best, places = (
-            part[open] for part in (lanes, limits, tokens, chances, best, places)
+        lanes, limits, tokens, log_probs, best, places = (
+            part[open] for part in (lanes, limits, tokens, log_probs, best, places)
         )
     return [answer[:-1] if answer[-1:] == [end] else answer for answer in answers]
 

@@ -17,7 +17,7 @@ from seqtrain.models.layers.positions import Positions, check_sizes, place, rota
 
 
 class GPT(SequenceModel):
-    """Each token attends to itself and exactly the `memory` tokens before it, however time is cut."""
+    """Each token attends to itself and exactly the `attention_window` tokens before it, however time is cut."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class GPT(SequenceModel):
         num_layers: int,
         num_heads: int,
         dropout: float,
-        memory: int,
+        attention_window: int,
         positions: Positions,
         max_length: int | None,
         norm: Norm,
@@ -36,12 +36,12 @@ class GPT(SequenceModel):
     ) -> None:
         super().__init__()
         check_sizes(dim, num_heads, positions, max_length)
-        if memory < 0:
-            raise ValueError(f"memory={memory} must be 0 or more tokens")
+        if attention_window < 0:
+            raise ValueError(f"memory={attention_window} must be 0 or more tokens")
         self.embed = embed
         self.dim = dim
         self.num_heads = num_heads
-        self.memory = memory
+        self.attention_window = attention_window
         self.positions: Positions = positions
         self.max_length = max_length
         self.capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
@@ -75,7 +75,7 @@ class GPT(SequenceModel):
 
     def initial(self, batch: int) -> State:
         like = next(self.blocks.parameters())
-        shape = (batch, self.num_heads, self.memory, self.dim // self.num_heads)
+        shape = (batch, self.num_heads, self.attention_window, self.dim // self.num_heads)
         names = [f"{part}.{layer}" for layer in range(len(self.blocks)) for part in ("key", "value")]
         state = {name: like.new_zeros(shape) for name in names}
         return state | {"filled": torch.zeros(batch, dtype=torch.long, device=like.device)}
@@ -86,17 +86,19 @@ class GPT(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states, and the last `memory` keys and values, unrotated, with the count of tokens read."""
+        """Hidden states, and the last `attention_window` keys and values, unrotated, with the count of tokens read."""
         batch, length = tokens.shape[:2]
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
-        if state is None and length > self.memory + 1:
+        if state is None and length > self.attention_window + 1:
             state = self.initial(batch)
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
             x = x * math.sqrt(self.dim)
         x = self.dropout(place(x, self.positions, self.table, None if state is None else state["filled"]))
-        cached = 0 if state is None else self.memory
-        mask = None if state is None else window_mask(state["filled"], length, self.memory, self.memory)
+        cached = 0 if state is None else self.attention_window
+        mask = None
+        if state is not None:
+            mask = window_mask(state["filled"], length, self.attention_window, self.attention_window)
         rotary = None
         if self.positions == "rotary":
             rotary = rotary_table(cached + length, self.dim // self.num_heads, x.device).to(x.dtype)
@@ -112,11 +114,11 @@ class GPT(SequenceModel):
 
     def _keep(
         self, keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int
-    ) -> Float[Tensor, "B H {self.memory} K"]:
-        """The last `memory` of `cached` and T new keys: before the end, or before each lane's length."""
+    ) -> Float[Tensor, "B H {self.attention_window} K"]:
+        """The last `attention_window` of `cached` and T new keys: before the end, or before each lane's length."""
         if lengths is None:
-            keys = keys[:, :, max(keys.shape[2] - self.memory, 0) :]
-            return functional.pad(keys, (0, 0, self.memory - keys.shape[2], 0))
-        keys = functional.pad(keys, (0, 0, self.memory - cached, 0))
-        index = lengths.unsqueeze(1) + torch.arange(self.memory, device=keys.device)  # (B, M)
+            keys = keys[:, :, max(keys.shape[2] - self.attention_window, 0) :]
+            return functional.pad(keys, (0, 0, self.attention_window - keys.shape[2], 0))
+        keys = functional.pad(keys, (0, 0, self.attention_window - cached, 0))
+        index = lengths.unsqueeze(1) + torch.arange(self.attention_window, device=keys.device)  # (B, M)
         return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))

@@ -70,23 +70,25 @@ class RNNEncoderDecoder(SequenceModel):
         like = next(self.encoder.parameters())
         state = {part: like.new_zeros(batch, self.num_layers, self.dim) for part in self.parts}
         filled = torch.zeros(batch, dtype=torch.long, device=like.device)
-        return state | self._memory(like.new_zeros(batch, 1, self.dim), filled)
+        return state | self._encoder_out(like.new_zeros(batch, 1, self.dim), filled)
 
     def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
-        """Encodes sources; `memory` is zero at padding."""
-        memory, last = self.encoder(self.dropout(self.embed(source)), lengths)
+        """Encodes sources; `encoder_out` is zero at padding."""
+        encoder_out, last = self.encoder(self.dropout(self.embed(source)), lengths)
         filled = torch.full((len(source),), source.shape[1], device=source.device) if lengths is None else lengths
         state = {part: self.bridge[part](last[part].flatten(1)).tanh().view_as(last[part]) for part in self.parts}
         dtype = next(self.encoder.parameters()).dtype  # state keeps the parameters' precision under autocast
-        return {name: value.to(dtype) for name, value in state.items()} | self._memory(memory.to(dtype), filled)
+        return {name: value.to(dtype) for name, value in state.items()} | self._encoder_out(
+            encoder_out.to(dtype), filled
+        )
 
-    def _memory(self, memory: Float[Tensor, "B S D"], filled: Int[Tensor, " B"]) -> State:
+    def _encoder_out(self, encoder_out: Float[Tensor, "B S D"], filled: Int[Tensor, " B"]) -> State:
         """What attention needs of the source, for all steps to come."""
         if self.attention == "none":
             return {}
-        state = {"memory": memory, "source_filled": filled}
+        state = {"encoder_out": encoder_out, "source_filled": filled}
         if isinstance(self.decoder, AdditiveDecoder):
-            state["keys"] = self.decoder.key(memory).to(memory.dtype)
+            state["keys"] = self.decoder.key(encoder_out).to(encoder_out.dtype)
         return state
 
     def forward(
@@ -211,10 +213,10 @@ class DotDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], list[Float[Tensor, "B L D"]]]:
         """Embedded tokens to hidden states, and the carried parts after them."""
         hidden, after = self.recurrence(x, state)
-        memory = state["memory"].to(hidden.dtype)
-        weights = shares(self.query(hidden) @ memory.transpose(1, 2), state)  # (B, T, S)
+        encoder_out = state["encoder_out"].to(hidden.dtype)
+        weights = shares(self.query(hidden) @ encoder_out.transpose(1, 2), state)  # (B, T, S)
         record("cross", weights.unsqueeze(1))
-        return self.readout(torch.cat([weights @ memory, hidden], -1)).tanh(), after
+        return self.readout(torch.cat([weights @ encoder_out, hidden], -1)).tanh(), after
 
 
 class AdditiveDecoder(nn.Module):
@@ -241,7 +243,7 @@ class AdditiveDecoder(nn.Module):
         seen, maps = [], []
         for token in x.unbind(1):
             weights = self._weights(carried[-1][0], state)
-            context = torch.bmm(weights.unsqueeze(1), state["memory"].to(weights.dtype)).squeeze(1)
+            context = torch.bmm(weights.unsqueeze(1), state["encoder_out"].to(weights.dtype)).squeeze(1)
             carried = self._step(torch.cat([token, context.to(token.dtype)], -1), carried)
             seen.append(torch.cat([carried[-1][0].to(token.dtype), context.to(token.dtype), token], -1))
             maps.append(weights)

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, TOKENIZER, Vocabularies
+from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, TOKENIZER, Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
 from seqtrain.files.checked import open_checked
@@ -35,17 +35,17 @@ KEPT = (
 """What of a run's summary goes along: what the numbers are, not who computed them where."""
 
 
-def write(run: Run, vocabularies: Vocabularies, weights: dict[str, Tensor], step: int, target: Path) -> None:
+def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step: int, target: Path) -> None:
     """Writes `target`, a new folder, whole or not at all; UserError where it exists or cannot be written."""
     if target.exists() or target.is_symlink():
         raise UserError(f"--output {target} exists already; name a new folder")
     try:
         with appearing(target) as folder:
             aliases = _write_weights(folder / WEIGHTS, weights)
-            vocabularies.save(folder)
+            preprocessor.save(folder)
             hashes = {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.name != LOCK}
             about = {"seqtrain_export": FORMAT, "step": step, "hashes": hashes, "aliases": aliases}
-            about |= {"vocabulary": _sizes(vocabularies), "config": run.config}
+            about |= {"vocabulary": _sizes(preprocessor), "config": run.config}
             about["summary"] = {name: value for name, value in run.summary.items() if name in KEPT}
             (folder / EXPORT).write_text(plain_json(about, indent=2) + "\n", "utf-8")
     except OSError as error:
@@ -143,9 +143,9 @@ def _write_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
     return aliases
 
 
-def _sizes(vocabularies: Vocabularies) -> dict[str, int]:
-    sizes = {"tokenizer": vocabularies.tokenizer.vocabulary, "target": vocabularies.target_tokenizer.vocabulary}
-    return sizes | {"labels": len(vocabularies.labels)}
+def _sizes(preprocessor: Preprocessor) -> dict[str, int]:
+    sizes = {"tokenizer": preprocessor.tokenizer.vocab_size, "target": preprocessor.target_tokenizer.vocab_size}
+    return sizes | {"labels": len(preprocessor.labels)}
 
 
 def _hash(path: Path) -> str:

@@ -22,7 +22,7 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "max_epochs": "said",
     "max_seconds": "said",
     "accumulate": "identity",  # sums in another order have other bits
-    "clip": "identity",
+    "grad_clip": "identity",
     "validate_every": "identity",  # early stopping, plateaus and the best checkpoint follow validations
     "checkpoint_every": "free",
     "keep_last": "free",

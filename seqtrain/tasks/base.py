@@ -20,7 +20,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 
 if TYPE_CHECKING:
     from seqtrain.data.batching.examples import ExampleBatch, Examples
-    from seqtrain.data.rows import LabelKind, Rows, Vocabularies
+    from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows
     from seqtrain.tasks.predictors import Loaded, Predictor
 
 LossTerms = dict[str, tuple[Tensor, int]]
@@ -142,7 +142,7 @@ class Task(nn.Module, ABC):
 
     # -- beside a result -----------------------------------------------------------------------------------------
 
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Metrics of `split` by those who know nothing of sequences, or little; by their names in `known_baselines`.
 
         `say`: tells what was left out.
@@ -151,7 +151,7 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def show(
-        self, model: SequenceModel, batch: Any, vocabularies: Vocabularies, options: SampleOptions
+        self, model: SequenceModel, batch: Any, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
         """What the model makes of each example of a batch, in words; of a stream there is no batch, but a prompt."""
 
@@ -190,12 +190,12 @@ class ExampleTask(Task):
     needs_whole = "each example is read whole"
 
     @abstractmethod
-    def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> Examples:
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
         """The examples that the rows of a split make, each of at most `max_length` tokens."""
 
     @abstractmethod
     def show(
-        self, model: SequenceModel, batch: ExampleBatch, vocabularies: Vocabularies, options: SampleOptions
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
         """What the model makes of each example of a batch, in words."""
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from seqtrain.data.batching.masking import MaskedBatch, MaskedExamples, Masking
 from seqtrain.data.batching.stream import IGNORED
-from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
@@ -50,7 +50,7 @@ class FillMasks(Predictor["MaskedLM"]):
         row = task.row(model, self.encode(text).tolist())
         places = (row == task.mask).nonzero().flatten()
         probs = task.logits(model, model(row[None])[0][0, places]).double().softmax(-1)
-        best = probs.topk(min(top_k, task.vocabulary))
+        best = probs.topk(min(top_k, task.vocab_size))
         masks = [
             [{"token": tokenizer.token_text(token), "probability": prob} for token, prob in zip(*each, strict=True)]
             for each in zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -122,7 +122,7 @@ class MaskedLM(ExampleTask):
     def __init__(
         self,
         *,
-        rate: float,
+        mask_prob: float,
         mask_share: float,
         random_share: float,
         whole_word: bool,
@@ -131,24 +131,26 @@ class MaskedLM(ExampleTask):
         transform: bool,
         pseudo_examples: int,
         dim: int,
-        vocabulary: int,
+        vocab_size: int,
     ) -> None:
         """Raises ValueError for shares that are none."""
         super().__init__()
-        if not 0 < rate <= 1:
-            raise ValueError(f"rate={rate}: must be above 0 and at most 1")
+        if not 0 < mask_prob <= 1:
+            raise ValueError(f"mask_prob={mask_prob}: must be above 0 and at most 1")
         if min(mask_share, random_share) < 0 or mask_share + random_share > 1 + 1e-9:
             raise ValueError(f"mask_share={mask_share}, random_share={random_share}: from 0, and at most 1 together")
         if pseudo_examples < 0:
             raise ValueError(f"pseudo_examples={pseudo_examples}: must be at least 0")
-        self.masking = Masking(rate=rate, mask_share=mask_share, random_share=random_share, whole_word=whole_word)
+        self.masking = Masking(
+            mask_prob=mask_prob, mask_share=mask_share, random_share=random_share, whole_word=whole_word
+        )
         self.pseudo_examples = pseudo_examples
         self.dim = dim
-        self.vocabulary = vocabulary
-        self.mask = vocabulary + 2
+        self.vocab_size = vocab_size
+        self.mask = vocab_size + 2
         self.transform = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim)) if transform else None
-        self.head = None if tied else nn.Linear(dim, vocabulary)
-        self.bias = nn.Parameter(torch.zeros(vocabulary)) if tied else None
+        self.head = None if tied else nn.Linear(dim, vocab_size)
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if tied else None
         self.follows = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, 2)) if next_sentence else None
         self.differentiated = ("loss", "next_sentence") if next_sentence else ("loss",)
 
@@ -207,7 +209,7 @@ class MaskedLM(ExampleTask):
     def surprisals(self, model: SequenceModel, row: Int[Tensor, " T"]) -> Float[Tensor, " N"]:
         """Nats of each token of a row that stands for text, in float64, where it alone is hidden."""
         found = [row.new_zeros(0, dtype=torch.float64)]
-        for places in (row < self.vocabulary).nonzero().flatten().split(ROWS):
+        for places in (row < self.vocab_size).nonzero().flatten().split(ROWS):
             copies = torch.arange(len(places), device=row.device)
             tokens = row.repeat(len(places), 1)
             tokens[copies, places] = self.mask
@@ -226,25 +228,25 @@ class MaskedLM(ExampleTask):
         return metrics | {name: means[name] for name in ("accuracy", "next_sentence_accuracy") if name in means}
 
     def head_flops(self) -> float:
-        return 2.0 * self.dim * (self.vocabulary + (0 if self.transform is None else self.dim))
+        return 2.0 * self.dim * (self.vocab_size + (0 if self.transform is None else self.dim))
 
     # -- data ----------------------------------------------------------------------------------------------------
 
-    def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> MaskedExamples:
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> MaskedExamples:
         """Documents cut into pieces; raises UserError where `max_length` leaves no room for text."""
         return MaskedExamples(
             rows.columns["text"],
-            vocabularies.tokenizer,
+            preprocessor.tokenizer,
             self.masking,
             max_length=max_length,
             next_sentence=self.follows is not None,
             seed=seed,
         )
 
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Over all tokens of the split, hidden or not: `unigram`, and `left_bigram`, which sees the one before."""
         text, asked = train.columns["text"], split.columns["text"]
-        losses = baselines(text, asked, vocabularies.tokenizer.vocabulary)
+        losses = baselines(text, asked, preprocessor.tokenizer.vocab_size)
         common = np.bincount(text.tokens).argmax()
         return {
             "unigram": {"loss": losses["unigram"]["loss"], "accuracy": float((asked.tokens == common).mean())},
@@ -263,7 +265,7 @@ class MaskedLM(ExampleTask):
 
     @torch.no_grad()
     def show(
-        self, model: SequenceModel, batch: MaskedBatch, vocabularies: Vocabularies, options: SampleOptions
+        self, model: SequenceModel, batch: MaskedBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """The beginning of each example: `[word]` was hidden and guessed, `[guess|word]` was not."""
         hidden = self._hidden(model, batch)
@@ -271,7 +273,7 @@ class MaskedLM(ExampleTask):
         guesses[batch.places] = self.logits(model, hidden.flatten(0, 1)[batch.places]).argmax(-1)
         rows = zip(batch.original, guesses.view_as(batch.targets), batch.lengths, strict=True)
         lines = [
-            _line(vocabularies.tokenizer, row[1 : length - 1].tolist(), guess[1 : length - 1].tolist())
+            _line(preprocessor.tokenizer, row[1 : length - 1].tolist(), guess[1 : length - 1].tolist())
             for row, guess, length in rows
         ]
         if self.follows is None:
@@ -287,7 +289,7 @@ class MaskedLM(ExampleTask):
     def row(self, model: SequenceModel, text: list[int]) -> Int[Tensor, " T"]:
         """A text between the special tokens that examples have."""
         device = next(model.parameters()).device
-        return torch.tensor([self.vocabulary, *text, self.vocabulary + 1], device=device)
+        return torch.tensor([self.vocab_size, *text, self.vocab_size + 1], device=device)
 
 
 def _perplexity(loss: float) -> float:
@@ -299,14 +301,14 @@ def _line(tokenizer: Tokenizer, tokens: list[int], guesses: list[int]) -> str:
     parts: list[str] = []
     run: list[int] = []
     for token, guess in zip([*tokens, None], [*guesses, 0], strict=True):
-        if token is not None and guess == IGNORED and token < tokenizer.vocabulary:
+        if token is not None and guess == IGNORED and token < tokenizer.vocab_size:
             run.append(token)
             continue
         parts += [tokenizer.decode(run)] if run else []
         run = []
         if token is None:
             break
-        if token >= tokenizer.vocabulary:
+        if token >= tokenizer.vocab_size:
             parts.append(" [SEP] ")
         elif guess == token:
             parts.append(f"[{tokenizer.decode([token])}]")

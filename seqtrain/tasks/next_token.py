@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.batching.stream import IGNORED, EvalLoader, Stream, StreamBatch
-from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, SequenceModel, State, read_warmup
 from seqtrain.models.decoding import continue_tokens
 from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, Task
@@ -113,11 +113,11 @@ class NextToken(Task):
     )
     predictors = MappingProxyType({"continue": Continue, "score": ScoreText})
 
-    def __init__(self, *, tied: bool, dim: int, vocabulary: int) -> None:
+    def __init__(self, *, tied: bool, dim: int, vocab_size: int) -> None:
         super().__init__()
-        self.vocabulary = vocabulary
+        self.vocab_size = vocab_size
         self.dim = dim
-        self.head = None if tied else nn.Linear(dim, vocabulary)
+        self.head = None if tied else nn.Linear(dim, vocab_size)
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the next token."""
@@ -151,22 +151,22 @@ class NextToken(Task):
         return metrics
 
     def head_flops(self) -> float:
-        return 2.0 * self.dim * self.vocabulary
+        return 2.0 * self.dim * self.vocab_size
 
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Counts of one and two tokens of `train`, and what a compressor makes of the same text."""
         text, asked = train.columns["text"], split.columns["text"]
-        found = baselines(text, asked, vocabularies.tokenizer.vocabulary)
+        found = baselines(text, asked, preprocessor.tokenizer.vocab_size)
         xz = xz_baselines(lambda: _texts(train), lambda: _texts(split))
         if not xz:
             say("xz is left out: the text is too large to compress twice")
         return found | xz
 
     def show(
-        self, model: SequenceModel, batch: None, vocabularies: Vocabularies, options: SampleOptions
+        self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
         """The prompt, and what the model writes after it."""
-        tokenizer = vocabularies.tokenizer
+        tokenizer = preprocessor.tokenizer
         tokens = continue_tokens(
             model,
             partial(self.logits, model),

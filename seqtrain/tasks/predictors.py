@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from seqtrain.data.batching.plan import TBPTT
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.models.base import SequenceModel
 from seqtrain.terminal import is_unicode
@@ -28,14 +28,14 @@ class Loaded:
     """A trained model and what is needed to give it texts."""
 
     model: SequenceModel
-    vocabularies: Vocabularies
+    preprocessor: Preprocessor
     max_length: int  # tokens of an example, as in training
     tbptt: TBPTT  # how evaluation cuts time
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of texts, and of sources."""
-        return self.vocabularies.tokenizer
+        return self.preprocessor.tokenizer
 
 
 class TextReader(Generic[T]):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
 from seqtrain.data.batching.stream import IGNORED
-from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
@@ -27,8 +27,8 @@ Pool = Literal["last", "mean", "max", "cls"]
 class LabelledExamples(TextExamples):
     """Texts, each with a label."""
 
-    def __init__(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int) -> None:
-        super().__init__(rows, vocabularies, max_length=max_length)
+    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length)
         assert isinstance(rows.labels, np.ndarray)
         self.labels = rows.labels
 
@@ -166,8 +166,8 @@ class Sentiment(ExampleTask):
     def head_flops(self) -> float:
         return 2.0 * self.dim * len(self.labels)
 
-    def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> LabelledExamples:
-        made = LabelledExamples(rows, vocabularies, max_length=max_length)
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> LabelledExamples:
+        made = LabelledExamples(rows, preprocessor, max_length=max_length)
         if longer := int((made.lengths > self.bptt_length).sum()):
             enters = f"; task.pool={self.pool} holds what is before as a constant" if self.pool != "last" else ""
             made.remark = (
@@ -176,25 +176,25 @@ class Sentiment(ExampleTask):
             )
         return made
 
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         assert isinstance(train.labels, np.ndarray)
         assert isinstance(split.labels, np.ndarray)
-        counts = np.bincount(train.labels, minlength=len(vocabularies.labels))
+        counts = np.bincount(train.labels, minlength=len(preprocessor.labels))
         majority = float((split.labels == counts.argmax()).mean())
-        found = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(vocabularies.labels))
+        found = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(preprocessor.labels))
         return {
             "majority": {"accuracy": majority},
             "naive_bayes": {"accuracy": float((found == split.labels).mean())},
         }
 
     def show(
-        self, model: SequenceModel, batch: ExampleBatch, vocabularies: Vocabularies, options: SampleOptions
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """Each text with its label, and the likeliest one where that is another."""
         probs = self.logits(model, self.pooled(model, batch.tokens, batch.lengths)).double().softmax(-1)
         lines = []
         for tokens, length, target, each in zip(batch.tokens, batch.lengths, batch.targets, probs, strict=True):
-            text = " ".join(vocabularies.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
+            text = " ".join(preprocessor.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
             best = int(each.argmax())
             verdict = "right" if best == target else f"wrong: it is {self.labels[int(target)]}"
             lines.append(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text[:160]}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
 from seqtrain.data.batching.stream import IGNORED
-from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
@@ -50,13 +50,13 @@ class TranslationBatch(ExampleBatch):
 class TranslationExamples(Examples):
     """`source..., separator`, and `start, target..., end`; of a longer side the first tokens."""
 
-    def __init__(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int) -> None:
+    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
         if max_length < 4:
             raise UserError(f"data.max_length={max_length}: must be at least 4, two tokens for each side")
         self.rows = rows
         self.columns = rows.columns["source"], rows.columns["target"]
-        self.separator = np.array([vocabularies.tokenizer.separator])
-        self.start = np.array([vocabularies.target_tokenizer.start])
+        self.separator = np.array([preprocessor.tokenizer.separator])
+        self.start = np.array([preprocessor.target_tokenizer.start])
         self.longest = max_length // 2 - 1
         whole = np.stack([column.lengths for column in self.columns], 1)
         self.lengths = np.minimum(whole, self.longest) + 1
@@ -113,7 +113,7 @@ class Translate(Predictor["Translation"]):
         """The `translation` of each `source`, searched for as the run's task says where nothing else is given."""
         options = {**self.takes, **options}
         found = self.task.translate(
-            self.loaded.model, list(texts), self.loaded.vocabularies, longest=self.longest, **options
+            self.loaded.model, list(texts), self.loaded.preprocessor, longest=self.longest, **options
         )
         return [{"source": source, "translation": text} for source, text in zip(texts, found, strict=True)]
 
@@ -136,7 +136,7 @@ class Translation(ExampleTask):
         Metric("exact_match", "max", "exact match"),
     )
     monitor = "bleu"
-    trained_by = ("vocabulary", "tied", "label_smoothing")
+    trained_by = ("shared_vocab", "tied", "label_smoothing")
     known_baselines = MappingProxyType(
         {
             "copy": Baseline("the source as its own translation", "copying the source"),
@@ -149,17 +149,17 @@ class Translation(ExampleTask):
     def __init__(
         self,
         *,
-        vocabulary: Literal["shared", "separate"],
+        shared_vocab: bool,
         tied: bool,
         label_smoothing: float,
         beam: int,
         length_penalty: float,
         max_ratio: float,
         dim: int,
-        target_vocabulary: int,
-        vocabularies: Vocabularies | None,
+        target_vocab_size: int,
+        preprocessor: Preprocessor | None,
     ) -> None:
-        """`target_vocabulary`: V of the target; evaluation needs the `vocabularies`, training does without."""
+        """`target_vocab_size`: V of the target; evaluation needs the `preprocessor`, training does without."""
         super().__init__()
         if not 0 <= label_smoothing < 1:
             raise UserError(f"task.label_smoothing={label_smoothing}: must be at least 0 and below 1")
@@ -167,15 +167,15 @@ class Translation(ExampleTask):
             raise UserError(f"task.beam={beam}: must be at least 1")
         if not 0 < max_ratio < math.inf:
             raise UserError(f"task.max_ratio={max_ratio}: must be above 0")
-        self.vocabulary = vocabulary
+        self.shared_vocab = shared_vocab
         self.label_smoothing = label_smoothing
         self.beam = beam
         self.length_penalty = length_penalty
         self.max_ratio = max_ratio
         self.dim = dim
-        self.end = target_vocabulary
-        self.vocabularies = vocabularies
-        self.head = None if tied else nn.Linear(dim, target_vocabulary + 1)
+        self.end = target_vocab_size
+        self.preprocessor = preprocessor
+        self.head = None if tied else nn.Linear(dim, target_vocab_size + 1)
 
     @classmethod
     def without_effect(cls, options: Mapping[str, Any]) -> dict[str, str]:
@@ -184,9 +184,9 @@ class Translation(ExampleTask):
         return {"length_penalty": "with task.beam=1 no length is judged; only `predict --beam` will look at it"}
 
     def incompatibility(self, model: SequenceModel) -> str | None:
-        if self.vocabulary == "separate" and reads_in_one(model):
+        if not self.shared_vocab and reads_in_one(model):
             name = type(model).__name__
-            return f"{name} reads source and target with one embedding; use task.vocabulary=shared"
+            return f"{name} reads source and target with one embedding; use task.shared_vocab=true"
         return None
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V+1"]:
@@ -212,20 +212,20 @@ class Translation(ExampleTask):
         """What the translations of a batch add to `bleu`, `chrf` and `exact_match`."""
         if batch.num_targets == 0:  # a share without examples reads a silent batch, whose row is no one's
             return update([], [])
-        assert self.vocabularies is not None
-        return update(self._texts(model, begun, batch.lengths, self.vocabularies), batch.references())
+        assert self.preprocessor is not None
+        return update(self._texts(model, begun, batch.lengths, self.preprocessor), batch.references())
 
     def _texts(
         self,
         model: SequenceModel,
         begun: State,
         lengths: Tensor,
-        vocabularies: Vocabularies,
+        preprocessor: Preprocessor,
         beam: int | None = None,
         length_penalty: float | None = None,
     ) -> list[str]:
         """Translations of sources of `lengths` (B,) tokens that `model.begin` has read."""
-        tokenizer = vocabularies.target_tokenizer
+        tokenizer = preprocessor.target_tokenizer
         most = (lengths.double() * self.max_ratio).long() + EXTRA
         if model.max_length is not None:
             left = model.max_length - lengths if reads_in_one(model) else most.new_tensor(model.max_length)
@@ -247,7 +247,7 @@ class Translation(ExampleTask):
         self,
         model: SequenceModel,
         sources: list[str],
-        vocabularies: Vocabularies,
+        preprocessor: Preprocessor,
         *,
         beam: int | None = None,
         length_penalty: float | None = None,
@@ -259,8 +259,8 @@ class Translation(ExampleTask):
         """
         if model.max_length is not None:
             longest = min(longest or model.max_length, model.max_length // 2 - 1)
-        separator = vocabularies.tokenizer.separator
-        encoded = [np.append(ids[:longest], separator) for ids in vocabularies.tokenizer.encode_documents(sources)]
+        separator = preprocessor.tokenizer.separator
+        encoded = [np.append(ids[:longest], separator) for ids in preprocessor.tokenizer.encode_documents(sources)]
         order = sorted(range(len(encoded)), key=lambda number: len(encoded[number]))
         device = next(model.parameters()).device
         found = [""] * len(sources)
@@ -269,7 +269,7 @@ class Translation(ExampleTask):
             tokens, lengths = (part.to(device) for part in padded([encoded[lane] for lane in lanes]))
             unpadded = len(encoded[lanes[0]]) == len(encoded[lanes[-1]])
             begun = model.begin(tokens, None if unpadded else lengths)
-            texts = self._texts(model, begun, lengths, vocabularies, beam, length_penalty)
+            texts = self._texts(model, begun, lengths, preprocessor, beam, length_penalty)
             for lane, text in zip(lanes, texts, strict=True):
                 found[lane] = text
         return found
@@ -286,10 +286,10 @@ class Translation(ExampleTask):
     def head_flops(self) -> float:
         return 2.0 * self.dim * (self.end + 1)
 
-    def examples(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int, seed: int) -> TranslationExamples:
-        return TranslationExamples(rows, vocabularies, max_length=max_length)
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> TranslationExamples:
+        return TranslationExamples(rows, preprocessor, max_length=max_length)
 
-    def baselines(self, train: Rows, split: Rows, vocabularies: Vocabularies, say: Say) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """On the first rows of `split`, at most MOST_ROWS, with the first MOST_MEMORY rows of `train` to look in."""
         asked = list(islice(split.read(), MOST_ROWS))
         known = list(islice(train.read(), MOST_MEMORY))
@@ -303,14 +303,14 @@ class Translation(ExampleTask):
 
     @torch.no_grad()
     def show(
-        self, model: SequenceModel, batch: TranslationBatch, vocabularies: Vocabularies, options: SampleOptions
+        self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """Of each example three lines: its source, its reference, and the model's translation."""
         begun = model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
-        texts = self._texts(model, begun, batch.lengths, vocabularies)
+        texts = self._texts(model, begun, batch.lengths, preprocessor)
         lines = []
         for ids, length, reference, text in zip(batch.tokens, batch.lengths, batch.references(), texts, strict=True):
-            source = vocabularies.tokenizer.decode(ids[: length - 1].tolist())
+            source = preprocessor.tokenizer.decode(ids[: length - 1].tolist())
             parts = {"source": source, "reference": reference, "model": text}
             lines.append("\n".join(f"{name}: {' '.join(part.split())}" for name, part in parts.items()))
         return lines
@@ -329,9 +329,9 @@ class Translation(ExampleTask):
     def attended(self, loaded: Loaded, text: str, target: str | None) -> tuple[list[int], list[int] | None]:
         """The target's tokens, written from the source; both in one where the model reads them so."""
         source, _ = super().attended(loaded, text, None)
-        tokenizer = loaded.vocabularies.target_tokenizer
+        tokenizer = loaded.preprocessor.target_tokenizer
         if target is None:
-            target = self.translate(loaded.model, [text], loaded.vocabularies, beam=1)[0]
+            target = self.translate(loaded.model, [text], loaded.preprocessor, beam=1)[0]
         return joined(loaded.model, source, [tokenizer.start, *tokenizer.encode(target).tolist()])
 
 

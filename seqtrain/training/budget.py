@@ -117,7 +117,7 @@ def _sizes(config: DictConfig, data: Data, trust: Sequence[str]) -> Callable[...
     def size(dim: int, inner: int | None = None) -> int:
         other.model.update({"dim": dim} | ({INNER: inner} if INNER in other.model else {}))
         with torch.device("meta"):
-            return sum(map(count, make_pair(other, data.vocabularies, trust, data.label_counts)))
+            return sum(map(count, make_pair(other, data.preprocessor, trust, data.label_counts)))
 
     return size
 

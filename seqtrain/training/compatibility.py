@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
+from seqtrain.config.options import DEFAULT_LANES
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import Capability, SequenceModel
@@ -120,19 +121,20 @@ def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
 
 def _uneven(config: DictConfig, task: Task) -> str | None:
     """Why the lanes of a stream cannot be shared out evenly, or None; of examples any number can."""
-    trainer, lanes = config.trainer, config.data.lanes
+    trainer, lanes = config.trainer, config.data.batch_size or DEFAULT_LANES
     devices = torch.cuda.device_count() if trainer.devices == "all" else trainer.devices
     world = max(devices, 1) * trainer.num_nodes
     if not task.streams or lanes % (trainer.accumulate * world) == 0:
         return None
     if world == 1:
         return (
-            f"trainer.accumulate={trainer.accumulate}: data.lanes={lanes} do not make {trainer.accumulate} equal "
+            f"trainer.accumulate={trainer.accumulate}: data.batch_size={lanes} do not make {trainer.accumulate} equal "
             "micro-batches; choose one that divides the other"
         )
     return (
-        f"trainer.devices={trainer.devices}: data.lanes={lanes} cannot be shared out evenly to {world} processes with "
-        f"trainer.accumulate={trainer.accumulate} micro-batches each; choose a multiple of {world * trainer.accumulate}"
+        f"trainer.devices={trainer.devices}: data.batch_size={lanes} cannot be shared out evenly to {world} processes "
+        f"with trainer.accumulate={trainer.accumulate} micro-batches each; choose a multiple of "
+        f"{world * trainer.accumulate}"
     )
 
 

@@ -18,7 +18,7 @@ from seqtrain.data.batching.examples import ExampleBatch, ExampleLoader, Example
 from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan, most_lanes
 from seqtrain.data.batching.stream import EvalLoader, Stream
 from seqtrain.data.corpus import Corpus
-from seqtrain.data.rows import Rows, Vocabularies, prepare_rows
+from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.distributed import ranks
@@ -37,7 +37,7 @@ class Data(ABC):
     """Vocabularies and tokenised splits, how they are laid out, and the source they came from."""
 
     source: Source
-    vocabularies: Vocabularies
+    preprocessor: Preprocessor
     rows: dict[Split, Rows]
     batching: Batching
     tbptt: TBPTT
@@ -48,7 +48,7 @@ class Data(ABC):
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of text, and of sources."""
-        return self.vocabularies.tokenizer
+        return self.preprocessor.tokenizer
 
     @property
     def corpora(self) -> dict[Split, Corpus]:
@@ -72,11 +72,11 @@ class Data(ABC):
         if labels is None or self.task.label_kind == "number":
             return ()
         counted = np.concatenate(labels) if isinstance(labels, list) else labels
-        return tuple(np.bincount(counted, minlength=len(self.vocabularies.labels)).tolist())
+        return tuple(np.bincount(counted, minlength=len(self.preprocessor.labels)).tolist())
 
     def baselines(self, split: Split) -> dict[str, dict[str, float]]:
         """What knows little or nothing of sequences, on the same split."""
-        return self.task.baselines(self.rows["train"], self.rows[split], self.vocabularies, self.say)
+        return self.task.baselines(self.rows["train"], self.rows[split], self.preprocessor, self.say)
 
     @abstractmethod
     def batcher(self, split: Split) -> Stream | Examples:
@@ -190,7 +190,7 @@ class ExampleData(Data):
         """The examples of a split, made once."""
         if split not in self._examples:
             made = self.task.examples(
-                self.rows[split], self.vocabularies, max_length=self.batching.max_length, seed=self.seed
+                self.rows[split], self.preprocessor, max_length=self.batching.max_length, seed=self.seed
             )
             self._tell(split, made)
             self._examples[split] = made
@@ -263,32 +263,32 @@ def make_data(
     splits: Sequence[Split],
     trust: Sequence[str],
     say: Say,
-    vocabularies: Vocabularies | None = None,
+    preprocessor: Preprocessor | None = None,
 ) -> Data:
     """Reads, tokenises (or takes from the cache) and lays out the splits."""
     source = make_source(config, trust)
     origin = None
-    if vocabularies is None and config.init_from is not None:
+    if preprocessor is None and config.init_from is not None:
         run = Run.open(config.init_from, export="take")
-        origin = Vocabularies.load(run.path, run.summary.get("hashes", {}))
+        origin = Preprocessor.load(run.path, run.summary.get("hashes", {}))
         say(f"tokenizer: that of {config.init_from}")
-    vocabularies, rows = prepare_rows(
+    preprocessor, rows = prepare_rows(
         source,
         make(config.tokenizer, trust),
         splits,
         task_class(config, trust).fields,
         label_kind=task_class(config, trust).label_kind,
-        shared=config.task.get("vocabulary", "shared") == "shared",
-        vocabularies=vocabularies,
+        shared=config.task.get("shared_vocab", True),
+        preprocessor=preprocessor,
         origin=origin,
         say=say,
     )
     if origin is not None:
         _check_known(str(config.init_from), rows, say)
     with torch.device("meta"):
-        task = make_pair(config, vocabularies, trust)[1]
+        task = make_pair(config, preprocessor, trust)[1]
     kind = StreamData if task.streams else ExampleData
-    return kind(source, vocabularies, rows, make_batching(config), make(config.tbptt, trust), config.seed, task, say)
+    return kind(source, preprocessor, rows, make_batching(config), make(config.tbptt, trust), config.seed, task, say)
 
 
 def make_source(config: DictConfig, trust: Sequence[str]) -> Source:

@@ -15,7 +15,7 @@ from seqtrain.errors import UserError
 from seqtrain.training.data import make_source
 from seqtrain.training.model_and_task import task_class
 
-STREAMED, WHOLE = ("lanes", "eval_lanes"), ("batch_tokens", "batch_size")
+STREAMED, WHOLE = ("eval_lanes",), ("batch_tokens",)
 """Options of the layout that only a stream, and only examples, have a use for."""
 
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
@@ -53,7 +53,7 @@ def _of_the_other_layout(config: DictConfig, trust: Sequence[str]) -> dict[str, 
         useless.append("callbacks.samples.examples")
         if config.tbptt.k2 != config.data.max_length:
             useless.append("data.max_length")
-        remedy = "reads a stream, not examples; data.lanes and tbptt.k2 say how much of it"
+        remedy = "reads a stream, not examples; data.batch_size and tbptt.k2 say how much of it"
     name = config.task._target_.rpartition(".")[2]
     return dict.fromkeys(useless, f"task={name} {remedy}")
 

@@ -258,7 +258,7 @@ class Learner(LightningModule):
         self.progress.skipped, self.progress.skipped_in_a_row = self.restored["skipped"]
         found = {len(value) for value in carried.values()}
         if found and found != {self.lanes}:
-            raise UserError(f"data.lanes={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")
+            raise UserError(f"data.batch_size={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")
         micro = self.trainer.accumulate_grad_batches
         slices = [deal(self.lanes, world * micro, rank * micro + share) for share in range(micro)]
         self.carried.spread(carried, slices, self.device)

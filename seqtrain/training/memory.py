@@ -7,6 +7,7 @@ import os
 import torch
 from omegaconf import DictConfig
 
+from seqtrain.config.options import DEFAULT_LANES
 from seqtrain.errors import Unavailable
 from seqtrain.models.base import SequenceModel
 from seqtrain.training.cost import OPTIMIZER_COPIES, count
@@ -17,7 +18,11 @@ def check_model(config: DictConfig, model: SequenceModel) -> None:
     """Unavailable for a model that is more than this machine's memory; takes one on the meta device, without any."""
     sizes = [f"model.{key}={config.model[key]}" for key in ("dim", "num_layers") if key in config.model]
     with torch.device("meta"):
-        state = sum(tensor.nbytes for tensor in model.initial(config.data.lanes).values()) if config.tbptt.carry else 0
+        state = (
+            sum(tensor.nbytes for tensor in model.initial(config.data.batch_size or DEFAULT_LANES).values())
+            if config.tbptt.carry
+            else 0
+        )
     check_memory(config, ", ".join(sizes), count(model), state)
 
 

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from seqtrain.config.instantiate import make
 from seqtrain.config.targets import resolve
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
@@ -18,18 +18,18 @@ from seqtrain.tasks.base import Task
 
 
 def make_pair(
-    config: DictConfig, vocabularies: Vocabularies, trust: Sequence[str], label_counts: tuple[int, ...] = ()
+    config: DictConfig, preprocessor: Preprocessor, trust: Sequence[str], label_counts: tuple[int, ...] = ()
 ) -> tuple[SequenceModel, Task]:
     """Model and task for these vocabularies, in the precision that a checkpoint keeps."""
-    size = vocabularies.tokenizer.vocabulary
+    size = preprocessor.tokenizer.vocab_size
     model = make_model(
         config,
         size,
         trust,
         specials=task_class(config, trust).specials,
-        target_vocabulary=None if vocabularies.shared else vocabularies.target_tokenizer.vocabulary,
+        target_vocab_size=None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size,
     )
-    task = make_task(config, model, size, trust, vocabularies=vocabularies, label_counts=label_counts)
+    task = make_task(config, model, size, trust, preprocessor=preprocessor, label_counts=label_counts)
     if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
         return model.double(), task.double()
     return model, task
@@ -37,42 +37,42 @@ def make_pair(
 
 def make_model(
     config: DictConfig,
-    vocabulary: int,
+    vocab_size: int,
     trust: Sequence[str],
     *,
     specials: int = 3,
-    target_vocabulary: int | None = None,
+    target_vocab_size: int | None = None,
 ) -> SequenceModel:
-    """The model with its front end, or two where there is a `target_vocabulary`; drawn from `config.seed`."""
+    """The model with its front end, or two where there is a `target_vocab_size`; drawn from `config.seed`."""
     torch.manual_seed(config.seed)
-    embed = target_embed = TokenEmbedding(vocabulary=vocabulary, dim=config.model.dim, specials=specials)
-    if target_vocabulary is not None:
-        target_embed = TokenEmbedding(vocabulary=target_vocabulary, dim=config.model.dim, specials=specials)
+    embed = target_embed = TokenEmbedding(vocab_size=vocab_size, dim=config.model.dim, specials=specials)
+    if target_vocab_size is not None:
+        target_embed = TokenEmbedding(vocab_size=target_vocab_size, dim=config.model.dim, specials=specials)
     return make(config.model, trust, embed=embed, target_embed=target_embed)
 
 
 def make_task(
     config: DictConfig,
     model: SequenceModel,
-    vocabulary: int,
+    vocab_size: int,
     trust: Sequence[str],
     *,
-    vocabularies: Vocabularies | None = None,
+    preprocessor: Preprocessor | None = None,
     label_counts: tuple[int, ...] = (),
 ) -> Task:
     """The task with its head for this model; without vocabularies, one of two labels that can only be asked what fits.
 
     `label_counts`: how often train has each label, where that is known.
     """
-    labels = ("0", "1") if vocabularies is None else vocabularies.labels
+    labels = ("0", "1") if preprocessor is None else preprocessor.labels
     return make(
         config.task,
         trust,
         dim=model.dim,
         bptt_length=config.tbptt.k2,
-        vocabulary=vocabulary,
-        target_vocabulary=vocabulary if vocabularies is None else vocabularies.target_tokenizer.vocabulary,
-        vocabularies=vocabularies,
+        vocab_size=vocab_size,
+        target_vocab_size=vocab_size if preprocessor is None else preprocessor.target_tokenizer.vocab_size,
+        preprocessor=preprocessor,
         labels=labels,
         label_counts=label_counts,
     )

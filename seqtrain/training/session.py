@@ -145,7 +145,7 @@ def make_session(
     options = trainer_options(config)
     plan = data.plan("train")
     steps = max_steps(options, plan)
-    model, task = make_pair(config, data.vocabularies, trust, data.label_counts)
+    model, task = make_pair(config, data.preprocessor, trust, data.label_counts)
     learner = Learner(
         model=model,
         task=task,
@@ -217,7 +217,7 @@ def cost_of(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
     """What the whole training costs."""
     options, plan = trainer_options(config), data.plan("train")
     with torch.device("meta"):  # only shapes count: the weights that train are made once, by the session
-        model, task = make_pair(config, data.vocabularies, trust, data.label_counts)
+        model, task = make_pair(config, data.preprocessor, trust, data.label_counts)
     steps = max_steps(options, plan)
     return estimate(model, task, plan, data.reading(), accumulate=options.accumulate, steps=steps)
 

@@ -70,7 +70,7 @@ def make_trainer(
         max_steps=steps,
         max_epochs=-1,
         accumulate_grad_batches=options.accumulate,
-        gradient_clip_val=options.clip,
+        gradient_clip_val=options.grad_clip,
         val_check_interval=options.validate_every * options.accumulate,
         check_val_every_n_epoch=None,
         callbacks=callbacks,

@@ -67,7 +67,7 @@ def test_from_the_extension_on_the_schedule_is_that_of_the_longer_run(seqtrain: 
     ("override", "words"),
     [
         ("optimizer.lr=0.1", "optimizer.lr: a resumed run keeps it"),
-        ("data.lanes=8", "data.lanes: a resumed run keeps it"),
+        ("data.batch_size=8", "data.batch_size: a resumed run keeps it"),
         ("model.dim=32", "model.dim: a resumed run keeps it"),
         ("trainer.max_step=40", "did you mean trainer.max_steps?"),
         ("trainer.max_steps", "expected key=value"),

@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "wrong kind for a third party": (("train", "optimizer.betas=0.9"), ("optimizer.betas=0.9", "a list of 2")),
     "not a number": (("train", "optimizer.lr=nan"), ("optimizer.lr=nan", "a number")),
     "no such choice": (("train", "model=gpt", "model.norm=both"), ("model.norm=both", "pre or post")),
-    "out of range": (("train", "data.lanes=0"), ("data.lanes=0", "from 1 to")),
+    "out of range": (("train", "data.batch_size=0"), ("data.batch_size=0", "from 1 to")),
     "no end": (("train", "trainer.max_steps=null"), ("trainer.max_steps=null", "trainer.max_epochs")),
     "no such interpolation": (("train", "model.dim=${data.lane}"), ("model.dim=${data.lane}", "not found")),
     "target that runs a shell": (("train", "model._target_=os.system"), ("model._target_=os.system", "--trust os")),
@@ -62,11 +62,11 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "lanes that cannot be shared out": (
         ("train", *TEXT, "trainer.devices=3"),
-        ("trainer.devices=3", "data.lanes=32", "a multiple of 3"),
+        ("trainer.devices=3", "data.batch_size=32", "a multiple of 3"),
     ),
     "several nodes": (("train", "trainer.num_nodes=2"), ("trainer.num_nodes=2", "torchrun", "srun")),
     "k1 that does not divide k2": (("train", "tbptt.k1=7"), ("tbptt.k1=7", "tbptt.k2=64", "such as 8")),
-    "uneven accumulation": (("train", "trainer.accumulate=3"), ("trainer.accumulate=3", "data.lanes=32")),
+    "uneven accumulation": (("train", "trainer.accumulate=3"), ("trainer.accumulate=3", "data.batch_size=32")),
     "run_dir taken": (("train", "run_dir=configs"), ("run_dir=configs", "exists already")),
     "run_dir below a file": (("train", "run_dir=sound.txt/run"), ("run_dir=sound.txt/run", "is a file")),
     "no such file": (("train", "data=text", "data.path=sund.txt"), ("data.path", "sund.txt")),
@@ -91,11 +91,14 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "model that cannot be built": (("train", *TEXT, "model=gpt", "model.num_heads=3"), ("num_heads=3", "128")),
     "lanes of examples": (
-        ("train", "task=sentiment", "data.lanes=8"),
-        ("data.lanes", "Sentiment", "data.batch_tokens"),
+        ("train", "task=sentiment", "data.batch_size=8"),
+        ("data.batch_size", "Sentiment", "data.batch_tokens"),
     ),
     "lanes of evaluated examples": (("train", "task=masked_lm", "data.eval_lanes=8"), ("data.eval_lanes", "MaskedLM")),
-    "batches of a stream": (("train", *TEXT, "data.batch_tokens=64"), ("data.batch_tokens", "NextToken", "data.lanes")),
+    "batches of a stream": (
+        ("train", *TEXT, "data.batch_tokens=64"),
+        ("data.batch_tokens", "NextToken", "data.batch_size"),
+    ),
     "examples of a stream": (
         ("train", *TEXT, "callbacks.samples.examples=3"),
         ("callbacks.samples.examples", "stream"),
@@ -107,8 +110,8 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "examples cut in time": (("train", "task=sentiment", "tbptt=carry"), ("tbptt.carry=true", "use tbptt=whole")),
     "two vocabularies in one model": (
-        ("train", "task=translation", "model=gpt", "task.vocabulary=separate"),
-        ("GPT reads source and target with one embedding", "use task.vocabulary=shared"),
+        ("train", "task=translation", "model=gpt", "task.shared_vocab=false"),
+        ("GPT reads source and target with one embedding", "use task.shared_vocab=true"),
     ),
     "first position of a causal model": (
         ("train", "task=sentiment", "model=gru", "task.pool=cls"),
@@ -153,7 +156,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path, seqtrain) -> Path:
     """A finished run of two steps in `folder`, without a test split."""
-    small = ("tokenizer=byte", "model.dim=8", "data.lanes=2", "data.eval_lanes=2", "tbptt.k2=8", "trainer.max_steps=2")
+    small = (
+        "tokenizer=byte",
+        "model.dim=8",
+        "data.batch_size=2",
+        "data.eval_lanes=2",
+        "tbptt.k2=8",
+        "trainer.max_steps=2",
+    )
     answer = seqtrain("train", *TEXT, *small, "logger=none", "callbacks=none", "run_dir=run", cwd=folder)
     assert answer.rc == 0, answer.err
     return folder / "run"
@@ -188,7 +198,7 @@ def test_a_fault_leaves_a_run_as_it_was(name: str, folder: Path, run: Path, seqt
 
 
 def test_every_fault_of_a_stage_is_told_at_once(folder: Path, seqtrain) -> None:
-    wrong = ("model.dmi=64", "+trainerx=gpu", "trainer.max_steps=abc", "tokenizer=bpee", "data.lanes=-1", "[=")
+    wrong = ("model.dmi=64", "+trainerx=gpu", "trainer.max_steps=abc", "tokenizer=bpee", "data.batch_size=-1", "[=")
     answer = seqtrain("train", *wrong, cwd=folder)
     errors = [line.partition(":")[2].strip() for line in answer.err.splitlines()]
     assert answer.rc == 2
@@ -216,9 +226,9 @@ def test_what_was_typed_is_not_blamed_on_a_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["model.dropout=0", "optimizer.lr=1e-3", "optimizer.betas=[0.9,0.95]", "trainer.clip=null"],
+        ["model.dropout=0", "optimizer.lr=1e-3", "optimizer.betas=[0.9,0.95]", "trainer.grad_clip=null"],
         ["optimizer.amsgrad=true", "+optimizer.maximize=false"],
-        ["model.dim=${data.lanes}", "logger.wandb.tags=[a,b]", "callbacks.samples=null"],
+        ["model.dim=${data.batch_size}", "logger.wandb.tags=[a,b]", "callbacks.samples=null"],
         ["~callbacks.samples", "~experiment", "experiment=null", "+model=gpt"],
         ["logger=[wandb,tensorboard]"],
         ['run_dir="2024"', "model={dim:32,num_layers:2}"],
@@ -240,11 +250,11 @@ def test_a_composed_config_passes_the_check_by_itself() -> None:
 def test_what_a_config_lacks_is_named() -> None:
     composed = check.compose([])
     with open_dict(composed.config):
-        del composed.config["tbptt"], composed.config["trainer"]["clip"], composed.config["data"]["lanes"]
+        del composed.config["tbptt"], composed.config["trainer"]["grad_clip"], composed.config["data"]["batch_size"]
     with pytest.raises(UserError) as raised:
         check.check_config(composed.config, composed.choices)
     lacking = [line.partition(": missing")[0] for line in raised.value.lines if ": missing" in line]
-    assert sorted(lacking) == ["data.lanes", "tbptt", "trainer.clip"]
+    assert sorted(lacking) == ["data.batch_size", "tbptt", "trainer.grad_clip"]
 
 
 def test_a_cold_interpreter_refuses_a_wrong_key_without_torch(tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def test_masks_are_filled_with_the_likeliest_and_the_rest_stays_as_written(train
     (found,) = run.fill(["the animal [MASK] tired,  and"], top_k=3)
     row = [tokenizer.start, *tokenizer.encode_masked("the animal [MASK] tired,  and").tolist(), tokenizer.separator]
     hidden, _ = run.model(torch.tensor([row]))
-    chances = run.task.logits(run.model, hidden[0, row.index(tokenizer.mask)]).softmax(-1)  # type: ignore[operator]
-    best = chances.topk(3)
+    probs = run.task.logits(run.model, hidden[0, row.index(tokenizer.mask)]).softmax(-1)  # type: ignore[operator]
+    best = probs.topk(3)
     assert [each["probability"] for each in found["masks"][0]] == pytest.approx(best.values.tolist(), abs=1e-9)
     assert found["filled"] == f"the animal{tokenizer.decode(best.indices[:1].tolist())} tired,  and"
 
@@ -113,8 +113,8 @@ def test_the_score_of_a_masked_model_hides_each_token_in_turn(trained: dict[str,
         row = [tokenizer.start, *ids, tokenizer.separator]
         row[place + 1] = tokenizer.mask
         hidden, _ = run.model(torch.tensor([row]))
-        chances = run.task.logits(run.model, hidden[0, place + 1]).log_softmax(-1)  # type: ignore[operator]
-        expected.append(-chances[token].item() / math.log(2))
+        probs = run.task.logits(run.model, hidden[0, place + 1]).log_softmax(-1)  # type: ignore[operator]
+        expected.append(-probs[token].item() / math.log(2))
     found = run.score(TEXTS[0])
     assert [token["bits"] for token in found["tokens"]] == pytest.approx(expected, abs=1e-9)
     assert found["loss"] == pytest.approx(sum(expected) * math.log(2) / len(ids))

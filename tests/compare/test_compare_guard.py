@@ -64,7 +64,7 @@ LIKE: dict[str, dict[str, Any]] = {
     "budget": {"config": {"trainer.max_steps": 9}, "values": (2.0, 1.9)},
     "precision": {"config": {"trainer.precision": "bf16-mixed"}},
     "truncation that evaluation does not see": {"config": {"tbptt.k2": 64, "tbptt.k1": 64}},
-    "lanes of training": {"config": {"data.lanes": 64}},
+    "lanes of training": {"config": {"data.batch_size": 64}},
     "batches of evaluation": {"config": {"data.eval_batch_size": 1}},
     "where the same text lies": {"config": {"data.path": "elsewhere.txt"}},
     "a tied head": {"config": {"task.tied": False}},

@@ -46,7 +46,7 @@ def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:
         *(({f"data.{name}": 7}, 1) for name in ("workers", "eval_batch_size")),
         ({"logger": {"wandb": {"project": "other"}}, "run_dir": "x"}, 1),
         *(({f"trainer.{name}": 7}, 2) for name in ("max_steps", "accumulate", "clip", "precision")),
-        *(({key: 7}, 2) for key in ("model.dim", "optimizer.lr", "schedule.warmup", "tbptt.k2", "data.lanes")),
+        *(({key: 7}, 2) for key in ("model.dim", "optimizer.lr", "schedule.warmup", "tbptt.k2", "data.batch_size")),
         *(({key: 7}, 2) for key in ("layer_decay", "init_from", "freeze", "task.tied")),
     ],
 )

@@ -14,7 +14,7 @@ from seqtrain.config.conf_files import ConfFiles, reads_environment
 
 WORDS = [
     ("model.dim=32", "+trainer.max_steps=10", "++seed=2"),
-    ("model={dim:32,num_layers:3}", "freeze=[embed,'layer 1']", "trainer.clip=null"),
+    ("model={dim:32,num_layers:3}", "freeze=[embed,'layer 1']", "trainer.grad_clip=null"),
     ("model.dim=${seed}", "seed=16", "run_dir='a b'"),
     ("optimizer.lr=1e-3", "optimizer.lr=2e-3", 'run_dir="a\\"b"', "budget=[params:1e5,flops:1e9]"),
     ("model.dim=32", "model=gpt", "optimizer=sgd", "optimizer.momentum=0.5"),

@@ -26,14 +26,14 @@ FILES = {
 }
 GIVEN = {
     "model": {"embed", "target_embed"},
-    "task": {"dim", "bptt_length", "vocabulary", "target_vocabulary", "vocabularies", "labels", "label_counts"},
+    "task": {"dim", "bptt_length", "vocab_size", "target_vocab_size", "preprocessor", "labels", "label_counts"},
     "optimizer": {"params"},
     "logger": {"directory", "config"},
     "callbacks": {"run", "data", "tokenizer"},
 }
 """What build hands to the targets of a group: known only at run time, so in no file."""
 
-OWN = {"seqtrain.tasks.translation.Translation": {"vocabulary"}}
+OWN = {"seqtrain.tasks.translation.Translation": {"shared_vocab"}}
 """Options of a target that have the name of something build hands to others."""
 
 PARTS = {"data/batching"}

@@ -91,7 +91,7 @@ NOTHING = {
     "model.dropout=1": "from 0, below 1",
     "model.num_layers=1000000000": "from 1 to 1,024",
     "model.dim=0": "a whole number from 1 to",
-    "trainer.clip=0": "from 1e-06",
+    "trainer.grad_clip=0": "from 1e-06",
     "trainer.max_steps=1000000000000": "from 1 to 99,999,999",
     "trainer.log_every=0": "from 1 to",
     "trainer.checkpoint_every=0": "from 1 to",
@@ -118,13 +118,13 @@ def test_numbers_out_of_range_are_each_one_line_that_names_the_range() -> None:
     ("given", "named"),
     [
         (["optimizer=sgd", "optimizer.momentum=7"], ["optimizer.momentum=7"]),
-        (["task=masked_lm", "task.rate=1e-300"], ["task.rate=1e-300"]),
+        (["task=masked_lm", "task.mask_prob=1e-300"], ["task.mask_prob=1e-300"]),
         (
             ["callbacks=early_stopping", "callbacks.early_stopping.patience=-1"],
             ["callbacks.early_stopping.patience=-1"],
         ),
         (["tbptt.k2=0"], ["tbptt.k2=0"]),  # and not k1, which is ${tbptt.k2}
-        (["tbptt.k2=1000000000000", "model=gpt"], ["tbptt.k2=1000000000000"]),  # and not model.memory
+        (["tbptt.k2=1000000000000", "model=gpt"], ["tbptt.k2=1000000000000"]),  # and not model.attention_window
     ],
     ids=str,
 )

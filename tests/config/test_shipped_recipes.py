@@ -13,25 +13,25 @@ from omegaconf import OmegaConf
 from seqtrain.config import check
 
 GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
-TRAINER = ("accumulate", "clip", "max_steps", "max_epochs", "max_seconds", "validate_every", "keep_best")
+TRAINER = ("accumulate", "grad_clip", "max_steps", "max_epochs", "max_seconds", "validate_every", "keep_best")
 LAYOUT = ("eval_batch_size", "workers")  # change no number
 
 SHIPPED = {
     "next_token": [
         "NextToken tied=True",
-        "PythonStdlib lanes=32 eval_lanes=16 batch_tokens=4096 batch_size=None max_length=256 "
+        "PythonStdlib batch_size=32 eval_lanes=16 batch_tokens=4096 max_length=256 "
         "validation_fraction=0.05 test_fraction=0.05",
         "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False bias=True learned_state=False",
         "BPE size=2048",
         "TBPTT k2=64 k1=64 carry=True reset=never jitter=none",
         "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
         "Cosine warmup=50 final=0.0",
-        "accumulate=1 clip=1.0 max_steps=2000 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
+        "accumulate=1 grad_clip=1.0 max_steps=2000 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
     ],
     "masked_lm": [
-        "MaskedLM rate=0.15 mask_share=0.8 random_share=0.1 whole_word=False next_sentence=False "
+        "MaskedLM mask_prob=0.15 mask_share=0.8 random_share=0.1 whole_word=False next_sentence=False "
         "tied=True transform=True pseudo_examples=8",
-        "PythonStdlib lanes=32 eval_lanes=16 batch_tokens=2048 batch_size=None max_length=64 "
+        "PythonStdlib batch_size=None eval_lanes=16 batch_tokens=2048 max_length=64 "
         "validation_fraction=0.05 test_fraction=0.05",
         "BERT dim=128 num_layers=2 num_heads=4 dropout=0.0 positions=rotary max_length=None "
         "num_segments=2 norm=pre bias=True activation=gelu dim_feedforward=None",
@@ -39,22 +39,22 @@ SHIPPED = {
         "TBPTT k2=64 k1=64 carry=False reset=never jitter=none",
         "Muon lr=0.01 lr_rest=0.003 momentum=0.95 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01",
         "Cosine warmup=50 final=0.0",
-        "accumulate=1 clip=1.0 max_steps=1500 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
+        "accumulate=1 grad_clip=1.0 max_steps=1500 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
     ],
     "sentiment": [
         "Sentiment pool=max dropout=0.1 class_weights=none",
-        "WordOrder lanes=32 eval_lanes=16 batch_tokens=1024 batch_size=None max_length=256 size=8000 "
+        "WordOrder batch_size=None eval_lanes=16 batch_tokens=1024 max_length=256 size=8000 "
         "seed=0 validation_fraction=0.1 test_fraction=0.1",
         "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False bias=True learned_state=False",
         "Word max_size=None min_count=1",
         "TBPTT k2=256 k1=256 carry=False reset=never jitter=none",
         "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
         "Cosine warmup=50 final=0.0",
-        "accumulate=1 clip=1.0 max_steps=800 max_epochs=None max_seconds=None validate_every=200 keep_best=1",
+        "accumulate=1 grad_clip=1.0 max_steps=800 max_epochs=None max_seconds=None validate_every=200 keep_best=1",
     ],
     "translation": [
-        "Translation vocabulary=shared tied=True label_smoothing=0.1 beam=1 length_penalty=1.0 max_ratio=2.0",
-        "LocalePhrases lanes=32 eval_lanes=16 batch_tokens=2048 batch_size=None max_length=128 "
+        "Translation shared_vocab=True tied=True label_smoothing=0.1 beam=1 length_penalty=1.0 max_ratio=2.0",
+        "LocalePhrases batch_size=None eval_lanes=16 batch_tokens=2048 max_length=128 "
         "source_locale=en target_locale=de size=12000 seed=0 validation_fraction=0.05 test_fraction=0.05",
         "EncoderDecoder dim=128 num_layers=2 num_heads=4 dropout=0.1 positions=sinusoidal "
         "max_length=None norm=pre activation=relu dim_feedforward=None",
@@ -62,7 +62,7 @@ SHIPPED = {
         "TBPTT k2=128 k1=128 carry=False reset=never jitter=none",
         "AdamW lr=0.003 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
         "Cosine warmup=50 final=0.0",
-        "accumulate=1 clip=1.0 max_steps=1000 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
+        "accumulate=1 grad_clip=1.0 max_steps=1000 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
     ],
 }
 

@@ -12,7 +12,7 @@ import pytest
 
 from seqtrain.data.cache import Store, cached_json
 from seqtrain.data.corpus import Corpus, text_hash, tokenised
-from seqtrain.data.rows import Vocabularies, prepare_rows
+from seqtrain.data.preprocess import Preprocessor, prepare_rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Tokenizer, Word
@@ -57,9 +57,9 @@ def prepare(
     say: Callable[[str], None],
 ) -> tuple[Tokenizer, dict[Split, Corpus]]:
     """Tokenizer and tokenised text of rows that hold nothing else."""
-    given = None if tokenizer is None else Vocabularies(tokenizer, tokenizer)
-    vocabularies, rows = prepare_rows(source, recipe, splits, ("text",), vocabularies=given, cache=cache, say=say)
-    return vocabularies.tokenizer, {split: made.columns["text"] for split, made in rows.items()}
+    given = None if tokenizer is None else Preprocessor(tokenizer, tokenizer)
+    preprocessor, rows = prepare_rows(source, recipe, splits, ("text",), preprocessor=given, cache=cache, say=say)
+    return preprocessor.tokenizer, {split: made.columns["text"] for split, made in rows.items()}
 
 
 def made(cache: Path, recipe: Recipe, source: Source = SOURCE) -> tuple[Corpus, Corpus, list[str]]:
@@ -76,13 +76,13 @@ def test_wikitext_2_has_the_published_counts(shared_data, tmp_path):
     tokenizer, corpora = prepare(source, Word(), ["train", "validation", "test"], cache=tmp_path, say=without_targets)
     assert [len(corpus.tokens) for corpus in corpora.values()] == [2_088_628, 217_646, 245_569]
     assert [corpus.num_words for corpus in corpora.values()] == [2_088_628, 217_646, 245_569]
-    assert tokenizer.vocabulary == 33_278
+    assert tokenizer.vocab_size == 33_278
 
 
 def test_tiny_shakespeare_has_65_characters_and_an_unknown(shared_data, tmp_path):
     source = Text(path=str(shared_data / "tinyshakespeare" / "input.txt"), split_by="position")
     tokenizer, corpora = prepare(source, Char(), ["train", "validation"], cache=tmp_path, say=without_targets)
-    assert tokenizer.vocabulary == 66
+    assert tokenizer.vocab_size == 66
     assert [len(corpus.tokens) for corpus in corpora.values()] == [1_003_854, 111_540]
 
 

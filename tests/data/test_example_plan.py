@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seqtrain.data.batching.plan import ExamplePlan
-from seqtrain.data.rows import prepare_rows
+from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.parallel import Parallel
 from seqtrain.data.sources.text import Text

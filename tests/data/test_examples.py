@@ -37,7 +37,7 @@ SETTINGS = {
     "masked_lm": ("masked_lm",),
     "masked_lm with pairs": ("masked_lm", "task.next_sentence=true", "task.transform=false"),
     "translation": ("translation", "task.max_ratio=1"),
-    "translation of two vocabularies": ("translation", "task.vocabulary=separate", "model=rnn_encoder_decoder"),
+    "translation of two vocabularies": ("translation", "task.shared_vocab=false", "model=rnn_encoder_decoder"),
 }
 EACH = pytest.mark.parametrize("name", SETTINGS)
 STEPS = 12

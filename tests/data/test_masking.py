@@ -35,10 +35,12 @@ def test_pieces_end_to_end_are_the_text_and_stand_between_start_and_separator() 
     assert sum(-(-n // 14) for n in text.lengths) == len(found.tokens), "no piece crosses the end of a document"
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.15, 0.5, 1.0])
-def test_so_many_tokens_of_each_example_are_hidden_as_the_rate_says_and_always_one(rate: float) -> None:
-    found = batch(make(corpus(), dataclasses.replace(USUAL, rate=rate)))
-    assert (found.targets != IGNORED).sum(1).tolist() == [max(1, round(rate * (n - 2))) for n in found.lengths.tolist()]
+@pytest.mark.parametrize("mask_prob", [0.01, 0.15, 0.5, 1.0])
+def test_so_many_tokens_of_each_example_are_hidden_as_the_rate_says_and_always_one(mask_prob: float) -> None:
+    found = batch(make(corpus(), dataclasses.replace(USUAL, mask_prob=mask_prob)))
+    assert (found.targets != IGNORED).sum(1).tolist() == [
+        max(1, round(mask_prob * (n - 2))) for n in found.lengths.tolist()
+    ]
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
@@ -46,7 +48,9 @@ def test_so_many_tokens_of_each_example_are_hidden_as_the_rate_says_and_always_o
 def test_only_text_is_hidden_and_what_is_not_hidden_is_no_target_and_is_left(
     whole_word: bool, next_sentence: bool
 ) -> None:
-    examples = make(corpus(), dataclasses.replace(USUAL, whole_word=whole_word, rate=0.4), next_sentence=next_sentence)
+    examples = make(
+        corpus(), dataclasses.replace(USUAL, whole_word=whole_word, mask_prob=0.4), next_sentence=next_sentence
+    )
     clear = make(corpus(), dataclasses.replace(USUAL, mask_share=0.0, random_share=0.0), next_sentence=next_sentence)
     for epoch in range(20):
         found, original = batch(examples, epoch=epoch), batch(clear, epoch=epoch).tokens
@@ -103,7 +107,7 @@ def test_hidden_tokens_are_masked_swapped_and_kept_as_the_shares_say_and_everywh
 
 
 def test_words_are_hidden_whole_and_no_more_of_them_than_needed() -> None:
-    masking = dataclasses.replace(USUAL, whole_word=True, rate=0.3)
+    masking = dataclasses.replace(USUAL, whole_word=True, mask_prob=0.3)
     examples = make(corpus(), masking, max_length=32)
     several = 0
     for epoch in range(10):

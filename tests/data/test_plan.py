@@ -177,5 +177,5 @@ def test_shares_are_slices_that_make_up_all_lanes() -> None:
 
 @pytest.mark.parametrize(("reset", "words"), [("never", "only 4 tokens"), ("document", "only 4 chunks")])
 def test_more_lanes_than_the_text_can_fill_are_refused(reset: Reset, words: str) -> None:
-    with pytest.raises(UserError, match=rf"data\.lanes=5: .*{words}; use fewer lanes"):
+    with pytest.raises(UserError, match=rf"data\.batch_size=5: .*{words}; use fewer lanes"):
         Layout([1, 1, 1, 1], 5, 4, reset).plan()

@@ -42,7 +42,7 @@ def test_every_id_is_below_the_vocabulary_and_the_start_token_is_none_of_them(to
     ids = np.concatenate([tokenizer.encode(text) for text in ODD])
     assert ids.dtype == np.int64
     assert ids.min() >= 0
-    assert ids.max() < tokenizer.vocabulary == tokenizer.start == len(tokenizer.tokens)
+    assert ids.max() < tokenizer.vocab_size == tokenizer.start == len(tokenizer.tokens)
 
 
 def test_the_tables_give_the_ids_of_the_library_reading_the_same_file(tokenizer, tmp_path):
@@ -55,7 +55,7 @@ def test_the_tables_give_the_ids_of_the_library_reading_the_same_file(tokenizer,
 def test_saved_and_loaded_it_is_the_same_tokenizer(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert (loaded.kind, loaded.hash, loaded.vocabulary) == (tokenizer.kind, tokenizer.hash, tokenizer.vocabulary)
+    assert (loaded.kind, loaded.hash, loaded.vocab_size) == (tokenizer.kind, tokenizer.hash, tokenizer.vocab_size)
     assert [loaded.encode(text).tolist() for text in ODD] == [tokenizer.encode(text).tolist() for text in ODD]
     assert list(tmp_path.iterdir()) == [tmp_path / "tokenizer.json"]
 
@@ -79,7 +79,7 @@ def test_documents_are_encoded_one_by_one_whatever_the_batch(tokenizer, monkeypa
 
 
 def test_every_token_has_a_printable_form(tokenizer):
-    assert all(tokenizer.token_text(token).isprintable() for token in range(tokenizer.vocabulary))
+    assert all(tokenizer.token_text(token).isprintable() for token in range(tokenizer.vocab_size))
 
 
 def test_segments_make_up_the_text_and_are_bounded():
@@ -96,7 +96,7 @@ def test_a_byte_is_its_own_id():
 
 def test_a_character_that_training_never_saw_is_unknown():
     tokenizer = Char().train(["abc"])
-    assert tokenizer.vocabulary == 4
+    assert tokenizer.vocab_size == 4
     assert (tokenizer.encode("aXb") == tokenizer.unknown).tolist() == [False, True, False]
 
 
@@ -116,9 +116,9 @@ def test_word_options_keep_the_most_frequent():
 def test_bpe_has_the_size_that_was_asked_and_is_made_the_same_every_time():
     text = [f"word{i} other{i * 7} " * 3 for i in range(300)]
     made = [BPE(size=500).train(iter(text)) for _ in range(3)]
-    assert made[0].vocabulary == 500
+    assert made[0].vocab_size == 500
     assert len({tokenizer.hash for tokenizer in made}) == 1
-    assert BPE(size=5000).train(["ab"]).vocabulary == 257
+    assert BPE(size=5000).train(["ab"]).vocab_size == 257
 
 
 @pytest.mark.parametrize(

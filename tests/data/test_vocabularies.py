@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, Rows, Vocabularies, prepare_rows
+from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import BPE, Char, Recipe, Tokenizer, Word
 from seqtrain.errors import UserError
@@ -54,7 +54,7 @@ SENTIMENT, TRANSLATION = Given(("text", "label"), LABELLED), Given(("source", "t
 
 def prepared(
     source: Source, cache: Path, recipe: Recipe | None = None, splits=("train", "validation"), **given
-) -> tuple[Vocabularies, dict[Split, Rows], list[str]]:
+) -> tuple[Preprocessor, dict[Split, Rows], list[str]]:
     lines: list[str] = []
     made, rows = prepare_rows(source, recipe or Char(), splits, source.fields, cache=cache, say=lines.append, **given)
     return made, rows, lines
@@ -128,11 +128,11 @@ def test_a_shared_tokenizer_is_of_both_sides_and_separate_ones_each_of_its_own(t
 def test_vocabularies_are_read_as_they_were_saved(source: Source, shared: bool, tmp_path: Path) -> None:
     made, rows, _ = prepared(source, tmp_path / "cache", BPE(size=270), shared=shared)
     made.save(tmp_path)
-    read = Vocabularies.load(tmp_path, made.hashes)
+    read = Preprocessor.load(tmp_path, made.hashes)
     assert (read.labels, read.hashes, read.shared) == (made.labels, made.hashes, made.shared)
     assert (tmp_path / TARGET_TOKENIZER).exists() != shared
     assert (tmp_path / LABELS).exists() == (source is SENTIMENT)
-    again, same, _ = prepared(source, tmp_path / "other", BPE(size=999), vocabularies=read, shared=shared)
+    again, same, _ = prepared(source, tmp_path / "other", BPE(size=999), preprocessor=read, shared=shared)
     assert again is read
     assert [part.hash for part in same.values()] == [part.hash for part in rows.values()]
     for field, column in same["train"].columns.items():
@@ -144,11 +144,11 @@ def test_damaged_labels_are_named(tmp_path: Path) -> None:
     made.save(tmp_path)
     (tmp_path / LABELS).write_text("[")
     with pytest.raises(UserError, match=r"labels\.json: not a list of labels"):
-        Vocabularies.load(tmp_path, made.hashes)
+        Preprocessor.load(tmp_path, made.hashes)
 
 
 def test_of_an_origin_the_tokenizers_are_taken_and_the_labels_are_not(tmp_path: Path) -> None:
-    origin = Vocabularies(Char().train(["abc"]), Char().train(["abc"]), ("left", "right"))
+    origin = Preprocessor(Char().train(["abc"]), Char().train(["abc"]), ("left", "right"))
     made, _, lines = prepared(SENTIMENT, tmp_path, Word(), origin=origin)
     assert made.tokenizer is origin.tokenizer
     assert made.labels == ("bad", "good", "so so")
@@ -196,7 +196,7 @@ TAGGED = {
 }
 
 
-def tagged(folder: Path, **changed: list[tuple[str, str]]) -> tuple[Vocabularies, dict[str, Rows]]:
+def tagged(folder: Path, **changed: list[tuple[str, str]]) -> tuple[Preprocessor, dict[str, Rows]]:
     source = Given(("text", "label"), {**TAGGED, **changed})
     made, rows, _ = prepared(source, folder, Word(), label_kind="names")
     return made, rows

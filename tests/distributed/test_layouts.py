@@ -24,7 +24,7 @@ LAYOUTS = {
     "2 processes and 2 micro-batches": ("trainer.devices=2", "trainer.accumulate=2"),
 }
 SHARDED = ("trainer.devices=2", "trainer.strategy=fsdp")
-STREAM = (*OPTIONS, "data.lanes=8", "data.eval_lanes=3")
+STREAM = (*OPTIONS, "data.batch_size=8", "data.eval_lanes=3")
 RUNS = {
     "lstm that carries": STREAM,
     "gru with k1 below k2": (*STREAM, "model=gru", "tbptt.k1=2"),
@@ -139,7 +139,7 @@ def test_workers_that_cut_batches_change_no_bit(seqtrain: Seqtrain, folder: Path
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("trainer.devices=3",), ("data.lanes=8", "3 processes", "multiple of 3")),
+        (("trainer.devices=3",), ("data.batch_size=8", "3 processes", "multiple of 3")),
         (("trainer.devices=2", "trainer.num_nodes=2"), ("trainer.num_nodes=2", "torchrun", "srun")),
         (("trainer.strategy=fsdp",), ("trainer.strategy=fsdp", "trainer.devices=2")),
         ((*SHARDED, "optimizer=muon"), ("optimizer=muon", "optimizer=adamw")),

@@ -27,7 +27,7 @@ from tests.support.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_s
 
 STEPS = 200
 TRAIN = (
-    *("train", *OPTIONS, "data.lanes=8", "model=gru", "trainer.accelerator=cpu", "trainer.devices=2"),
+    *("train", *OPTIONS, "data.batch_size=8", "model=gru", "trainer.accelerator=cpu", "trainer.devices=2"),
     *(f"trainer.max_steps={STEPS}", "trainer.validate_every=1000", "trainer.checkpoint_every=50"),
 )
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}

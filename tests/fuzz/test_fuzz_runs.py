@@ -23,7 +23,7 @@ SHORT = ("trainer.max_steps=2", "trainer.checkpoint_every=1", "trainer.validate_
 KINDS = {
     "next_token": (*TASKS["next_token"], "model=lstm"),
     "sentiment": TASKS["sentiment"],
-    "translation": (*TASKS["translation"], "task.vocabulary=separate"),
+    "translation": (*TASKS["translation"], "task.shared_vocab=false"),
     "masked_lm": TASKS["masked_lm"],
 }
 

@@ -34,7 +34,7 @@ from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, T
 
 RECURRENT = ("task=translation", "model=rnn_encoder_decoder", "tokenizer=char", "model.num_layers=2")
 PREFIX = ("task=translation", *NEXT_TOKEN[1:])
-WINDOW = (*NEXT_TOKEN, "model.memory=5")
+WINDOW = (*NEXT_TOKEN, "model.attention_window=5")
 RUNS = {
     "bert": MASKED,
     "gpt": NEXT_TOKEN,
@@ -109,10 +109,10 @@ def test_a_target_is_named_in_its_own_vocabulary(name: str, trained: dict[str, T
     opened = trained[name].opened
     ours = opened.tokenizer
     theirs = SimpleNamespace(
-        vocabulary=ours.vocabulary, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
+        vocab_size=ours.vocab_size, start=ours.start, encode=ours.encode, token_text=lambda token: f"de {token}"
     )
-    vocabularies = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs)
-    both = dataclasses.replace(opened, vocabularies=vocabularies)
+    preprocessor = SimpleNamespace(tokenizer=ours, target_tokenizer=theirs)
+    both = dataclasses.replace(opened, preprocessor=preprocessor)
     first, *_ = Trained(both).attention("tired", "a film")
     assert first.queries == ["[start]", *(f"de {token}" for token in ours.encode("a film"))]
     assert first.keys == [*"tired", "[sep]"]
@@ -294,8 +294,8 @@ def test_a_training_ends_with_a_picture_where_its_model_attends(
 ) -> None:
     run = trained[name]
     corpus = SimpleNamespace(tokens=run.tokenizer.encode(TEXTS[0] * 9))
-    words = run.opened.vocabularies
-    data: Any = SimpleNamespace(corpora={"validation": corpus}, tokenizer=words.tokenizer, vocabularies=words)
+    words = run.opened.preprocessor
+    data: Any = SimpleNamespace(corpora={"validation": corpus}, tokenizer=words.tokenizer, preprocessor=words)
     data.look_at = functools.partial(StreamData.look_at, data)
     learner: Any = nn.Module()
     learner.device = torch.device("cpu")
@@ -317,11 +317,11 @@ def test_a_training_ends_with_a_picture_where_its_model_attends(
 @pytest.mark.parametrize("name", ["pair", "recurrent", "prefix"])
 def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(name: str, trained: dict[str, Trained]) -> None:
     def tokenizer(language: str) -> SimpleNamespace:
-        return SimpleNamespace(vocabulary=9, token_text=lambda token: f"{language}{token}")
+        return SimpleNamespace(vocab_size=9, token_text=lambda token: f"{language}{token}")
 
     run = trained[name]
     data = SimpleNamespace(
-        vocabularies=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de")),
+        preprocessor=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de")),
         look_at=lambda model, split, limit: joined(model, [1, 2, 3], [4, 5]),
     )
     callback: Any = SimpleNamespace(data=data)

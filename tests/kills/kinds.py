@@ -38,7 +38,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "masked LM": of("masked_lm", "model.dropout=0.1"),
     "next sentence": of("masked_lm", "task.next_sentence=true", "model.dropout=0.1"),
     "translation, one vocabulary": of("translation", "model.dropout=0.1"),
-    "translation, two vocabularies": of("translation", "model.dropout=0.1", "task.vocabulary=separate"),
+    "translation, two vocabularies": of("translation", "model.dropout=0.1", "task.shared_vocab=false"),
     "early stopping": (
         *(*STREAM, "callbacks=early_stopping", "callbacks.samples=null", "callbacks.curves=null"),
         *("callbacks.early_stopping.patience=1", "callbacks.early_stopping.min_delta=0.9", "trainer.validate_every=4"),
@@ -73,7 +73,7 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "grid of translations": (
         *(
             *of("translation"),
-            "task.vocabulary=separate",
+            "task.shared_vocab=false",
             "seed=1,2",
             "trainer.max_steps=8",
             "trainer.validate_every=4",

@@ -16,7 +16,7 @@ from tests.support.model_cases import Case, assert_near, cases, outputs, some_to
 
 MEMORY = 3
 TIME = 6 * (MEMORY + 1)  # six windows
-DECODERS = [*(case for case in cases() if case.name == "gpt"), Case("gpt", (("memory", 0),))]
+DECODERS = [*(case for case in cases() if case.name == "gpt"), Case("gpt", (("attention_window", 0),))]
 
 
 def turned(vector: Tensor, position: int) -> Tensor:
@@ -34,12 +34,12 @@ def sinusoid(position: int, dim: int) -> Tensor:
 
 
 def attend(model: GPT, x: Tensor, attention: Any) -> Tensor:
-    """Each token alone over itself and the `memory` tokens before it: x (T, D)."""
+    """Each token alone over itself and the `attention_window` tokens before it: x (T, D)."""
     width = model.dim // model.num_heads
     queries, keys, values = (part.view(len(x), -1, width) for part in attention.query_key_value(x).chunk(3, -1))
     out = []
     for now in range(len(x)):
-        seen = range(max(now - model.memory, 0), now + 1)
+        seen = range(max(now - model.attention_window, 0), now + 1)
         heads = []
         for head in range(model.num_heads):
             query, known = queries[now, head], [keys[then, head] for then in seen]

@@ -40,7 +40,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 def make(**options: Any) -> BERT:
     """A small model in float64 with weights large enough that a wrong read shows."""
-    embed = TokenEmbedding(vocabulary=VOCABULARY, dim=SHAPE["dim"], specials=3)
+    embed = TokenEmbedding(vocab_size=VOCABULARY, dim=SHAPE["dim"], specials=3)
     torch.manual_seed(0)
     model = BERT(embed=embed, **SHAPE | options).double().eval()
     for parameter in model.parameters():
@@ -125,7 +125,7 @@ def test_options_that_do_not_fit_are_refused(wrong: dict[str, Any], words: str) 
 
 
 def test_first_matrices_keep_the_scale_of_what_they_read_and_embeddings_are_the_papers() -> None:
-    embed = TokenEmbedding(vocabulary=500, dim=64, specials=3)
+    embed = TokenEmbedding(vocab_size=500, dim=64, specials=3)
     torch.manual_seed(0)
     chosen: dict[str, Any] = {**SHAPE, "dim": 64}
     model = BERT(embed=embed, **chosen)

@@ -369,7 +369,7 @@ def subject(model: type[SequenceModel]) -> Subject:
 
     def draw(seed: int, dropout: float = 0.0) -> SequenceModel:
         torch.manual_seed(seed)
-        embed = TokenEmbedding(vocabulary=contract.VOCAB_SIZE, dim=DIM, specials=contract.SPECIALS)
+        embed = TokenEmbedding(vocab_size=contract.VOCAB_SIZE, dim=DIM, specials=contract.SPECIALS)
         return model(embed=embed, dim=DIM, dropout=dropout)  # type: ignore[call-arg]
 
     return Subject(lambda: prepare(draw(0)), lambda: prepare(draw(0, 0.5)), draw)

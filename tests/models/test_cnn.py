@@ -13,12 +13,12 @@ from seqtrain.models.cnn import CNN
 from tests.support.model_cases import Case, assert_near, some_tokens
 
 KINDS = pytest.mark.parametrize(
-    ("kernel", "causal"), [(2, True), (3, True), (4, True), (3, False), (5, False)], ids=lambda value: f"{value}"
+    ("kernel_size", "causal"), [(2, True), (3, True), (4, True), (3, False), (5, False)], ids=lambda value: f"{value}"
 )
 
 
-def made(kernel: int, causal: bool, **options: int) -> CNN:
-    model = Case("cnn", (("kernel", kernel), ("causal", causal))).make(**options)
+def made(kernel_size: int, causal: bool, **options: int) -> CNN:
+    model = Case("cnn", (("kernel_size", kernel_size), ("causal", causal))).make(**options)
     assert isinstance(model, CNN)
     return model
 
@@ -26,18 +26,18 @@ def made(kernel: int, causal: bool, **options: int) -> CNN:
 def taps(convolution: nn.Conv1d, x: list[Tensor], causal: bool, dilation: int) -> list[Tensor]:
     """The convolution of vectors x, position by position; nothing stands outside them."""
     weight, bias = convolution.parameters()
-    kernel = weight.shape[2]
+    kernel_size = weight.shape[2]
     out = []
     for place in range(len(x)):
-        first = place - (kernel - 1) * dilation // (1 if causal else 2)
-        reads = [(tap, first + tap * dilation) for tap in range(kernel)]
+        first = place - (kernel_size - 1) * dilation // (1 if causal else 2)
+        reads = [(tap, first + tap * dilation) for tap in range(kernel_size)]
         out.append(bias + sum(weight[:, :, tap] @ x[index] for tap, index in reads if 0 <= index < len(x)))
     return out
 
 
 @KINDS
-def test_hidden_states_equal_sums_over_taps(kernel: int, causal: bool) -> None:
-    model, tokens, lengths = made(kernel, causal), some_tokens(2, 15), torch.tensor([15, 9])
+def test_hidden_states_equal_sums_over_taps(kernel_size: int, causal: bool) -> None:
+    model, tokens, lengths = made(kernel_size, causal), some_tokens(2, 15), torch.tensor([15, 9])
     hidden = model(tokens, None, lengths)[0]
     for lane, length in enumerate(lengths.tolist()):
         x = list(model.embed(tokens[lane, :length]))
@@ -50,9 +50,11 @@ def test_hidden_states_equal_sums_over_taps(kernel: int, causal: bool) -> None:
 
 @KINDS
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_a_hidden_state_sees_its_receptive_field_and_no_further(kernel: int, causal: bool, num_layers: int) -> None:
-    model = made(kernel, causal, num_layers=num_layers)
-    assert model.receptive_field == 1 + 2 * (kernel - 1) * (2**num_layers - 1)
+def test_a_hidden_state_sees_its_receptive_field_and_no_further(
+    kernel_size: int, causal: bool, num_layers: int
+) -> None:
+    model = made(kernel_size, causal, num_layers=num_layers)
+    assert model.receptive_field == 1 + 2 * (kernel_size - 1) * (2**num_layers - 1)
     width = 2 * model.receptive_field + 1
     embedded = model.embed(some_tokens(1, width)).detach().requires_grad_()
     model.embed = nn.Identity()
@@ -63,17 +65,17 @@ def test_a_hidden_state_sees_its_receptive_field_and_no_further(kernel: int, cau
 
 
 @KINDS
-def test_its_operations_are_those_that_torch_counts(kernel: int, causal: bool) -> None:
-    model = made(kernel, causal)
+def test_its_operations_are_those_that_torch_counts(kernel_size: int, causal: bool) -> None:
+    model = made(kernel_size, causal)
     with FlopCounterMode(display=False) as counter:
         model(some_tokens(3, 7))
     assert model.flops_per_token(7, False) == counter.get_total_flops() / 21
 
 
 @pytest.mark.parametrize(
-    ("kernel", "causal", "words"),
-    [(1, True, "kernel=1 must be above 1"), (4, False, "kernel=4 must be odd with causal=false")],
+    ("kernel_size", "causal", "words"),
+    [(1, True, "kernel_size=1 must be above 1"), (4, False, "kernel_size=4 must be odd with causal=false")],
 )
-def test_a_kernel_that_makes_no_sense_is_refused(kernel: int, causal: bool, words: str) -> None:
+def test_a_kernel_that_makes_no_sense_is_refused(kernel_size: int, causal: bool, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        made(kernel, causal)
+        made(kernel_size, causal)

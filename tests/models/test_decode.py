@@ -67,14 +67,14 @@ def beam_search(model: SequenceModel, source: Tensor, limit: int, beam: int, len
     finished: list[tuple[float, list[int]]] = []
     for step in range(1, limit + 1):
         longer = [
-            (before + chance, [*target, token])
+            (before + prob, [*target, token])
             for before, target in live
-            for token, chance in enumerate(chances_after(model, source, target).tolist())
+            for token, prob in enumerate(chances_after(model, source, target).tolist())
         ]
         longer = sorted(longer, key=lambda found: -found[0])[: beam - len(finished)]
         ended = [found for found in longer if found[1][-1] == START or step == limit]
         live = [found for found in longer if found not in ended]
-        finished += [(chance / step**length_penalty, target) for chance, target in ended]
+        finished += [(prob / step**length_penalty, target) for prob, target in ended]
         if not live:
             break
     target = max(finished, key=lambda found: found[0])[1]
@@ -128,11 +128,11 @@ def test_a_beam_that_holds_everything_is_exhaustive_search(case: Case, length_pe
         with torch.no_grad():
             state = model.begin(source.expand(len(whole), -1))
             tokens = torch.cat([torch.full((len(whole), 1), end), whole[:, :-1]], 1)
-            chances = scores_of(model)(model(tokens, state)[0]).log_softmax(-1)  # (81, 4, 4)
+            probs = scores_of(model)(model(tokens, state)[0]).log_softmax(-1)  # (81, 4, 4)
         logits = []
         for hypothesis in hypotheses:
             row = whole.tolist().index(hypothesis[:-1] + [0] * (longest + 1 - len(hypothesis)))
-            log_p = sum(float(chances[row, n, token]) for n, token in enumerate(hypothesis))
+            log_p = sum(float(probs[row, n, token]) for n, token in enumerate(hypothesis))
             logits.append(log_p / len(hypothesis) ** length_penalty)
         best = hypotheses[max(range(len(logits)), key=logits.__getitem__)]
         expected.append([token for token in best if token != end])

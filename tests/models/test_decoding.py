@@ -123,9 +123,9 @@ def test_top_k_draws_from_the_k_likeliest_only(top_k: int) -> None:
 
 @pytest.mark.parametrize("top_p", [1e-9, 0.3, 0.6, 0.9, 0.99, 1.0])
 def test_top_p_draws_from_the_smallest_set_that_reaches_p(top_p: float) -> None:
-    chances, order = SCORES.softmax(0).sort(descending=True)
-    size = next(n for n in range(1, len(SCORES) + 1) if float(chances[:n].sum()) >= top_p - 1e-12)
-    expected = torch.zeros(len(SCORES)).double().index_copy(0, order[:size], chances[:size] / chances[:size].sum())
+    probs, order = SCORES.softmax(0).sort(descending=True)
+    size = next(n for n in range(1, len(SCORES) + 1) if float(probs[:n].sum()) >= top_p - 1e-12)
+    expected = torch.zeros(len(SCORES)).double().index_copy(0, order[:size], probs[:size] / probs[:size].sum())
     torch.testing.assert_close(picked(top_p=top_p).double(), expected, rtol=0, atol=1e-4)
 
 

@@ -43,7 +43,7 @@ def make(**options: Any) -> EncoderDecoder:
     """A small model in float64 with weights large enough that a wrong read shows; two vocabularies."""
     chosen = SHAPE | options
     torch.manual_seed(0)
-    embeds = [TokenEmbedding(vocabulary=size, dim=chosen["dim"], specials=3) for size in (VOCABULARY, VOCABULARY + 2)]
+    embeds = [TokenEmbedding(vocab_size=size, dim=chosen["dim"], specials=3) for size in (VOCABULARY, VOCABULARY + 2)]
     model = EncoderDecoder(embed=embeds[0], target_embed=embeds[1], **chosen).double().eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
@@ -191,7 +191,7 @@ def test_a_step_costs_the_same_matrices_whatever_was_read_before() -> None:
 
 
 def test_a_shared_front_end_is_one_set_of_weights() -> None:
-    embed = TokenEmbedding(vocabulary=VOCABULARY, dim=8, specials=3)
+    embed = TokenEmbedding(vocab_size=VOCABULARY, dim=8, specials=3)
     shared = EncoderDecoder(embed=embed, target_embed=embed, **SHAPE)
     apart = make()
     saved = sum(p.numel() for p in apart.target_embed.parameters())

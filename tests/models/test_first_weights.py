@@ -69,7 +69,7 @@ def test_biases_begin_at_0_and_gains_at_1(name: str) -> None:
 @pytest.mark.parametrize("dim", [16, 256])
 def test_a_tied_head_gives_a_hidden_state_of_unit_scale_scores_of_unit_variance(dim: int) -> None:
     torch.manual_seed(0)
-    embed = TokenEmbedding(vocabulary=2000, dim=dim, specials=3)
+    embed = TokenEmbedding(vocab_size=2000, dim=dim, specials=3)
     scores = embed.logits(torch.randn(50, dim))
     assert scores.shape == (50, 2000)
     assert float(scores.detach().std()) == pytest.approx(1, rel=0.05)

@@ -15,7 +15,7 @@ from seqtrain.config.targets import resolve
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import TABLE, VOCABULARY, Case, cases, some_tokens, starting
 
-NUMBERS = {"dim": 16, "num_layers": 3, "num_heads": 4, "memory": 2, "kernel": 5, "dim_feedforward": 24}
+NUMBERS = {"dim": 16, "num_layers": 3, "num_heads": 4, "attention_window": 2, "kernel_size": 5, "dim_feedforward": 24}
 LEARNED = {"positions": "learned", "max_length": TABLE}
 
 

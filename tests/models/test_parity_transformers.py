@@ -23,7 +23,7 @@ Weights = dict[str, Tensor]
 
 
 def front_end(specials: int = 3) -> TokenEmbedding:
-    return TokenEmbedding(vocabulary=VOCABULARY, dim=DIM, specials=specials)
+    return TokenEmbedding(vocab_size=VOCABULARY, dim=DIM, specials=specials)
 
 
 def scattered(reference: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -130,7 +130,13 @@ def test_gpt_equals_gpt2_of_transformers_read_whole_or_step_by_step(dtype: torch
     )
     reference = scattered(GPT2Model(config), dtype)
     model = GPT(
-        embed=front_end(1), memory=TABLE, positions="learned", max_length=TABLE, norm="pre", bias=True, **SIZES
+        embed=front_end(1),
+        attention_window=TABLE,
+        positions="learned",
+        max_length=TABLE,
+        norm="pre",
+        bias=True,
+        **SIZES,
     ).to(dtype)
     model.load_state_dict(gpt_weights(reference.state_dict()))
 

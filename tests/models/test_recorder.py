@@ -36,7 +36,7 @@ def read(model: SequenceModel) -> Tensor:
 
 
 MODELS = {
-    "gpt": lambda: Case("gpt", (("memory", 4),)).make(),
+    "gpt": lambda: Case("gpt", (("attention_window", 4),)).make(),
     "bert": lambda: bert(),
     "bert-rotary": lambda: bert(positions="rotary", max_length=None),
     "encoder_decoder": lambda: encoder_decoder(),

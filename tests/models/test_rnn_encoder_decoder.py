@@ -44,18 +44,18 @@ def test_sources_are_read_as_torch_reads_packed_sequences(cell: str, bidirection
                 for name, weight in own.named_parameters():
                     core.get_parameter(name.replace("_l0", f"_l{layer}") + suffix).copy_(weight)
     packed = pack_padded_sequence(model.embed(sources()), LENGTHS, batch_first=True, enforce_sorted=False)
-    memory, last = core(packed)
+    encoder_out, last = core(packed)
     state = model.begin(sources(), LENGTHS)
-    assert_near(state["memory"], pad_packed_sequence(memory, batch_first=True)[0])
+    assert_near(state["encoder_out"], pad_packed_sequence(encoder_out, batch_first=True)[0])
     for part, final in zip(PARTS[cell], last if cell == "lstm" else (last,), strict=True):
         joined = final.view(2, -1, BATCH, units).permute(2, 0, 1, 3).reshape(BATCH, 16)
         assert_near(state[part].flatten(1), (joined @ model.bridge[part].weight.T).tanh())  # type: ignore[operator]
 
 
-def shared(scores: list[Tensor], memory: Tensor) -> tuple[Tensor, Tensor]:
+def shared(scores: list[Tensor], encoder_out: Tensor) -> tuple[Tensor, Tensor]:
     """Softmax weights of one step, and the sum of the memory that they weigh."""
     weights = torch.stack(scores).softmax(0)
-    return weights, sum((weight * vector for weight, vector in zip(weights, memory, strict=True)), torch.zeros(8))
+    return weights, sum((weight * vector for weight, vector in zip(weights, encoder_out, strict=True)), torch.zeros(8))
 
 
 def by_hand(model: RNNEncoderDecoder, cell: str, state: dict[str, Tensor], target: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,13 +63,15 @@ def by_hand(model: RNNEncoderDecoder, cell: str, state: dict[str, Tensor], targe
     decoder: Any = model.decoder
     fused = {"none": decoder, "dot": getattr(decoder, "recurrence", None)}.get(model.attention)
     carried: list[LossTerms] = [tuple(state[part][0, layer] for part in PARTS[cell]) for layer in range(2)]
-    memory = state["memory"][0] if model.attention != "none" else torch.zeros(0, 8)
+    encoder_out = state["encoder_out"][0] if model.attention != "none" else torch.zeros(0, 8)
     hidden, maps, weights, context = [], [], torch.zeros(0), torch.zeros(0)
     for token in target:
         word = x = model.target_embed(token)
         if model.attention == "additive":
             query = decoder.query(carried[-1][0])
-            weights, context = shared([decoder.score @ (query + decoder.key(m)).tanh() for m in memory], memory)
+            weights, context = shared(
+                [decoder.score @ (query + decoder.key(m)).tanh() for m in encoder_out], encoder_out
+            )
             x = torch.cat([word, context])
         for layer in range(2):
             own = tuple(decoder.cells[layer].parameters()) if fused is None else weights_of(fused.core, layer)
@@ -78,7 +80,7 @@ def by_hand(model: RNNEncoderDecoder, cell: str, state: dict[str, Tensor], targe
         if model.attention == "additive":
             x = decoder.readout(torch.cat([x, context, word])).tanh()
         elif model.attention == "dot":
-            weights, context = shared([x @ decoder.query.weight.T @ m for m in memory], memory)
+            weights, context = shared([x @ decoder.query.weight.T @ m for m in encoder_out], encoder_out)
             x = decoder.readout(torch.cat([context, x])).tanh()
         hidden.append(x)
         maps.append(weights)
@@ -121,7 +123,7 @@ def test_without_attention_the_latent_state_is_all_that_is_left_of_a_source() ->
 
 
 def test_source_and_target_have_front_ends_of_their_own() -> None:
-    embeds = [TokenEmbedding(vocabulary=size, dim=8, specials=3) for size in (4, 50)]
+    embeds = [TokenEmbedding(vocab_size=size, dim=8, specials=3) for size in (4, 50)]
     options = {"dim": 8, "num_layers": 1, "dropout": 0.0, "bidirectional": True}
     model = RNNEncoderDecoder(embed=embeds[0], target_embed=embeds[1], cell="gru", attention="dot", **options)
     hidden = model(torch.tensor([[52, 41]]), model.begin(torch.tensor([[0, 6]])))[0]

@@ -28,7 +28,7 @@ RUNS = {
     "sentiment": SENTIMENT,
     "translation": TRANSLATION,
     "tied": (*TRANSLATION, "task.tied=true"),
-    "separate": (*TRANSLATION, "task.vocabulary=separate", "task.tied=false"),
+    "separate": (*TRANSLATION, "task.shared_vocab=false", "task.tied=false"),
 }
 
 HEAD = '{"seqtrain_export": 1, "step": 1'
@@ -187,7 +187,7 @@ def test_a_run_begins_with_the_weights_of_an_export(folder: Path, seqtrain: Seqt
     (folder / "text.txt").write_text("\n".join(TEXTS * 30))
     options = (*NEXT_TOKEN[:2], "model.num_layers=2", "model.num_heads=2", "model.dim=16", "logger=none")
     options += ("data=text", "data.path=text.txt", "data.split_by=position", "tbptt.k2=16")
-    small = ("trainer.max_steps=1", "data.lanes=2", "data.eval_lanes=2", "callbacks=none", "optimizer.lr=1e-12")
+    small = ("trainer.max_steps=1", "data.batch_size=2", "data.eval_lanes=2", "callbacks=none", "optimizer.lr=1e-12")
     for name in ("run", "export"):
         answer = seqtrain("train", *options, *small, f"init_from={name}", f"run_dir=from_{name}", cwd=folder)
         assert answer.rc == 0, answer.err

@@ -43,7 +43,7 @@ def killed(folder: Path, tmp_path: Path) -> Path:
 
 
 def edit(run: Path, **values: Any) -> None:
-    """Sets values in config.yaml, as a person may: `trainer__clip` is trainer.clip."""
+    """Sets values in config.yaml, as a person may: `trainer__grad_clip` is trainer.grad_clip."""
     path = run / "config.yaml"
     config = yaml.safe_load(path.read_text())
     for name, value in values.items():
@@ -69,7 +69,7 @@ EDITS: dict[str, Any] = {
     "trainer__strategy": "fsdp",
     "trainer__precision": "bf16-mixed",
     "trainer__accumulate": 1,
-    "trainer__clip": 0.5,
+    "trainer__grad_clip": 0.5,
     "trainer__validate_every": 2,
     "trainer__on_nonfinite": "skip",
     "seed": 2,
@@ -156,7 +156,7 @@ def test_a_run_goes_on_with_fewer_lanes_at_a_time_in_evaluation(
     assert Run(killed).summary["steps"] == STEP
 
 
-@pytest.mark.parametrize("key", ["trainer.accumulate=2", "data.lanes=2", "tbptt.k2=4"])
+@pytest.mark.parametrize("key", ["trainer.accumulate=2", "data.batch_size=2", "tbptt.k2=4"])
 def test_what_lowers_the_memory_of_training_is_for_a_new_run(killed: Path, key: str) -> None:
     with pytest.raises(UserError, match="a resumed run keeps it"):
         resume(str(killed), [key], (), ())
@@ -164,10 +164,10 @@ def test_what_lowers_the_memory_of_training_is_for_a_new_run(killed: Path, key: 
 
 def test_a_run_without_a_checkpoint_begins_again_as_it_began_only(killed: Path) -> None:
     shutil.rmtree(killed / "checkpoints")
-    edit(killed, trainer__clip=0.5)
+    edit(killed, trainer__grad_clip=0.5)
     with pytest.raises(UserError, match=r"config\.yaml was edited, so that it would be another run"):
         resume(str(killed), [], (), ())
-    edit(killed, trainer__clip=1.0)
+    edit(killed, trainer__grad_clip=1.0)
     resume(str(killed), [], (), ())
     assert Run(killed).summary["steps"] == STEP
 
@@ -285,7 +285,7 @@ def test_a_checkpoint_of_a_run_with_another_parent_is_not_opened(killed: Path) -
 
 
 def test_an_edited_clip_is_one_line_of_the_command(killed: Path, seqtrain: Seqtrain) -> None:
-    edit(killed, trainer__clip=0.25)
+    edit(killed, trainer__grad_clip=0.25)
     answer = seqtrain("resume", "run", cwd=killed.parent)
     assert (answer.rc, len(answer.err.splitlines())) == (2, 1), answer.err
-    assert "trainer.clip was 1.0 when it was written and is 0.25 in config.yaml" in answer.err
+    assert "trainer.grad_clip was 1.0 when it was written and is 0.25 in config.yaml" in answer.err

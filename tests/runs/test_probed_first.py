@@ -67,7 +67,14 @@ def test_no_lane_has_read_more_tokens_than_its_epoch_gave_it_or_than_the_model_h
     max_length: int | None, most: int
 ) -> None:
     model = GPT(
-        **{"embed": nn.Embedding(5, 8), "dim": 8, "num_layers": 1, "num_heads": 1, "dropout": 0.0, "memory": 4},
+        **{
+            "embed": nn.Embedding(5, 8),
+            "dim": 8,
+            "num_layers": 1,
+            "num_heads": 1,
+            "dropout": 0.0,
+            "attention_window": 4,
+        },
         **{"positions": "learned" if max_length else "none", "norm": "pre", "bias": True},
         max_length=max_length,
     )

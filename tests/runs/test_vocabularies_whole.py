@@ -13,14 +13,14 @@ from omegaconf import DictConfig
 
 from seqtrain.cli.run_data import read_data
 from seqtrain.config import check
-from seqtrain.data.rows import LABELS, TARGET_TOKENIZER, TOKENIZER, Vocabularies
+from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, TOKENIZER, Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.training.data import Data
 from tests.kills.hook import killed_before
 from tests.support.examples import files, options
 
-SEPARATE = (*options("translation"), "task.vocabulary=separate", "tokenizer=char")
+SEPARATE = (*options("translation"), "task.shared_vocab=false", "tokenizer=char")
 SENTIMENT = (*options("sentiment"), "tokenizer=char")
 
 
@@ -62,11 +62,11 @@ def test_a_run_killed_between_its_vocabularies_goes_on_with_the_same_ones(
         run = Run.create(str(number), config={"seed": 1})
         if not killed_before(number, lambda run=run: read_data(run, config, (), {}, None), below=run.path):
             break
-        vocabularies = again(run, config).vocabularies
-        assert vocabularies.hashes.items() <= expected.items()
-        assert vocabularies.shared == ("target_tokenizer" not in expected)
+        preprocessor = again(run, config).preprocessor
+        assert preprocessor.hashes.items() <= expected.items()
+        assert preprocessor.shared == ("target_tokenizer" not in expected)
         assert run.summary["hashes"] == expected
-        assert Vocabularies.load(run.path, expected).hashes == vocabularies.hashes
+        assert Preprocessor.load(run.path, expected).hashes == preprocessor.hashes
         run.close()
     assert number >= 2 * (1 + names), "the summary and each file are opened and renamed"
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_missing_is_one_line_for_readers_and_made_again_by_a_resu
     whole = (run.path / name).read_bytes()
     (run.path / name).unlink()
     with pytest.raises(UserError, match=f"{name}: is missing; put the run's own file back") as fault:
-        Vocabularies.load(run.path, run.summary["hashes"])
+        Preprocessor.load(run.path, run.summary["hashes"])
     assert len(fault.value.lines) == 1
     capsys.readouterr()
     again(run, config)
@@ -108,7 +108,7 @@ def test_a_file_that_is_another_one_is_refused(name: str, other: str) -> None:
 def test_what_no_summary_tells_is_not_guessed(hashes: dict[str, Any]) -> None:
     run = begun(composed(*SEPARATE))
     with pytest.raises(UserError, match="summary does not say which tokenizer it has"):
-        Vocabularies.load(run.path, hashes)
+        Preprocessor.load(run.path, hashes)
     if not hashes:
         run.write_summary({})
         with pytest.raises(UserError, match=r"summary\.json: does not say which text the run began with"):

@@ -154,7 +154,7 @@ FAULTS: dict[str, dict[tuple[str, ...], Words]] = {
         ("data.validation_path=empty.txt",): ("empty.txt: is empty; give",),
         ("data.validation_fraction=0",): ("data.validation_fraction=0", "set it above 0"),
         ("data.validation_fraction=0.6", "data.test_fraction=0.5"): ("data.test_fraction=0.5 leave nothing",),
-        ("data.lanes=5000",): ("data.lanes=5000: the split has only", "use fewer lanes"),
+        ("data.batch_size=5000",): ("data.batch_size=5000: the split has only", "use fewer lanes"),
         ("data.path=no_key.jsonl",): ("no_key.jsonl:7 has columns txt, label; did you mean txt?",),
         ("data.path=number.jsonl",): ("number.jsonl:7: text holds int, not text; set data.column",),
         ("data.path=nested.jsonl",): ("nested.jsonl:7: text holds dict, not text; set data.column",),

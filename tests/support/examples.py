@@ -10,7 +10,13 @@ SAMPLES = SampleOptions(prompt="", length=5, temperature=0.0, top_k=None, top_p=
 """What a model is asked to show."""
 
 DATA = {
-    "next_token": ("data=text", "data.path=text.txt", "data.split_by=position", "data.lanes=4", "data.eval_lanes=3"),
+    "next_token": (
+        "data=text",
+        "data.path=text.txt",
+        "data.split_by=position",
+        "data.batch_size=4",
+        "data.eval_lanes=3",
+    ),
     "masked_lm": ("data=text", "data.path=text.txt", "data.split_by=position", "data.batch_tokens=64"),
     "sentiment": ("data=labelled", "data.path=labelled.tsv", "data.batch_tokens=64"),
     "translation": (

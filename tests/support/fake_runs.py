@@ -21,7 +21,7 @@ from seqtrain.tasks.translation import Translation
 CONFIG: dict[str, Any] = {
     "task": {"_target_": "seqtrain.tasks.next_token.NextToken", "tied": True},
     "data": {
-        **{"lanes": 4, "eval_lanes": 4, "eval_batch_size": None, "max_length": 256, "workers": 0},
+        **{"batch_size": 4, "eval_lanes": 4, "eval_batch_size": None, "max_length": 256, "workers": 0},
         **{"_target_": "seqtrain.data.sources.text.Text", "path": "corpus.txt", "split_by": "position"},
     },
     "model": {"_target_": "seqtrain.models.recurrent.LSTM", "_recommend_": {"lr": 0.006}, "dim": 16, "num_layers": 1},

@@ -11,7 +11,7 @@ import torch
 from seqtrain.data.batching.masking import MaskedBatch, MaskedExamples, Masking
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.corpus import Corpus
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.data.tokenizers.recipes import Char
 from seqtrain.models.base import Capability, SequenceModel
@@ -29,9 +29,9 @@ TEXTS = [
     "the last of them",
 ]
 TOKENIZER = Char().train(TEXTS)
-V = TOKENIZER.vocabulary
+V = TOKENIZER.vocab_size
 FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
-USUAL = Masking(rate=0.15, mask_share=0.8, random_share=0.1, whole_word=False)
+USUAL = Masking(mask_prob=0.15, mask_share=0.8, random_share=0.1, whole_word=False)
 OPTIONS: dict[str, Any] = {
     **dataclasses.asdict(USUAL),
     "next_sentence": False,
@@ -75,9 +75,9 @@ def batch(examples: MaskedExamples, index: Any = None, epoch: int = 0) -> Masked
 def pair(**options: Any) -> tuple[SequenceModel, MaskedLM]:
     """A small model that sees everything, and the task; float64, and weights large enough that a wrong read shows."""
     torch.manual_seed(0)
-    embed = TokenEmbedding(vocabulary=V, dim=8, specials=3)
+    embed = TokenEmbedding(vocab_size=V, dim=8, specials=3)
     model = LSTM(embed=embed, dim=8, num_layers=1, dropout=0.0, bidirectional=True).double().eval()
-    task = MaskedLM(**OPTIONS | options, dim=8, vocabulary=V).double().eval()
+    task = MaskedLM(**OPTIONS | options, dim=8, vocab_size=V).double().eval()
     assert task.requires in model.capabilities == Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
     for parameter in (*model.parameters(), *task.parameters()):
         torch.nn.init.normal_(parameter, std=0.4)
@@ -93,4 +93,4 @@ def row(found: MaskedBatch, lane: int) -> tuple[list[int], list[int]]:
 def loaded(model: SequenceModel) -> Loaded:
     """The model with what predictors of texts need."""
     tbptt = TBPTT(k2=16, k1=16, carry=False, reset="never")
-    return Loaded(model, Vocabularies(TOKENIZER, TOKENIZER), 16, tbptt)
+    return Loaded(model, Preprocessor(TOKENIZER, TOKENIZER), 16, tbptt)

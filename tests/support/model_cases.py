@@ -29,7 +29,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "rnn": [{"activation": "relu"}, {"bias": False}],
     "lstm": [{"bidirectional": True}, {"learned_state": True}],
     "gru": [{"bidirectional": True}, {"bidirectional": True, "learned_state": True}],
-    "cnn": [{"causal": False}, {"kernel": 2}],
+    "cnn": [{"causal": False}, {"kernel_size": 2}],
     "bert": [
         {"norm": "post"},
         {"positions": "learned", "max_length": TABLE},
@@ -133,7 +133,7 @@ def shipped_first(promise: Capability) -> list[Any]:
 
 def next_token(model: SequenceModel, *, tied: bool = True) -> NextToken:
     """The task with a head for the model, in float64."""
-    return NextToken(tied=tied, dim=model.dim, vocabulary=VOCABULARY).double()
+    return NextToken(tied=tied, dim=model.dim, vocab_size=VOCABULARY).double()
 
 
 def outputs(module: nn.Module) -> list[Tensor]:

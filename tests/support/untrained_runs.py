@@ -12,7 +12,7 @@ from seqtrain.api import Trained
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.preprocess import Preprocessor
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
 from seqtrain.training.model_and_task import make_pair
@@ -31,8 +31,8 @@ def make_run(path: Path, *overrides: str, labels: tuple[str, ...] = ("bad", "fai
     config = check.compose([*overrides, "model.dim=16"]).config
     tokenizer = make(config.tokenizer, ()).train(TEXTS * 3)
     task = config.task._target_.rpartition(".")[2]
-    vocabularies = Vocabularies(tokenizer, tokenizer, labels if task == "Sentiment" else ())
-    model, task = make_pair(config, vocabularies, ())
+    preprocessor = Preprocessor(tokenizer, tokenizer, labels if task == "Sentiment" else ())
+    model, task = make_pair(config, preprocessor, ())
     torch.manual_seed(1)
     for module in (model, task):
         for weight in module.parameters():
@@ -41,8 +41,8 @@ def make_run(path: Path, *overrides: str, labels: tuple[str, ...] = ("bad", "fai
     weights |= {f"task.{name}": value for name, value in task.state_dict().items()}
     run = Run.create(path)
     run.write_config(config_text(config))
-    vocabularies.save(run.path)
-    run.write_summary({"hashes": vocabularies.hashes})
+    preprocessor.save(run.path)
+    run.write_summary({"hashes": preprocessor.hashes})
     saved = {"state_dict": weights, "global_step": STEP, "seqtrain": {"run": run.identity}}
     checkpoint.save(saved, run.checkpoints / checkpoint.step_name(STEP))
     run.close()

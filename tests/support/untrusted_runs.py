@@ -333,7 +333,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "a function of torch.optim": (target("torch.optim.swap_in_optimizer_params_and_state"), PREDICT, "a function"),
     "a name that torch.optim imports": (target("torch.optim.adam.Tensor"), PREDICT, "defined in"),
     "a class of ours in another's place": (
-        target("seqtrain.models.layers.front_ends.TokenEmbedding", vocabulary=9, dim=16, specials=3),
+        target("seqtrain.models.layers.front_ends.TokenEmbedding", vocab_size=9, dim=16, specials=3),
         PREDICT,
         "is no SequenceModel",
     ),
@@ -425,22 +425,22 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
     "tokenizer nested too deep": (text("tokenizer.json", NESTED), PREDICT, "not a tokenizer"),
     "tokenizer that is not UTF-8": (text("tokenizer.json", b"\xff"), EMBED, "not a tokenizer"),
     "tokenizer of one id twice": (
-        lambda place: vocabulary(place, lambda ids: dict.fromkeys(ids, 0)),
+        lambda place: vocab_size(place, lambda ids: dict.fromkeys(ids, 0)),
         PREDICT,
         "ids are not 0..V-1",
     ),
     "tokenizer of absurd ids": (
-        lambda place: vocabulary(place, lambda ids: {token: index * 10**9 for token, index in ids.items()}),
+        lambda place: vocab_size(place, lambda ids: {token: index * 10**9 for token, index in ids.items()}),
         PREDICT,
         "ids are not 0..V-1",
     ),
     "tokenizer of a larger vocabulary": (
-        lambda place: vocabulary(place, lambda ids: ids | {chr(0x4E00 + n): len(ids) + n for n in range(9999)}),
+        lambda place: vocab_size(place, lambda ids: ids | {chr(0x4E00 + n): len(ids) + n for n in range(9999)}),
         PREDICT,
         "tokenizer.json",
     ),
     "tokens that are no characters": (
-        lambda place: vocabulary(place, lambda ids: {f"{token}{token}": index for token, index in ids.items()}),
+        lambda place: vocab_size(place, lambda ids: {f"{token}{token}": index for token, index in ids.items()}),
         PREDICT,
         "no character",
     ),
@@ -455,7 +455,7 @@ ATTACKS: dict[str, tuple[Damage, tuple[str, ...], str]] = {
 }
 
 
-def vocabulary(place: Place, change: Callable[[dict[str, int]], dict[str, int]]) -> None:
+def vocab_size(place: Place, change: Callable[[dict[str, int]], dict[str, int]]) -> None:
     """Changes the vocabulary of tokenizer.json."""
     path = place.run / "tokenizer.json"
     content = json.loads(path.read_text())

@@ -14,7 +14,7 @@ import pytest
 import sacrebleu
 
 from seqtrain.cli import report
-from seqtrain.data.rows import prepare_rows
+from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import Char, Recipe, Word
 from seqtrain.tasks.base import Task
@@ -71,25 +71,25 @@ PAIRS = Given(
 
 def opened(source: Given, recipe: Recipe, reader: type[Task], cache: Path, **options: Any) -> Any:
     """What `report` asks of the data of a session."""
-    vocabularies, rows = prepare_rows(source, recipe, SPLITS, source.fields, cache=cache, say=lambda line: None)
-    vocabulary = vocabularies.tokenizer.vocabulary
+    preprocessor, rows = prepare_rows(source, recipe, SPLITS, source.fields, cache=cache, say=lambda line: None)
+    vocab_size = preprocessor.tokenizer.vocab_size
     given: dict[str, dict[str, Any]] = {
-        "NextToken": {"tied": True, "vocabulary": vocabulary},
-        "MaskedLM": {**OPTIONS, "vocabulary": vocabulary},
+        "NextToken": {"tied": True, "vocab_size": vocab_size},
+        "MaskedLM": {**OPTIONS, "vocab_size": vocab_size},
         "Sentiment": {
             **{"pool": "last", "dropout": 0.0, "class_weights": "none", "bptt_length": 99},
-            **{"labels": vocabularies.labels, "label_counts": ()},
+            **{"labels": preprocessor.labels, "label_counts": ()},
         },
         "Translation": {
-            **{"vocabulary": "shared", "tied": True, "label_smoothing": 0.0, "beam": 1, "length_penalty": 1.0},
-            **{"max_ratio": 2.0, "target_vocabulary": vocabulary, "vocabularies": vocabularies},
+            **{"shared_vocab": True, "tied": True, "label_smoothing": 0.0, "beam": 1, "length_penalty": 1.0},
+            **{"max_ratio": 2.0, "target_vocab_size": vocab_size, "preprocessor": preprocessor},
         },
     }
     found = SimpleNamespace(
         source=source,
         rows=rows,
-        vocabularies=vocabularies,
-        tokenizer=vocabularies.tokenizer,
+        preprocessor=preprocessor,
+        tokenizer=preprocessor.tokenizer,
         corpora={split: next(iter(rows[split].columns.values())) for split in rows},
         task=reader(dim=4, **given[reader.__name__]),  # type: ignore[call-arg]
         say=print,
@@ -107,18 +107,18 @@ def letters(split: Split) -> str:
     return "".join(row[0] for row in TEXT.given[split])
 
 
-def surprise(vocabulary: int) -> float:
+def surprise(vocab_size: int) -> float:
     """Mean nats of a letter of validation by how often train has it, one added to each count."""
     counts, size = Counter(letters("train")), len(letters("train"))
     unknown = [letter if letter in counts else "<unk>" for letter in letters("validation")]
-    return -math.fsum(math.log((counts[letter] + 1) / (size + vocabulary)) for letter in unknown) / len(unknown)
+    return -math.fsum(math.log((counts[letter] + 1) / (size + vocab_size)) for letter in unknown) / len(unknown)
 
 
 def test_those_of_a_stream_know_train_and_are_measured_on_the_bytes_of_the_split(tmp_path: Path) -> None:
     data = opened(TEXT, Char(), NextToken, tmp_path)
     found = data.baselines("validation")
     asked = letters("validation")
-    loss = surprise(data.tokenizer.vocabulary)
+    loss = surprise(data.tokenizer.vocab_size)
     assert found["unigram"]["loss"] == pytest.approx(loss, rel=1e-12)
     bits = loss * len(asked) / math.log(2)
     assert found["unigram"]["bits_per_byte"] == pytest.approx(bits / len(asked.encode()), rel=1e-12)
@@ -131,7 +131,7 @@ def test_those_of_a_stream_know_train_and_are_measured_on_the_bytes_of_the_split
 def test_those_of_masked_text_know_train_alone(tmp_path: Path) -> None:
     data = opened(TEXT, Char(), MaskedLM, tmp_path)
     found = data.baselines("validation")
-    assert found["unigram"]["loss"] == pytest.approx(surprise(data.tokenizer.vocabulary), rel=1e-12)
+    assert found["unigram"]["loss"] == pytest.approx(surprise(data.tokenizer.vocab_size), rel=1e-12)
     assert found["unigram"]["accuracy"] == letters("validation").count("a") / len(letters("validation"))
 
 
@@ -191,5 +191,5 @@ def test_the_end_of_a_training_holds_the_best_against_the_baselines_and_says_bot
 
 def test_labels_are_counted_in_train(tmp_path: Path) -> None:
     data = opened(LABELLED, Word(), Sentiment, tmp_path)
-    assert data.vocabularies.labels == ("bad", "good")
+    assert data.preprocessor.labels == ("bad", "good")
     assert Data.label_counts.fget(data) == (1, 3)  # type: ignore[misc]

@@ -54,7 +54,7 @@ def test_each_task_is_judged_the_way_of_its_metric() -> None:
 def test_what_only_trains_a_task_is_among_its_options_and_what_it_measures_is_not(task: type[Task]) -> None:
     options = set(inspect.signature(task).parameters)
     assert set(task.trained_by) < options
-    assert not {"rate", "mask_share", "whole_word", "beam", "length_penalty", "max_ratio"} & set(task.trained_by)
+    assert not {"mask_prob", "mask_share", "whole_word", "beam", "length_penalty", "max_ratio"} & set(task.trained_by)
 
 
 def two(folder: Path, metric: str, **summary: Any) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqtrain.data.batching.masking import MaskedBatch
 from seqtrain.data.batching.stream import IGNORED
-from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.data.tokenizers.recipes import Char, Recipe, Word
 from seqtrain.models.base import SequenceModel
@@ -99,9 +99,9 @@ def test_the_next_sentence_is_told_from_the_first_hidden_state() -> None:
     total = right = 0.0
     for lane, label in enumerate(found.next_labels.tolist()):
         tokens, _ = row(found, lane)
-        chance = task.follows(model(torch.tensor([tokens]))[0][0, 0]).softmax(-1)
-        total -= chance[label].log().item()
-        right += float(chance[label] > 0.5)
+        prob = task.follows(model(torch.tensor([tokens]))[0][0, 0]).softmax(-1)
+        total -= prob[label].log().item()
+        right += float(prob[label] > 0.5)
     assert parts["next_sentence"][0].item() == pytest.approx(total, rel=1e-11)
     assert parts["next_sentence"][1] == len(found.tokens)
     assert (int(parts["next_sentence_accuracy"][0]), parts["next_sentence_accuracy"][1]) == (right, len(found.tokens))
@@ -147,7 +147,13 @@ def _between(text: str) -> Tensor:
 
 
 def test_shares_that_are_none_are_refused() -> None:
-    for wrong in ({"rate": 0.0}, {"rate": 1.5}, {"mask_share": 0.95}, {"random_share": -0.1}, {"pseudo_examples": -1}):
+    for wrong in (
+        {"mask_prob": 0.0},
+        {"mask_prob": 1.5},
+        {"mask_share": 0.95},
+        {"random_share": -0.1},
+        {"pseudo_examples": -1},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             pair(**wrong)
 
@@ -186,7 +192,7 @@ def test_baselines_count_tokens_of_train_and_are_measured_on_all_of_the_split(
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path))
     _, task = pair()
     train, split = (Rows({"text": corpus([text])}, None, lambda: iter(())) for text in ("eeee a", "a tree"))
-    found = task.baselines(train, split, Vocabularies(TOKENIZER, TOKENIZER), print)
+    found = task.baselines(train, split, Preprocessor(TOKENIZER, TOKENIZER), print)
     counts = {"e": 4, "a": 1, " ": 1}
     nats = [-math.log((counts.get(char, 0) + 1) / (6 + V)) for char in "a tree"]
     assert found["unigram"] == pytest.approx({"loss": sum(nats) / 6, "accuracy": 2 / 6})
@@ -219,12 +225,12 @@ def test_a_training_step_looks_at_no_value_so_that_no_gpu_waits() -> None:
 def test_an_example_is_shown_in_one_line_with_what_was_hidden(recipe: Recipe) -> None:
     tokenizer = recipe.train(TEXTS)
     torch.manual_seed(0)
-    embed = TokenEmbedding(vocabulary=tokenizer.vocabulary, dim=8, specials=3)
+    embed = TokenEmbedding(vocab_size=tokenizer.vocab_size, dim=8, specials=3)
     model = LSTM(embed=embed, dim=8, num_layers=1, dropout=0.0, bidirectional=True)
-    task = MaskedLM(**OPTIONS | {"next_sentence": True}, dim=8, vocabulary=tokenizer.vocabulary)
+    task = MaskedLM(**OPTIONS | {"next_sentence": True}, dim=8, vocab_size=tokenizer.vocab_size)
     text = corpus(TEXTS, tokenizer)
     found = batch(make(text, max_length=60, next_sentence=True, tokenizer=tokenizer))
-    lines = task.show(model, found, Vocabularies(tokenizer, tokenizer), SAMPLES)
+    lines = task.show(model, found, Preprocessor(tokenizer, tokenizer), SAMPLES)
     assert len(lines) == len(found.tokens)
     for line, original, length in zip(lines, found.original, found.lengths, strict=True):
         assert line.isprintable()

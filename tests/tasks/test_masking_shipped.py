@@ -11,13 +11,13 @@ import torch
 from seqtrain.config import check
 from seqtrain.data.batching.masking import MaskedExamples
 from seqtrain.data.batching.stream import IGNORED
-from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.training.model_and_task import make_pair
 from tests.support.examples import SAMPLES
 from tests.support.masked import TOKENIZER, V, batch, corpus, make, pair, random_corpus
 
-ALIKE = Vocabularies(TOKENIZER, TOKENIZER)
+ALIKE = Preprocessor(TOKENIZER, TOKENIZER)
 
 
 def shipped(*overrides: str) -> MaskedLM:

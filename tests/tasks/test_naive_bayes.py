@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seqtrain.data.corpus import Corpus
-from seqtrain.data.rows import prepare_rows
+from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
@@ -44,8 +44,8 @@ def test_the_likeliest_label_is_the_one_reckoned_by_hand() -> None:
         train[0] += "a"  # some text there must be
         found = naive_bayes(corpus(train), np.array(labels), corpus([*asked, "zz"]), 3)
         for text, label in zip([*asked, "zz"], found, strict=True):
-            chances = [by_hand(train, labels, text, each) for each in range(3)]
-            assert chances[label] == pytest.approx(max(chances), rel=1e-12)
+            probs = [by_hand(train, labels, text, each) for each in range(3)]
+            assert probs[label] == pytest.approx(max(probs), rel=1e-12)
 
 
 def test_a_toy_example() -> None:

@@ -22,7 +22,7 @@ def padded_batch() -> StreamBatch:
     return StreamBatch(tokens=tokens, targets=targets, starts=None, lanes=slice(0, 3), count=10, total=10)
 
 
-def chances(task: NextToken, model: SequenceModel, tokens: torch.Tensor) -> torch.Tensor:
+def probs(task: NextToken, model: SequenceModel, tokens: torch.Tensor) -> torch.Tensor:
     """Probabilities by the definition."""
     scores = task.logits(model, model(tokens)[0]).exp()
     return scores / scores.sum(-1, keepdim=True)
@@ -34,7 +34,7 @@ def test_the_loss_is_the_summed_surprisal_of_the_targets_alone(tied: bool, train
     model, batch = Case("gru", ()).make(), padded_batch()
     task = next_token(model, tied=tied).train(training)
     parts, state = task.evaluate(model, batch, None)
-    found = chances(task, model, batch.tokens)
+    found = probs(task, model, batch.tokens)
     pairs = [(lane, time) for lane in range(3) for time in range(6) if batch.targets[lane, time] != IGNORED]
     assert len(pairs) == 10
     surprisal = sum(-math.log(found[lane, time, batch.targets[lane, time]].item()) for lane, time in pairs)
@@ -72,7 +72,7 @@ def test_a_batch_without_targets_has_a_loss_and_a_gradient_of_0() -> None:
 
 def measure(total: float, count: float, facts: Facts, accuracy: float | None = None) -> dict[str, float]:
     totals = {"loss": (total, count)} | ({} if accuracy is None else {"accuracy": (accuracy, count)})
-    return NextToken(tied=True, dim=8, vocabulary=VOCABULARY).measure(totals, facts)
+    return NextToken(tied=True, dim=8, vocab_size=VOCABULARY).measure(totals, facts)
 
 
 def test_bits_per_byte_times_the_bytes_are_the_bits_of_the_whole_text() -> None:

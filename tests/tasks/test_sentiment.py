@@ -13,7 +13,7 @@ from torch import Tensor
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
-from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.recipes import Char
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.runs.directory import Run
@@ -105,14 +105,14 @@ def test_the_first_position_is_pooled_only_where_it_sees_the_others() -> None:
 # -- loss and metrics --------------------------------------------------------------------------------------------
 
 
-def chances(task: Sentiment, found: ExampleBatch) -> Tensor:
+def probs(task: Sentiment, found: ExampleBatch) -> Tensor:
     return answered(task, Case("gru", ()).make(), found.tokens, found.lengths).softmax(-1).detach()
 
 
 @pytest.mark.parametrize("weights", ["none", "balanced", [1, 2, 0.5]], ids=str)
 def test_the_loss_is_the_weighted_surprisal_in_training_and_the_plain_one_outside(weights: str | list[float]) -> None:
     task, found = make(class_weights=weights), batch(some_tokens(4, 7), LENGTHS, [0, 2, 1, 1])
-    surprisals = [-math.log(chance[target]) for chance, target in zip(chances(task, found), [0, 2, 1, 1], strict=True)]
+    surprisals = [-math.log(prob[target]) for prob, target in zip(probs(task, found), [0, 2, 1, 1], strict=True)]
     by_label = {"none": [1, 1, 1], "balanced": [10 / 18, 10 / 9, 10 / 3]}
     raw = by_label[weights] if isinstance(weights, str) else [w * 10 / (6 * 1 + 3 * 2 + 0.5) for w in weights]
     weighted = sum(raw[target] * surprisal for target, surprisal in zip([0, 2, 1, 1], surprisals, strict=True))
@@ -194,7 +194,7 @@ def test_accuracy_and_macro_f1_are_those_of_all_predictions(seed: int) -> None:
         for name, (total, count) in parts.items():
             before = sums.get(name, (0, 0))
             sums[name] = before[0] + total, before[1] + count
-        pairs += list(zip(found.targets.tolist(), chances(task, found).argmax(-1).tolist(), strict=True))
+        pairs += list(zip(found.targets.tolist(), probs(task, found).argmax(-1).tolist(), strict=True))
     metrics = task.measure({name: (total.tolist(), count) for name, (total, count) in sums.items()}, FACTS)
     assert (metrics["accuracy"], metrics["macro_f1"]) == pytest.approx(by_hand(pairs, 3), rel=1e-12)
     assert metrics["loss"] == pytest.approx(sums["loss"][0].item() / 12)
@@ -213,12 +213,12 @@ def test_f1_of_a_table_with_a_label_that_does_not_occur(wrongly: int) -> None:
 TEXTS, TARGETS = ["fine", "", "much too long for this", "dull"], np.array([1, 2, 0, 0])
 
 
-def rows() -> tuple[Rows, Vocabularies]:
+def rows() -> tuple[Rows, Preprocessor]:
     tokenizer = Char().train(TEXTS)
     ids = [tokenizer.encode(text) for text in TEXTS]
     documents = np.concatenate([[0], np.cumsum([len(each) for each in ids])])
     column = Corpus(np.concatenate(ids).astype(np.uint16), documents, 1, 1, 0, "")
-    return Rows({"text": column}, TARGETS, lambda: iter([])), Vocabularies(tokenizer, tokenizer, LABELS)
+    return Rows({"text": column}, TARGETS, lambda: iter([])), Preprocessor(tokenizer, tokenizer, LABELS)
 
 
 def test_an_example_is_its_text_between_start_and_separator_cut_at_the_end() -> None:
@@ -237,19 +237,19 @@ def test_an_example_is_its_text_between_start_and_separator_cut_at_the_end() -> 
 def test_what_is_shown_names_the_label_its_chance_and_the_truth() -> None:
     given, made = rows()
     model = Case("gru", ()).make()
-    model.embed = torch.nn.Embedding(made.tokenizer.vocabulary + 3, 8).double()
+    model.embed = torch.nn.Embedding(made.tokenizer.vocab_size + 3, 8).double()
     task = make().eval()
     found = LabelledExamples(given, made, max_length=40).collate(np.arange(4), 0, {"loss": 4})
-    for line, text, target, chance in zip(
+    for line, text, target, prob in zip(
         task.show(model, found, made, SAMPLES),
         TEXTS,
         TARGETS,
         answered(task, model, found.tokens, found.lengths).softmax(-1),
         strict=True,
     ):
-        best = int(chance.argmax())
+        best = int(prob.argmax())
         verdict = "right" if best == target else f"wrong: it is {LABELS[target]}"
-        assert line == f"{LABELS[best]} {chance[best].item():.0%} ({verdict}): {text}"
+        assert line == f"{LABELS[best]} {prob[best].item():.0%} ({verdict}): {text}"
 
 
 # -- the picture -------------------------------------------------------------------------------------------------

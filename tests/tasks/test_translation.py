@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 
 from seqtrain.data.batching.stream import IGNORED
-from seqtrain.data.rows import Rows, Vocabularies, prepare_rows
+from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError
@@ -70,19 +70,19 @@ class PairSource(Source):
 
 
 @cache
-def data(shared: bool = True) -> tuple[Vocabularies, Rows]:
+def data(shared: bool = True) -> tuple[Preprocessor, Rows]:
     with TemporaryDirectory() as folder:
-        vocabularies, rows = prepare_rows(
+        preprocessor, rows = prepare_rows(
             PairSource(), Word(), ["train"], PairSource.fields, shared=shared, cache=Path(folder), say=lambda line: None
         )
-    return vocabularies, rows["train"]
+    return preprocessor, rows["train"]
 
 
 def pair(case: Case, *, shared: bool = True, **options: Any) -> tuple[SequenceModel, Translation]:
     """Model and task in evaluation mode, in float64, with weights large enough that a wrong read shows."""
-    vocabularies, _ = data(shared)
-    size = vocabularies.target_tokenizer.vocabulary
-    model = make_model(case.config(), vocabularies.tokenizer.vocabulary, (), target_vocabulary=None if shared else size)
+    preprocessor, _ = data(shared)
+    size = preprocessor.target_tokenizer.vocab_size
+    model = make_model(case.config(), preprocessor.tokenizer.vocab_size, (), target_vocab_size=None if shared else size)
     defaults: dict[str, Any] = {
         "tied": True,
         "label_smoothing": 0.1,
@@ -91,10 +91,10 @@ def pair(case: Case, *, shared: bool = True, **options: Any) -> tuple[SequenceMo
         "max_ratio": 2.0,
     }
     task = Translation(
-        vocabulary="shared" if shared else "separate",
+        shared_vocab=shared,
         dim=model.dim,
-        target_vocabulary=size,
-        vocabularies=vocabularies,
+        target_vocab_size=size,
+        preprocessor=preprocessor,
         **defaults | options,
     )
     for module in (model, task):
@@ -106,8 +106,8 @@ def pair(case: Case, *, shared: bool = True, **options: Any) -> tuple[SequenceMo
 def batch_of(
     task: Translation, index: list[int] | None = None, *, shared: bool = True, max_length: int = 64
 ) -> TranslationBatch:
-    vocabularies, rows = data(shared)
-    examples = task.examples(rows, vocabularies, max_length=max_length, seed=0)
+    preprocessor, rows = data(shared)
+    examples = task.examples(rows, preprocessor, max_length=max_length, seed=0)
     chosen = np.array(range(len(PAIRS)) if index is None else index)
     return examples.collate(chosen, 0, examples.totals(chosen, 0))
 
@@ -117,11 +117,11 @@ def ids(text: str, side: str, shared: bool = True) -> list[int]:
 
 
 @torch.no_grad()
-def chances(model: SequenceModel, task: Translation, source: str, target: str, shared: bool = True) -> torch.Tensor:
+def probs(model: SequenceModel, task: Translation, source: str, target: str, shared: bool = True) -> torch.Tensor:
     """log p (T, V+1) of each place of a target, whose source is read without any padding."""
-    vocabularies, _ = data(shared)
-    state = model.begin(torch.tensor([[*ids(source, "source", shared), vocabularies.tokenizer.separator]]))
-    start = vocabularies.target_tokenizer.start
+    preprocessor, _ = data(shared)
+    state = model.begin(torch.tensor([[*ids(source, "source", shared), preprocessor.tokenizer.separator]]))
+    start = preprocessor.target_tokenizer.start
     hidden, _ = model(torch.tensor([[start, *ids(target, "target", shared)]]), state)
     return task.logits(model, hidden[0]).log_softmax(-1)
 
@@ -144,10 +144,10 @@ def totals_of(task: Translation, model: SequenceModel, *batches: TranslationBatc
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_batch_holds_ended_sources_begun_targets_and_ended_targets(shared: bool) -> None:
-    vocabularies, _ = data(shared)
-    assert vocabularies.shared == shared
+    preprocessor, _ = data(shared)
+    assert preprocessor.shared == shared
     batch = batch_of(pair(MODELS[2], shared=shared)[1], shared=shared)
-    separator, end = vocabularies.tokenizer.separator, vocabularies.target_tokenizer.start
+    separator, end = preprocessor.tokenizer.separator, preprocessor.target_tokenizer.start
     for lane, (source, target) in enumerate(PAIRS):
         one, other = ids(source, "source", shared), ids(target, "target", shared)
         assert batch.lengths[lane] == len(one) + 1
@@ -165,20 +165,20 @@ def test_a_batch_holds_ended_sources_begun_targets_and_ended_targets(shared: boo
 
 
 def test_examples_are_cut_to_half_of_the_length_on_each_side_and_counted() -> None:
-    vocabularies, rows = data()
+    preprocessor, rows = data()
     _, task = pair(MODELS[0])
     for max_length in (4, 9, 10, 11, 14, 64):
-        examples = task.examples(rows, vocabularies, max_length=max_length, seed=0)
+        examples = task.examples(rows, preprocessor, max_length=max_length, seed=0)
         batch = batch_of(task, max_length=max_length)
         longest = max_length // 2 - 1
         assert batch.tokens.shape[1] <= max_length // 2
         assert batch.targets.shape[1] <= max_length // 2
-        assert (batch.tokens[torch.arange(len(PAIRS)), batch.lengths - 1] == vocabularies.tokenizer.separator).all()
+        assert (batch.tokens[torch.arange(len(PAIRS)), batch.lengths - 1] == preprocessor.tokenizer.separator).all()
         assert examples.lengths.sum() == batch.count
         assert examples.cut == sum(max(len(s.split()), len(t.split())) > longest for s, t in PAIRS)
         assert batch.references()[4] == PAIRS[4][1]
     with pytest.raises(UserError, match=r"data.max_length=3: must be at least 4"):
-        task.examples(rows, vocabularies, max_length=3, seed=0)
+        task.examples(rows, preprocessor, max_length=3, seed=0)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -188,7 +188,7 @@ def test_the_loss_is_the_summed_surprisal_however_sides_are_padded(case: Case, s
     end = data(shared)[0].target_tokenizer.start
     surprisal, spread, right = 0.0, 0.0, 0
     for source, target in PAIRS:
-        found = chances(model, task, source, target, shared)
+        found = probs(model, task, source, target, shared)
         assert found.shape[1] == end + 1
         for log_p, token in zip(found, [*ids(target, "target", shared), end], strict=True):
             surprisal -= float(log_p[token])
@@ -219,8 +219,8 @@ def test_a_model_without_an_encoder_reads_source_and_target_as_one_text() -> Non
 @pytest.mark.parametrize("beam", [1, 2])
 def test_the_scores_are_those_of_the_translations_against_the_written_text(case: Case, beam: int) -> None:
     model, task = pair(case, beam=beam)
-    vocabularies, _ = data()
-    texts = task.translate(model, [source for source, _ in PAIRS], vocabularies)
+    preprocessor, _ = data()
+    texts = task.translate(model, [source for source, _ in PAIRS], preprocessor)
     assert len(set(texts)) > 1
     references = [target for _, target in PAIRS]
     whole = task.measure(totals_of(task, model, batch_of(task)), FACTS)
@@ -234,13 +234,13 @@ def test_the_scores_are_those_of_the_translations_against_the_written_text(case:
 @EACH
 def test_a_translation_does_not_depend_on_the_others_and_a_beam_that_is_asked_for_is_used(case: Case) -> None:
     model, task = pair(case, max_ratio=0.1)
-    vocabularies, _ = data()
+    preprocessor, _ = data()
     sources = [source for source, _ in PAIRS] * 12  # more than are translated at a time
-    texts = task.translate(model, sources, vocabularies)
-    assert texts == [task.translate(model, [source], vocabularies)[0] for source in sources[: len(PAIRS)]] * 12
-    wide = task.translate(model, sources, vocabularies, beam=4, length_penalty=0.0)
+    texts = task.translate(model, sources, preprocessor)
+    assert texts == [task.translate(model, [source], preprocessor)[0] for source in sources[: len(PAIRS)]] * 12
+    wide = task.translate(model, sources, preprocessor, beam=4, length_penalty=0.0)
     _, other = pair(case, max_ratio=0.1, beam=4, length_penalty=0.0)
-    assert wide == other.translate(model, sources, vocabularies)
+    assert wide == other.translate(model, sources, preprocessor)
     assert wide != texts
 
 
@@ -265,9 +265,9 @@ def test_a_tied_head_is_the_embedding_of_the_target_and_the_end_is_its_start() -
     assert list(task.parameters()) == []
     hidden = torch.randn(3, model.dim).double()
     table = model.target_embed.weight  # type: ignore[union-attr]
-    vocabulary = data(False)[0].target_tokenizer.vocabulary
-    torch.testing.assert_close(task.logits(model, hidden), hidden @ table[: vocabulary + 1].T)  # type: ignore[index]
-    assert task.head_flops() == 2 * model.dim * (vocabulary + 1)
+    vocab_size = data(False)[0].target_tokenizer.vocab_size
+    torch.testing.assert_close(task.logits(model, hidden), hidden @ table[: vocab_size + 1].T)  # type: ignore[index]
+    assert task.head_flops() == 2 * model.dim * (vocab_size + 1)
     shared, _ = pair(MODELS[2])
     assert shared.target_embed is shared.embed
 
@@ -280,7 +280,7 @@ def test_a_model_without_an_encoder_is_refused_two_vocabularies() -> None:
         assert shared.incompatibility(model) is None
         if case in MODELS[:2]:
             assert separate.incompatibility(model) == (
-                f"{type(model).__name__} reads source and target with one embedding; use task.vocabulary=shared"
+                f"{type(model).__name__} reads source and target with one embedding; use task.shared_vocab=true"
             )
         else:
             assert separate.incompatibility(model) is None
@@ -303,13 +303,13 @@ def test_a_silent_batch_has_no_loss_no_gradient_and_no_translation() -> None:
 @pytest.mark.parametrize("case", MODELS[2:], ids=str)
 @pytest.mark.parametrize("shared", some_long([True, False], [False]))
 def test_a_model_that_has_learned_its_pairs_translates_them(case: Case, shared: bool) -> None:
-    vocabularies, _ = data(shared)
-    size = vocabularies.target_tokenizer.vocabulary
+    preprocessor, _ = data(shared)
+    size = preprocessor.target_tokenizer.vocab_size
     model = make_model(
         case.config(dim=32, dropout=0.0),
-        vocabularies.tokenizer.vocabulary,
+        preprocessor.tokenizer.vocab_size,
         (),
-        target_vocabulary=None if shared else size,
+        target_vocab_size=None if shared else size,
     ).train()
     _, task = pair(case, shared=shared, label_smoothing=0.0)
     task.float()
@@ -323,7 +323,7 @@ def test_a_model_that_has_learned_its_pairs_translates_them(case: Case, shared: 
     assert found["accuracy"] == 1
     assert found["bleu"] == pytest.approx(100)
     assert found["exact_match"] == (len(PAIRS) - 1) / len(PAIRS)  # the one with two spaces is no string of words
-    lines = task.show(model, batch, vocabularies, SAMPLES)
+    lines = task.show(model, batch, preprocessor, SAMPLES)
     assert lines[1].split("\n") == [f"source: {PAIRS[1][0]}", f"reference: {PAIRS[1][1]}", f"model: {PAIRS[1][1]}"]
     assert len(lines) == len(PAIRS)
 
@@ -337,8 +337,8 @@ def test_perplexity_is_that_of_a_token_and_finite() -> None:
 
 def test_baselines_are_the_source_itself_and_the_nearest_source_s_translation() -> None:
     _, task = pair(MODELS[0])
-    vocabularies, rows = data()
-    found = task.baselines(rows, rows, vocabularies, print)
+    preprocessor, rows = data()
+    found = task.baselines(rows, rows, preprocessor, print)
     sources, targets = zip(*PAIRS, strict=True)
     alike = [*targets[:2], targets[0], *targets[3:]]  # a source without words is like none, and takes the first
     assert found["nearest"]["bleu"] == pytest.approx(sacrebleu.corpus_bleu(alike, [list(targets)]).score)

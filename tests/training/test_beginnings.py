@@ -34,7 +34,7 @@ def sentiment(model: SequenceModel, labels: int) -> Sentiment:
 
 def test_a_head_of_another_task_is_never_copied_though_its_shape_fits() -> None:
     model = Case("gru", ()).make()
-    origin, task = NextToken(tied=False, dim=8, vocabulary=5), sentiment(model, 5)
+    origin, task = NextToken(tied=False, dim=8, vocab_size=5), sentiment(model, 5)
     assert origin.head is not None
     assert origin.head.weight.shape == task.head.weight.shape
     given = {f"model.{name}": value for name, value in model.state_dict().items()}
@@ -62,8 +62,8 @@ def test_a_run_hands_its_head_on_to_its_own_task_alone(same: bool, origin: Path)
     model: SequenceModel = begun.model.float()
     for weight in model.parameters():
         nn.init.zeros_(weight)
-    vocabulary = len(saved["task.head.weight"])
-    task: Task = NextToken(tied=False, dim=16, vocabulary=vocabulary) if same else sentiment(model, vocabulary)
+    vocab_size = len(saved["task.head.weight"])
+    task: Task = NextToken(tied=False, dim=16, vocab_size=vocab_size) if same else sentiment(model, vocab_size)
     before: Tensor = task.head.weight.clone()  # type: ignore[union-attr,operator]
     session: Any = SimpleNamespace(learner=SimpleNamespace(model=model, task=task))
     config: Any = SimpleNamespace(init_from=str(origin))

@@ -85,7 +85,7 @@ def solve(config: DictConfig, data: Data) -> list[str]:
 def parameters(config: DictConfig, data: Data) -> int:
     """Numbers of the model and the head that a run of this config trains."""
     with torch.device("meta"):
-        pair = make_pair(config, data.vocabularies, (), data.label_counts)
+        pair = make_pair(config, data.preprocessor, (), data.label_counts)
     return sum(weight.numel() for part in pair for weight in part.parameters())
 
 
@@ -158,13 +158,13 @@ def test_steps_are_as_many_as_the_operations_pay_for(task: str, model: str, made
 
 
 def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Made) -> None:
-    config, data = made("sentiment", "gpt model.dim=32 model.memory=64", "seconds:1")
+    config, data = made("sentiment", "gpt model.dim=32 model.attention_window=64", "seconds:1")
     costs = []
     for k2 in (4, config.data.max_length):
         tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
         costs.append(cost_of(config, replace(data, tbptt=tbptt), ()))
     lengths = data.batcher("train").lengths
-    model, task = make_pair(config, data.vocabularies, (), data.label_counts)
+    model, task = make_pair(config, data.preprocessor, (), data.label_counts)
     share = float(lengths.clip(max=4).sum() / lengths.sum())
     given = 1 / float(lengths.mean())
     alone, carried = (training_flops(model, task, Reading(4, carry, (), given, share)) for carry in (False, True))

@@ -15,7 +15,7 @@ from rich.console import Console
 from seqtrain.cli.train import Request, start
 from seqtrain.config import check
 from seqtrain.data.batching.plan import StreamPlan
-from seqtrain.data.rows import Vocabularies
+from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.inference.opened import checked_config
 from seqtrain.runs.checkpoint import load, save, step_name
@@ -52,7 +52,7 @@ def session(run: Path) -> Session:
     opened = Run(run)
     config = checked_config(opened, ())
     data = make_data(
-        config, ("train", "validation"), (), lambda line: None, Vocabularies.load(run, opened.summary["hashes"])
+        config, ("train", "validation"), (), lambda line: None, Preprocessor.load(run, opened.summary["hashes"])
     )
     return make_session(config, data, opened, Signals(alone=False), (), Console(quiet=True))
 

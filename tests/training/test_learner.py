@@ -41,7 +41,7 @@ TRAINER: dict[str, Any] = {
     "max_epochs": None,
     "max_seconds": None,
     "accumulate": 1,
-    "clip": 0.5,
+    "grad_clip": 0.5,
     "validate_every": 1000,
     "checkpoint_every": 1000,
     "keep_last": 2,
@@ -286,7 +286,7 @@ def test_a_checkpoint_of_other_lanes_is_refused(tmp_path: Path) -> None:
     learner.trainer = make_trainer(tmp_path)
     saved = {"carried": some_state(4), "sums": [{}], "tokens": 0, "fingerprint": 0, "skipped": (0, 0), "plateau": None}
     learner.on_load_checkpoint({"seqtrain": saved})
-    with pytest.raises(UserError, match=r"data\.lanes=8: the checkpoint carries 4 lanes; use as many"):
+    with pytest.raises(UserError, match=r"data\.batch_size=8: the checkpoint carries 4 lanes; use as many"):
         learner.on_fit_start()
 
 

@@ -39,11 +39,11 @@ def test_a_prompt_is_continued_as_the_options_say_and_kept_under_its_step(
     monkeypatch.setattr(next_token, "continue_tokens", continued)
     run, run_logger = Run.create(tmp_path / "run"), mock.Mock(spec=RunLogger)
     options = {"length": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9}
-    vocabularies = SimpleNamespace(tokenizer=TOKENIZER)
-    stream = SimpleNamespace(vocabularies=vocabularies, sample=lambda split, count: None)
+    preprocessor = SimpleNamespace(tokenizer=TOKENIZER)
+    stream = SimpleNamespace(preprocessor=preprocessor, sample=lambda split, count: None)
     callback = made(run, stream, prompt="dé", **options)
     trainer: Any = SimpleNamespace(global_step=30, loggers=[run_logger])
-    task = next_token.NextToken(tied=True, dim=4, vocabulary=TOKENIZER.vocabulary)
+    task = next_token.NextToken(tied=True, dim=4, vocab_size=TOKENIZER.vocab_size)
     callback.on_validation_end(trainer, SimpleNamespace(model=None, task=task, device=torch.device("cpu")))  # type: ignore[arg-type]
     prompt = [TOKENIZER.start, *TOKENIZER.encode("dé").tolist()]
     assert asked == {"num_tokens": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "prompts": [prompt]}
@@ -66,7 +66,7 @@ class Shows(ExampleTask):
 
     def baselines(self, *args: Any) -> Any: ...
 
-    def show(self, model: Any, batch: Any, vocabularies: Any, options: Any) -> list[str]:
+    def show(self, model: Any, batch: Any, preprocessor: Any, options: Any) -> list[str]:
         return [f"example {index}" for index in batch.index.tolist()]
 
 
@@ -83,7 +83,7 @@ def test_the_examples_that_are_shown_are_spread_over_validation_and_drawn_once_f
         return batch
 
     split = SimpleNamespace(lengths=np.ones((count, 1)), collate=collate, totals=lambda index, epoch: {})
-    data: Any = SimpleNamespace(batcher={"validation": split}.__getitem__, vocabularies=None)
+    data: Any = SimpleNamespace(batcher={"validation": split}.__getitem__, preprocessor=None)
     data.sample = lambda split, count: ExampleData.sample(data, split, count)
     callback = made(Run.create(tmp_path / "run"), data)
     learner: Any = SimpleNamespace(model=None, task=Shows(), device=torch.device("cpu"))

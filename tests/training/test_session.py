@@ -56,7 +56,7 @@ def test_every_option_of_training_reaches_what_acts_on_it(make: Make, monkeypatc
     monkeypatch.setattr("seqtrain.training.callbacks.pruning.is_searched", lambda run: True)
     session = make(
         *("seed=7", "layer_decay=0.5", "freeze=[blocks.0]", "schedule.warmup=3", "schedule.final=0.25"),
-        *("trainer.max_steps=4000", "trainer.max_epochs=1", "trainer.accumulate=2", "trainer.clip=0.125"),
+        *("trainer.max_steps=4000", "trainer.max_epochs=1", "trainer.accumulate=2", "trainer.grad_clip=0.125"),
         *("trainer.validate_every=6", "trainer.checkpoint_every=5", "trainer.keep_last=4", "trainer.keep_best=3"),
         *("trainer.log_every=9", "trainer.on_nonfinite=skip", "trainer.precision=64-true"),
         *("callbacks=early_stopping", "callbacks.samples=null", "callbacks.curves=null"),
@@ -97,7 +97,7 @@ def test_advice_that_does_not_apply_is_silenced_and_no_other_warning() -> None:
 
 
 def test_what_is_not_asked_for_is_not_done(make: Make) -> None:
-    session = make("trainer.max_steps=4", "trainer.clip=null", "schedule=plateau", "tbptt=windows", "tbptt.k2=8")
+    session = make("trainer.max_steps=4", "trainer.grad_clip=null", "schedule=plateau", "tbptt=windows", "tbptt.k2=8")
     learner, trainer = session.learner, session.trainer
     assert (learner.layer_decay, learner.on_nonfinite, learner.carry, session.max_steps) == (1.0, "stop", False, 4)
     assert (trainer.accumulate_grad_batches, trainer.gradient_clip_val) == (1, None)
@@ -157,7 +157,7 @@ def test_the_cost_counts_what_overlapping_windows_read_again_and_the_lanes_of_a_
         cost_of(check.compose([*RECURRENT, *QUIET, *words, f"trainer.accumulate={each}"]).config, data, ())
         for each in (1, 4)
     ]
-    head = 2 * 8 * data.tokenizer.vocabulary
+    head = 2 * 8 * data.tokenizer.vocab_size
     assert [one.flops_per_token for one in found] == [3 * (4 * GRU + head)] * 2  # eight tokens are read for two
     assert found[1].memory_bytes < found[0].memory_bytes
     assert {one.steps for one in found} == {5}

@@ -37,8 +37,8 @@ def truncated(setting: Setting, k: int | None) -> Iterator[list[Tensor]]:
         loss, end = torch.zeros(()), min(begin + (k or time), time)
         for now in range(begin, end):
             hidden, state = model(inputs[:, now : now + 1], state)
-            chances = task.logits(model, hidden[:, 0]).log_softmax(-1)  # type: ignore[operator]
-            loss = loss - chances.gather(1, targets[:, now : now + 1]).sum()
+            probs = task.logits(model, hidden[:, 0]).log_softmax(-1)  # type: ignore[operator]
+            loss = loss - probs.gather(1, targets[:, now : now + 1]).sum()
         yield list(torch.autograd.grad(loss / (LANES * (end - begin)), weights))
 
 

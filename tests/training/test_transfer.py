@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqtrain.data.corpus import Corpus
-from seqtrain.data.rows import Rows
+from seqtrain.data.preprocess import Rows
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs.checkpoint import load
@@ -218,7 +218,7 @@ LEARNED = (("positions", "learned"), ("max_length", 16))
 def test_what_stands_before_the_first_layer_is_below_it_and_no_hidden_matrix(
     name: str, options: tuple[tuple[str, Any], ...], count: int
 ) -> None:
-    model = make_model(Case(name, options).config(num_layers=3), VOCABULARY, (), target_vocabulary=9)
+    model = make_model(Case(name, options).config(num_layers=3), VOCABULARY, (), target_vocab_size=9)
     fronts = [value for key, value in model.named_parameters() if re.match(r"(target_)?(embed|table)\.|segments", key)]
     assert len(fronts) == count
     for decay, scale in ((1.0, 1.0), (0.5, 0.5**4)):
@@ -273,7 +273,7 @@ def test_pretraining_is_the_beginning_of_sentiment(origin: str, folder: Path, se
 
 
 def test_what_is_frozen_keeps_its_bits_and_the_rest_moves(folder: Path, seqtrain: Seqtrain) -> None:
-    begun = ("init_from=masked_lm", "freeze=[embed,blocks.0]", "run_dir=frozen", "trainer.clip=null")
+    begun = ("init_from=masked_lm", "freeze=[embed,blocks.0]", "run_dir=frozen", "trainer.grad_clip=null")
     answer = seqtrain("train", *LABELLED, *BERT, *TINY, *begun, "layer_decay=0.8", cwd=folder)
     assert answer.rc == 0, answer.err
     before, after = best(folder / "masked_lm"), best(folder / "frozen")

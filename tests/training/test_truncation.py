@@ -270,9 +270,9 @@ def test_the_cost_counts_what_is_read_again(name: str, carry: bool) -> None:
 
 def test_a_text_is_scored_in_the_windows_that_evaluation_reads() -> None:
     setting = Setting(Case("gpt", ()), 6, k1=2, carry=False, time=TIME)
-    vocabularies: Any = SimpleNamespace(tokenizer=SimpleNamespace(start=START))
+    preprocessor: Any = SimpleNamespace(tokenizer=SimpleNamespace(start=START))
     tbptt = TBPTT(k1=2, k2=6, carry=False, reset="never")
-    loaded = Loaded(setting.model, vocabularies, 64, tbptt)
+    loaded = Loaded(setting.model, preprocessor, 64, tbptt)
     score = setting.learner.task.predictors["score"](setting.learner.task, loaded)
     inputs, targets = inputs_and_targets(setting)
     expected = []

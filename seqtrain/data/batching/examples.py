@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqtrain.data.batching.plan import ExamplePlan, Picked, deal
 from seqtrain.data.batching.stream import IGNORED
-from seqtrain.data.rows import Rows, Vocabularies
+from seqtrain.data.preprocess import Preprocessor, Rows
 
 
 @dataclass(kw_only=True)
@@ -67,9 +67,9 @@ class Examples(ABC):
 class TextExamples(Examples):
     """`start, tokens..., separator` of each text, of a longer one the first tokens; a subclass gives the targets."""
 
-    def __init__(self, rows: Rows, vocabularies: Vocabularies, *, max_length: int) -> None:
+    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
         self.text = rows.columns["text"]
-        self.edges = np.array([vocabularies.tokenizer.start]), np.array([vocabularies.tokenizer.separator])
+        self.edges = np.array([preprocessor.tokenizer.start]), np.array([preprocessor.tokenizer.separator])
         self.longest = max_length - 2
         self.lengths = np.minimum(self.text.lengths, self.longest)[:, None] + 2
         self.cut = int((self.text.lengths > self.longest).sum())

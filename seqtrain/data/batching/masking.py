@@ -24,14 +24,14 @@ PLACES, WAYS, WORDS, FOLLOWS, FOLLOWERS = range(5)  # what is drawn: each has it
 class Masking:
     """Which tokens of a piece are hidden, and what stands in their place; the rest of them is kept as it is."""
 
-    rate: float  # share of the tokens
+    mask_prob: float  # share of the tokens
     mask_share: float  # of the hidden tokens, those that become the mask
     random_share: float  # of the hidden tokens, those that become any token of the vocabulary
     whole_word: bool  # whether a word is hidden as a whole
 
     def wanted(self, counts: np.ndarray) -> np.ndarray:
         """How many of so many tokens are hidden, whole words apart: always one."""
-        return np.maximum(np.rint(self.rate * counts), 1).astype(np.int64)
+        return np.maximum(np.rint(self.mask_prob * counts), 1).astype(np.int64)
 
 
 @dataclass(kw_only=True)
@@ -109,8 +109,8 @@ class MaskedExamples(Examples):
         hidden = self._hidden(tokens, text, index, epoch)
         targets = np.where(hidden, tokens, IGNORED)
         width = tokens.shape[1]
-        way = chances(self.seed, epoch, index, WAYS, width)[hidden]
-        other = chances(self.seed, epoch, index, WORDS, width)[hidden] * self.tokenizer.vocabulary
+        way = uniforms(self.seed, epoch, index, WAYS, width)[hidden]
+        other = uniforms(self.seed, epoch, index, WORDS, width)[hidden] * self.tokenizer.vocab_size
         swapped = way < self.masking.mask_share + self.masking.random_share
         instead = np.where(swapped, other.astype(np.int64), tokens[hidden])
         tokens[hidden] = np.where(way < self.masking.mask_share, self.tokenizer.mask, instead)
@@ -147,10 +147,10 @@ class MaskedExamples(Examples):
         if not self.next_sentence:
             return begin[index], np.full(len(index), IGNORED)
         far, near = self.others
-        draw = chances(self.seed, epoch, index, FOLLOWERS, 1)[:, 0]
+        draw = uniforms(self.seed, epoch, index, FOLLOWERS, 1)[:, 0]
         distant = far.count[index] > 0
         other = np.where(distant, far.pick(index, draw), near.pick(index, draw))
-        strange = chances(self.seed, epoch, index, FOLLOWS, 1)[:, 0] < 0.5
+        strange = uniforms(self.seed, epoch, index, FOLLOWS, 1)[:, 0] < 0.5
         strange &= distant | (near.count[index] > 0)
         return begin[np.where(strange, other, index)], strange.astype(np.int64)
 
@@ -162,7 +162,7 @@ class MaskedExamples(Examples):
         if self.masking.whole_word:
             joins = self.tokenizer.joins(tokens.reshape(-1)).reshape(batch, width)
             begin = np.maximum.accumulate(np.where(joins, 0, time), axis=1)
-        key = np.take_along_axis(chances(self.seed, epoch, index, PLACES, width), begin, 1)
+        key = np.take_along_axis(uniforms(self.seed, epoch, index, PLACES, width), begin, 1)
         key[~text] = np.inf
         # Tokens of a word have one key, so a stable order keeps them side by side, its first token in front.
         order = key.argsort(axis=1, kind="stable")
@@ -216,7 +216,7 @@ def _sources(sizes: np.ndarray, least: np.ndarray, greatest: np.ndarray) -> np.n
     return source
 
 
-def chances(seed: int, epoch: int, examples: np.ndarray, what: int, count: int) -> np.ndarray:
+def uniforms(seed: int, epoch: int, examples: np.ndarray, what: int, count: int) -> np.ndarray:
     """Numbers in [0, 1), (B, count): a function of (seed, epoch, example, what) by SplitMix64, whatever the batch."""
     key = np.array([seed & BITS], dtype=np.uint64)
     for part in (np.array([epoch]), np.array([what]), examples):

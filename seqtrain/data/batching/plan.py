@@ -270,12 +270,14 @@ def _stretches(documents: np.ndarray, lanes: int, tbptt: TBPTT) -> np.ndarray:
         chunks = most_lanes(documents, tbptt)
         if chunks < lanes:
             raise UserError(
-                f"data.lanes={lanes}: the documents make only {chunks} chunks; use fewer lanes or a smaller k1"
+                f"data.batch_size={lanes}: the documents make only {chunks} chunks; use fewer lanes or a smaller k1"
             )
         return documents
     num_tokens = int(documents[-1])
     if num_tokens < lanes:
-        raise UserError(f"data.lanes={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text")
+        raise UserError(
+            f"data.batch_size={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text"
+        )
     return num_tokens * np.arange(lanes + 1) // lanes
 
 

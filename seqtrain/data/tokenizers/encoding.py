@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from seqtrain.data.tokenizers.vocabulary import LINE_END, UNKNOWN, byte_characters, check_vocabulary, merges
+from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_characters, check_vocabulary, merges
 from seqtrain.errors import Unavailable, kind_of
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import load_json
@@ -60,10 +60,10 @@ class Tokenizer(ABC):
         """`content`: the tokenizer.json of the `tokenizers` library."""
         self.content = content
         self.ids: dict[str, int] = content["model"]["vocab"]
-        self.vocabulary = len(self.ids)  # V
-        self.start = self.vocabulary
-        self.separator = self.vocabulary + 1
-        self.mask = self.vocabulary + 2
+        self.vocab_size = len(self.ids)  # V
+        self.start = self.vocab_size
+        self.separator = self.vocab_size + 1
+        self.mask = self.vocab_size + 2
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         self.hash = hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
@@ -94,7 +94,7 @@ class Tokenizer(ABC):
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Whether each token begins, and whether it ends, within a word: (V + 3,) bool each."""
         table = np.zeros((2, self.mask + 1), dtype=bool)
-        for token in range(self.vocabulary):
+        for token in range(self.vocab_size):
             table[:, token] = self._sides(token)
         return table[0], table[1]
 

@@ -17,7 +17,7 @@ from seqtrain.data.tokenizers.encoding import (
     segments,
     words,
 )
-from seqtrain.data.tokenizers.vocabulary import LINE_END, UNKNOWN, byte_characters
+from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_characters
 from seqtrain.errors import UserError
 
 LARGEST = 1 << 20  # tokens that BPE may have

@@ -23,15 +23,16 @@ SourceKeysValues = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 
 
 def window_mask(
-    filled: Int[Tensor, " B"], length: int, cached: int, memory: int | None
+    filled: Int[Tensor, " B"], length: int, cached: int, attention_window: int | None
 ) -> Bool[Tensor, "B 1 {length} {cached+length}"]:
-    """Which of M cached and T new keys each of T queries sees: itself and the `memory` tokens before it, None = all.
+    """Which of M cached and T new keys each of T queries sees: itself and the `attention_window` tokens before it,
+    None = all.
 
     Key j stands M - j tokens before the first query; the cache is right-aligned, so its last `filled` keys are real.
     """
     key = torch.arange(cached + length, device=filled.device)
     behind = cached + torch.arange(length, device=filled.device).unsqueeze(1) - key  # (T, M+T): 0 = the query itself
-    window = behind >= 0 if memory is None else (behind >= 0) & (behind <= memory)
+    window = behind >= 0 if attention_window is None else (behind >= 0) & (behind <= attention_window)
     real = key >= (cached - filled).unsqueeze(1)  # (B, M+T)
     return (window & real.unsqueeze(1)).unsqueeze(1)
 

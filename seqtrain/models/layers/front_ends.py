@@ -9,19 +9,19 @@ from torch.nn import functional as F
 
 
 class TokenEmbedding(nn.Module):
-    """A learned vector per token: `vocabulary` tokens of text, then `specials` that stand for no text.
+    """A learned vector per token: `vocab_size` tokens of text, then `specials` that stand for no text.
 
     The first special is `start`, which as a target means the end; the second is `separator`, the third `mask`.
     """
 
-    def __init__(self, *, vocabulary: int, dim: int, specials: int = 1) -> None:
+    def __init__(self, *, vocab_size: int, dim: int, specials: int = 1) -> None:
         super().__init__()
-        self.vocabulary = vocabulary
-        self.start = vocabulary
-        self.separator = vocabulary + 1
-        self.mask = vocabulary + 2
+        self.vocab_size = vocab_size
+        self.start = vocab_size
+        self.separator = vocab_size + 1
+        self.mask = vocab_size + 2
         # So that a tied head's scores of a hidden state of unit scale start with unit variance.
-        self.weight = nn.Parameter(torch.empty(vocabulary + specials, dim).normal_(std=dim**-0.5))
+        self.weight = nn.Parameter(torch.empty(vocab_size + specials, dim).normal_(std=dim**-0.5))
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
         return F.embedding(tokens, self.weight)
@@ -31,4 +31,4 @@ class TokenEmbedding(nn.Module):
 
         `end` adds one last score: that of the end, which shares the start's vector.
         """
-        return F.linear(hidden, self.weight[: self.vocabulary + end])
+        return F.linear(hidden, self.weight[: self.vocab_size + end])

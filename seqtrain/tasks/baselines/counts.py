@@ -26,20 +26,20 @@ BLOCK = 1 << 16  # characters, or tokens, taken at a time
 
 
 def baselines(
-    train: Corpus, split: Corpus, vocabulary: int, *, cache: Path | None = None
+    train: Corpus, split: Corpus, vocab_size: int, *, cache: Path | None = None
 ) -> dict[str, dict[str, float]]:
     """`loss` (nats a token) and `bits_per_byte` of `split` under uniform, unigram and bigram counts of `train`."""
 
     def measure() -> dict[str, dict[str, float]]:
-        losses = {"uniform": math.log(vocabulary)}
-        counts = np.bincount(train.tokens, minlength=vocabulary)
-        unigram = (counts + 1) / (len(train.tokens) + vocabulary)
+        losses = {"uniform": math.log(vocab_size)}
+        counts = np.bincount(train.tokens, minlength=vocab_size)
+        unigram = (counts + 1) / (len(train.tokens) + vocab_size)
         losses["unigram"] = -float(np.log(unigram)[split.tokens].mean())
         losses["bigram"] = _bigram_loss(train, split, unigram)
         bits = len(split.tokens) / split.num_bytes / math.log(2)
         return {name: {"loss": loss, "bits_per_byte": loss * bits} for name, loss in losses.items()}
 
-    return cached_json(f"counts {vocabulary} {_digest(train)} {_digest(split)}", measure, cache)
+    return cached_json(f"counts {vocab_size} {_digest(train)} {_digest(split)}", measure, cache)
 
 
 def xz_baselines(
@@ -88,22 +88,22 @@ class Pairs(NamedTuple):
     counts: np.ndarray  # (n,) int64
 
     @classmethod
-    def of(cls, corpus: Corpus, vocabulary: int) -> Pairs:
+    def of(cls, corpus: Corpus, vocab_size: int) -> Pairs:
         tokens = corpus.tokens.astype(np.int64)
         context = np.roll(tokens, 1)
-        context[corpus.documents[:-1]] = vocabulary
-        return cls(*np.unique(context * vocabulary + tokens, return_counts=True))
+        context[corpus.documents[:-1]] = vocab_size
+        return cls(*np.unique(context * vocab_size + tokens, return_counts=True))
 
 
 def _bigram_loss(train: Corpus, split: Corpus, unigram: np.ndarray) -> float:
     """Mean negative log-probability of each token of `split` after the one before it."""
-    vocabulary = len(unigram)
-    known, asked = Pairs.of(train, vocabulary), Pairs.of(split, vocabulary)
-    contexts = known.keys // vocabulary
-    seen = np.bincount(contexts, known.counts, minlength=vocabulary + 1)
-    distinct = np.bincount(contexts, minlength=vocabulary + 1)
-    backoff = np.divide(DISCOUNT * distinct, seen, out=np.ones(vocabulary + 1), where=seen > 0)
-    context, token = np.divmod(asked.keys, vocabulary)
+    vocab_size = len(unigram)
+    known, asked = Pairs.of(train, vocab_size), Pairs.of(split, vocab_size)
+    contexts = known.keys // vocab_size
+    seen = np.bincount(contexts, known.counts, minlength=vocab_size + 1)
+    distinct = np.bincount(contexts, minlength=vocab_size + 1)
+    backoff = np.divide(DISCOUNT * distinct, seen, out=np.ones(vocab_size + 1), where=seen > 0)
+    context, token = np.divmod(asked.keys, vocab_size)
     at = np.minimum(np.searchsorted(known.keys, asked.keys), len(known.keys) - 1)
     kept = np.where(known.keys[at] == asked.keys, known.counts[at] - DISCOUNT, 0.0)
     probability = kept / np.maximum(seen[context], 1) + backoff[context] * unigram[token]

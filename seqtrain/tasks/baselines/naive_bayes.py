@@ -16,13 +16,13 @@ def naive_bayes(train: Corpus, labels: np.ndarray, split: Corpus, num_labels: in
     known, place = np.unique(keys, return_inverse=True)
     counts = np.ones((num_labels, len(known)))
     np.add.at(counts, (labels[owner], place), 1)
-    chances = np.log(counts / counts.sum(1, keepdims=True))  # (labels, features)
+    log_probs = np.log(counts / counts.sum(1, keepdims=True))  # (labels, features)
     prior = np.log(np.bincount(labels, minlength=num_labels) + 1.0)
     scores = np.tile(prior, (len(split.lengths), 1))
     owner, keys = _features(split)
     at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     seen = known[at] == keys
-    np.add.at(scores, owner[seen], chances[:, at[seen]].T)
+    np.add.at(scores, owner[seen], log_probs[:, at[seen]].T)
     return scores.argmax(1)
 
 

@@ -47,7 +47,7 @@ class AttentionMaps(Callback):
                 logger.log_image("attention", path, trainer.global_step)
 
     def _maps(self, learner: Learner) -> list[Seen]:
-        words = self.data.vocabularies
+        words = self.data.preprocessor
         ours, theirs = labels(words.tokenizer), labels(words.target_tokenizer)
         tokens, source = self.data.look_at(learner.model, "validation", MAX_TOKENS)
         with torch.autocast(learner.device.type, enabled=False):

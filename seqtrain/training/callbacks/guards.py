@@ -45,7 +45,11 @@ class Memory(Callback):
         self.reading = ""
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
-        keys = "data.batch_tokens, or data.batch_size" if isinstance(batch, ExampleBatch) else "data.lanes or tbptt.k2"
+        keys = (
+            "data.batch_tokens, or data.batch_size"
+            if isinstance(batch, ExampleBatch)
+            else "data.batch_size or tbptt.k2"
+        )
         step = trainer.global_step + 1
         self.reading = (
             f"at step {step}, training on {_shape(batch)}; "

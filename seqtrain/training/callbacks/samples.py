@@ -54,4 +54,4 @@ class Samples(Callback):
         if batch is not None:
             batch = batch.to(learner.device)
         with torch.no_grad(), torch.autocast(learner.device.type, enabled=False):
-            return "\n".join(learner.task.show(learner.model, batch, self.data.vocabularies, self.options))
+            return "\n".join(learner.task.show(learner.model, batch, self.data.preprocessor, self.options))

@@ -21,8 +21,8 @@ BINS = 512  # of a table of predictions and truths, from which ranks are compute
 class NumberedExamples(TextExamples):
     """Texts with a number."""
 
-    def __init__(self, rows: Any, vocabularies: Any, *, max_length: int) -> None:
-        super().__init__(rows, vocabularies, max_length=max_length)
+    def __init__(self, rows: Any, preprocessor: Any, *, max_length: int) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length)
         self.numbers = rows.labels
 
     def targets(self, index: np.ndarray) -> Tensor:
@@ -95,13 +95,13 @@ class Regress(ExampleTask):
     def head_flops(self) -> float:
         return 2.0 * self.dim
 
-    def examples(self, rows: Any, vocabularies: Any, *, max_length: int, seed: int) -> NumberedExamples:
-        return NumberedExamples(rows, vocabularies, max_length=max_length)
+    def examples(self, rows: Any, preprocessor: Any, *, max_length: int, seed: int) -> NumberedExamples:
+        return NumberedExamples(rows, preprocessor, max_length=max_length)
 
-    def baselines(self, train: Any, split: Any, vocabularies: Any, say: Any) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Any, split: Any, preprocessor: Any, say: Any) -> dict[str, dict[str, float]]:
         return {"mean": {"loss": float(((split.labels - train.labels.mean()) ** 2).mean())}}
 
-    def show(self, model: Any, batch: ExampleBatch, vocabularies: Any, options: Any) -> list[str]:
+    def show(self, model: Any, batch: ExampleBatch, preprocessor: Any, options: Any) -> list[str]:
         hidden, _ = model(batch.tokens, None, batch.lengths)
         last = hidden[torch.arange(len(hidden)), batch.lengths - 1]
         pairs = zip(self.logits(model, last).tolist(), batch.targets.tolist(), strict=True)

@@ -19,8 +19,8 @@ from seqtrain.tasks.predictors import Predictor
 class TaggedExamples(TextExamples):
     """Texts with a label at each token."""
 
-    def __init__(self, rows: Any, vocabularies: Any, *, max_length: int) -> None:
-        super().__init__(rows, vocabularies, max_length=max_length)
+    def __init__(self, rows: Any, preprocessor: Any, *, max_length: int) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length)
         self.labels = rows.labels
 
     def targets(self, index: np.ndarray) -> Tensor:
@@ -91,17 +91,17 @@ class Tag(ExampleTask):
     def head_flops(self) -> float:
         return 2.0 * self.dim * len(self.labels)
 
-    def examples(self, rows: Any, vocabularies: Any, *, max_length: int, seed: int) -> TaggedExamples:
-        return TaggedExamples(rows, vocabularies, max_length=max_length)
+    def examples(self, rows: Any, preprocessor: Any, *, max_length: int, seed: int) -> TaggedExamples:
+        return TaggedExamples(rows, preprocessor, max_length=max_length)
 
-    def baselines(self, train: Any, split: Any, vocabularies: Any, say: Any) -> dict[str, dict[str, float]]:
+    def baselines(self, train: Any, split: Any, preprocessor: Any, say: Any) -> dict[str, dict[str, float]]:
         common = np.bincount(np.concatenate(train.labels)).argmax()
         return {"majority": {"accuracy": float((np.concatenate(split.labels) == common).mean())}}
 
-    def show(self, model: Any, batch: ExampleBatch, vocabularies: Any, options: Any) -> list[str]:
+    def show(self, model: Any, batch: ExampleBatch, preprocessor: Any, options: Any) -> list[str]:
         best = self.logits(model, model(batch.tokens, None, batch.lengths)[0]).argmax(-1)
         lines = []
         for tokens, labels, length in zip(batch.tokens.tolist(), best.tolist(), batch.lengths.tolist(), strict=True):
-            words = vocabularies.tokenizer.decode(tokens[1 : length - 1])
+            words = preprocessor.tokenizer.decode(tokens[1 : length - 1])
             lines.append(f"{words}: {' '.join(self.labels[label] for label in labels[1 : length - 1])}")
         return lines

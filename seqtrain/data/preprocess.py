@@ -26,7 +26,7 @@ LabelKind = Literal["name", "names", "number"]
 
 
 @dataclass(frozen=True)
-class Vocabularies:
+class Preprocessor:
     """What turns text and labels into numbers and back; made from the train split only."""
 
     tokenizer: Tokenizer
@@ -65,7 +65,7 @@ class Vocabularies:
         return [name for name in _files(hashes) if not exists(folder / name)] if hashes else [TOKENIZER]
 
     @classmethod
-    def load(cls, folder: Path, hashes: Mapping[str, Any]) -> Vocabularies:
+    def load(cls, folder: Path, hashes: Mapping[str, Any]) -> Preprocessor:
         """Reads what `save` wrote and these `hashes` were of; raises UserError where a file is missing, damaged or
         another.
 
@@ -134,11 +134,11 @@ def prepare_rows(
     *,
     label_kind: LabelKind = "name",
     shared: bool = True,
-    vocabularies: Vocabularies | None = None,
-    origin: Vocabularies | None = None,
+    preprocessor: Preprocessor | None = None,
+    origin: Preprocessor | None = None,
     cache: Path | None = None,
     say: Callable[[str], None],
-) -> tuple[Vocabularies, dict[Split, Rows]]:
+) -> tuple[Preprocessor, dict[Split, Rows]]:
     """Vocabularies and tokenised rows, from the cache where it has them.
 
     Vocabularies that are given are used as they are, of `origin` the tokenizers only; a `shared` tokenizer is of all
@@ -152,7 +152,7 @@ def prepare_rows(
     def column(split: Split, wanted: Sequence[str]) -> Callable[[], Iterator[str]]:
         return lambda: (row[field] for field in wanted for row in source.rows(split))
 
-    if vocabularies is None:
+    if preprocessor is None:
         named = "label" in fields and label_kind != "number"
         labels = _names(source, label_kind) if named else ()  # first: a fault of theirs should not wait for a tokenizer
         groups = [texts] if shared or len(texts) == 1 else [[field] for field in texts]
@@ -164,7 +164,7 @@ def prepare_rows(
                 for group in groups
             ]
         )
-        vocabularies = Vocabularies(made[0], made[-1], labels)
+        preprocessor = Preprocessor(made[0], made[-1], labels)
     rows = {}
     for split in splits:
         columns = {
@@ -172,7 +172,7 @@ def prepare_rows(
                 store,
                 column(split, [field]),
                 split if len(texts) == 1 else f"{split} {field}",
-                vocabularies.of(field),
+                preprocessor.of(field),
                 say,
                 keep_empty=len(fields) > 1,
             )
@@ -182,11 +182,11 @@ def prepare_rows(
         if "label" in fields and label_kind == "number":
             labels = _numbers(source, split)
         elif "label" in fields:
-            labels = _labels(source, split, vocabularies.labels, label_kind)
+            labels = _labels(source, split, preprocessor.labels, label_kind)
         if isinstance(labels, list):
             _check_aligned(split, labels, columns["text"])
         rows[split] = Rows(columns, labels, lambda split=split: source.rows(split))
-    return vocabularies, rows
+    return preprocessor, rows
 
 
 def _names(source: Source, kind: LabelKind) -> tuple[str, ...]:

@@ -1,0 +1,71 @@
+"""One word for one thing: words that the house has given up do not come back as names."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+RETIRED = {
+    "chances": "probs, log_probs or uniforms",
+    "misfit": "incompatibility",
+    "uncut": "needs_whole",
+    "Fault": "UserError",
+    "Failed": "RunFailed",
+    "Vocabularies": "Preprocessor",
+    "vocabularies": "preprocessor",
+    "vocabulary": "vocab_size",
+    "Piece": "Segment or StepPlan",
+    "Sums": "Accumulators",
+    "Parts": "LossTerms",
+    "Totals": "Reduced",
+    "Carried": "CarriedState",
+    "Sink": "RunLogger",
+    "sink": "run_logger",
+    "Arm": "Variant",
+    "arm": "variant",
+    "arms": "variants",
+    "sitting": "attempt",
+    "settle": "resolve_auto",
+    "gathered": "all_gather",
+    "cutter": "batcher",
+    "tally": "update",
+    "Dice": "SplitMix64",
+    "silent": "without_targets",
+}
+"""What is written instead; `docs/concepts.md` has the words that are ours."""
+
+OF_OTHERS = {"seqtrain/training/loggers/wandb_logger.py": {"silent"}}  # words of libraries
+
+FILES = sorted((REPOSITORY / "seqtrain").rglob("*.py"))
+
+
+def retired(text: str) -> set[str]:
+    """The retired words among the names of a Python source."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME} & RETIRED.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_no_name_is_a_retired_word(path: Path) -> None:
+    allowed = OF_OTHERS.get(str(path.relative_to(REPOSITORY)), set())
+    found = retired(path.read_text("utf-8")) - allowed
+    assert {word: RETIRED[word] for word in found} == {}
+
+
+def test_retired_words_are_seen() -> None:
+    assert retired("def misfit(sitting):\n    return 'arm'  # a Fault\n") == {"misfit", "sitting"}
+
+
+KEYS = re.compile(r"\b(?:data\.lanes|model\.memory|model\.kernel|trainer\.clip|task\.rate|task\.vocabulary)\b")
+
+
+@pytest.mark.parametrize("path", [*sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "README.md"], ids=str)
+def test_no_page_names_a_retired_key(path: Path) -> None:
+    if path.name not in ("notebook.md", "benchmarks.md"):  # what was measured stays as it was typed
+        assert KEYS.findall(path.read_text("utf-8")) == []
