@@ -44,7 +44,8 @@ MAY_IMPORT = {
     "sweeps": "files distributed config runs tasks training",
     "compare": "files runs sweeps tasks",
     "api": "config data models tasks training inference cli",
-    "cli": "files data distributed config runs models tasks training inference sweeps compare api",
+    "experiment": "cli distributed runs training",
+    "cli": "experiment files data distributed config runs models tasks training inference sweeps compare api",
     "": "api runs",
 }
 """What each room may import of seqtrain, beside itself, errors and terminal; the last one is the package."""
@@ -52,7 +53,7 @@ MAY_IMPORT = {
 ONLY = {
     "pytorch_lightning": ("training", "distributed.strategies"),
     "hydra": ("config", "cli", "sweeps"),
-    "omegaconf": ("config", "cli", "sweeps", "training", "inference.opened"),
+    "omegaconf": ("experiment", "config", "cli", "sweeps", "training", "inference.opened"),
     "wandb": ("training.loggers.wandb_logger",),
     "mlflow": ("training.loggers",),
     "datasets": ("data.sources.hub",),
@@ -190,7 +191,7 @@ def test_a_file_of_a_model_or_a_task_stands_alone(group: str) -> None:
 
 def test_faults_are_found_before_anything_heavy_is_imported() -> None:
     session = {
-        f"seqtrain.cli.{name}" for name in ("session", "run_data", "report")
+        f"seqtrain.cli.{name}" for name in ("attempt", "endings", "run_data", "report")
     }  # imported once all faults are told
     commands = [module for module in MODULES if room(module) == "cli" and module not in session]
     sources = [module for module in MODULES if room(module) == "data" and module not in WITH_TORCH]

@@ -62,8 +62,10 @@ def main(argv: list[str]) -> int:
 def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
     """Continues the run in `path`; UserError for changes that would make it another run, and if there is nothing to
     do."""
-    from seqtrain.cli import failures, session
+    from seqtrain.cli import attempt as attempts
+    from seqtrain.cli import endings
     from seqtrain.config import check
+    from seqtrain.experiment import Attempt
     from seqtrain.inference.opened import checked_config
     from seqtrain.training import budget
 
@@ -73,7 +75,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
         config = checked_config(run, trust)
 
         def ready() -> tuple[list[str], Path | None]:
-            with failures.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
+            with endings.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
                 run.claim()
             budget.check_free(config, overrides)
             changed = _apply(config, overrides)
@@ -94,7 +96,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
-        session.run_attempt(run, config, session.Attempt(trust, command, checkpoint, goes_on=True))
+        attempts.run_attempt(run, config, Attempt(trust, command, checkpoint, goes_on=True))
     return run
 
 

@@ -131,8 +131,9 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
     """A new run of a checked config, from its first step to its end; called by each of the processes that meet."""
     with ranks.process_group() as here:
         ranks.run_on_all(lambda: _prepare(config, request))
-        from seqtrain.cli import session
+        from seqtrain.cli import attempt as attempts
         from seqtrain.config import check
+        from seqtrain.experiment import Attempt
         from seqtrain.training import effects
         from seqtrain.training.trainer import resolve_auto
 
@@ -144,7 +145,7 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides, request.trust)):
             say(line)
         try:
-            session.run_attempt(run, config, session.Attempt(request.trust, request.command))
+            attempts.run_attempt(run, config, Attempt(request.trust, request.command))
         except UserError:
             if (
                 run.writes
@@ -152,7 +153,7 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
                 and run.summary.get("status", "refused") == "refused"
                 and not listed(run.checkpoints)
             ):
-                session.discard(run)  # before it began: nothing to keep
+                attempts.discard(run)  # before it began: nothing to keep
             raise
     return run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain.cli import failures, main
+from seqtrain.cli import endings, main
 from seqtrain.errors import OutOfMemory
 from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
 from seqtrain.runs.directory import Run
@@ -244,7 +244,7 @@ def test_whatever_else_does_not_fit_is_said_so_in_one_line(tmp_path: Path) -> No
     for allocate in (lambda: torch.empty(1 << 50), lambda: bytearray(1 << 60)):
         with pytest.raises((RuntimeError, MemoryError)) as caught:
             allocate()
-        reason, told = failures.verdict(Run(tmp_path), caught.value)
+        reason, told = endings.verdict(Run(tmp_path), caught.value)
         assert reason == "out of memory while the model was built or the data read; lower model.dim, or read less"
         assert isinstance(told, OutOfMemory)
 

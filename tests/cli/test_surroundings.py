@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from seqtrain.cli import failures, main
+from seqtrain.cli import endings, main
 from seqtrain.config import check, preflight
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.cache import Store
@@ -55,7 +55,7 @@ def test_a_directory_that_is_gone_takes_no_record_no_summary_and_no_checkpoint(h
     for step in steps:
         with pytest.raises(FileNotFoundError) as error:
             step()
-        reason, told = failures.verdict(run, error.value)
+        reason, told = endings.verdict(run, error.value)
         assert reason == "its directory, or the lock in it, was removed or moved while it was trained"
         assert isinstance(told, Unavailable)
         assert told.lines == (f"run {run.path}: {reason}; resume it where it is now, or start a new run",)
@@ -112,7 +112,7 @@ def test_a_resume_where_nothing_can_be_written_is_one_line(
 
     run.close()
     monkeypatch.setattr("seqtrain.files.atomic.open_append", refuse)
-    with pytest.raises(Unavailable) as fault, failures.writing(run, "again"):
+    with pytest.raises(Unavailable) as fault, endings.writing(run, "again"):
         Run.open(run.path).claim()
     assert fault.value.lines == (
         f"run {run.path}: {run.path / '.lock'} cannot be written (Read-only file system); mend that, then again",
@@ -156,7 +156,7 @@ def test_a_worker_that_cannot_hand_a_batch_over_is_not_waited_for(tmp_path: Path
     loader = TrainLoader(cast(Any, batcher), cast(Any, plan), accumulate=1, workers=1)
     with pytest.raises(RuntimeError, match="DataLoader worker") as error:
         next(iter(loader))
-    reason, told = failures.verdict(Run(tmp_path), error.value)
+    reason, told = endings.verdict(Run(tmp_path), error.value)
     assert reason == "a data worker died, killed by hand, or for want of memory or of room in /dev/shm"
     assert "data.workers=0` does without" in str(told)
 
@@ -178,9 +178,9 @@ def test_data_workers_without_shared_memory_are_refused(
 
 def test_what_semaphores_find_no_room_for_is_not_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = OSError(errno.ENOSPC, "No space left on device")
-    assert "the disk is full" in str(failures.verdict(Run(tmp_path), error)[1])
+    assert "the disk is full" in str(endings.verdict(Run(tmp_path), error)[1])
     monkeypatch.setattr(preflight, "LEAST_ROOM", 1 << 62)
-    assert "/dev/shm is full, which data.workers need" in str(failures.verdict(Run(tmp_path), error)[1])
+    assert "/dev/shm is full, which data.workers need" in str(endings.verdict(Run(tmp_path), error)[1])
 
 
 @pytest.fixture

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqtrain.cli import arguments, main, report, session
+from seqtrain.cli import arguments, main, report
+from seqtrain.cli import attempt as attempts
 from seqtrain.config import check
 from seqtrain.distributed import launch, ranks
 from seqtrain.distributed.fork_server import Child
 from seqtrain.distributed.ranks import RankInfo, check_world, first_host, rank_info
 from seqtrain.errors import RunFailed, UserError
+from seqtrain.experiment import Attempt
 from seqtrain.runs.checkpoint import newest_valid, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.same_ranks import checksum
@@ -218,7 +220,7 @@ def test_who_hears_of_a_dead_process_hears_what_a_resume_would_do(
     monkeypatch.setattr(launch, "start", lambda *_, **__: launch.Outcome(1, ("process 1 was killed",)))
     config = check.compose(["trainer.accelerator=cpu", "trainer.devices=2"]).config
     with pytest.raises(RunFailed, match=f"^process 1 was killed; `seqtrain resume {run.path}` {says}"):
-        session._in_group(run, config, session.Attempt())
+        attempts._in_group(run, config, Attempt())
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ from signal import SIGTERM
 
 import pytest
 
-from seqtrain.cli import session
+from seqtrain.cli.written_config import plain_config
 from seqtrain.config import check
+from seqtrain.experiment import Attempt, Experiment
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.signals import Interrupted
 from tests.support.examples import DATA
@@ -16,15 +17,15 @@ from tests.support.examples import DATA
 
 def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = check.compose(["task=next_token", *DATA["next_token"], "logger=none", "callbacks=none"]).config
-    run = Run.create(tmp_path / "run", config=session.plain_config(config))
+    run = Run.create(tmp_path / "run", config=plain_config(config))
     run.write_summary({"status": "failed", "reason": "the disk is full"})
 
     def leave(*_: object) -> None:
         raise Interrupted(SIGTERM)
 
-    monkeypatch.setattr(session, "read_data", leave)
+    monkeypatch.setattr("seqtrain.experiment.read_data", leave)
     with pytest.raises(Interrupted):
-        session.train(run, config, session.Attempt(command=("seqtrain",)))
+        Experiment(run, config, Attempt(command=("seqtrain",))).train()
     summary = Run(run.path).summary
     assert (summary["status"], summary.get("reason")) == ("interrupted", None)
 
@@ -34,13 +35,13 @@ def test_who_is_interrupted_when_all_is_written_has_ended_as_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
     config = check.compose(["task=next_token", *DATA["next_token"], "logger=none", "callbacks=none"]).config
-    run = Run.create(tmp_path / "run", config=session.plain_config(config))
+    run = Run.create(tmp_path / "run", config=plain_config(config))
 
     def leave(*_: object) -> None:
         run.write_summary({"status": status})
         raise Interrupted(SIGTERM)
 
-    monkeypatch.setattr(session, "read_data", leave)
+    monkeypatch.setattr("seqtrain.experiment.read_data", leave)
     with pytest.raises(Interrupted):
-        session.train(run, config, session.Attempt(command=("seqtrain",)))
+        Experiment(run, config, Attempt(command=("seqtrain",))).train()
     assert Run(run.path).summary["status"] == status

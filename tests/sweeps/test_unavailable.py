@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 from omegaconf import OmegaConf
 
-from seqtrain.cli import failures, session
+from seqtrain.cli import attempt as attempts
+from seqtrain.cli import endings
 from seqtrain.cli import sweep as command
 from seqtrain.cli import trial as trials
 from seqtrain.cli.train import Request
@@ -24,6 +25,7 @@ from seqtrain.data.sources.unreadable import readable
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import Unavailable, UserError, kind_of, merged
+from seqtrain.experiment import Attempt
 from seqtrain.files import untrusted
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
@@ -65,15 +67,15 @@ def test_a_group_of_processes_says_of_which_kind_its_fault_was(
     def fails(*_: object, **__: object) -> None:
         raise kind("it is so")
 
-    monkeypatch.setattr(session, "train", fails)
-    monkeypatch.setattr(session, "on_gpu", lambda config: False)
+    monkeypatch.setattr(attempts.Experiment, "train", fails)
+    monkeypatch.setattr(attempts, "on_gpu", lambda config: False)
     lines: list[str] = []
-    code = session.worker(lines.append, tmp_path, {}, session.Attempt())
+    code = attempts.worker(lines.append, tmp_path, {}, Attempt())
     outcome = SimpleNamespace(code=code, lines=tuple(lines))
-    monkeypatch.setattr(session.launch, "start", lambda *_, **__: outcome)
+    monkeypatch.setattr(attempts.launch, "start", lambda *_, **__: outcome)
     config: Any = OmegaConf.create({"trainer": {"devices": 2}})
     with pytest.raises(UserError) as raised:
-        session._in_group(Run.create(tmp_path / "run"), config, session.Attempt())
+        attempts._in_group(Run.create(tmp_path / "run"), config, Attempt())
     assert (type(raised.value), raised.value.lines) == (kind, ("it is so",))
 
 
@@ -97,7 +99,7 @@ def preflight_of(config: Any, target: str) -> None:
 
 
 def full_disk(path: Path) -> None:
-    with failures.writing(Run(path), "start again"):
+    with endings.writing(Run(path), "start again"):
         no_space(path)
 
 

@@ -1,4 +1,4 @@
-"""What ended a training, in words for a person and with what to do."""
+"""How a training ends otherwise than done: what the summary says of it, and one line for a person with what to do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import say
 from seqtrain.config.preflight import SHARED_MEMORY, is_full
@@ -15,12 +16,57 @@ from seqtrain.errors import NonFinite, OutOfMemory, RunFailed, Unavailable, User
 from seqtrain.files.atomic import listed
 from seqtrain.runs.directory import Run
 from seqtrain.terminal import pasted
+from seqtrain.training.callbacks.guards import is_out_of_memory, out_of_memory_words
+from seqtrain.training.callbacks.signals import Interrupted
+
+if TYPE_CHECKING:
+    from seqtrain.experiment import Experiment
+
+
+@contextlib.contextmanager
+def told(experiment: Experiment) -> Iterator[None]:
+    """Has summary.json and the loggers say how the attempt ended, whatever ends it, and lets the run go."""
+    run = experiment.run
+    try:
+        yield
+    except Interrupted as interrupted:
+        if not experiment.begun or run.summary.get("status") not in ("finished", "pruned"):  # else all is written
+            _conclude(experiment, status="interrupted")
+            say_interrupted(run, interrupted.number)
+        raise
+    except UserError as error:
+        # A run that goes on may find again what is wanting; one that has not begun is removed either way.
+        unlucky = isinstance(error, Unavailable) and next(run.records(), None) is not None
+        _conclude(experiment, status="failed" if unlucky else "refused", reason=str(error))
+        raise
+    except Exception as error:
+        reason, line = verdict(run, error)
+        checkpoint, session = experiment.attempt.checkpoint, experiment.session
+        if line is None and checkpoint is not None and session is not None and not session.learner.began:
+            line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
+        _conclude(experiment, status="failed", reason=reason)
+        if line is None:  # a bug of ours
+            raise
+        raise line from error
+    finally:
+        run.close()
+
+
+def _conclude(experiment: Experiment, **ending: str) -> None:
+    """Writes how the attempt ended, unless that is just what cannot be written any more, and tells the loggers.
+
+    Where it ended before it had begun, the run stands as it stood.
+    """
+    if not experiment.begun:
+        return
+    with contextlib.suppress(OSError):
+        experiment.run.write_summary(experiment.summary | ending)
+    if experiment.session is not None:
+        experiment.session.end_loggers(experiment.run)
 
 
 def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
     """The reason for the summary, and what to raise in one line; None for what nobody foresaw."""
-    from seqtrain.training.callbacks.guards import is_out_of_memory, out_of_memory_words
-
     if isinstance(error, NonFinite):
         return str(error), NonFinite(
             f"{error}; {_last_good(run)}; try a smaller optimizer.lr or trainer.grad_clip in a new run"

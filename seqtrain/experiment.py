@@ -1,0 +1,165 @@
+"""The story of a training: from a checked config to a run directory that tells what came of it.
+
+It reads from top to bottom. What a run is refused for before it begins stands in cli/train.py and cli/resume.py, who
+trains it (one process, or several) in cli/attempt.py, and how it ends otherwise than done in cli/endings.py.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from seqtrain.cli import endings, report
+from seqtrain.cli.arguments import say
+from seqtrain.cli.run_data import read_data
+from seqtrain.cli.written_config import config_text, plain_config
+from seqtrain.distributed import ranks
+from seqtrain.runs import provenance
+from seqtrain.runs.checkpoint import probe, step_of
+from seqtrain.runs.directory import Run
+from seqtrain.runs.identity import digest, identity
+from seqtrain.training import budget
+from seqtrain.training.callbacks.pruning import AFTER_PRUNING
+from seqtrain.training.callbacks.signals import Signals
+from seqtrain.training.cost import Cost
+from seqtrain.training.data import Data
+from seqtrain.training.model_and_task import task_class
+from seqtrain.training.session import Session, begin_from, cost_of, make_session
+from seqtrain.training.trainer import surroundings
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt at a run is given beside the run and its config.
+
+    `goes_on`: the run has begun before. Its directory says so again, and takes a changed config, once all that this
+    attempt needs is there; what is refused before that leaves the run as it was.
+    """
+
+    trust: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    checkpoint: Path | None = None  # to go on from; None: from the start
+    goes_on: bool = False
+
+
+@dataclass
+class Experiment:
+    """One attempt at a run, in this process, alone or together with those that it has met."""
+
+    run: Run
+    config: DictConfig
+    attempt: Attempt
+    summary: dict[str, Any] = field(default_factory=dict)  # what summary.json will say
+    session: Session | None = None  # model, task, learner and trainer, once they are made
+    begun: bool = False  # whether the run's directory tells of this attempt
+
+    def train(self) -> None:
+        """Trains to the end; whatever happens, summary.json says how it ended."""
+        alone = ranks.rank_info().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
+        self._open_summary()
+        with Signals(alone=alone) as signals, endings.told(self):
+            self._open_directory()
+            data = self._read_data()
+            self.session = self._make_session(data, signals)
+            cost = self._count_cost(data)
+            self._begin()
+            self.session.fit(self.attempt.checkpoint)
+            self._finish(cost)
+
+    def _open_summary(self) -> None:
+        """What is known before anything is done; the first process says it, for the others may look later."""
+        earlier = self.run.summary
+        summary = earlier | {
+            "status": "running",
+            "command": provenance.mask_command(list(self.attempt.command)),
+            "trust": list(self.attempt.trust),
+        }
+        summary.pop("reason", None)  # of an earlier attempt
+        if self.attempt.goes_on and earlier.get("status") == "pruned":
+            summary[AFTER_PRUNING] = True
+        self.summary = ranks.broadcast(summary)
+        self.begun = not self.attempt.goes_on
+
+    def _open_directory(self) -> None:
+        """Writes that the run is running, where it can be written at all."""
+        self.summary |= provenance.environment() | {"world_size": ranks.rank_info().world}
+        self.summary |= task_class(self.config, self.attempt.trust).said()
+        if self.run.writes:
+            self.run.probe()
+            probe(self.run.checkpoints)
+        if self.config.budget is None:
+            self.summary["identity"] = digest(self.run.config)
+        if self.begun:
+            self.run.write_summary(self.summary)
+
+    def _read_data(self) -> Data:
+        """The text, tokenised and laid out; a budget is solved for once its size is known."""
+        attempt = self.attempt
+        data = read_data(self.run, self.config, attempt.trust, self.summary, attempt.checkpoint)
+        if attempt.checkpoint is None and self.config.budget is not None:
+            budget.solve(self.config, data, attempt.trust, say)
+            ranks.run_on_all(lambda: self.run.write_config(config_text(self.config)))
+            self.summary["identity"] = digest(self.run.config)  # of what was solved for
+        return data
+
+    def _make_session(self, data: Data, signals: Signals) -> Session:
+        """Model and task, the learner that trains them, and Lightning's trainer with its callbacks and loggers."""
+        return make_session(
+            self.config,
+            data,
+            self.run,
+            signals,
+            self.attempt.trust,
+            Console(stderr=True, quiet=not self.run.writes),
+            logged=plain_config(self.config),
+            after_pruning=AFTER_PRUNING in self.summary,
+        )
+
+    def _count_cost(self, data: Data) -> Cost:
+        """What the whole training costs, told before it begins."""
+        assert self.session is not None
+        cost = cost_of(self.config, data, self.attempt.trust)
+        self.summary |= report.begun(self.session, cost) | self._budget_met(cost, flops=cost.flops)
+        if self.session.deadline:
+            seconds = self.config.trainer.max_seconds
+            say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")
+        return cost
+
+    def _begin(self) -> None:
+        """Puts in the weights to begin with, or the checkpoint to go on from, and says so on disk."""
+        assert self.session is not None
+        config, checkpoint, learner = self.config, self.attempt.checkpoint, self.session.learner
+        if checkpoint is None and config.init_from is not None:
+            known = self.summary.get("parent")
+            self.summary["parent"] = begin_from(config, self.session, self.attempt.trust, say, known=known)
+        learner.writer = identity(self.run.config, self.summary)
+        learner.where = surroundings(config, self.session.trainer, self.summary["cpu"])
+        if checkpoint is not None:
+            self.session.hold(checkpoint)
+        self.begun = True
+        self.run.write_summary(self.summary)  # first: what is finished is not gone on with
+        if self.attempt.goes_on:
+            self.run.write_config(config_text(config))
+            self.run.resumed(0 if checkpoint is None else step_of(checkpoint))
+
+    def _finish(self, cost: Cost) -> None:
+        """Writes what came of it, beside what knows nothing of sequences, and hands that to the loggers."""
+        assert self.session is not None
+        if self.run.writes:
+            self.summary |= report.result(self.run, self.session, cost)
+            spent = {"flops": self.summary["flops"], "seconds": self.summary["seconds"]}
+            self.summary |= self._budget_met(cost, **spent)
+        self.run.write_summary(self.summary | self.session.ended)
+        self.session.end_loggers(self.run)
+        ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
+
+    def _budget_met(self, cost: Cost, **reached: float | None) -> dict[str, Any]:
+        """The entry of the summary about the budget, where there is one."""
+        if not self.config.budget:
+            return {}
+        return {"budget": budget.met(self.config, reached | {"params": cost.parameters["total"]})}
