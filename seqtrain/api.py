@@ -235,13 +235,13 @@ def _check_list(name: str, value: Sequence[str | Path]) -> None:
 def _train(overrides: Sequence[str], trust: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
     import torch
 
-    from seqtrain.cli.train import Request, start
+    from seqtrain.cli.start import Request, start
     from seqtrain.config import check
 
     directories = tuple(map(Path, config_dirs))
     composed = check.compose(list(overrides), directories, tuple(trust))
     if composed.config.dry_run:
-        raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.train.dry_run")
+        raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.start.dry_run")
     request = Request(list(overrides), tuple(trust), directories, ("seqtrain.train", *overrides))
     threads = torch.get_num_threads()
     try:

@@ -1,7 +1,7 @@
 """The story of a training: from a checked config to a run directory that tells what came of it.
 
 It reads from top to bottom. What a run is refused for before it begins stands in cli/train.py and cli/resume.py, who
-trains it (one process, or several) in cli/attempt.py, and how it ends otherwise than done in cli/endings.py.
+trains it (one process, or several) in cli/start.py, and how it ends otherwise than done in cli/endings.py.
 """
 
 from __future__ import annotations

@@ -152,6 +152,16 @@ def test_a_module_imports_only_what_its_room_may(module: str) -> None:
     assert parts <= allowed
 
 
+def test_no_import_is_part_of_a_cycle() -> None:
+    waiting = {module: set(imported(module)) & MODULES.keys() - {module} for module in MODULES}
+    for module in waiting:  # what types alone need is no import
+        waiting[module] &= set(imported(module, at_once=True)) | late(module)
+    while free := {module for module, known in waiting.items() if not known & waiting.keys()}:
+        for module in free:
+            del waiting[module]
+    assert sorted(waiting) == []
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_a_package_is_known_only_to_whom_it_concerns(module: str) -> None:
     inside = module.removeprefix("seqtrain").lstrip(".")
@@ -191,7 +201,7 @@ def test_a_file_of_a_model_or_a_task_stands_alone(group: str) -> None:
 
 def test_faults_are_found_before_anything_heavy_is_imported() -> None:
     session = {
-        f"seqtrain.cli.{name}" for name in ("attempt", "endings", "run_data", "report")
+        f"seqtrain.cli.{name}" for name in ("endings", "run_data", "report")
     }  # imported once all faults are told
     commands = [module for module in MODULES if room(module) == "cli" and module not in session]
     sources = [module for module in MODULES if room(module) == "data" and module not in WITH_TORCH]

@@ -9,7 +9,7 @@ import yaml
 
 from seqtrain.cli import sweep
 from seqtrain.cli.arguments import Parser, finish, say
-from seqtrain.cli.train import Request, preflight
+from seqtrain.cli.start import Request, preflight, run_attempt
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import listed
@@ -62,7 +62,6 @@ def main(argv: list[str]) -> int:
 def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
     """Continues the run in `path`; UserError for changes that would make it another run, and if there is nothing to
     do."""
-    from seqtrain.cli import attempt as attempts
     from seqtrain.cli import endings
     from seqtrain.config import check
     from seqtrain.experiment import Attempt
@@ -96,7 +95,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
-        attempts.run_attempt(run, config, Attempt(trust, command, checkpoint, goes_on=True))
+        run_attempt(run, config, Attempt(trust, command, checkpoint, goes_on=True))
     return run
 
 

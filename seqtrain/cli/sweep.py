@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import say
-from seqtrain.cli.train import Request, dry_run, print_cost
+from seqtrain.cli.start import Request, dry_run, print_cost
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from seqtrain.cli.arguments import Parser, finish
 from seqtrain.cli.resume import resume
-from seqtrain.cli.train import Request, start
+from seqtrain.cli.start import Request, start
 from seqtrain.distributed import ranks
 from seqtrain.errors import Unavailable, UserError, kind_of
 from seqtrain.files.checked import open_append

@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from seqtrain.cli.train import Request, preflight
+from seqtrain.cli.start import Request, preflight
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from seqtrain.cli import arguments, main, report
-from seqtrain.cli import attempt as attempts
+from seqtrain.cli import start as attempts
 from seqtrain.config import check
 from seqtrain.distributed import launch, ranks
 from seqtrain.distributed.fork_server import Child

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 from omegaconf import OmegaConf
 
-from seqtrain.cli import attempt as attempts
 from seqtrain.cli import endings
+from seqtrain.cli import start as attempts
 from seqtrain.cli import sweep as command
 from seqtrain.cli import trial as trials
-from seqtrain.cli.train import Request
+from seqtrain.cli.start import Request
 from seqtrain.config import check, preflight, targets
 from seqtrain.config.conf_files import ConfFiles
 from seqtrain.data.sources import hub
@@ -67,8 +67,8 @@ def test_a_group_of_processes_says_of_which_kind_its_fault_was(
     def fails(*_: object, **__: object) -> None:
         raise kind("it is so")
 
-    monkeypatch.setattr(attempts.Experiment, "train", fails)
-    monkeypatch.setattr(attempts, "on_gpu", lambda config: False)
+    monkeypatch.setattr("seqtrain.experiment.Experiment.train", fails)
+    monkeypatch.setattr("seqtrain.training.trainer.on_gpu", lambda config: False)
     lines: list[str] = []
     code = attempts.worker(lines.append, tmp_path, {}, Attempt())
     outcome = SimpleNamespace(code=code, lines=tuple(lines))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from seqtrain.cli.train import Request, start
+from seqtrain.cli.start import Request, start
 from seqtrain.config import check
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.preprocess import Preprocessor

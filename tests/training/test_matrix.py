@@ -16,7 +16,7 @@ from rich.console import Console
 
 from seqtrain import conf
 from seqtrain.cli.matrix import models, table, write_page
-from seqtrain.cli.train import Request, preflight
+from seqtrain.cli.start import Request, preflight
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.errors import UserError
