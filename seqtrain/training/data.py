@@ -82,9 +82,14 @@ class Data(ABC):
     def batcher(self, split: Split) -> Stream | Examples:
         """Cuts batches from a split."""
 
-    @abstractmethod
     def plan(self, split: Split) -> Any:
-        """How a run reads a split: train by the plan of training, any other by that of evaluation."""
+        """How a run reads a split: train by the plan of training, made once; any other by that of evaluation."""
+        return self._train_plan if split == "train" else self.eval_plan(split)
+
+    @functools.cached_property
+    @abstractmethod
+    def _train_plan(self) -> Any:
+        """The plan of training."""
 
     @abstractmethod
     def eval_plan(self, split: Split, batch_size: int | None = None) -> Any:
@@ -131,10 +136,9 @@ class StreamData(Data):
         corpus = self.corpora[split]
         return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
 
-    def plan(self, split: Split) -> StreamPlan:
-        if split != "train":
-            return self.eval_plan(split)
-        return self._plan(split, self.batching.lanes, self.tbptt, shuffle=True)
+    @functools.cached_property
+    def _train_plan(self) -> StreamPlan:
+        return self._plan("train", self.batching.lanes, self.tbptt, shuffle=True)
 
     def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
@@ -205,10 +209,9 @@ class ExampleData(Data):
         if made.remark and split == "train":
             self.say(f"{split}: {made.remark}")
 
-    def plan(self, split: Split) -> ExamplePlan:
-        if split != "train":
-            return self.eval_plan(split)
-        return self._plan(split, self.batching.batch_size, shuffle=True)
+    @functools.cached_property
+    def _train_plan(self) -> ExamplePlan:
+        return self._plan("train", self.batching.batch_size, shuffle=True)
 
     def eval_plan(self, split: Split, batch_size: int | None = None) -> ExamplePlan:
         return self._plan(split, batch_size or self.batching.eval_batch_size, shuffle=False)

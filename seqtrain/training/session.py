@@ -29,7 +29,7 @@ from seqtrain.training.trainer import make_trainer, trainer_options
 from seqtrain.training.transfer import adopt, freeze
 
 if TYPE_CHECKING:
-    from pytorch_lightning import Trainer
+    from pytorch_lightning import Callback, Trainer
     from rich.console import Console
 
     from seqtrain.training.callbacks.checkpoints import Checkpoints
@@ -128,42 +128,19 @@ def make_session(
     logged: dict[str, Any] | None = None,
     after_pruning: bool = False,
 ) -> Session:
-    """Model, task, learner, callbacks and trainer of a run.
+    """Learner, callbacks, loggers and trainer of a run.
 
-    `logged`: the config that sinks show, else the run's; `after_pruning`: it is trained on although it was pruned.
+    `logged`: the config that loggers show, else the run's; `after_pruning`: it is trained on although it was pruned.
     """
     from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
     from seqtrain.training.callbacks.deadline import Deadline
-    from seqtrain.training.callbacks.guards import Memory, Skips
     from seqtrain.training.callbacks.progress import ProgressBar
     from seqtrain.training.callbacks.pruning import Pruning, is_searched
     from seqtrain.training.callbacks.record import Recorder
-    from seqtrain.training.callbacks.same_ranks import SameRanks
-    from seqtrain.training.learner import Learner
-    from seqtrain.training.loggers.base import guarded
 
-    options = trainer_options(config)
-    plan = data.plan("train")
+    options, plan = trainer_options(config), data.plan("train")
     steps = max_steps(options, plan)
-    model, task = make_pair(config, data.preprocessor, trust, data.label_counts)
-    learner = Learner(
-        model=model,
-        task=task,
-        carry=data.tbptt.carry,
-        lanes=plan.lanes,
-        facts=data.facts(),
-        seed=config.seed,
-        optimizer=make(config.optimizer, trust),
-        schedule=paced(make(config.schedule, trust), plan),
-        max_steps=steps or ENDLESS,
-        run=run,
-        layer_decay=config.layer_decay,
-        on_nonfinite=options.on_nonfinite,
-    )
-    if options.precision == "64-true":
-        learner.double()  # Lightning would do so after it has loaded a checkpoint, and round that to float32
-    if config.freeze:
-        data.say(f"freeze: {freeze(model, config.freeze):,} of {count(model):,} numbers of the model stay as they are")
+    learner = make_learner(config, data, run, trust)
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
     deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
     pruning = Pruning(run=run, goes_on=after_pruning) if is_searched(run.path) else None
@@ -175,29 +152,76 @@ def make_session(
         signals=signals,
         pruning=pruning,
     )
-    extra = [
-        make(node, trust, run=run, data=data, tokenizer=data.tokenizer)
-        for node in config.callbacks.values()
-        if node and (run.writes or not node._target_.startswith("seqtrain."))  # ours only show what one process knows
-    ]
-    several = ranks.rank_info().world > 1 and options.strategy != "fsdp"  # of shards no two are alike
     callbacks = [
         recorder,
         *([deadline] if deadline else []),
         Plateau(),
-        Memory(),
-        *([Skips()] if options.on_nonfinite == "skip" else []),
-        *([SameRanks(every=options.check_ranks_every)] if several else []),
-        *extra,
+        *_guards(options),
+        *_chosen_callbacks(config, data, run, trust),
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
         *([pruning] if pruning else []),
         checkpoints,  # behind the others, so that what it saves holds their newest state, and what was decided
     ]
-    chosen = [node for node in config.logger.values() if node] if run.writes else []
-    shown = run.config if logged is None else logged
-    loggers = [guarded(make(node, trust, directory=run.path, config=shown), run.path) for node in chosen]
+    loggers = _loggers(config, run, trust, run.config if logged is None else logged)
     trainer = make_trainer(options, steps or ENDLESS, callbacks, loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
+
+
+def make_learner(config: DictConfig, data: Data, run: Run, trust: Sequence[str]) -> Learner:
+    """Model and task, joined by what trains them."""
+    from seqtrain.training.learner import Learner
+
+    options, plan = trainer_options(config), data.plan("train")
+    model, task = make_pair(config, data.preprocessor, trust, data.label_counts)
+    learner = Learner(
+        model=model,
+        task=task,
+        carry=data.tbptt.carry,
+        lanes=plan.lanes,
+        facts=data.facts(),
+        seed=config.seed,
+        optimizer=make(config.optimizer, trust),
+        schedule=paced(make(config.schedule, trust), plan),
+        max_steps=max_steps(options, plan) or ENDLESS,
+        run=run,
+        layer_decay=config.layer_decay,
+        on_nonfinite=options.on_nonfinite,
+    )
+    if options.precision == "64-true":
+        learner.double()  # Lightning would do so after it has loaded a checkpoint, and round that to float32
+    if config.freeze:
+        data.say(f"freeze: {freeze(model, config.freeze):,} of {count(model):,} numbers of the model stay as they are")
+    return learner
+
+
+def _guards(options: TrainerOptions) -> list[Callback]:
+    """What says in words that a training goes wrong."""
+    from seqtrain.training.callbacks.guards import Memory, Skips
+    from seqtrain.training.callbacks.same_ranks import SameRanks
+
+    guards: list[Callback] = [Memory()]
+    if options.on_nonfinite == "skip":
+        guards.append(Skips())
+    if ranks.rank_info().world > 1 and options.strategy != "fsdp":  # of shards no two are alike
+        guards.append(SameRanks(every=options.check_ranks_every))
+    return guards
+
+
+def _chosen_callbacks(config: DictConfig, data: Data, run: Run, trust: Sequence[str]) -> list[Callback]:
+    """The callbacks of the config; ours only show what one process knows, so the others have none of them."""
+    return [
+        make(node, trust, run=run, data=data, tokenizer=data.tokenizer)
+        for node in config.callbacks.values()
+        if node and (run.writes or not node._target_.startswith("seqtrain."))
+    ]
+
+
+def _loggers(config: DictConfig, run: Run, trust: Sequence[str], shown: dict[str, Any]) -> list[RunLogger]:
+    """The loggers of the config, in the process that writes the run."""
+    from seqtrain.training.loggers.base import guarded
+
+    chosen = [node for node in config.logger.values() if node] if run.writes else []
+    return [guarded(make(node, trust, directory=run.path, config=shown), run.path) for node in chosen]
 
 
 def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
