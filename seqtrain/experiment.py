@@ -1,7 +1,7 @@
 """The story of a training: from a checked config to a run directory that tells what came of it.
 
-It reads from top to bottom. What a run is refused for before it begins stands in cli/train.py and cli/resume.py, who
-trains it (one process, or several) in cli/start.py, and how it ends otherwise than done in cli/endings.py.
+It reads from top to bottom. What a run is refused for before it begins, and who trains it (one process, or several),
+stands in cli/start.py and cli/resume.py; how it ends otherwise than done, in cli/endings.py.
 """
 
 from __future__ import annotations
@@ -137,10 +137,10 @@ class Experiment:
         if checkpoint is None and config.init_from is not None:
             known = self.summary.get("parent")
             self.summary["parent"] = begin_from(config, self.session, self.attempt.trust, say, known=known)
-        learner.writer = identity(self.run.config, self.summary)
-        learner.where = surroundings(config, self.session.trainer, self.summary["cpu"])
+        learner.run_identity = identity(self.run.config, self.summary)
+        learner.surroundings = surroundings(config, self.session.trainer, self.summary["cpu"])
         if checkpoint is not None:
-            self.session.hold(checkpoint)
+            self.session.check_checkpoint(checkpoint)
         self.begun = True
         self.run.write_summary(self.summary)  # first: what is finished is not gone on with
         if self.attempt.goes_on:

@@ -86,7 +86,7 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
 
 
 def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
-    """A new run of a checked config, from its first step to its end; called by each of the processes that meet."""
+    """A new run of a composed config, from its first step to its end; called by each of the processes that meet."""
     with ranks.process_group() as here:
         ranks.run_on_all(lambda: _prepare(config, request))
         from seqtrain.config import check

@@ -104,7 +104,7 @@ def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_fa
     left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
     say(f"sweep {path}: resumed; left as they are: {_counted(left) or 'none'}")
     if not _sit(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed):
-        sweep.write_index()  # that of a sitting that was killed may be of before its last trial ended
+        sweep.write_index()  # that of a attempt that was killed may be of before its last trial ended
         retry = (
             f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed" if left["failed"] else ""
         )

@@ -103,7 +103,7 @@ def _synced(run: Run, options: argparse.Namespace, destination: str) -> int:
         for line in fault.lines:
             say(f"error: {line}")
         return 2
-    if sent is None:  # the sink has said why
+    if sent is None:  # the logger has said why
         return 2
     if options.json:
         print(json.dumps({"run": str(run.path), "to": destination, **asdict(sent)}), flush=True)

@@ -50,7 +50,7 @@ def _todo(trial: Trial) -> str | None:
 
 
 def _redirect(log: Path) -> None:
-    """Sends what is printed from here on to the trial's log, behind what an earlier sitting printed."""
+    """Sends what is printed from here on to the trial's log, behind what an earlier attempt printed."""
     with open_append(log) as file:
         sys.stdout.flush()
         sys.stderr.flush()

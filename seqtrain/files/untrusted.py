@@ -62,7 +62,7 @@ def check_entries(root: Path) -> None:
     """UserError unless everything below a run directory is a file or a folder of its own, and of a kind that it may be.
 
     A link that leads outside would be written through, and a named pipe waited for. What W&B keeps in the folder of
-    each sitting is its own: it links its logs elsewhere, and never writes there again.
+    each attempt is its own: it links its logs elsewhere, and never writes there again.
     """
     home = root.resolve()
     for folder, below, files in walked(root, _cannot_list):

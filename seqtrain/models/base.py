@@ -174,12 +174,11 @@ class Segment(NamedTuple):
 def read_in_segments(
     model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"], bptt_length: int
 ) -> Iterator[Segment]:
-    """Reads right-padded lanes so that gradients reach exactly the last min(reach, n) tokens of each lane of n.
+    """Reads right-padded lanes so that gradients reach exactly the last min(bptt_length, n) tokens of each lane of n.
 
-    What stands before them is read without gradient: a head of (n - reach) mod reach tokens, then `bptt_length` at a
-    time.
-    So every last piece ends where its lane does, and memory is that of `bptt_length` tokens. The model must be
-    STATEFUL.
+    What stands before them is read without gradient: a head of (n - bptt_length) mod bptt_length tokens, then
+    `bptt_length` at a time. So every last segment ends where its lane does, and memory is that of `bptt_length` tokens.
+    The model must be STATEFUL.
     """
     lanes, time = (torch.arange(size, device=tokens.device) for size in (len(tokens), bptt_length))
     prefix = (lengths - bptt_length).clamp(min=0)

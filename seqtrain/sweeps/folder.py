@@ -21,7 +21,7 @@ from seqtrain.terminal import pasted
 
 ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"
 CWD = "cwd"  # of sweep.yaml: the folder in which it was begun
-STOP = ".stop"  # there while a sitting is being ended: what a launcher begins now leaves at once
+STOP = ".stop"  # there while a attempt is being ended: what a launcher begins now leaves at once
 
 Status = Literal["planned", "running", "finished", "failed", "refused", "pruned", "interrupted"]
 ENDED: tuple[Status, ...] = ("finished", "failed", "refused", "pruned")

@@ -28,7 +28,7 @@ from seqtrain.sweeps.launchers import MEETING, PLACE, STEP, environment
 from seqtrain.sweeps.settings import quoted
 from seqtrain.terminal import pasted
 
-SUBMITIT = ".submitit"  # of a sweep: what Submitit writes, a folder for each sitting
+SUBMITIT = ".submitit"  # of a sweep: what Submitit writes, a folder for each attempt
 JOB = re.compile(r"(\d+)(_\d+)?_submitted\.pkl")
 LOOK = 5.0  # seconds between questions to SLURM
 
@@ -92,7 +92,7 @@ class HydraLauncher:
         return not queued(jobs)
 
     def _jobs(self) -> list[str]:
-        """The jobs of this sitting."""
+        """The jobs of this attempt."""
         return submitted(set(attempts(self.sweep)) - self._earlier)
 
     def _tell(self, batch: list[Trial]) -> None:
@@ -125,12 +125,12 @@ def _runs(trial: Trial) -> bool:
 
 
 def attempts(sweep: Path) -> list[Path]:
-    """What Submitit wrote for the sweep: a folder for each sitting."""
+    """What Submitit wrote for the sweep: a folder for each attempt."""
     return [path for path in (sweep / SUBMITIT).glob("*") if path.is_dir()]
 
 
 def submitted(folders: set[Path] | list[Path]) -> list[str]:
-    """The jobs, or arrays of jobs, that Submitit handed to SLURM in these sittings."""
+    """The jobs, or arrays of jobs, that Submitit handed to SLURM in these attempts."""
     names = [JOB.fullmatch(path.name) for folder in folders for path in folder.glob("*/*_submitted.pkl")]
     return sorted({found.group(1) for found in names if found})
 

@@ -88,7 +88,7 @@ class Settings:
     ) -> Settings:
         """Composes and checks; UserError with a line for each fault.
 
-        `recorded`: words of an earlier sitting, which may be a stranger's. `directory`: that of a sweep that goes on.
+        `recorded`: words of an earlier attempt, which may be a stranger's. `directory`: that of a sweep that goes on.
         """
         files = ConfFiles(config_dirs)
         # A file that sets values anywhere may set Hydra's too; one that several trials choose differently may not.
@@ -222,7 +222,7 @@ def _is_choice(word: str, files: ConfFiles) -> bool:
 
 
 def _earlier(recorded: Collection[str], typed: Sequence[str]) -> list[str]:
-    """What an earlier sitting was told and this one was not; options of a plugin go with the choice of it."""
+    """What an earlier attempt was told and this one was not; options of a plugin go with the choice of it."""
     again = {key_of(word) for word in typed}
     kept = [word for word in recorded if key_of(word) not in {*again, "hydra.sweep.dir"}]
     if "hydra/launcher" in again:

@@ -54,7 +54,7 @@ class Sweeper(HydraSweeper):
         """Hydra's own interface; `config.hydra.sweep.dir` must be a sweep already."""
         self.hydra_context = hydra_context
         self.config = config
-        self.launcher = None  # the sitting has it
+        self.launcher = None  # the attempt has it
         self.folder = Sweep.open(config.hydra.sweep.dir)
 
     @property
@@ -68,16 +68,16 @@ class Sweeper(HydraSweeper):
 
     @abstractmethod
     def trials(self) -> Iterator[Trial]:
-        """The trials, each planned with `self.folder.plan`, those of earlier sittings among them.
+        """The trials, each planned with `self.folder.plan`, those of earlier attempts among them.
 
         Pulled one by one when there is room for another, so that a search may look at all that was told before.
         """
 
     def told(self, trial: Trial) -> None:
-        """A trial ended, in this sitting: its status and its numbers are on disk, `trial.status`, `Run(trial.path)`."""
+        """A trial ended, in this attempt: its status and its numbers are on disk, `trial.status`, `Run(trial.path)`."""
 
     def sweep(self, arguments: Sequence[str]) -> list[Trial]:
-        """Runs what is missing or unfinished; gives the trials that ended in this sitting."""
+        """Runs what is missing or unfinished; gives the trials that ended in this attempt."""
         self.plan(arguments)
         self._ended: list[Trial] = []
         self._begun: dict[int, float] = {}
@@ -99,7 +99,7 @@ class Sweeper(HydraSweeper):
                 self._conclude(trial)
                 continue
             self._begun[trial.number] = time.monotonic()
-            trial.conclude("planned")  # what an earlier sitting left says nothing of this one
+            trial.conclude("planned")  # what an earlier attempt left says nothing of this one
             self.attempt.say(f"{self._name(trial)}: {self.attempt.runner.pulled}, log: {trial.log}")
             yield trial
 

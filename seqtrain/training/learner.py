@@ -27,7 +27,7 @@ from seqtrain.training.accumulators import Accumulators, merged, on_cpu
 from seqtrain.training.carried_state import CarriedState, joined
 from seqtrain.training.optim.groups import parameter_groups
 
-MOST_SKIPPED = 100  # updates in a row that may be left out
+MAX_SKIPPED_IN_A_ROW = 100  # updates in a row that may be left out
 
 
 @dataclass
@@ -84,8 +84,8 @@ class Learner(LightningModule):
         self.metrics: dict[str, float] = {}  # of it too
         self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
-        self.writer: dict[str, Any] = {}  # the identity of the run, which its checkpoints name
-        self.where: dict[str, Any] = {}  # limits and surroundings, which they name too
+        self.run_identity: dict[str, Any] = {}  # the identity of the run, which its checkpoints name
+        self.surroundings: dict[str, Any] = {}  # limits and surroundings, which they name too
         self.restored: dict[str, Any] = {}
         self.began = False
 
@@ -117,13 +117,13 @@ class Learner(LightningModule):
         shares = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = [parts[name][0] * (shares / batch.totals[name]) for name in self.task.differentiated]
         loss = reduce(torch.add, means)
-        return loss if alone else _spreading(loss, parts)
+        return loss if alone else _nan_if_any_term_is_not_finite(loss, parts)
 
-    def share(self) -> Reduced:
+    def reduce_sums(self) -> Reduced:
         """Sums and counts since the last record, over all processes; every process calls it at the same steps."""
-        return self._over_all(self.sums)
+        return self._reduced_over_processes(self.sums)
 
-    def _over_all(self, sums: Accumulators) -> Reduced:
+    def _reduced_over_processes(self, sums: Accumulators) -> Reduced:
         everyone = all_gather((on_cpu(sums.parts), self.progress.own))
         self.progress.tokens = sum(own for _, own in everyone)
         return merged([parts for parts, _ in everyone]).read()
@@ -138,7 +138,9 @@ class Learner(LightningModule):
                 state = reset(state, batch.starts)
         states = read_warmup(self.model, batch.warmup_chunks, state)
         parts, after = self.task.evaluate(self.model, batch, states[-1])
-        if self.carry:  # the state where the next batch begins to read
+        if self.carry:
+            # The state where the next batch begins to read: after the first reading of this one, or, while a window
+            # still grows (advance 0), where this one began.
             carried.put(batch.lanes, [*states, after][batch.advance])
         return parts
 
@@ -158,7 +160,7 @@ class Learner(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         self.eval_carried = CarriedState()
-        self.totals = self._over_all(self.eval_sums)
+        self.totals = self._reduced_over_processes(self.eval_sums)
         self.metrics = self.task.measure(self.totals, self.facts[self.split])
         for name, value in self.metrics.items():
             self.log(f"validation/{name}", value, logger=False)  # for EarlyStopping and its like
@@ -210,10 +212,10 @@ class Learner(LightningModule):
         self.progress.gradient_norm = None  # not that of an earlier update, which a resumed run does not know
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
-        if self.progress.skipped_in_a_row == MOST_SKIPPED:
+        if self.progress.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
             step = self.global_step + 1
             raise NonFinite(
-                f"the gradient's norm is {norm} at step {step}, the {MOST_SKIPPED}th in a row to be skipped"
+                f"the gradient's norm is {norm} at step {step}, the {MAX_SKIPPED_IN_A_ROW}th in a row to be skipped"
             )
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -227,8 +229,8 @@ class Learner(LightningModule):
             "tokens": sum(own),
             "fingerprint": self.progress.fingerprint,
             "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
-            "run": self.writer,
-            "where": self.where,
+            "run": self.run_identity,
+            "where": self.surroundings,
             "plateau": None if self.plateau is None else self.plateau.state_dict(),
         }
 
@@ -272,7 +274,7 @@ def chained(fingerprint: int, before: int) -> int:
     return zlib.crc32(fingerprint.to_bytes(4, "little"), before)
 
 
-def _spreading(loss: Tensor, parts: LossTerms) -> Tensor:
+def _nan_if_any_term_is_not_finite(loss: Tensor, parts: LossTerms) -> Tensor:
     """The loss, whose gradient is no number anywhere if one of the parts is not, so that every process sees it."""
     sound = torch.stack([total.isfinite().all() for total, _ in parts.values()]).all()
     return loss * torch.where(sound, 1.0, float("nan"))

@@ -1,4 +1,4 @@
-"""Everything that one sitting of a run trains with, and what the whole training costs."""
+"""Everything that one attempt of a run trains with, and what the whole training costs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MAX_STEPS_PER_SECOND = 100_000  # beyond any machine
 
 @dataclass
 class Session:
-    """Everything that one sitting of a run trains with."""
+    """Everything that one attempt of a run trains with."""
 
     data: Data
     plan: StreamPlan | ExamplePlan
@@ -58,7 +58,7 @@ class Session:
     pruning: Pruning | None
 
     def fit(self, checkpoint: Path | None) -> None:
-        """Trains from the start, or from a checkpoint that `hold` has taken, to the end."""
+        """Trains from the start, or from a checkpoint that `check_checkpoint` has taken, to the end."""
         here = ranks.rank_info()
         loader = TrainLoader(
             self.data.batcher("train"),
@@ -73,19 +73,19 @@ class Session:
         if self.recorder.validated != self.trainer.global_step:
             self.trainer.validate(self.learner, validation, verbose=False)
 
-    def hold(self, path: Path) -> None:
+    def check_checkpoint(self, path: Path) -> None:
         """UserError where this training could not have written the checkpoint; says what has changed around it since.
 
         Every process calls it, before the run's directory says that the run goes on.
         """
         first = ranks.rank_info().first
-        ranks.run_on_all(lambda: self._hold(path) if first else None)
+        ranks.run_on_all(lambda: self._check_checkpoint(path) if first else None)
 
-    def _hold(self, path: Path) -> None:
+    def _check_checkpoint(self, path: Path) -> None:
         saved, step = load(path), step_of(path)
         most_read = self.data.most_read(step)
         check(saved, path, self.learner, self.trainer, max_steps=self._most_steps, max_read=most_read)
-        before, now = saved["seqtrain"]["where"], self.learner.where
+        before, now = saved["seqtrain"]["where"], self.learner.surroundings
         changed = [
             f"{name} {shown(before[name])} -> {shown(now[name])}"
             for name in now

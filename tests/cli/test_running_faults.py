@@ -15,7 +15,7 @@ from seqtrain.errors import OutOfMemory
 from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.carried_state import CarriedState
-from seqtrain.training.learner import MOST_SKIPPED, _spreading
+from seqtrain.training.learner import MAX_SKIPPED_IN_A_ROW, _spreading
 from tests.conftest import Answer, Seqtrain
 from tests.support import fault_injection
 from tests.support.quick import some_long
@@ -190,11 +190,12 @@ def test_a_loss_that_is_no_number_has_no_gradient_that_is_one() -> None:
 
 @pytest.mark.long
 def test_too_many_skipped_updates_in_a_row_stop_the_run(place: Place) -> None:
-    many = list(range(5, 5 + MOST_SKIPPED))
+    many = list(range(5, 5 + MAX_SKIPPED_IN_A_ROW))
     answer = place.train(*wild(many, "gradient"), "trainer.max_steps=200")
     assert answer.rc == 1
     assert told(answer).startswith(
-        f"the gradient's norm is inf at step {many[-1]}, the {MOST_SKIPPED}th in a row to be skipped; the last good"
+        f"the gradient's norm is inf at step {many[-1]}, the {MAX_SKIPPED_IN_A_ROW}th in a row to be skipped; the "
+        f"last good"
     )
     assert place.run.summary["status"] == "failed"
 

@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def _hold(path: Path, line: Connection) -> None:
+def _check_checkpoint(path: Path, line: Connection) -> None:
     run = Run.open(path)
     run.claim()
     line.send("held")
@@ -37,7 +37,7 @@ def held(run: Run) -> Iterator[Path]:
     run.close()
     forked = multiprocessing.get_context("fork")
     ours, theirs = forked.Pipe()
-    holder = forked.Process(target=_hold, args=(run.path, theirs))
+    holder = forked.Process(target=_check_checkpoint, args=(run.path, theirs))
     holder.start()
     assert ours.recv() == "held"
     yield run.path

@@ -277,6 +277,6 @@ def test_an_unfit_checkpoint_trains_nothing(folder: Path, going_on: tuple[Sessio
     moments(saved).update(exp_avg=torch.zeros(1))
     save(saved, path)
     with pytest.raises(UserError, match="exp_avg is float32 of 1, and this run has float32 of 64x16"):
-        begun.hold(path)
+        begun.check_checkpoint(path)
     assert begun.trainer.global_step == 0
     assert not begun.learner.restored

@@ -105,7 +105,7 @@ def trained(run: Run, loggers: list[RunLogger]) -> None:
         state=SimpleNamespace(fn="fit"),
     )
     for micro in range(24):
-        learner.share = lambda micro=micro: float(micro + 1)
+        learner.reduce_sums = lambda micro=micro: float(micro + 1)
         trainer.global_step = (micro + 1) // 2
         progress.tokens += 5
         progress.gradient_norm = 100.0 + micro

@@ -11,7 +11,7 @@ import torch
 from seqtrain.errors import NonFinite
 from seqtrain.training.callbacks import guards
 from seqtrain.training.carried_state import CarriedState
-from seqtrain.training.learner import MOST_SKIPPED, Learner
+from seqtrain.training.learner import MAX_SKIPPED_IN_A_ROW, Learner
 from tests.support.model_cases import Case, assert_near, next_token
 
 
@@ -32,16 +32,16 @@ def update(learner: Learner, optimizer: torch.optim.Optimizer, gradient: float) 
 
 def test_as_many_in_a_row_as_may_be_are_skipped_and_a_sound_one_begins_the_count_anew() -> None:
     learner, optimizer = made()
-    for bad in (MOST_SKIPPED - 1, MOST_SKIPPED - 1):
+    for bad in (MAX_SKIPPED_IN_A_ROW - 1, MAX_SKIPPED_IN_A_ROW - 1):
         for _ in range(bad):
             update(learner, optimizer, float("nan"))
         assert learner.progress.skipped_in_a_row == bad
         update(learner, optimizer, 1.0)
         assert learner.progress.skipped_in_a_row == 0
-    assert learner.progress.skipped == 2 * (MOST_SKIPPED - 1)
-    for _ in range(MOST_SKIPPED - 1):
+    assert learner.progress.skipped == 2 * (MAX_SKIPPED_IN_A_ROW - 1)
+    for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
         update(learner, optimizer, float("inf"))
-    words = rf"gradient's norm is inf at step 7, the {MOST_SKIPPED}th in a row"
+    words = rf"gradient's norm is inf at step 7, the {MAX_SKIPPED_IN_A_ROW}th in a row"
     with pytest.raises(NonFinite, match=words):
         update(learner, optimizer, float("inf"))
 

@@ -24,7 +24,7 @@ LARGE = EngFormatter(sep="")  # 20k, 1.5M
 
 
 class Curves(Callback):
-    """Draws plots/learning_curve.png when training ends, however it ends, and hands it to the sinks."""
+    """Draws plots/learning_curve.png when training ends, however it ends, and hands it to the loggers."""
 
     def on_fit_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self._draw(trainer, pl_module)

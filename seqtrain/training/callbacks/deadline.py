@@ -14,7 +14,7 @@ MICRO = 1e6  # processes tell each other whole numbers
 
 
 class Deadline(Callback):
-    """Ends training at the first step after `seconds` of it, in all sittings, validations apart.
+    """Ends training at the first step after `seconds` of it, in all attempts, validations apart.
 
     The schedule is told how many steps the clock still allows, anew after each step, so that the learning rate has
     fallen whole when time is up. Stands before what saves checkpoints, which asks whether a step is the last one.

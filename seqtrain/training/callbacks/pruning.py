@@ -77,7 +77,7 @@ class Pruning(Callback):
         if metric is None:
             return ""
         known = self._trial.storage.get_trial(self._trial._trial_id).intermediate_values
-        if step not in known:  # else an earlier sitting has told
+        if step not in known:  # else an earlier attempt has told
             self._trial.report(metrics[metric], step)
         if last or step < max(known, default=0) or not study.gives_up(self._trial, step):
             return ""

@@ -1,4 +1,4 @@
-"""The record of a run: every point goes to metrics.jsonl first, then to the sinks."""
+"""The record of a run: every point goes to metrics.jsonl first, then to the loggers."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ def step_done(trainer: Trainer, batch_idx: int) -> bool:
 
 
 def point(record: dict[str, Any]) -> dict[str, Any]:
-    """What of a record goes to the sinks: its numbers."""
+    """What of a record goes to the loggers: its numbers."""
     return {name: value for name, value in record.items() if name != "read"}
 
 
 class Recorder(Callback):
     """Writes training metrics every `every` steps and every evaluation; keeps the clock of training.
 
-    It stands still while the run is validated, and once training is over: how often one looks changes no figure.
+    The clock stops during validation, and once training is over, so validating more often changes no speed.
     """
 
     def __init__(self, *, run: Run, every: int, plan: Plan) -> None:
         self.run = run
         self.every = every
         self.plan = plan
-        self.seen: dict[int, str] = {}  # the checksum of what was read, by step, in earlier sittings of this run
+        self.seen: dict[int, str] = {}  # the checksum of what was read, by step, in earlier attempts of this run
         self.newest: dict[str, float] = {}  # what the progress bar shows
         self.validated = -1  # the step of the newest evaluation
-        self.seconds = 0.0  # of training, until the clock was last stopped, in earlier sittings of this run too
+        self.seconds = 0.0  # of training, until the clock was last stopped, in earlier attempts of this run too
         self._began: float | None = None  # when it was started; None while it stands still
         self._window = (0, 0.0)  # tokens and seconds at the last training record
-        self._place: int | None = None  # of the newest record in metrics.jsonl, once there is one of this sitting
+        self._place: int | None = None  # of the newest record in metrics.jsonl, once there is one of this attempt
 
     def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.elapsed(), "validated": self.validated}
@@ -48,7 +48,7 @@ class Recorder(Callback):
         self.seconds, self.validated = state_dict["seconds"], state_dict["validated"]
 
     def elapsed(self) -> float:
-        """Seconds of training in all sittings."""
+        """Seconds of training in all attempts."""
         return self.seconds + (0.0 if self._began is None else time.monotonic() - self._began)
 
     def stop(self) -> None:
@@ -82,7 +82,7 @@ class Recorder(Callback):
     ) -> None:
         if not step_done(trainer, batch_idx) or trainer.global_step % self.every:
             return
-        totals = pl_module.share()
+        totals = pl_module.reduce_sums()
         metrics = pl_module.task.measure(totals, pl_module.facts["train"]) if totals else {}  # else all were skipped
         if not abs(metrics.get("loss", 0.0)) < float("inf"):
             raise NonFinite(f"the loss is {metrics['loss']} at step {trainer.global_step}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Samples(Callback):
     """Continues `prompt` by `length` tokens, or shows `examples` of validation, as the task has it.
 
-    To samples/step-*.txt and to every sink that takes text.
+    To samples/step-*.txt and to every logger that takes text.
     """
 
     def __init__(

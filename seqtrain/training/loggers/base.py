@@ -1,4 +1,4 @@
-"""What every sink of records shares: a failure ends the sink in one line, never the run."""
+"""What every logger of records shares: a failure ends the logger in one line, never the run."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from seqtrain.runs import measures
 from seqtrain.terminal import tell as say
 
 PATIENCE = 2.0  # seconds that a host has to answer
-LONGEST = 60.0  # seconds that one call of a sink may take
+LONGEST = 60.0  # seconds that one call of a logger may take
 
 MAX_IDENTITY_BYTES = 100
 
 Record = dict[str, Any]
 """One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its place in metrics.jsonl) and whatever was measured."""
 
-NO_METRICS = ("step", "record")  # of a record, where the sink counts steps itself
+NO_METRICS = ("step", "record")  # of a record, where the logger counts steps itself
 FIGURES = (
     *("status", "reason", "metrics", "best", "baselines", "parameters", "steps", "tokens", "flops", "seconds"),
     *("tokens_per_second", "padding"),
 )
-"""Entries of summary.json that sinks show."""
+"""Entries of summary.json that loggers show."""
 
 
 class RunLogger(Logger):
@@ -65,7 +65,7 @@ class RunLogger(Logger):
         return str(self._directory)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Nothing: each sink got the config when it was made."""
+        """Nothing: each logger got the config when it was made."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Record, step: int | None = None) -> None:  # type: ignore[override]
@@ -89,16 +89,16 @@ class RunLogger(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Nothing: Lightning says so after each of its loops; the sitting calls `end`."""
+        """Nothing: Lightning says so after each of its loops; the attempt calls `end`."""
 
     @rank_zero_only
     def end(self, summary: dict[str, Any]) -> None:
-        """Ends the sink with the figures that the run has come to, its `status` among them."""
+        """Ends the logger with the figures that the run has come to, its `status` among them."""
         figures = {name: summary[name] for name in FIGURES if name in summary}
         self._send(lambda: self._end(figures))
 
     def missing(self, records: list[Record]) -> list[Record]:
-        """What of these records the sink does not have yet, with `step` and `record` of each."""
+        """What of these records the logger does not have yet, with `step` and `record` of each."""
         found: list[Record] = []
         self._send(lambda: found.extend(self._missing(records)))
         return found
@@ -158,7 +158,7 @@ class Worker:
 
 
 class Guarded(RunLogger):
-    """A logger of Lightning's or of the user's own, which may fail like any sink; it gets the numbers."""
+    """A logger of Lightning's or of the user's own, which may fail like any logger; it gets the numbers."""
 
     def __init__(self, logger: Logger, directory: Path) -> None:
         super().__init__(type(logger).__name__, directory)
@@ -178,7 +178,7 @@ class Guarded(RunLogger):
 
 
 def guarded(logger: Logger, directory: Path) -> RunLogger:
-    """The logger itself if it is a sink, or as one."""
+    """The logger itself if it is a logger, or as one."""
     return logger if isinstance(logger, RunLogger) else Guarded(logger, directory)
 
 
@@ -222,7 +222,7 @@ def _host(url: str) -> tuple[str, int]:
 
 
 def remembered(path: Path, make: Callable[[], str]) -> str:
-    """The identity that an earlier sitting of this run left in `path`, or a new one; ValueError for no such thing."""
+    """The identity that an earlier attempt of this run left in `path`, or a new one; ValueError for no such thing."""
     if not path.exists():
         write_text(path, make())
     identity = read_checked(path, MAX_IDENTITY_BYTES).decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""Where records go beside metrics.jsonl: Weights & Biases, TensorBoard, MLflow. A sink may fail; the run goes on."""
+"""Where records go beside metrics.jsonl: Weights & Biases, TensorBoard, MLflow. A logger may fail; the run goes on."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _TensorBoard(RunLogger):
         super().__init__("TensorBoard", directory)
         self._config = config
         self._writer: Any = None
-        self._opened = False  # in this sitting
+        self._opened = False  # in this attempt
 
     def _open(self, step: int) -> Any:
         if self._writer is None:

@@ -1,4 +1,4 @@
-"""MLflow as a sink of records."""
+"""MLflow as a logger of records."""
 
 from __future__ import annotations
 

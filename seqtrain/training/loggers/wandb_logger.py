@@ -1,4 +1,4 @@
-"""Weights & Biases as a sink of records."""
+"""Weights & Biases as a logger of records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its
 
 
 class WandbRunLogger(RunLogger):
-    """One W&B run, the same in every sitting; `options`: of wandb.init; `x`: what its charts are drawn against."""
+    """One W&B run, the same in every attempt; `options`: of wandb.init; `x`: what its charts are drawn against."""
 
     def __init__(self, directory: Path, mode: Mode, options: dict[str, Any], x: Axis) -> None:
         super().__init__("W&B", directory)
@@ -52,7 +52,7 @@ class WandbRunLogger(RunLogger):
         self._options = options
         self._axis = "step" if x == "steps" else x
         self._run: Any = None
-        self._begin_at: int | None = None  # W&B's own count of rows, where an earlier sitting has made some
+        self._begin_at: int | None = None  # W&B's own count of rows, where an earlier attempt has made some
         self._flops_per_token: float | None = None
         self._summary: dict[str, Any] = {}  # of the run, once it is open
         self._known: set[str] = set()  # metrics whose direction W&B knows
@@ -85,9 +85,9 @@ class WandbRunLogger(RunLogger):
         return self._run
 
     def _rows(self) -> int:
-        """As many as earlier sittings can have sent, or more: W&B wants them counted on from there.
+        """As many as earlier attempts can have sent, or more: W&B wants them counted on from there.
 
-        One for each record, and for each text and picture, which W&B keeps; or what a sitting that ended has left.
+        One for each record, and for each text and picture, which W&B keeps; or what a attempt that ended has left.
         """
         if not any(self._directory.glob("wandb/*run-*")):
             return 0
@@ -144,7 +144,7 @@ class WandbRunLogger(RunLogger):
         return [record for record in records if record["record"] > newest]
 
     def _sent(self) -> tuple[float, int]:
-        """What W&B got in earlier sittings: the place of the newest record, and the number of rows."""
+        """What W&B got in earlier attempts: the place of the newest record, and the number of rows."""
         known = self._directory / SENT
         if known.exists():
             record, rows = map(int, read_checked(known, MAX_IDENTITY_BYTES).split())
@@ -197,7 +197,7 @@ class WandbRunLogger(RunLogger):
             write_text(self._directory / SENT, f"{self._newest} {rows}\n")
 
     def _extremes(self) -> dict[str, dict[str, float]]:
-        """Best and last of each metric over all sittings: W&B itself knows those of this one alone."""
+        """Best and last of each metric over all attempts: W&B itself knows those of this one alone."""
         found: dict[str, list[float]] = {}
         run = Run(self._directory)
         summary = run.summary
