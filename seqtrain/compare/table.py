@@ -1,4 +1,5 @@
-"""A comparison as text: a table of the runs, one of the arms, and the verdict; and the same as rows for machines."""
+"""A comparison as text: a table of the runs, one of the variants, and the verdict; and the same as rows for
+machines."""
 
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ def rows(found: Sequence[Conclusion], *, sort: str | None = None) -> list[dict[s
 
 
 def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str, Any]:
-    """All of it as plain values: the rows, and of each group its arms and its verdict."""
+    """All of it as plain values: the rows, and of each group its variants and its verdict."""
     return {
         "runs": rows(found, sort=sort),
         "groups": [
@@ -108,7 +109,7 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
                 "mode": conclusion.group.mode,
                 "reason": conclusion.group.reason,
                 "notes": conclusion.group.notes,
-                "arms": [
+                "variants": [
                     {
                         "name": variant.name,
                         "runs": [entry.name for entry in variant.entries],
@@ -138,7 +139,7 @@ def as_csv(table: Sequence[dict[str, Any]]) -> str:
 
 
 def _verdict(conclusion: Conclusion) -> list[str]:
-    """The sentences on the arms that come nearest to the best, and how many there are beyond them."""
+    """The sentences on the variants that come nearest to the best, and how many there are beyond them."""
     told = conclusion.sentences
     if len(told) <= MOST_SENTENCES:
         return told
@@ -189,11 +190,11 @@ def _runs(entries: list[Entry], metric: str, width: int, folder: str) -> list[st
 
 
 def _arms(conclusion: Conclusion, x: Axis | None, width: int) -> list[str]:
-    """The table of the arms, the best first."""
+    """The table of the variants, the best first."""
     variants = conclusion.variants
     at = "" if x is None else f" at equal {COSTS[x]}"
     columns = {
-        f"arm{at}": [variant.name for variant in variants],
+        f"variant{at}": [variant.name for variant in variants],
         "seeds": [str(len(variant.values)) for variant in variants],
         f"mean {conclusion.group.unit}": [_metric(variant.mean) for variant in variants],
         "95 % interval": [
@@ -226,7 +227,7 @@ def _fitted(columns: dict[str, list[str]], expendable: Sequence[str], width: int
     return [*lines, f"(no room for {', '.join(left_out)}: --csv FILE has all)"] if left_out else lines
 
 
-TEXTS = ("run", "arm", "status")
+TEXTS = ("run", "variant", "status")
 
 
 def _width(column: tuple[str, list[str]]) -> int:

@@ -1,4 +1,4 @@
-"""The arms of a comparison: runs that differ in nothing but their seed, folded to mean, spread and interval."""
+"""The variants of a comparison: runs that differ in nothing but their seed, folded to mean, spread and interval."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 class Variant:
     """Runs that differ in nothing but their seed; `values` holds one number of each seed that finished."""
 
-    name: str  # what differs from other arms, such as "lstm" or "lstm dim=64"
+    name: str  # what differs from other variants, such as "lstm" or "lstm dim=64"
     entries: tuple[Entry, ...]  # all its runs, finished or not
     counted: tuple[Entry, ...]  # those whose values count: finished, each seed once
     values: tuple[float, ...]
@@ -103,7 +103,8 @@ def _told_apart(entries: Sequence[Entry], keys: Sequence[str]) -> int:
 
 
 def _identity(entry: Entry) -> str:
-    """What an arm's runs share: all settings but the seed, and where the data lies, whose hash the guard compares."""
+    """What an variant's runs share: all settings but the seed, and where the data lies, whose hash the guard
+    compares."""
     return repr(sorted((key, repr(v)) for key, v in entry.settings.items() if key != "seed" and not is_path(key)))
 
 

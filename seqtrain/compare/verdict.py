@@ -1,4 +1,4 @@
-"""What may be concluded of arms: Welch's t over seeds, in sentences (Welch 1947; Bonferroni over the pairs)."""
+"""What may be concluded of variants: Welch's t over seeds, in sentences (Welch 1947; Bonferroni over the pairs)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ NEAR = 0.01
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best of several arms beside another one: by how much it is better, and between what and what that lies."""
+    """The best of several variants beside another one: by how much it is better, and between what and what that
+    lies."""
 
     best: Variant
     other: Variant
@@ -58,7 +59,8 @@ def welch(one: Sequence[float], other: Sequence[float], *, pairs: int = 1) -> tu
 
 
 def compared(folded: Sequence[Variant], mode: Literal["min", "max"]) -> list[Comparison]:
-    """The best arm beside each other one, of those with several seeds and a spread; `folded` as `variants` sorts them.
+    """The best variant beside each other one, of those with several seeds and a spread; `folded` as `variants` sorts
+    them.
 
     The best one was found by looking at all of them: so the intervals hold for all pairs at once.
     """
@@ -74,7 +76,7 @@ def compared(folded: Sequence[Variant], mode: Literal["min", "max"]) -> list[Com
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A group of like runs, its arms, and what may be said of them."""
+    """A group of like runs, its variants, and what may be said of them."""
 
     group: Group
     variants: list[Variant]
@@ -99,12 +101,12 @@ def conclusions(
 
 
 def sentences(group: Group, folded: Sequence[Variant], *, x: Axis | None = None, which: Which = "final") -> list[str]:
-    """The verdict on the arms of a group, the best beside each other one, in words."""
+    """The verdict on the variants of a group, the best beside each other one, in words."""
     valued = [variant for variant in folded if variant.values]
     if not valued:
         return [f"not shown: no finished run has {group.unit} of validation"]
     if len(valued) == 1:
-        return [f"not shown: {_listed(valued, group)} stands alone: no other arm has a value to compare it with"]
+        return [f"not shown: {_listed(valued, group)} stands alone: no other variant has a value to compare it with"]
     able = [variant for variant in valued if len(variant.values) > 1]
     if not able:
         return [f"not shown: {_listed(valued, group)}: one seed each; 3 seeds would be a start"]
@@ -172,7 +174,7 @@ def _sentence(made: Comparison, group: Group, pairs: int, where: str) -> str:
 
 
 def _flat(one: Variant, other: Variant, group: Group) -> str:
-    """Of arms whose seeds give the same number: there is no spread to judge a difference by."""
+    """Of variants whose seeds give the same number: there is no spread to judge a difference by."""
     values = f"{one.name} {one.mean:.6g}, {other.name} {other.mean:.6g} {group.unit}"
     return f"not shown: {values}: all seeds of each give the same number, which says nothing of chance"
 

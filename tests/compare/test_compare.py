@@ -123,7 +123,7 @@ def test_csv_and_json_hold_the_figures_of_the_runs(folder: Path, tmp_path: Path,
     ]
     assert {row["model"]: row["best"] for row in reversed(found["runs"])} == {"lstm": 1.5, "gpt": 1.62}
     (group,) = found["groups"]
-    assert [(variant["name"], sorted(variant["values"])) for variant in group["arms"]] == [
+    assert [(variant["name"], sorted(variant["values"])) for variant in group["variants"]] == [
         (name, sorted(values)) for name, values in VARIANTS.items()
     ]
     assert group["verdict"][0].startswith("lstm beats gpt by 0.120 bits per byte (95 % interval")

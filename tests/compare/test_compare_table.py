@@ -112,10 +112,10 @@ def test_the_final_and_the_best_of_a_run_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_table_of_the_arms_stands_where_one_has_several_seeds(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "one", {"lstm": (1.5,), "gpt": (1.7,)})
-    assert "arm" not in shown(tmp_path / "one").split()
+    assert "variant" not in shown(tmp_path / "one").split()
     fake_runs.sweep(tmp_path / "more", {"lstm": (1.5, 1.6), "gpt": (1.7,)})
     rows = [re.split(r"  +", line) for line in shown(tmp_path / "more").splitlines()]
-    place = next(place for place, row in enumerate(rows) if row[0] == "arm")
+    place = next(place for place, row in enumerate(rows) if row[0] == "variant")
     assert [row[:5] for row in rows[place + 1 : place + 3]] == [
         ["lstm", "2", "1.5500", "0.9147 to 2.1853", "0.0707"],
         ["gpt", "1", "1.7000", "1k", "6M"],  # of one seed there is no interval

@@ -1,4 +1,4 @@
-"""The arms of a comparison: which runs count in each, at which cost they are measured, and what they are called."""
+"""The variants of a comparison: which runs count in each, at which cost they are measured, and what they are called."""
 
 from __future__ import annotations
 

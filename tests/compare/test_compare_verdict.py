@@ -19,8 +19,8 @@ SEED_SD, EXAMPLE_SD = 0.05, 0.25
 
 
 def folded(*values: Any) -> list[Variant]:
-    """Arms of these values, the smallest mean first."""
-    fake_runs = [Variant(f"arm{place}", (), (), tuple(map(float, own)), {}) for place, own in enumerate(values)]
+    """Variants of these values, the smallest mean first."""
+    fake_runs = [Variant(f"variant{place}", (), (), tuple(map(float, own)), {}) for place, own in enumerate(values)]
     return sorted(fake_runs, key=lambda variant: variant.mean or 0.0)
 
 
@@ -31,7 +31,7 @@ def losses(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def means(rng: np.random.Generator, num_arms: int) -> np.ndarray:
-    """(comparisons, arms, seeds): mean losses over examples, drawn as such."""
+    """(comparisons, variants, seeds): mean losses over examples, drawn as such."""
     sd = (SEED_SD**2 + EXAMPLE_SD**2 / EXAMPLES) ** 0.5
     return rng.normal(1.0, sd, (TIMES, num_arms, SEEDS))
 
@@ -51,7 +51,7 @@ def test_a_real_difference_is_found() -> None:
     sd = better.std()
     better[:, 0] -= 4 * sd
     found = [compared(folded(*each), "min")[0] for each in better]
-    assert np.mean([fake_runs.shown and fake_runs.best.name == "arm0" for fake_runs in found]) > 0.8
+    assert np.mean([fake_runs.shown and fake_runs.best.name == "variant0" for fake_runs in found]) > 0.8
     assert np.mean([fake_runs.low <= 4 * sd <= fake_runs.high for fake_runs in found]) >= 0.95
 
 
@@ -154,7 +154,7 @@ def test_values_are_told_however_wide_the_interval_is(tmp_path: Path) -> None:
 
 def test_an_arm_that_stands_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.5, 1.6)})
-    assert said == "not shown: lstm 1.550 bits per byte stands alone: no other arm has a value to compare it with"
+    assert said == "not shown: lstm 1.550 bits per byte stands alone: no other variant has a value to compare it with"
     fake_runs.run(tmp_path / "begun" / "0", status="failed")
     (found,) = conclusions(read([tmp_path / "begun"]))
     assert found.sentences == ["not shown: no finished run has bits per byte of validation"]

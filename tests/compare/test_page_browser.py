@@ -44,7 +44,7 @@ def served(folder: Path) -> Iterator[serve.Server]:
 
 def test_all_is_drawn_with_no_error_and_nothing_is_asked_of_a_network(tab: Any, address: str) -> None:
     reader = tab().open(address).drawn(*SECTIONS)
-    assert reader.page.evaluate(LINES) >= 12  # of four arms: a band, a mean and thin lines
+    assert reader.page.evaluate(LINES) >= 12  # of four variants: a band, a mean and thin lines
     assert reader.page.locator("#costs-plot .scatterlayer .point").count() == 12 + 4
     assert reader.page.locator("#groups li").count() >= 3
     assert reader.page.locator("#samples-cards pre").count() == 4
@@ -97,7 +97,7 @@ def test_choosing_a_group_shows_its_runs_and_the_reason_is_said(tab: Any, addres
 def test_an_arm_is_hidden_by_the_keyboard_and_comes_back(tab: Any, address: str) -> None:
     reader = tab().open(address)
     before = reader.page.evaluate(TRACES)
-    chip = reader.page.locator("#arms button").first
+    chip = reader.page.locator("#variants button").first
     chip.focus()
     reader.page.keyboard.press("Space")
     reader.settled(TRACES, before - 3)

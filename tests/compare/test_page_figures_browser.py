@@ -49,12 +49,18 @@ def test_of_more_arms_than_styles_the_rest_is_grey_which_is_said_until_the_filte
         pages.run(tmp_path / f"{number:02d}", dim=64 + 8 * number, records=20, validations=2)
     reader = tab().open(written(tmp_path, "report.html")).drawn("costs", "parallel")
     for section in ("curves", "costs", "parallel"):
-        assert "6 of 30 arms are grey" in reader.page.inner_text(f"#{section}-note")
-    reader.filter("name=*/0*")  # narrow models: the worst arms
+        assert "6 of 30 variants are grey" in reader.page.inner_text(f"#{section}-note")
+    reader.filter("name=*/0*")  # narrow models: the worst variants
     reader.drawn("costs").settled(f"{POINTS}.length", 10)
     assert "grey" not in reader.page.inner_text("#costs-note")
     assert (
-        len(set(reader.page.evaluate("data.runs.slice(0, 10).map(run => style(run.arm).color + style(run.arm).dash)")))
+        len(
+            set(
+                reader.page.evaluate(
+                    "data.runs.slice(0, 10).map(run => style(run.variant).color + style(run.variant).dash)"
+                )
+            )
+        )
         == 10
     )
 

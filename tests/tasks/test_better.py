@@ -58,7 +58,8 @@ def test_what_only_trains_a_task_is_among_its_options_and_what_it_measures_is_no
 
 
 def two(folder: Path, metric: str, **summary: Any) -> None:
-    """Two arms of two seeds: `gpt` has the smaller values, `lstm` the larger ones, and each was lower in between."""
+    """Two variants of two seeds: `gpt` has the smaller values, `lstm` the larger ones, and each was lower in
+    between."""
     for number, (model, value) in enumerate((("lstm", 30.0), ("gpt", 20.0), ("lstm", 31.0), ("gpt", 21.0))):
         values = (value + 5, value - 5)
         options = {"metric": metric, "config": fake_runs.TRANSLATION, "values": values, **summary}

@@ -135,7 +135,7 @@ def _runs(found: Sequence[Conclusion], drawn: Sequence[curves.Curves], metrics: 
         groups.append(_group(conclusion) | {"runs": own, "metrics": recorded})
         names = {id(entry): variant.name for variant in conclusion.variants for entry in variant.entries}
         for index, entry in zip(own, conclusion.group.entries, strict=True):
-            runs.append(_run(entry, conclusion.group.metric, keys) | {"index": index, "arm": names[id(entry)]})
+            runs.append(_run(entry, conclusion.group.metric, keys) | {"index": index, "variant": names[id(entry)]})
     common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in keys} if entries else {}
     return {"groups": groups, "runs": runs, "common": common, "short": short_names(keys)}
 
@@ -149,7 +149,7 @@ def _group(found: Conclusion) -> dict[str, Any]:
         "notes": group.notes,
         "remarks": found.remarks,
         "verdict": found.sentences,
-        "arms": [
+        "variants": [
             {"name": variant.name, "mean": variant.mean, "interval": variant.interval, "seeds": len(variant.values)}
             for variant in found.variants
         ],

@@ -83,13 +83,13 @@ function band(several) {
   return result;
 }
 
-function armTraces(arm, own, look) {
+function armTraces(variant, own, look) {
   const whole = own.filter(line => ["finished", "running"].includes(line.run.status));
   const several = whole.length > 1 ? band(whole) : { x: [] };
   const marker = { symbol: look.symbol, size: 7, color: look.color, maxdisplayed: 12 };
   const main = { mode: "lines+markers", line: { color: look.color, width: 2.2, dash: look.dash }, marker };
   if (several.x.length < 2) {
-    const title = `${plain(arm.name)}<br>%{text}<br>%{y:.5~g} at %{x:.4~s}<extra></extra>`;
+    const title = `${plain(variant.name)}<br>%{text}<br>%{y:.5~g} at %{x:.4~s}<extra></extra>`;
     return own.map(line => ({ ...joined([line]), ...main, connectgaps: false, hovertemplate: title }));
   }
   return [
@@ -103,31 +103,31 @@ function armTraces(arm, own, look) {
     },
     {
       ...main, x: several.x, y: several.mean,
-      hovertemplate: `${plain(arm.name)}<br>mean of ${whole.length}: %{y:.5~g} at %{x:.4~s}<extra></extra>`,
+      hovertemplate: `${plain(variant.name)}<br>mean of ${whole.length}: %{y:.5~g} at %{x:.4~s}<extra></extra>`,
     },
   ];
 }
 
 async function drawCurves() {
   const runs = shownRuns(), all = chosen.metric ? await lines(runs, chosen.metric, chosen.axis) : [];
-  const byArm = Map.groupBy(all, line => line.run.arm), traces = [];
-  const rest = all.filter(line => !style(line.run.arm));
+  const byArm = Map.groupBy(all, line => line.run.variant), traces = [];
+  const rest = all.filter(line => !style(line.run.variant));
   if (rest.length) traces.push({ ...joined(rest), line: { color: veiled(ink("rest"), 0.35), width: 1 }, hoverinfo: "skip" });
-  const arms = armsOf(runs).filter(arm => style(arm.name) && byArm.has(arm.name));
-  for (const arm of arms.toReversed()) traces.push(...armTraces(arm, byArm.get(arm.name), style(arm.name)));
+  const variants = armsOf(runs).filter(variant => style(variant.name) && byArm.has(variant.name));
+  for (const variant of variants.toReversed()) traces.push(...armTraces(variant, byArm.get(variant.name), style(variant.name)));
   await Plotly.react("curves-plot", traces, layout({
     xaxis: { title: { text: AXES[chosen.axis] }, type: chosen.logx ? "log" : "linear" },
     yaxis: { title: { text: plain(spoken(chosen.metric || "")) }, type: chosen.logy ? "log" : "linear", exponentformat: "power" },
     annotations: all.length ? [] : [{ text: "no run that is shown recorded this", showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }],
   }), CONFIG);
-  at("curves-plot").setAttribute("aria-label", `${spoken(chosen.metric)} against ${AXES[chosen.axis]}: ${all.length} runs in ${byArm.size} arms`);
+  at("curves-plot").setAttribute("aria-label", `${spoken(chosen.metric)} against ${AXES[chosen.axis]}: ${all.length} runs in ${byArm.size} variants`);
   at("curves-note").textContent = curvesNote([...byArm.keys()]);
 }
 
-function curvesNote(arms) {
+function curvesNote(variants) {
   const thinning = `Curves thinned to ${data.points} points: the first, the last, and the lowest and the highest of each of ${data.points / 2 - 1} stretches; values that are not finite are left out.`;
-  const bands = "Where an arm has several seeds that finished or still run, the line is their mean and the band reaches from the lowest to the highest, as far as all of them come; thin lines are single runs.";
-  return `${bands} ${thinning}${greyNote(arms)}`;
+  const bands = "Where an variant has several seeds that finished or still run, the line is their mean and the band reaches from the lowest to the highest, as far as all of them come; thin lines are single runs.";
+  return `${bands} ${thinning}${greyNote(variants)}`;
 }
 
 // ---- metric against cost ----
@@ -155,15 +155,15 @@ function costPoints(runs) {
 
 function means(points) {
   const finished = points.filter(point => point.run.status === "finished");
-  return [...Map.groupBy(finished, point => point.run.arm)].map(([arm, own]) => ({
-    arm, count: own.length,
+  return [...Map.groupBy(finished, point => point.run.variant)].map(([variant, own]) => ({
+    variant, count: own.length,
     x: own.reduce((sum, point) => sum + point.x, 0) / own.length, y: own.reduce((sum, point) => sum + point.y, 0) / own.length,
   }));
 }
 
 function drawCosts() {
   const group = data.groups[chosen.group], points = costPoints(shownRuns()), middle = means(points);
-  const edge = front(middle, group.mode), look = arm => style(arm) || { color: ink("rest"), symbol: "circle" };
+  const edge = front(middle, group.mode), look = variant => style(variant) || { color: ink("rest"), symbol: "circle" };
   const words = `${plain(named(group.metric))} %{y:.5~g}, ${COSTS[chosen.cost]} %{x:.4~s}<extra></extra>`;
   const traces = [
     {
@@ -172,24 +172,24 @@ function drawCosts() {
     },
     {
       x: points.map(point => point.x), y: points.map(point => point.y), mode: "markers",
-      text: points.map(point => `${plain(point.run.arm)}<br>${plain(point.run.name)} (${plain(point.run.status)})`),
+      text: points.map(point => `${plain(point.run.variant)}<br>${plain(point.run.name)} (${plain(point.run.status)})`),
       marker: {
-        size: 6, opacity: 0.55, color: points.map(point => look(point.run.arm).color),
-        symbol: points.map(point => look(point.run.arm).symbol + (point.run.status === "finished" ? "" : "-open")),
+        size: 6, opacity: 0.55, color: points.map(point => look(point.run.variant).color),
+        symbol: points.map(point => look(point.run.variant).symbol + (point.run.status === "finished" ? "" : "-open")),
       },
       hovertemplate: "%{text}<br>" + words,
     },
     {
       x: middle.map(point => point.x), y: middle.map(point => point.y), mode: "markers",
-      text: middle.map(point => `${plain(point.arm)}, mean of ${point.count}`),
+      text: middle.map(point => `${plain(point.variant)}, mean of ${point.count}`),
       marker: {
-        size: 13, color: middle.map(point => look(point.arm).color), symbol: middle.map(point => look(point.arm).symbol),
+        size: 13, color: middle.map(point => look(point.variant).color), symbol: middle.map(point => look(point.variant).symbol),
         line: { color: ink("paper"), width: 1.5 },
       },
       hovertemplate: "%{text}<br>" + words,
     },
   ];
-  at("costs-note").textContent = `Large: an arm's mean over the runs that finished; small: its runs, hollow where they did not finish. Dotted: the Pareto front, the arms that none beats in both (${group.mode === "max" ? "more" : "less"} is better): ${listed(edge.map(point => point.arm))}.${greyNote([...new Set(points.map(point => point.run.arm))])}${atEnds}`;
+  at("costs-note").textContent = `Large: an variant's mean over the runs that finished; small: its runs, hollow where they did not finish. Dotted: the Pareto front, the variants that none beats in both (${group.mode === "max" ? "more" : "less"} is better): ${listed(edge.map(point => point.variant))}.${greyNote([...new Set(points.map(point => point.run.variant))])}${atEnds}`;
   at("costs-plot").setAttribute("aria-label", at("costs-note").textContent);
   return Plotly.react("costs-plot", traces, layout({
     xaxis: { title: { text: COSTS[chosen.cost] }, type: chosen.logcost ? "log" : "linear" },
@@ -235,18 +235,18 @@ function dimensions(runs, group) {
 function drawParallel() {
   const group = data.groups[chosen.group], runs = shownRuns().filter(run => run.final !== null);
   const all = runs.length ? dimensions(runs, group) : [];
-  const byArm = Map.groupBy(runs.map((run, k) => ({ run, k })), each => style(each.run.arm) ? each.run.arm : "");
-  const traces = [...byArm].toReversed().map(([arm, own]) => {
-    const look = style(arm) || { color: ink("rest"), dash: "solid" };
+  const byArm = Map.groupBy(runs.map((run, k) => ({ run, k })), each => style(each.run.variant) ? each.run.variant : "");
+  const traces = [...byArm].toReversed().map(([variant, own]) => {
+    const look = style(variant) || { color: ink("rest"), dash: "solid" };
     const each = own.map(({ run, k }) => {
       const known = all.map((_, place) => place).filter(place => all[place].places[k] !== null);
-      return { name: `${plain(run.arm)}<br>${plain(run.name)}: ${told(run.final)}`, x: known, y: known.map(place => all[place].places[k]) };
+      return { name: `${plain(run.variant)}<br>${plain(run.name)}: ${told(run.final)}`, x: known, y: known.map(place => all[place].places[k]) };
     });
-    return { ...joined(each), line: { color: veiled(look.color, arm ? 0.75 : 0.3), width: arm ? 1.6 : 1, dash: look.dash }, hovertemplate: "%{text}<extra></extra>" };
+    return { ...joined(each), line: { color: veiled(look.color, variant ? 0.75 : 0.3), width: variant ? 1.6 : 1, dash: look.dash }, hovertemplate: "%{text}<extra></extra>" };
   });
   at("parallel-plot").style.minWidth = `${all.length * 7.5}rem`;
   const dropped = group.keys.length + 1 - all.length;
-  at("parallel-note").textContent = "A line is a run; it joins the options that differ and ends at its metric. A run that has no such option passes it by." + (all.length && dropped > 0 ? ` ${dropped} options of least weight are left out.` : "") + greyNote([...new Set(runs.map(run => run.arm))]);
+  at("parallel-note").textContent = "A line is a run; it joins the options that differ and ends at its metric. A run that has no such option passes it by." + (all.length && dropped > 0 ? ` ${dropped} options of least weight are left out.` : "") + greyNote([...new Set(runs.map(run => run.variant))]);
   return Plotly.react("parallel-plot", traces, layout({
     margin: { l: 84, r: 84, t: 32, b: 16 },
     xaxis: { range: [-0.02, all.length - 1 + 0.02], visible: false, fixedrange: true },

@@ -71,7 +71,7 @@ function enterGroup() {
 function start() {
   recall();
   wear();
-  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.arms.map(arm => arm.name).join(", ").slice(0, 60)}`]), String(chosen.group));
+  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.variants.map(variant => variant.name).join(", ").slice(0, 60)}`]), String(chosen.group));
   at("group-label").hidden = data.groups.length < 2;
   fill("axis", Object.entries(AXES), chosen.axis);
   fill("cost", Object.entries(COSTS), chosen.cost);

@@ -95,7 +95,7 @@ function glob(pattern) {
 /* A run's values by the whole key and by its last word. */
 function valueOf(run, key) {
   if (key in run.values) return run.values[key];
-  if (["status", "reason", "name", "label", "arm"].includes(key)) return run[key];
+  if (["status", "reason", "name", "label", "variant"].includes(key)) return run[key];
   const full = Object.keys(run.values).find(known => known.endsWith("." + key));
   return full === undefined ? data.common[key] : run.values[full];
 }
@@ -107,7 +107,7 @@ function term(word) {
     return run => wanted.some(pattern => pattern.test(String(valueOf(run, key) ?? "")));
   }
   const part = word.toLowerCase();
-  return run => [run.name, run.label, run.arm, run.status].join(" ").toLowerCase().includes(part);
+  return run => [run.name, run.label, run.variant, run.status].join(" ").toLowerCase().includes(part);
 }
 
 function filtered() {
@@ -115,15 +115,15 @@ function filtered() {
   return data.groups[chosen.group].runs.map(index => data.runs[index]).filter(run => terms.every(fits => fits(run)));
 }
 
-const shownRuns = () => filtered().filter(run => !chosen.hidden.includes(run.arm));
+const shownRuns = () => filtered().filter(run => !chosen.hidden.includes(run.variant));
 
-/* The group's arms that have a run among these, best first. */
+/* The group's variants that have a run among these, best first. */
 function armsOf(runs) {
-  const present = new Set(runs.map(run => run.arm));
-  return data.groups[chosen.group].arms.filter(arm => present.has(arm.name));
+  const present = new Set(runs.map(run => run.variant));
+  return data.groups[chosen.group].variants.filter(variant => present.has(variant.name));
 }
 
-// ---- colours follow arms: what is shown keeps its style, what is new takes the first that is free ----
+// ---- colours follow variants: what is shown keeps its style, what is new takes the first that is free ----
 
 const PALETTES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#aa4a8a", "#56b4e9", "#b8860b"],
@@ -135,26 +135,26 @@ const MOST_STYLES = PALETTES.light.length * DASHES.length;
 const slots = new Map();
 
 function allot() {
-  const arms = data.groups[chosen.group].arms, wanted = arms.length > MOST_STYLES ? armsOf(filtered()) : arms;
-  const names = new Set(wanted.map(arm => arm.name));
+  const variants = data.groups[chosen.group].variants, wanted = variants.length > MOST_STYLES ? armsOf(filtered()) : variants;
+  const names = new Set(wanted.map(variant => variant.name));
   for (const name of slots.keys()) if (!names.has(name)) slots.delete(name);
   const taken = new Set(slots.values());
   const free = [...Array(MOST_STYLES).keys()].filter(slot => !taken.has(slot));
   for (const name of names) if (!slots.has(name) && free.length) slots.set(name, free.shift());
 }
 
-/* How an arm is drawn; undefined for those that are left grey, when there are more arms than styles. */
-function style(arm) {
-  const slot = slots.get(arm);
+/* How an variant is drawn; undefined for those that are left grey, when there are more variants than styles. */
+function style(variant) {
+  const slot = slots.get(variant);
   if (slot === undefined) return undefined;
   const palette = PALETTES[theme()], kind = slot % palette.length;
   return { color: palette[kind], dash: DASHES[Math.floor(slot / palette.length)], symbol: SYMBOLS[kind] };
 }
 
-/* Says which of these arms are grey. */
-function greyNote(arms) {
-  const grey = arms.filter(arm => !style(arm)).length;
-  return grey ? ` ${grey} of ${arms.length} arms are grey, for want of colours: filter to see them.` : "";
+/* Says which of these variants are grey. */
+function greyNote(variants) {
+  const grey = variants.filter(variant => !style(variant)).length;
+  return grey ? ` ${grey} of ${variants.length} variants are grey, for want of colours: filter to see them.` : "";
 }
 
 function theme() {

@@ -1,4 +1,4 @@
-// The tables and texts: conclusion, arms, runs, samples, configurations, environment.
+// The tables and texts: conclusion, variants, runs, samples, configurations, environment.
 
 const MOST_PICKS = 4; // runs that are shown side by side before the reader chooses
 
@@ -9,7 +9,7 @@ function showGroups() {
     const current = data.groups.length > 1 && index === chosen.group;
     const made = make("article", null, { className: current ? "current" : "" });
     const title = data.groups.length > 1 ? `Group ${index + 1}: ` : "", better = group.mode === "max" ? "more" : "less";
-    made.append(make("h3", `${title}${counted(group.runs.length, "run")} in ${counted(group.arms.length, "arm")}, by ${named(group.metric)} of validation (${better} is better)`));
+    made.append(make("h3", `${title}${counted(group.runs.length, "run")} in ${counted(group.variants.length, "variant")}, by ${named(group.metric)} of validation (${better} is better)`));
     if (group.reason.length) made.append(make("p", "Apart from group 1: " + group.reason.join("; "), { className: "apart" }));
     made.append(...folded(group.verdict, sentences), ...folded(group.notes, remarks), ...folded(group.remarks, remarks));
     return made;
@@ -35,8 +35,8 @@ function sentences(all) {
   return list;
 }
 
-function swatch(arm) {
-  const look = style(arm) || { color: ink("rest"), dash: "solid" };
+function swatch(variant) {
+  const look = style(variant) || { color: ink("rest"), dash: "solid" };
   const gaps = { solid: "", dash: "6 3", dot: "2 3", dashdot: "7 3 2 3" }[look.dash];
   const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   made.setAttribute("viewBox", "0 0 30 14");
@@ -57,21 +57,21 @@ function swatch(arm) {
 }
 
 function showArms() {
-  const arms = armsOf(filtered()), styled = arms.filter(arm => style(arm.name));
-  const chips = styled.map(arm => {
-    const value = arm.mean === null ? "" : ` ${told(arm.mean)}`;
-    const spread = arm.interval ? ` (95 % interval ${told(arm.interval[0])} to ${told(arm.interval[1])} over ${arm.seeds} seeds)` : "";
-    const made = make("button", null, { type: "button", "aria-pressed": !chosen.hidden.includes(arm.name), title: arm.name + value + spread });
-    made.append(swatch(arm.name), make("span", arm.name));
+  const variants = armsOf(filtered()), styled = variants.filter(variant => style(variant.name));
+  const chips = styled.map(variant => {
+    const value = variant.mean === null ? "" : ` ${told(variant.mean)}`;
+    const spread = variant.interval ? ` (95 % interval ${told(variant.interval[0])} to ${told(variant.interval[1])} over ${variant.seeds} seeds)` : "";
+    const made = make("button", null, { type: "button", "aria-pressed": !chosen.hidden.includes(variant.name), title: variant.name + value + spread });
+    made.append(swatch(variant.name), make("span", variant.name));
     made.onclick = () => {
-      chosen.hidden = chosen.hidden.includes(arm.name) ? chosen.hidden.filter(name => name !== arm.name) : [...chosen.hidden, arm.name];
-      made.setAttribute("aria-pressed", !chosen.hidden.includes(arm.name));
+      chosen.hidden = chosen.hidden.includes(variant.name) ? chosen.hidden.filter(name => name !== variant.name) : [...chosen.hidden, variant.name];
+      made.setAttribute("aria-pressed", !chosen.hidden.includes(variant.name));
       refresh("curves", "costs", "parallel");
     };
     return made;
   });
-  if (arms.length > styled.length) chips.push(make("p", `and ${arms.length - styled.length} more arms, in grey: filter to see them`));
-  at("arms").replaceChildren(...chips);
+  if (variants.length > styled.length) chips.push(make("p", `and ${variants.length - styled.length} more variants, in grey: filter to see them`));
+  at("variants").replaceChildren(...chips);
 }
 
 // ---- the table of runs ----
@@ -80,7 +80,7 @@ function columns() {
   const group = data.groups[chosen.group], words = named(group.metric);
   const number = (title, of) => ({ title, of, number: true });
   return [
-    { title: "run", of: run => run.name }, { title: "arm", of: run => run.arm }, { title: "status", of: run => run.status },
+    { title: "run", of: run => run.name }, { title: "variant", of: run => run.variant }, { title: "status", of: run => run.status },
     ...group.keys.map(key => ({ title: data.short[key], of: run => run.values[key], number: group.runs.every(index => typeof (data.runs[index].values[key] ?? 0) === "number") })),
     { ...number("final " + words, run => run.final), digits: 4 }, { ...number("best " + words, run => run.best), digits: 4 },
     number("tokens", run => run.tokens), number("FLOPs", run => run.flops), number("seconds", run => run.seconds),
@@ -111,7 +111,7 @@ function showRuns() {
       const value = column.of(run), words = column.digits && value !== null ? value.toPrecision(column.digits) : told(value);
       const made = make(k ? "td" : "th", words, column.number ? { className: "number" } : {});
       if (!k) { made.scope = "row"; made.title = run.label; }
-      if (column.title === "arm") made.prepend(swatch(run.arm), " ");
+      if (column.title === "variant") made.prepend(swatch(run.variant), " ");
       if (column.title === "status") { made.className = "status-" + run.status.replace(/\W/g, ""); made.title = run.reason; }
       return made;
     }));
@@ -139,13 +139,13 @@ function heading(column, sorted) {
 
 // ---- what stands side by side ----
 
-/* The runs that are ticked; before the reader ticks any, the best finished run of each of the best arms. */
+/* The runs that are ticked; before the reader ticks any, the best finished run of each of the best variants. */
 function picks() {
   const group = data.groups[chosen.group];
   if (chosen.picked) return group.runs.map(index => data.runs[index]).filter(run => chosen.picked.includes(run.name));
   const sign = group.mode === "max" ? -1 : 1;
-  return armsOf(shownRuns()).slice(0, MOST_PICKS).map(arm => {
-    const own = shownRuns().filter(run => run.arm === arm.name);
+  return armsOf(shownRuns()).slice(0, MOST_PICKS).map(variant => {
+    const own = shownRuns().filter(run => run.variant === variant.name);
     return own.sort((a, b) => (b.status === "finished") - (a.status === "finished") || compared(a.final, b.final, sign))[0];
   });
 }
@@ -161,7 +161,7 @@ async function showSamples() {
   at("samples-note").textContent = `The newest sample of each ticked run, at most ${data.sample.toLocaleString("en")} characters of it. Samples are drawn by chance: they show what a model's text is like, not which model is better.`;
   at("samples-cards").replaceChildren(...runs.map(run => {
     const made = make("article"), title = make("h3", " " + run.name), [step, text] = samples[run.index] ?? [null, null];
-    title.prepend(swatch(run.arm));
+    title.prepend(swatch(run.variant));
     made.append(title, make("p", text === null ? "no sample" : `${run.label}, step ${told(step)}`, { className: "note" }));
     if (text !== null) made.append(make("pre", text, { tabIndex: 0 }));
     return made;
