@@ -100,9 +100,10 @@ def lines(run: Run) -> list[str]:
         with open_checked(samples[-1]) as file:
             text = file.read(MAX_SAMPLE_BYTES).decode("utf-8", "replace")
         out += ["sample:", *(f"  | {line}" for line in text.splitlines())]
-    test = f"{pasted('seqtrain', 'evaluate', run.path)} --split test; " if "test" in summary["splits"] else ""
+    trusted = [word for package in summary.get("trust", ()) for word in ("--trust", package)]
+    test = f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test; " if "test" in summary["splits"] else ""
     out += [f"{name} is {signature}" for name, signature in summary["signatures"].items()]
-    return [*out, f"go on: {test}{pasted('seqtrain', 'predict', run.path)} {summary['example_text']}"]
+    return [*out, f"go on: {test}{pasted('seqtrain', 'predict', run.path, *trusted)} {summary['example_text']}"]
 
 
 def words(metrics: dict[str, float], summary: measures.Summary) -> str:
