@@ -90,10 +90,6 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("max_length",),
     ),
     "model that cannot be built": (("train", *TEXT, "model=gpt", "model.num_heads=3"), ("num_heads=3", "128")),
-    "lanes of examples": (
-        ("train", "task=sentiment", "data.batch_size=8"),
-        ("data.batch_size", "Sentiment", "data.batch_tokens"),
-    ),
     "lanes of evaluated examples": (("train", "task=masked_lm", "data.eval_lanes=8"), ("data.eval_lanes", "MaskedLM")),
     "batches of a stream": (
         ("train", *TEXT, "data.batch_tokens=64"),
