@@ -83,10 +83,15 @@ def files(folder: Path) -> Path:
 
 
 def machine() -> str:
-    """What decides bits besides our code: this processor and this torch."""
-    info = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in info if line.startswith("model name")), "unknown")
-    return f"{model}, torch {torch.__version__.partition('+')[0]}"
+    """What decides bits besides our code: this kind of processor, the kernels that torch takes for it, and this torch."""
+    told: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        told.setdefault(name.strip(), value.strip())
+    kind = " ".join(told.get(name, "?") for name in ("model name", "cpu family", "model", "stepping"))
+    flags = hashlib.sha256(told.get("flags", "").encode()).hexdigest()[:8]
+    kernels = torch.backends.cpu.get_cpu_capability()
+    return f"{kind} {flags}, {kernels}, torch {torch.__version__.partition('+')[0]}"
 
 
 def _hash(run: Path) -> str:
