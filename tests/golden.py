@@ -83,7 +83,7 @@ def files(folder: Path) -> Path:
 
 
 def machine() -> str:
-    """What decides bits besides our code: this kind of processor, the kernels that torch takes for it, and this torch."""
+    """What decides bits besides our code: the kind of processor, the kernels that torch takes for it, and torch."""
     told: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
