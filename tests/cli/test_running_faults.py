@@ -15,7 +15,7 @@ from seqtrain.errors import OutOfMemory
 from seqtrain.runs.checkpoint import load, newest_valid, save, step_name
 from seqtrain.runs.directory import Run
 from seqtrain.training.carried_state import CarriedState
-from seqtrain.training.learner import MAX_SKIPPED_IN_A_ROW, _spreading
+from seqtrain.training.learner import MAX_SKIPPED_IN_A_ROW, _nan_if_any_term_is_not_finite
 from tests.conftest import Answer, Seqtrain
 from tests.support import fault_injection
 from tests.support.quick import some_long
@@ -183,7 +183,7 @@ def test_a_loss_that_is_no_number_has_no_gradient_that_is_one() -> None:
     for value, sound in ((2.0, True), (float("inf"), False), (float("nan"), False)):
         weights = torch.ones(3, requires_grad=True)
         loss = (weights * torch.tensor([1.0, 0.0, 2.0])).sum() + value
-        _spreading(loss, {"loss": (loss.detach(), 1), "accuracy": (torch.tensor(1), 1)}).backward()
+        _nan_if_any_term_is_not_finite(loss, {"loss": (loss.detach(), 1), "accuracy": (torch.tensor(1), 1)}).backward()
         assert weights.grad is not None
         assert torch.equal(weights.grad, torch.tensor([1.0, 0.0, 2.0])) if sound else weights.grad.isnan().all()
 
