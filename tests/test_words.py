@@ -20,7 +20,7 @@ RETIRED = {
     "Vocabularies": "Preprocessor",
     "vocabularies": "preprocessor",
     "vocabulary": "vocab_size",
-    "Piece": "Segment or StepPlan",
+    "Piece": "Segment",
     "Sums": "Accumulators",
     "Parts": "LossTerms",
     "Totals": "Reduced",

@@ -94,6 +94,17 @@ class Task(nn.Module, ABC):
         return next((metric for metric in cls.metrics if metric.name == name), None)
 
     @classmethod
+    def monitor_better(cls) -> Literal["min", "max"]:
+        """Whether less or more of the monitor is better."""
+        found = cls.metric(cls.monitor)
+        return found.better if found else "min"
+
+    @classmethod
+    def comparison(cls) -> str:
+        """The metric of verdicts and of progress."""
+        return cls.compared_by or cls.monitor
+
+    @classmethod
     def name(cls) -> str:
         """As in `task=...`."""
         return cls.__module__.rpartition(".")[2]
@@ -101,11 +112,10 @@ class Task(nn.Module, ABC):
     @classmethod
     def said(cls) -> dict[str, Any]:
         """What a run's summary keeps of the task, so that its record can be read without its code."""
-        monitor = cls.metric(cls.monitor)
         return {
             "task": cls.__name__,
-            "monitor": [cls.monitor, monitor.better if monitor else "min"],
-            "compared_by": cls.compared_by or cls.monitor,
+            "monitor": [cls.monitor, cls.monitor_better()],
+            "compared_by": cls.comparison(),
             "measures": {metric.name: asdict(metric) for metric in cls.metrics},
             "trained_by": list(cls.trained_by),
             "signatures": dict(cls.signatures),

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.batching.stream import IGNORED, EvalLoader, Stream, StreamBatch
 from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State, read_warmup
 from seqtrain.models.decoding import continue_tokens
 from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, Task
@@ -43,19 +44,17 @@ class Continue(Predictor["NextToken"]):
         options = {**self.takes, **options}
         if not texts:
             return []
-        tokenizer, model = self.loaded.tokenizer, self.loaded.model
-        tokens = continue_tokens(
-            model,
-            partial(self.task.logits, model),
-            [[tokenizer.start, *tokenizer.encode(text).tolist()] for text in texts],
+        found = self.task.continued(
+            self.loaded.model,
+            self.loaded.tokenizer,
+            texts,
             num_tokens=options["length"],
             temperature=0.0 if options["greedy"] else options["temperature"],
             top_k=options["top_k"],
             top_p=options["top_p"],
             seed=options["seed"] + first,
         )
-        lanes = torch.stack(list(tokens), 1).tolist()
-        return [{"prompt": text, "text": tokenizer.decode(lane)} for text, lane in zip(texts, lanes, strict=True)]
+        return [{"prompt": prompt, "text": text} for prompt, text in zip(texts, found, strict=True)]
 
     def words(self, answer: dict[str, Any]) -> str:
         return answer["prompt"] + answer["text"]
@@ -166,17 +165,24 @@ class NextToken(Task):
         self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
         """The prompt, and what the model writes after it."""
-        tokenizer = preprocessor.tokenizer
-        tokens = continue_tokens(
+        (text,) = self.continued(
             model,
-            partial(self.logits, model),
-            [[tokenizer.start, *tokenizer.encode(options.prompt).tolist()]],
+            preprocessor.tokenizer,
+            [options.prompt],
             num_tokens=options.length,
             temperature=options.temperature,
             top_k=options.top_k,
             top_p=options.top_p,
         )
-        return [options.prompt + tokenizer.decode([int(token) for token in tokens])]
+        return [options.prompt + text]
+
+    def continued(
+        self, model: SequenceModel, tokenizer: Tokenizer, prompts: Sequence[str], **options: Any
+    ) -> list[str]:
+        """What the model writes after each prompt; `options` as those of `continue_tokens`."""
+        begun = [[tokenizer.start, *tokenizer.encode(prompt).tolist()] for prompt in prompts]
+        tokens = continue_tokens(model, partial(self.logits, model), begun, **options)
+        return [tokenizer.decode(lane) for lane in torch.stack(list(tokens), 1).tolist()]
 
 
 def _texts(rows: Rows) -> Iterator[str]:

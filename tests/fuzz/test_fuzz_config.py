@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from seqtrain.cli import train
+from seqtrain.cli import start
 from seqtrain.config import check
 from seqtrain.sweeps.settings import Settings, Words
 from tests.fuzz import values
@@ -41,7 +41,7 @@ def test_a_command_line_is_refused_in_lines_or_can_be_trained(
 
         def prepare() -> None:
             composed = check.compose(given)
-            train._prepare(composed.config, train.Request(overrides=given))
+            start._prepare(composed.config, start.Request(overrides=given))
 
         return in_process(prepare)
 

@@ -16,13 +16,6 @@ from seqtrain.data.batching.plan import deal
 ENDLESS = 2**40
 
 
-class StepPlan(Protocol):
-    """What one optimiser step reads."""
-
-    @property
-    def lanes(self) -> int: ...
-
-
 class Plan(Protocol):
     """What every plan of batches says: of lanes that stand side by side, or of examples."""
 

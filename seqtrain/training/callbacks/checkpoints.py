@@ -85,10 +85,7 @@ class Checkpoints(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         task = pl_module.task
-        monitor = task.metric(task.monitor)
-        self._rank(
-            {"step": trainer.global_step, **pl_module.metrics}, task.monitor, monitor.better if monitor else "min"
-        )
+        self._rank({"step": trainer.global_step, **pl_module.metrics}, task.monitor, task.monitor_better())
         if trainer.state.fn == "fit":
             self.stopped = trainer.should_stop and not self._pruned
             self._save(trainer)

@@ -52,7 +52,7 @@ def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "
 
     The metric that runs of the task are compared by, where training measures it too; else the loss.
     """
-    names = [task.compared_by or task.monitor, "loss"]
+    names = [task.comparison(), "loss"]
     measured = [name for name in names if _points(records, f"train/{name}") or name == "loss"]
     measure = next((name for name in measured if _points(records, f"train/{name}", f"validation/{name}")), None)
     if measure is None:

@@ -30,8 +30,7 @@ class ProgressBar(Callback):
 
     def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
         task = pl_module.task
-        compared_by = task.compared_by or task.monitor
-        first = [metric for metric in task.metrics if metric.name == compared_by and metric.name != "loss"]
+        first = [metric for metric in task.metrics if metric.name == task.comparison() and metric.name != "loss"]
         self.beside = first + [metric for metric in task.metrics if metric.better == "max"]
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
