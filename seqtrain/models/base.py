@@ -74,21 +74,29 @@ class SequenceModel(nn.Module, ABC):
         Raises:
             UserError: where the model cannot run on the meta device.
         """
+        # A copy, since the model itself may be in training, and on another device.
         twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
         tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
         needs_source = Capability.UNCONDITIONAL not in self.capabilities
         counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector_flops})
         try:
+            # The device is set because models make masks and positions of their own while they read.
             with torch.device("meta"), torch.no_grad(), counter:
-                state = twin.begin(tokens) if needs_source else twin.initial(1)
-                twin(tokens, state if needs_source or carried else None)
+                if needs_source:
+                    twin(tokens, twin.begin(tokens))
+                elif carried:
+                    twin(tokens, twin.initial(1))
+                else:
+                    twin(tokens)
         except RuntimeError as error:  # of what depends on values, which meta tensors lack
             reason = str(error).partition("\n")[0]
             raise UserError(
                 f"model {type(self).__name__} cannot be read on the meta device ({reason}), so torch cannot count its "
                 "operations; give it a method flops_per_token"
             ) from error
-        return counter.get_total_flops() / (2 * length if needs_source else length)
+        if needs_source:
+            return counter.get_total_flops() / (2 * length)  # the source is as long as the target
+        return counter.get_total_flops() / length
 
     def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """What to generate from: by default `source` is read as a prefix."""
@@ -96,7 +104,7 @@ class SequenceModel(nn.Module, ABC):
 
 
 def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: torch.Size | None = None) -> int:
-    """Those of one product that torch's counter leaves out."""
+    """Operations of a matrix times a vector, which torch's counter leaves out."""
     return 2 * matrix.numel()
 
 
@@ -105,12 +113,14 @@ def detach(state: State) -> State:
     return {name: value.detach() for name, value in state.items()}
 
 
-def reset(state: State, starts: Bool[Tensor, " B"]) -> State:
-    """The state with the lanes in `starts` back at zero (by `where`: NaN times 0 is NaN)."""
-    return {
-        name: torch.where(starts.view(-1, *[1] * (value.dim() - 1)), torch.zeros_like(value), value)
-        for name, value in state.items()
-    }
+def reset(state: State, lanes: Bool[Tensor, " B"]) -> State:
+    """The state with the lanes of a mask back at zero."""
+    after = {}
+    for name, value in state.items():
+        mask = lanes.view(-1, *[1] * (value.dim() - 1))  # (B, 1, ...): one value for all that a lane holds
+        # Chosen, not multiplied: a lane that diverged holds NaN, and NaN times 0 is NaN.
+        after[name] = torch.where(mask, torch.zeros_like(value), value)
+    return after
 
 
 def select(state: State, lanes: Int[Tensor, " N"] | Bool[Tensor, " B"] | slice) -> State:
@@ -123,11 +133,22 @@ def read_warmup(
     warmup_chunks: Sequence[tuple[Int[Tensor, "B _"], Bool[Tensor, " B"] | None]],
     state: State | None,
 ) -> list[State | None]:
-    """The state before a history, and after each part of it; a part: tokens (B, T), and the lanes to reset after it."""
+    """Reads chunks for the state that they leave.
+
+    Args:
+        model: reads them.
+        warmup_chunks: tokens (B, T) of each, and the lanes (B,) to reset after it; None where there is none to reset.
+        state: the one to begin from; None for nothing read.
+
+    Returns:
+        The state before the first chunk, then the state after each of them.
+    """
     states = [state]
-    for tokens, forgotten in warmup_chunks:
+    for tokens, reset_after in warmup_chunks:
         after = model(tokens, states[-1])[1]
-        states.append(after if forgotten is None else reset(after, forgotten))
+        if reset_after is not None:
+            after = reset(after, reset_after)
+        states.append(after)
     return states
 
 
@@ -139,27 +160,40 @@ def read_by_length(
 ) -> tuple[Float[Tensor, "B T D"], State]:
     """Reads right-padded lanes with dense calls only: `read` runs from one distinct length to the next.
 
-    Lanes that ended are dropped by `select`; gives hidden (B, T, D), zero at padding, and the state after `lengths`.
+    Args:
+        read: reads tokens that are all real, and goes on from a state.
+        tokens: right-padded.
+        state: that of all lanes before their first token.
+        lengths: real tokens of each lane; 0 leaves a lane's state as it was.
+
+    Returns:
+        Hidden states (B, T, D), zero at padding, and the state of each lane after its own length.
     """
     batch, width = tokens.shape[:2]
-    lanes = torch.arange(batch, device=tokens.device)
-    ended: list[tuple[Tensor, State]] = []
-    segments: list[Tensor] = []
+    lanes = torch.arange(batch, device=tokens.device)  # those that have not ended; `state` and `hidden` are of them
+    ended_lanes: list[Int[Tensor, " b"]] = []
+    ended_states: list[State] = []
+    segments: list[Float[Tensor, "B t D"]] = []
     begin = 0
     for end in sorted(set(lengths.tolist())):
         if end > begin:
             hidden, state = read(tokens[lanes, begin:end], state)
-            whole = hidden.new_zeros(batch, *hidden.shape[1:])
-            segments.append(whole.index_copy(0, lanes, hidden))
+            padded = hidden.new_zeros(batch, *hidden.shape[1:])
+            segments.append(padded.index_copy(0, lanes, hidden))
             begin = end
         done = lengths[lanes] == end
-        ended.append((lanes[done], select(state, done)))
+        ended_lanes.append(lanes[done])
+        ended_states.append(select(state, done))
         lanes, state = lanes[~done], select(state, ~done)
-    order = torch.cat([where for where, _ in ended]).argsort()
-    final = {name: torch.cat([part[name] for _, part in ended])[order] for name in ended[0][1]}
+    # The lanes ended in the order of their lengths; this puts them back in that of the batch.
+    order = torch.cat(ended_lanes).argsort()
+    final: State = {}
+    for name in ended_states[0]:
+        final[name] = torch.cat([state[name] for state in ended_states])[order]
     if begin < width:
-        blank = segments[0] if segments else read(tokens[:1, :1], select(ended[0][1], slice(0, 1)))[0]
-        segments.append(blank.new_zeros(batch, width - begin, blank.shape[-1]))
+        # Where every lane is empty, nothing was read, and only a reading tells the width and dtype of hidden states.
+        like = segments[0] if segments else read(tokens[:1, :1], select(ended_states[0], slice(0, 1)))[0]
+        segments.append(like.new_zeros(batch, width - begin, like.shape[-1]))
     return torch.cat(segments, 1), final
 
 
@@ -180,22 +214,27 @@ def read_in_segments(
     `bptt_length` at a time. So every last segment ends where its lane does, and memory is that of `bptt_length` tokens.
     The model must be STATEFUL.
     """
-    lanes, time = (torch.arange(size, device=tokens.device) for size in (len(tokens), bptt_length))
-    prefix = (lengths - bptt_length).clamp(min=0)
-    heads, rounds = prefix % bptt_length, prefix // bptt_length
+    lanes = torch.arange(len(tokens), device=tokens.device)
+    time = torch.arange(bptt_length, device=tokens.device)
+    prefix = (lengths - bptt_length).clamp(min=0)  # tokens of each lane that are read without gradient
+    heads = prefix % bptt_length
+    rounds = prefix // bptt_length
     state = model.initial(len(tokens))
-    if width := int(heads.max()):
+    width = int(heads.max())
+    if width:
         with torch.no_grad():  # left before the yield: what the caller computes has gradients
             hidden, state = model(tokens[:, :width], state, heads)
         yield Segment(lanes, hidden, heads)
     for number in range(int(rounds.max())):
         live = lanes[rounds > number]
+        # Each lane has its own place to read from, so the tokens are picked by an index (b, bptt_length).
         begin = heads[live] + number * bptt_length
         with torch.no_grad():
             hidden, after = model(tokens[live.unsqueeze(1), begin.unsqueeze(1) + time], select(state, live))
         state = {name: value.index_copy(0, live, after[name]) for name, value in state.items()}
         yield Segment(live, hidden, torch.full_like(live, bptt_length))
     rest = lengths - prefix
-    place = prefix.unsqueeze(1) + time[: int(rest.max())]  # beyond a lane's end it reads padding, which says nothing
+    place = prefix.unsqueeze(1) + time[: int(rest.max())]
+    # Beyond a lane's end this reads padding; beyond the width the last column again, as an index must exist.
     newest = tokens[lanes.unsqueeze(1), place.clamp(max=tokens.shape[1] - 1)]
     yield Segment(lanes, model(newest, state)[0], rest)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import padding_mask
-from seqtrain.models.layers.blocks import Activation, EncoderBlock, Norm
+from seqtrain.models.layers.blocks import Activation, EncoderBlock, Norm, final_norm
 from seqtrain.models.layers.front_ends import TokenEmbedding
-from seqtrain.models.layers.positions import Positions, check_sizes, place, rotary_table
+from seqtrain.models.layers.positions import Positions, check_sizes, learned_positions, place, rotary_table
 
 
 class BERT(SequenceModel):
@@ -48,7 +48,7 @@ class BERT(SequenceModel):
         self.num_heads = num_heads
         self.positions: Positions = positions
         self.max_length = max_length
-        self.table = nn.Embedding(max_length, dim) if max_length is not None else None
+        self.table = learned_positions(max_length, dim)
         self.segments = nn.Embedding(num_segments, dim)
         self.first_norm = nn.LayerNorm(dim, bias=bias) if norm == "post" else nn.Identity()
         self.dropout = nn.Dropout(dropout)
@@ -65,7 +65,7 @@ class BERT(SequenceModel):
             )
             for layer in range(num_layers)
         )
-        self.norm = nn.LayerNorm(dim, bias=bias) if norm == "pre" else nn.Identity()
+        self.norm = final_norm(norm, dim, bias=bias)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -77,8 +77,9 @@ class BERT(SequenceModel):
                     nn.init.zeros_(module.bias)
             if isinstance(module, nn.Embedding | TokenEmbedding):
                 nn.init.normal_(module.weight, std=0.02)
+        # Each block adds to the residual stream twice: divided so, the sum's variance is that of one block.
         for name, weight in self.named_parameters():
-            if name.endswith("out.weight"):  # each block adds to the residual stream twice
+            if name.endswith("out.weight"):
                 weight.data.div_(math.sqrt(2 * len(self.blocks)))
 
     def initial(self, batch: int) -> State:
@@ -93,9 +94,10 @@ class BERT(SequenceModel):
         """Hidden states; there is no state, so one that is given is not read."""
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
-            x = x * math.sqrt(self.dim)
+            x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
         x = place(x, self.positions, self.table) + self.segments(self._segment(tokens))
         x = self.dropout(self.first_norm(x))
+        # Without lengths every token is real, and attention without a mask takes torch's faster kernels.
         mask = None if lengths is None else padding_mask(lengths, tokens.shape[1])
         rotary = None
         if self.positions == "rotary":
@@ -107,4 +109,5 @@ class BERT(SequenceModel):
     def _segment(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         """The segment of each token: how many separators stand before it, as far as there are segments."""
         separators = tokens == cast(int, self.embed.separator)
+        # A separator belongs to the segment that it ends, so it does not count for itself.
         return (separators.cumsum(1) - separators.long()).clamp(max=self.segments.num_embeddings - 1)

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.lengths import padding_of, real_lengths
 
 
 class CBOW(SequenceModel):
@@ -29,9 +30,9 @@ class CBOW(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        batch, width = tokens.shape
-        ends = torch.full((batch,), width, device=tokens.device) if lengths is None else lengths
-        padding = torch.arange(width, device=tokens.device) >= ends.unsqueeze(1)  # (B, T)
+        width = tokens.shape[1]
+        ends = real_lengths(tokens, lengths)
+        padding = padding_of(ends, width)  # (B, T)
         # Sums of floats depend on their order, so the order is made that of the ids, with padding behind them all.
         last = torch.iinfo(tokens.dtype).max
         bag = tokens.masked_fill(padding, last).sort(1).values.masked_fill(padding, 0)

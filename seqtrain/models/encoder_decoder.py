@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import KeysValues, padding_mask, window_mask
-from seqtrain.models.layers.blocks import Activation, CrossDecoderBlock, EncoderBlock, Norm
-from seqtrain.models.layers.positions import check_sizes, place
+from seqtrain.models.layers.blocks import Activation, CrossDecoderBlock, EncoderBlock, Norm, final_norm
+from seqtrain.models.layers.lengths import real_lengths
+from seqtrain.models.layers.positions import check_sizes, learned_positions, place
 
 AbsolutePositions = Literal["sinusoidal", "learned", "none"]
 
@@ -48,19 +49,20 @@ class EncoderDecoder(SequenceModel):
         self.num_heads = num_heads
         self.positions: AbsolutePositions = positions
         self.max_length = max_length
-        self.table = nn.Embedding(max_length, dim) if max_length is not None else None
-        self.target_table = nn.Embedding(max_length, dim) if max_length is not None else None
+        self.table = learned_positions(max_length, dim)
+        self.target_table = learned_positions(max_length, dim)
         self.dropout = nn.Dropout(dropout)
         sizes = {"dim": dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward}
-        shape = {**sizes, "dropout": dropout, "norm": norm, "bias": True}
-        layers = [f"layer {layer + 1}" for layer in range(num_layers)]
-        self.encoder = nn.ModuleList(EncoderBlock(**shape, activation=activation, name=f"{n} source") for n in layers)
-        self.decoder = nn.ModuleList(CrossDecoderBlock(**shape, activation=activation, name=n) for n in layers)
-        self.source_norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
-        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+        shape = {**sizes, "dropout": dropout, "norm": norm, "bias": True, "activation": activation}
+        names = [f"layer {layer + 1}" for layer in range(num_layers)]
+        self.encoder = nn.ModuleList(EncoderBlock(**shape, name=f"{name} source") for name in names)
+        self.decoder = nn.ModuleList(CrossDecoderBlock(**shape, name=name) for name in names)
+        self.source_norm = final_norm(norm, dim)
+        self.norm = final_norm(norm, dim)
         self._initialise()
 
     def _initialise(self) -> None:
+        """First weights that keep the scale of what they read, forwards and backwards."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -73,22 +75,24 @@ class EncoderDecoder(SequenceModel):
         """As if begun from an empty source."""
         like = next(self.decoder.parameters())
         shape = (batch, self.num_heads, 1, self.dim // self.num_heads)
-        names = [f"source_{part}.{layer}" for layer in range(len(self.decoder)) for part in ("key", "value")]
-        state = {name: like.new_zeros(shape) for name in names}
-        return state | {"source_filled": torch.zeros(batch, dtype=torch.long, device=like.device)}
+        state: State = {}
+        for layer in range(len(self.decoder)):
+            self._put(state, "source_", layer, (like.new_zeros(shape), like.new_zeros(shape)))
+        state["source_filled"] = torch.zeros(batch, dtype=torch.long, device=like.device)
+        return state
 
     def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """The source, read: keys and values for each layer of the decoder (B, H, S, K), and `source_filled` (B,)."""
-        batch, width = source.shape[:2]
-        mask = None if lengths is None else padding_mask(lengths, width)
+        # Without lengths every token is real, and attention without a mask takes torch's faster kernels.
+        mask = None if lengths is None else padding_mask(lengths, source.shape[1])
         x = self.dropout(place(self.embed(source) * math.sqrt(self.dim), self.positions, self.table))
         for block in self.encoder:
             x = block(x, mask, None)
         x = self.source_norm(x)
-        filled = torch.full((batch,), width, device=x.device) if lengths is None else lengths
-        state: State = {"source_filled": filled}
+        source_lengths = real_lengths(source, lengths)
+        state: State = {"source_filled": source_lengths}
         for layer, block in enumerate(self.decoder):
-            self._put(state, "source_", layer, block.cross.read(x, filled))  # type: ignore[union-attr,operator]
+            self._put(state, "source_", layer, block.cross.read(x, source_lengths))  # type: ignore[union-attr,operator]
         return state
 
     def forward(
@@ -101,39 +105,46 @@ class EncoderDecoder(SequenceModel):
 
         A state fresh from `begin` has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
         """
-        batch, length = tokens.shape[:2]
-        state = self.initial(batch) if state is None else state
-        filled = state.get("filled")
-        x = place(self.target_embed(tokens) * math.sqrt(self.dim), self.positions, self.target_table, filled)
+        length = tokens.shape[1]
+        if state is None:
+            state = self.initial(len(tokens))
+        num_before = state.get("filled")  # target tokens that each lane has read; None right after `begin`
+        x = place(self.target_embed(tokens) * math.sqrt(self.dim), self.positions, self.target_table, num_before)
         x = self.dropout(x)
-        mask = None if filled is None else window_mask(filled, length, state["key.0"].shape[2], None)
-        source_mask = padding_mask(state["source_filled"], state["source_key.0"].shape[2])
-        read = torch.full((batch,), length, device=x.device) if lengths is None else lengths
         after = {name: value for name, value in state.items() if name.startswith("source_")}
-        after["filled"] = read if filled is None else filled + read
+        after["filled"] = real_lengths(tokens, lengths)
+        mask = None
+        if num_before is not None:
+            after["filled"] = num_before + after["filled"]
+            mask = window_mask(num_before, length, state["key.0"].shape[2], None)
+        source_mask = padding_mask(state["source_filled"], state["source_key.0"].shape[2])
         for layer, block in enumerate(self.decoder):
-            cache = None if filled is None else (state[f"key.{layer}"], state[f"value.{layer}"])
+            cache = None if num_before is None else (state[f"key.{layer}"], state[f"value.{layer}"])
             source = state[f"source_key.{layer}"], state[f"source_value.{layer}"]
             x, (key, value) = block(x, cache, mask, source, source_mask)
             if lengths is not None:
+                # Padding stands between a lane's keys and those to come: what is real is moved to the right end.
                 key, value = align(key, length, lengths), align(value, length, lengths)
             self._put(after, "", layer, (key, value))
         return self.norm(x), after
 
-    def _put(self, state: State, prefix: str, layer: int, both: KeysValues) -> None:
+    def _put(self, state: State, prefix: str, layer: int, keys_values: KeysValues) -> None:
         """Adds keys and values to a state, which keeps the parameters' precision under autocast."""
         dtype = next(self.decoder.parameters()).dtype
-        for part, value in zip(("key", "value"), both, strict=True):
-            state[f"{prefix}{part}.{layer}"] = value.to(dtype)
+        key, value = keys_values
+        state[f"{prefix}key.{layer}"] = key.to(dtype)
+        state[f"{prefix}value.{layer}"] = value.to(dtype)
 
 
 def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:
-    """Right-aligns the keys of lanes whose last `length` tokens are right-padded; zero where a lane has none.
+    """Right-aligns the keys of lanes whose last `length` tokens are right-padded.
 
-    M is as small as the longest lane allows.
+    Returns:
+        The keys, zero where a lane has none; M is as small as the longest lane allows.
     """
-    most = int(lengths.max())
-    width = keys.shape[2] - length + most
-    index = torch.arange(width, device=keys.device) - (most - lengths).unsqueeze(1)  # (B, M)
+    longest = int(lengths.max())
+    width = keys.shape[2] - length + longest
+    # A lane that is shorter by n than the longest moves n places to the right, and its first n have no key.
+    index = torch.arange(width, device=keys.device) - (longest - lengths).unsqueeze(1)  # (B, M)
     kept = keys.gather(2, index.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
     return kept.masked_fill((index < 0)[:, None, :, None], 0.0)

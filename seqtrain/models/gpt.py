@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import window_mask
-from seqtrain.models.layers.blocks import DecoderBlock, Norm
+from seqtrain.models.layers.blocks import DecoderBlock, Norm, final_norm
 from seqtrain.models.layers.front_ends import TokenEmbedding
-from seqtrain.models.layers.positions import Positions, check_sizes, place, rotary_table
+from seqtrain.models.layers.lengths import real_lengths
+from seqtrain.models.layers.positions import Positions, check_sizes, learned_positions, place, rotary_table
 
 
 class GPT(SequenceModel):
@@ -45,7 +46,7 @@ class GPT(SequenceModel):
         self.positions: Positions = positions
         self.max_length = max_length
         self.capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
-        self.table = nn.Embedding(max_length, dim) if max_length is not None else None
+        self.table = learned_positions(max_length, dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
             DecoderBlock(
@@ -59,7 +60,7 @@ class GPT(SequenceModel):
             )
             for layer in range(num_layers)
         )
-        self.norm = nn.LayerNorm(dim, bias=bias) if norm == "pre" else nn.Identity()
+        self.norm = final_norm(norm, dim, bias=bias)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -76,9 +77,12 @@ class GPT(SequenceModel):
     def initial(self, batch: int) -> State:
         like = next(self.blocks.parameters())
         shape = (batch, self.num_heads, self.attention_window, self.dim // self.num_heads)
-        names = [f"{part}.{layer}" for layer in range(len(self.blocks)) for part in ("key", "value")]
-        state = {name: like.new_zeros(shape) for name in names}
-        return state | {"filled": torch.zeros(batch, dtype=torch.long, device=like.device)}
+        state: State = {}
+        for layer in range(len(self.blocks)):
+            state[f"key.{layer}"] = like.new_zeros(shape)
+            state[f"value.{layer}"] = like.new_zeros(shape)
+        state["filled"] = torch.zeros(batch, dtype=torch.long, device=like.device)
+        return state
 
     def forward(
         self,
@@ -87,38 +91,42 @@ class GPT(SequenceModel):
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
         """Hidden states, and the last `attention_window` keys and values, unrotated, with the count of tokens read."""
-        batch, length = tokens.shape[:2]
+        length = tokens.shape[1]
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
         if state is None and length > self.attention_window + 1:
-            state = self.initial(batch)
+            state = self.initial(len(tokens))
+        cached = 0
+        num_before = mask = None
+        num_read = real_lengths(tokens, lengths)
+        if state is not None:
+            cached, num_before = self.attention_window, state["filled"]
+            num_read = num_before + num_read
+            mask = window_mask(num_before, length, cached, self.attention_window)
         x = self.embed(tokens)
         if self.positions == "sinusoidal":
-            x = x * math.sqrt(self.dim)
-        x = self.dropout(place(x, self.positions, self.table, None if state is None else state["filled"]))
-        cached = 0 if state is None else self.attention_window
-        mask = None
-        if state is not None:
-            mask = window_mask(state["filled"], length, self.attention_window, self.attention_window)
+            x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
+        x = self.dropout(place(x, self.positions, self.table, num_before))
         rotary = None
         if self.positions == "rotary":
             rotary = rotary_table(cached + length, self.dim // self.num_heads, x.device).to(x.dtype)
-        read = torch.full((batch,), length, device=x.device) if lengths is None else lengths
         dtype = next(self.blocks.parameters()).dtype  # state keeps the parameters' precision under autocast
-        after: State = {"filled": read if state is None else state["filled"] + read}
+        after: State = {"filled": num_read}
         for layer, block in enumerate(self.blocks):
             cache = None if state is None else (state[f"key.{layer}"], state[f"value.{layer}"])
-            x, both = block(x, cache, mask, rotary)
-            for part, value in zip(("key", "value"), both, strict=True):
-                after[f"{part}.{layer}"] = self._keep(value, lengths, cached).to(dtype)
+            x, (key, value) = block(x, cache, mask, rotary)
+            after[f"key.{layer}"] = self._newest(key, lengths, cached).to(dtype)
+            after[f"value.{layer}"] = self._newest(value, lengths, cached).to(dtype)
         return self.norm(x), after
 
-    def _keep(
+    def _newest(
         self, keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int
     ) -> Float[Tensor, "B H {self.attention_window} K"]:
         """The last `attention_window` of `cached` and T new keys: before the end, or before each lane's length."""
         if lengths is None:
             keys = keys[:, :, max(keys.shape[2] - self.attention_window, 0) :]
+            # The state keeps one shape: what is not there yet is zero, on the left, and masked by the count.
             return functional.pad(keys, (0, 0, self.attention_window - keys.shape[2], 0))
         keys = functional.pad(keys, (0, 0, self.attention_window - cached, 0))
+        # The window that ends at a lane's length begins `attention_window` keys before it, so `lengths` keys in.
         index = lengths.unsqueeze(1) + torch.arange(self.attention_window, device=keys.device)  # (B, M)
         return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))

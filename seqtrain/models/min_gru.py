@@ -31,27 +31,30 @@ class MinGRU(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        state = self.initial(len(tokens)) if state is None else state
+        if state is None:
+            state = self.initial(len(tokens))
         if lengths is None:
             return self._read(tokens, state)
         return read_by_length(self._read, tokens, state, lengths)
 
     def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
+        """Reads tokens that are all real."""
         x = self.dropout(self.embed(tokens))
         after = []
         for layer, gates in enumerate(self.gates):
             gate, candidate = gates(self.norms[layer](x)).chunk(2, -1)
             update = gate.sigmoid()
             hidden = scan(1 - update, update * candidate, state["hidden"][:, layer])
-            after.append(hidden[:, -1])
+            after.append(hidden[:, -1])  # before it joins the residual stream: the recurrence goes on from it
             x = x + self.dropout(hidden)
-        return self.norms[-1](x), {"hidden": torch.stack(after, 1).to(state["hidden"].dtype)}
+        return self.norms[-1](x), {"hidden": torch.stack(after, 1).to(state["hidden"].dtype)}  # autocast made it lower
 
 
 def scan(
     keep: Float[Tensor, "B T D"], add: Float[Tensor, "B T D"], start: Float[Tensor, "B D"]
 ) -> Float[Tensor, "B T D"]:
     """All of h_t = keep_t h_{t-1} + add_t at once from h_0 = start, in log2 T doublings."""
+    # The start joins the first step, so that all steps have one form.
     add = torch.cat([add[:, :1] + keep[:, :1] * start.to(add.dtype).unsqueeze(1), add[:, 1:]], 1)
     reach = 1
     while reach < add.shape[1]:

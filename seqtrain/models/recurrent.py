@@ -16,12 +16,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
+from seqtrain.models.layers.recurrence import mirror_index, pack_state, reverse, run_fused
 
 
 class Recurrent(SequenceModel):
     """A stack of recurrent layers on torch's fused kernels; each direction has `dim` units, or half of them each."""
 
-    parts: ClassVar[tuple[str, ...]]  # names of the tensors that a layer carries
+    state_names: ClassVar[tuple[str, ...]]  # the tensors that a layer carries, in torch's order
 
     def __init__(
         self,
@@ -42,37 +43,41 @@ class Recurrent(SequenceModel):
         self.num_layers = num_layers
         self.bidirectional = bidirectional
         self.bias = bias
-        self.capabilities = (
-            Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
-            if bidirectional
-            else Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
-        )
         self.dropout = nn.Dropout(dropout)
-        between = dropout if num_layers > 1 else 0.0
         if bidirectional:
-            pairs = (nn.ModuleList(self.core(dim, dim // 2, 1, 0.0) for _ in range(2)) for _ in range(num_layers))
-            self.layers = nn.ModuleList(pairs)
+            self.capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
+            # One module a layer and direction: torch's own bidirectional module takes padding only when it is packed.
+            self.layers = nn.ModuleList()
+            for _ in range(num_layers):
+                self.layers.append(nn.ModuleList(self.core(dim // 2, 1, 0.0) for _ in range(2)))
         else:
-            self.layer = self.core(dim, dim, num_layers, between)
+            self.capabilities = (
+                Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
+            )
+            # torch warns of a dropout between layers where there is only one.
+            self.layer = self.core(dim, num_layers, dropout if num_layers > 1 else 0.0)
         self.first = self._first_states() if learned_state else None
 
     @abstractmethod
-    def core(self, width: int, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
-        """torch's module for this kind of recurrence, batch first."""
+    def core(self, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
+        """torch's module for this kind of recurrence, batch first, from `dim` inputs to `units` outputs."""
 
     def _first_states(self) -> nn.ParameterDict:
-        """A vector for each part of each layer and direction, under the names that torch gives their weights."""
-        units = self.dim // 2 if self.bidirectional else self.dim
-        directions = ("", "_reverse") if self.bidirectional else ("",)
-        names = product(self.parts, range(self.num_layers), directions)
-        # Vectors, one by one, because optimizers take a matrix for a map between layers.
-        return nn.ParameterDict({f"{part}_l{layer}{way}": torch.zeros(units) for part, layer, way in names})
+        """A vector for each tensor of each layer and direction, under the names that torch gives their weights."""
+        units, directions = self.dim, [""]
+        if self.bidirectional:
+            units, directions = self.dim // 2, ["", "_reverse"]
+        first = {}
+        for name, layer, direction in product(self.state_names, range(self.num_layers), directions):
+            # Vectors, one by one, because optimizers take a matrix for a map between layers.
+            first[f"{name}_l{layer}{direction}"] = torch.zeros(units)
+        return nn.ParameterDict(first)
 
     def initial(self, batch: int) -> State:
         if self.bidirectional:
             return {}
         like = next(self.layer.parameters())
-        state = {name: like.new_zeros(batch, self.num_layers, self.dim) for name in self.parts}
+        state = {name: like.new_zeros(batch, self.num_layers, self.dim) for name in self.state_names}
         if self.first is not None:
             state["filled"] = torch.zeros(batch, dtype=torch.long, device=like.device)
         return state
@@ -85,48 +90,48 @@ class Recurrent(SequenceModel):
     ) -> tuple[Float[Tensor, "B T D"], State]:
         if self.bidirectional:
             return self._both_ways(tokens, lengths), {}
-        state = self.initial(len(tokens)) if state is None else state
+        if state is None:
+            state = self.initial(len(tokens))
         if lengths is None:
             return self._read(tokens, state)
         return read_by_length(self._read, tokens, state, lengths)
 
     def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
+        """Reads tokens that are all real, in one direction."""
         x = self.dropout(self.embed(tokens))
-        # torch keeps layers first; (B, L, H) to (L, B, H) costs nothing measurable.
-        carried = [self._before(name, state).transpose(0, 1).contiguous() for name in self.parts]
-        hidden, after = self.layer(x, tuple(carried) if len(carried) > 1 else carried[0])
-        after = after if isinstance(after, tuple) else (after,)
-        new = {name: value.transpose(0, 1).to(state[name].dtype) for name, value in zip(self.parts, after, strict=True)}
+        hidden, after = run_fused(self.layer, x, [self._begin_from(name, state) for name in self.state_names])
+        new: State = {}
+        for name, value in zip(self.state_names, after, strict=True):
+            new[name] = value.to(state[name].dtype)  # under autocast the kernel may give a lower precision
         if self.first is not None:
             new["filled"] = state["filled"] + tokens.shape[1]
         return self.dropout(hidden), new
 
-    def _before(self, part: str, state: State) -> Float[Tensor, "B L D"]:
-        """What each lane goes on from (B, L, D): its state, or the trained one where nothing was read."""
+    def _begin_from(self, name: str, state: State) -> Float[Tensor, "B L D"]:
+        """What each lane goes on from: its state, or the trained one where nothing was read."""
         if self.first is None:
-            return state[part]
-        first = torch.stack([self.first[f"{part}_l{layer}"] for layer in range(self.num_layers)])
-        return torch.where(state["filled"].view(-1, 1, 1) == 0, first, state[part])
+            return state[name]
+        first = torch.stack([self.first[f"{name}_l{layer}"] for layer in range(self.num_layers)])
+        return torch.where(state["filled"].view(-1, 1, 1) == 0, first, state[name])
 
-    def _beginning(
-        self, layer: int, way: str, batch: int
+    def _trained_state(
+        self, layer: int, direction: str, batch: int
     ) -> tuple[Float[Tensor, "1 B U"], ...] | Float[Tensor, "1 B U"] | None:
-        """Where one direction of a layer begins, as torch takes it; None for zeros."""
+        """The trained state that one direction of a layer begins from, as torch takes it; None for zeros."""
         if self.first is None:
             return None
-        found = [self.first[f"{part}_l{layer}{way}"].expand(1, batch, -1).contiguous() for part in self.parts]
-        return tuple(found) if len(found) > 1 else found[0]
+        vectors = [self.first[f"{name}_l{layer}{direction}"] for name in self.state_names]
+        return pack_state([vector.expand(1, batch, -1).contiguous() for vector in vectors])
 
     def _both_ways(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
+        """Reads each lane from its first token and from its last real one."""
         x = self.dropout(self.embed(tokens))
-        time = torch.arange(x.shape[1], device=x.device)
-        ends = lengths if lengths is not None else torch.full((len(x),), x.shape[1], device=x.device)
-        # Mirrors the real tokens of each lane and leaves its padding where it is, so that no lane is packed.
-        mirror = torch.where(time < ends.unsqueeze(1), ends.unsqueeze(1) - 1 - time, time).unsqueeze(-1)
+        mirror = mirror_index(x, lengths)
         for layer, (forwards, backwards) in enumerate(self.layers):  # type: ignore[misc,arg-type]
-            there = forwards(x, self._beginning(layer, "", len(x)))[0]
-            back = backwards(x.gather(1, mirror.expand_as(x)), self._beginning(layer, "_reverse", len(x)))[0]
-            x = self.dropout(torch.cat([there, back.gather(1, mirror.expand_as(back))], -1))
+            there = forwards(x, self._trained_state(layer, "", len(x)))[0]
+            back = backwards(reverse(x, mirror), self._trained_state(layer, "_reverse", len(x)))[0]
+            # The second direction is turned round again, so that both speak of the same position.
+            x = self.dropout(torch.cat([there, reverse(back, mirror)], -1))
         return x
 
     def flops_per_token(self, length: int, carried: bool) -> float:
@@ -136,7 +141,7 @@ class Recurrent(SequenceModel):
 class RNN(Recurrent):
     """Elman network: h_t = act(W x_t + U h_{t-1} + b)."""
 
-    parts = ("hidden",)
+    state_names = ("hidden",)
 
     def __init__(
         self,
@@ -161,24 +166,24 @@ class RNN(Recurrent):
             learned_state=learned_state,
         )
 
-    def core(self, width: int, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
+    def core(self, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
         kind = self.activation
-        return nn.RNN(width, units, num_layers, kind, bias=self.bias, batch_first=True, dropout=dropout)
+        return nn.RNN(self.dim, units, num_layers, kind, bias=self.bias, batch_first=True, dropout=dropout)
 
 
 class GRU(Recurrent):
     """Gated recurrent unit: an update and a reset gate."""
 
-    parts = ("hidden",)
+    state_names = ("hidden",)
 
-    def core(self, width: int, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
-        return nn.GRU(width, units, num_layers, bias=self.bias, batch_first=True, dropout=dropout)
+    def core(self, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
+        return nn.GRU(self.dim, units, num_layers, bias=self.bias, batch_first=True, dropout=dropout)
 
 
 class LSTM(Recurrent):
     """Long short-term memory: input, forget and output gates around a cell."""
 
-    parts = ("hidden", "cell")
+    state_names = ("hidden", "cell")
 
-    def core(self, width: int, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
-        return nn.LSTM(width, units, num_layers, bias=self.bias, batch_first=True, dropout=dropout)
+    def core(self, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
+        return nn.LSTM(self.dim, units, num_layers, bias=self.bias, batch_first=True, dropout=dropout)

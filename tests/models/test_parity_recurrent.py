@@ -56,7 +56,7 @@ def first_state(model: Recurrent) -> Any:
     ways = ("", "_reverse") if model.bidirectional else ("",)
     parts = [
         torch.stack([model.first[f"{part}_l{layer}{way}"] for layer in range(model.num_layers) for way in ways])
-        for part in model.parts
+        for part in model.state_names
     ]
     states = [part.unsqueeze(1).expand(-1, len(LENGTHS), -1).contiguous() for part in parts]
     return tuple(states) if len(states) > 1 else states[0]

@@ -98,7 +98,7 @@ def with_first_state(name: str) -> tuple[Recurrent, dict[str, Tensor]]:
     model = Case(name, ()).make(learned_state=True)
     assert isinstance(model, Recurrent)
     assert model.first is not None
-    first = {part: torch.stack([model.first[f"{part}_l{layer}"] for layer in range(2)]) for part in model.parts}
+    first = {part: torch.stack([model.first[f"{part}_l{layer}"] for layer in range(2)]) for part in model.state_names}
     return model, first
 
 
@@ -121,7 +121,7 @@ def test_a_state_that_was_read_to_zero_is_not_taken_for_nothing_read(name: str) 
     model, _ = with_first_state(name)
     tokens = some_tokens(1, 3)
     state = model(tokens)[1]
-    zeros = {part: torch.zeros_like(state[part]) for part in model.parts}
+    zeros = {part: torch.zeros_like(state[part]) for part in model.state_names}
     assert not torch.allclose(model(tokens, state | zeros)[0], model(tokens)[0])
 
 

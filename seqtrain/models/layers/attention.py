@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqtrain.models.layers.lengths import padding_of
 from seqtrain.models.layers.positions import rotate
 from seqtrain.models.layers.recorder import active, record
 
@@ -23,23 +24,32 @@ SourceKeysValues = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 
 
 def window_mask(
-    filled: Int[Tensor, " B"], length: int, cached: int, attention_window: int | None
+    num_before: Int[Tensor, " B"], length: int, cached: int, attention_window: int | None
 ) -> Bool[Tensor, "B 1 {length} {cached+length}"]:
-    """Which of M cached and T new keys each of T queries sees: itself and the `attention_window` tokens before it,
-    None = all.
+    """Which of M cached and T new keys each of T queries sees: itself, and those of tokens before it.
 
-    Key j stands M - j tokens before the first query; the cache is right-aligned, so its last `filled` keys are real.
+    Args:
+        num_before: tokens that each lane has read before; the cache is right-aligned, so as many of its last keys are
+            real, as far as it reaches.
+        length: T.
+        cached: M; key j stands M - j tokens before the first query.
+        attention_window: how many tokens before itself a query sees; None for all.
     """
-    key = torch.arange(cached + length, device=filled.device)
-    behind = cached + torch.arange(length, device=filled.device).unsqueeze(1) - key  # (T, M+T): 0 = the query itself
-    window = behind >= 0 if attention_window is None else (behind >= 0) & (behind <= attention_window)
-    real = key >= (cached - filled).unsqueeze(1)  # (B, M+T)
+    key = torch.arange(cached + length, device=num_before.device)
+    query = cached + torch.arange(length, device=num_before.device)
+    behind = query.unsqueeze(1) - key  # (T, M+T): 0 is the query itself
+    window = behind >= 0
+    if attention_window is not None:
+        window &= behind <= attention_window
+    # Without this a lane that was reset, or has read less than the cache holds, would attend to keys of zeros.
+    real = key >= (cached - num_before).unsqueeze(1)  # (B, M+T)
     return (window & real.unsqueeze(1)).unsqueeze(1)
 
 
 def padding_mask(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B 1 1 {width}"]:
-    """Which of `width` right-padded keys are real; a lane of none sees them all, since nothing has no softmax."""
-    real = torch.arange(width, device=lengths.device) < lengths.unsqueeze(1)
+    """Which of `width` right-padded keys a lane attends to: its real ones; all, where it has none."""
+    # A softmax over no key at all is NaN, and NaN would reach the gradient of every weight.
+    real = ~padding_of(lengths, width)
     return (real | (lengths == 0).unsqueeze(1))[:, None, None]
 
 
@@ -58,6 +68,7 @@ def attend(
     `causal`: with T = N, each query sees the keys up to its own; `mask` is then None.
     """
     if not active():
+        # torch's fused kernel never makes the weights, which take T x N numbers for each head.
         mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
         return mixed.transpose(1, 2).flatten(2)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
@@ -71,10 +82,10 @@ def attend(
 
 
 def heads(
-    packed: Float[Tensor, "B T E"], parts: int, num_heads: int
-) -> Float[Tensor, "{parts} B {num_heads} T E//({parts}*{num_heads})"]:
-    """The `parts` that one linear map gave side by side, each cut into heads."""
-    return packed.unflatten(-1, (parts, num_heads, -1)).permute(2, 0, 3, 1, 4)
+    packed: Float[Tensor, "B T E"], count: int, num_heads: int
+) -> Float[Tensor, "{count} B {num_heads} T E//({count}*{num_heads})"]:
+    """The `count` tensors that one linear map gave side by side, such as query and key, each cut into heads."""
+    return packed.unflatten(-1, (count, num_heads, -1)).permute(2, 0, 3, 1, 4)
 
 
 class SelfAttention(nn.Module):
@@ -108,6 +119,7 @@ class CausalSelfAttention(SelfAttention):
             # The state is kept in the parameters' precision; under autocast it joins keys of a lower one.
             key = torch.cat([cache[0].to(key.dtype), key], 2)
             value = torch.cat([cache[1].to(value.dtype), value], 2)
+        # Keys are cached unrotated: where they stand relative to the window changes with every chunk.
         turned = key
         if rotary is not None:
             query, turned = rotate(query, rotary[:, -x.shape[1] :]), rotate(key, rotary)
@@ -147,9 +159,9 @@ class CrossAttention(nn.Module):
 
     def read(self, source: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> SourceKeysValues:
         """Keys and values of a right-padded source, zero at padding: so an empty source is mixed to zero."""
-        padding = torch.arange(source.shape[1], device=source.device) >= lengths.unsqueeze(1)
-        both = heads(self.key_value(source), 2, self.num_heads)
-        key, value = both.masked_fill(padding[None, :, None, :, None], 0.0)
+        padding = padding_of(lengths, source.shape[1])
+        keys_values = heads(self.key_value(source), 2, self.num_heads)  # (2, B, H, S, K)
+        key, value = keys_values.masked_fill(padding[None, :, None, :, None], 0.0)
         return key, value
 
     def forward(
@@ -157,6 +169,6 @@ class CrossAttention(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Gives the mixed values of a source that was `read`; without a mask all of it is real."""
         (query,) = heads(self.query(x), 1, self.num_heads)
-        key, value = (part.to(query.dtype) for part in source)
+        key, value = source[0].to(query.dtype), source[1].to(query.dtype)  # under autocast the query's is lower
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(query, key, value, mask=mask, causal=False, dropout=dropout, name=self.name))

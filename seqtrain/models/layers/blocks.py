@@ -26,7 +26,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, *, dim: int, width: int | None, bias: bool, activation: Activation = "gelu") -> None:
         super().__init__()
-        width = 4 * dim if width is None else width
+        if width is None:
+            width = 4 * dim
         if width < 1:
             raise ValueError(f"dim_feedforward={width} must be above 0")
         self.activation = activation
@@ -34,8 +35,8 @@ class FeedForward(nn.Module):
         self.out = nn.Linear(width, dim, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        wide = self.wide(x)
-        return self.out(F.gelu(wide) if self.activation == "gelu" else F.relu(wide))
+        activate = F.relu if self.activation == "relu" else F.gelu
+        return self.out(activate(self.wide(x)))
 
 
 class ResidualNorm(nn.LayerNorm):
@@ -51,9 +52,16 @@ class ResidualNorm(nn.LayerNorm):
         return self(x) if self.pre else x
 
     def after(self, x: Float[Tensor, "B T D"], change: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """The stream `x` with what the part made of it."""
+        """The residual stream `x` with what the part made of it."""
         x = x + self.dropout(change)
         return x if self.pre else self(x)
+
+
+def final_norm(norm: Norm, dim: int, *, bias: bool = True) -> nn.Module:
+    """What stands behind the last block: with pre-norm the sum of all blocks has not passed a norm yet."""
+    if norm == "post":
+        return nn.Identity()
+    return nn.LayerNorm(dim, bias=bias)
 
 
 class EncoderBlock(nn.Module):

@@ -27,20 +27,40 @@ def check_sizes(dim: int, num_heads: int, positions: Positions, max_length: int 
         raise ValueError(f"max_length={max_length} must be above 0")
 
 
+def learned_positions(max_length: int | None, dim: int) -> nn.Embedding | None:
+    """A table of learned positions, for a model that has them."""
+    if max_length is None:
+        return None
+    return nn.Embedding(max_length, dim)
+
+
 def place(
-    x: Float[Tensor, "B T D"], positions: Positions, table: nn.Embedding | None, filled: Int[Tensor, " B"] | None = None
+    x: Float[Tensor, "B T D"],
+    positions: Positions,
+    table: nn.Embedding | None,
+    num_before: Int[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B T D"]:
-    """Adds absolute positions, counted on from the `filled` tokens before, where there are any; `table` is learned."""
+    """Adds absolute positions, where a model has them.
+
+    Args:
+        x: embedded tokens.
+        positions: the kind; rotary positions are added in attention, so here x stays as it is.
+        table: of learned positions; None for sinusoids.
+        num_before: tokens that each lane has read before, from which positions count on; None for none.
+    """
     if positions in ("rotary", "none"):
         return x
     index = torch.arange(x.shape[1], device=x.device).unsqueeze(0)
-    if filled is not None:
-        index = index + filled.unsqueeze(1)
-    return x + (sinusoids(index, x.shape[-1], x.dtype) if table is None else table(index))
+    if num_before is not None:
+        index = index + num_before.unsqueeze(1)
+    if table is not None:
+        return x + table(index)
+    return x + sinusoids(index, x.shape[-1], x.dtype)
 
 
 def angles(index: Int[Tensor, "*T"], width: int) -> Float[Tensor, "*T {width}//2"]:
-    """The `width / 2` angles of each position in float64, since float32 drifts after a million tokens."""
+    """The `width / 2` angles of each position, in float64."""
+    # A stream counts its positions on without end, and an angle in float32 drifts after a million tokens.
     rates = BASE ** (-torch.arange(0, width, 2, device=index.device, dtype=torch.float64) / width)
     return index.to(torch.float64).unsqueeze(-1) * rates
 
@@ -54,11 +74,12 @@ def sinusoids(index: Int[Tensor, "*T"], dim: int, dtype: torch.dtype) -> Float[T
 def rotary_table(length: int, width: int, device: torch.device) -> Float[Tensor, "2 {length} {width}"]:
     """Cosines and sines of positions 0 to length - 1, in float64."""
     angle = angles(torch.arange(length, device=device), width)
-    return torch.stack([angle.cos(), angle.sin()]).repeat(1, 1, 2)
+    return torch.stack([angle.cos(), angle.sin()]).repeat(1, 1, 2)  # once for each half of a pair
 
 
 def rotate(x: Float[Tensor, "*B T K"], table: Float[Tensor, "2 T K"]) -> Float[Tensor, "*B T K"]:
     """Turns each pair (i, i + K/2) of x by its position's angle."""
     cos, sin = table.to(x.dtype)
+    # Halves, not neighbours, make a pair: then both turn by one chunk and one cat.
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat([-right, left], -1) * sin

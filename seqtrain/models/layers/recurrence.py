@@ -1,0 +1,65 @@
+"""torch's fused recurrent kernels with states batch first, and sequences read from their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqtrain.models.layers.lengths import padding_of, real_lengths
+
+
+def mirror_index(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"] | None) -> Int[Tensor, "B T 1"]:
+    """Where each position of the reversed lanes comes from.
+
+    Only the real tokens are reversed, and padding stays where it is: a lane read backwards begins with its own last
+    token, as it would alone, and nothing has to be packed.
+    """
+    ends = real_lengths(x, lengths)
+    time = torch.arange(x.shape[1], device=x.device)
+    backwards = ends.unsqueeze(1) - 1 - time
+    return torch.where(padding_of(ends, x.shape[1]), time, backwards).unsqueeze(-1)
+
+
+def reverse(x: Float[Tensor, "B T D"], mirror: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T D"]:
+    """Each lane from its end; done twice it gives x again, as the index is its own inverse."""
+    return x.gather(1, mirror.expand_as(x))
+
+
+def pack_state(
+    tensors: Sequence[Float[Tensor, "*L B U"]],
+) -> Float[Tensor, "*L B U"] | tuple[Float[Tensor, "*L B U"], ...]:
+    """A state as torch's modules take it: hidden and cell as a tuple, and the hidden state alone bare."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return tuple(tensors)
+
+
+def unpack_state(
+    state: Float[Tensor, "*L B U"] | tuple[Float[Tensor, "*L B U"], ...],
+) -> tuple[Float[Tensor, "*L B U"], ...]:
+    """A state that torch's modules gave, always as a tuple."""
+    if isinstance(state, tuple):
+        return state
+    return (state,)
+
+
+def run_fused(
+    core: nn.RNNBase, x: Float[Tensor, "B T D"], state: Sequence[Float[Tensor, "B L U"]]
+) -> tuple[Float[Tensor, "B T U"], list[Float[Tensor, "B L U"]]]:
+    """All steps of x on torch's fused kernel of L layers of U units.
+
+    Args:
+        core: torch's module, batch first.
+        x: what it reads.
+        state: the hidden state, and of an LSTM the cell behind it.
+
+    Returns:
+        Outputs of the last layer, and the state after them.
+    """
+    # torch keeps layers first, ours is batch first like every state; the copy costs nothing measurable.
+    before = [value.transpose(0, 1).contiguous() for value in state]
+    out, after = core(x, pack_state(before))
+    return out, [value.transpose(0, 1) for value in unpack_state(after)]
