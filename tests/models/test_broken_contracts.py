@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from seqtrain.models import contract
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
 from seqtrain.models.contract import LAWS, Broken, Subject, judge, prepare
+from seqtrain.models.laws.agreement import agree
 from seqtrain.models.layers.front_ends import TokenEmbedding
 
 DIM = 8
@@ -402,7 +403,7 @@ def test_a_counterexample_names_the_first_place_and_the_largest_difference() -> 
     found = expected.clone()
     found[1, 7, 2], found[2, 0, 0] = 0.25, -2.0
     with pytest.raises(Broken) as broken:
-        contract.agree(found, expected, "hidden states")
+        agree(found, expected, "hidden states")
     assert str(broken.value) == (
         "hidden states: lane 1, position 7, unit 2: 0.25 instead of 0, off by 0.25; "
         "2 of 216 values differ, by 2 at most; shape (3, 9, 8)"

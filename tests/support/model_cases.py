@@ -18,7 +18,8 @@ from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapp
 from seqtrain.models import contract
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.contract import VOCAB_SIZE as VOCABULARY
-from seqtrain.models.contract import starting as starting
+from seqtrain.models.laws import subject
+from seqtrain.models.laws.subject import starting as starting
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.model_and_task import make_model  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -94,7 +95,7 @@ class Case:
         built, random = _built(self, tuple(options.items()))
         model = copy.deepcopy(built)
         torch.set_rng_state(random)  # so that every one that is made has the same weights
-        contract.enlarge(model)
+        subject.enlarge(model)
         return model
 
     def subject(self) -> contract.Subject:
@@ -154,4 +155,4 @@ def assert_near(one: Any, two: Any, tolerance: float = 1e-9) -> None:
 
 def some_tokens(*shape: int, seed: int = 0, specials: int = 1) -> Tensor:
     """Token ids of any shape, the first special ones (start, separator, mask) among them."""
-    return contract.some_tokens(*shape, seed=seed, vocab_size=VOCABULARY + specials)
+    return subject.some_tokens(*shape, seed=seed, vocab_size=VOCABULARY + specials)

@@ -1,0 +1,110 @@
+"""How two readings are compared, and how the first place where they differ is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Shaped
+from torch import Tensor
+
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.laws.subject import some_tokens
+
+TOLERANCE = 1e-9  # of two ways to compute the same, in float64
+EXACT = 1e-12  # of what must not depend on something at all
+HIDDEN_AXES = ("lane", "position", "unit")
+STATE_AXES = ("lane",)  # of what follows a model alone knows the meaning
+
+
+class Broken(AssertionError):
+    """A law that does not hold, with the first counterexample in words."""
+
+
+def agree(
+    actual: Shaped[Tensor, "..."],
+    expected: Shaped[Tensor, "..."],
+    what: str,
+    *,
+    tolerance: float = TOLERANCE,
+    axes: Sequence[str] = HIDDEN_AXES,
+    first_lane: int = 0,
+) -> None:
+    """Raises Broken, with the first place and the largest difference, unless two tensors agree.
+
+    Args:
+        actual: what the model gave.
+        expected: what it should have given.
+        what: the circumstances, in words: the counterexample begins with them.
+        tolerance: the largest absolute difference.
+        axes: what an index into the tensors counts, axis by axis.
+        first_lane: number of the lane that comes first in the tensors.
+    """
+    if actual.shape != expected.shape:
+        raise Broken(f"{what}: shape {tuple(actual.shape)} instead of {tuple(expected.shape)}")
+    if actual.dtype != expected.dtype:
+        raise Broken(f"{what}: {actual.dtype} instead of {expected.dtype}")
+    if actual.dtype == torch.bool:
+        actual, expected = actual.int(), expected.int()  # which can be subtracted
+    far = ~torch.isclose(actual, expected, rtol=0.0, atol=tolerance)
+    if not far.any():
+        return
+    first = tuple(far.nonzero()[0].tolist())
+    one, two = actual[first].item(), expected[first].item()
+    largest = (actual - expected).abs().max().item()
+    raise Broken(
+        f"{what}: {_place(first, axes, first_lane)}: {one:.6g} instead of {two:.6g}, off by {abs(one - two):.2g}; "
+        f"{int(far.sum())} of {far.numel()} values differ, by {largest:.2g} at most; shape {tuple(actual.shape)}"
+    )
+
+
+def agree_in_bits(
+    actual: Shaped[Tensor, "..."], expected: Shaped[Tensor, "..."], what: str, *, axes: Sequence[str] = HIDDEN_AXES
+) -> None:
+    """Raises Broken unless two tensors are equal bit for bit."""
+    agree(actual, expected, what, tolerance=0.0, axes=axes)
+
+
+def agree_in_state(actual: State, expected: State, what: str, *, first_lane: int = 0) -> None:
+    """Raises Broken unless two states hold the same."""
+    if actual.keys() != expected.keys():
+        raise Broken(f"{what}: the state holds {sorted(actual)} instead of {sorted(expected)}")
+    for name, value in expected.items():
+        agree(actual[name], value, f'{what}: state["{name}"]', axes=STATE_AXES, first_lane=first_lane)
+
+
+def agree_in_what_follows(
+    model: SequenceModel, actual: State, expected: State, what: str, *, first_lane: int = 0
+) -> None:
+    """Raises Broken unless two states mean the same.
+
+    Those of a model that needs a source may hold unequal amounts of padding: they must go on to the same end.
+    """
+    if Capability.UNCONDITIONAL in model.capabilities:
+        agree_in_state(actual, expected, what, first_lane=first_lane)
+        return
+    for name in actual.keys() & expected.keys():
+        if actual[name].shape == expected[name].shape:
+            words = f'{what}: state["{name}"]'
+            agree(actual[name], expected[name], words, axes=STATE_AXES, first_lane=first_lane)
+    lanes = len(next(iter(actual.values())))
+    for length in (1, 2):
+        tokens = some_tokens(lanes, length)
+        one, actual = model(tokens, actual)
+        two, expected = model(tokens, expected)
+        agree(one, two, f"{what}: hidden states of tokens read after it", first_lane=first_lane)
+
+
+def nowhere(mask: Bool[Tensor, "..."], what: str, *, axes: Sequence[str] = HIDDEN_AXES) -> None:
+    """Raises Broken, with the first place, where a mask is set."""
+    if mask.any():
+        raise Broken(f"{what} at {_place(tuple(mask.nonzero()[0].tolist()), axes)}; shape {tuple(mask.shape)}")
+
+
+def _place(index: tuple[int, ...], axes: Sequence[str], first_lane: int = 0) -> str:
+    """An index in words: lane 1, position 7, unit 0."""
+    if not index:
+        return "its only value"
+    numbers = [index[0] + first_lane, *index[1:]]
+    names = [*axes[: len(index)], *["index"] * (len(index) - len(axes))]
+    return ", ".join(f"{name} {number}" for name, number in zip(names, numbers, strict=True))

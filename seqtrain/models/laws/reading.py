@@ -1,0 +1,145 @@
+"""Laws of what hidden states are and what they depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from seqtrain.models.base import Capability, SequenceModel, State, select
+from seqtrain.models.laws.agreement import EXACT, Broken, agree, agree_in_bits, agree_in_state, nowhere
+from seqtrain.models.laws.subject import (
+    LANES,
+    SPECIALS,
+    VOCAB_SIZE,
+    Subject,
+    beginnings,
+    lane_of,
+    law,
+    num_tokens,
+    other_tokens,
+    some_tokens,
+    starting,
+    states_to_read_from,
+)
+
+
+@law("It promises one direction: CAUSAL or BIDIRECTIONAL, and not both.")
+def one_direction(subject: Subject) -> None:
+    promised = subject.make().capabilities
+    if (Capability.BIDIRECTIONAL in promised) == (Capability.CAUSAL in promised):
+        both = "both" if Capability.CAUSAL in promised else "neither"
+        raise Broken(f"it promises {both} of CAUSAL and BIDIRECTIONAL")
+
+
+@law("Hidden states are (B, T, dim), finite, and in the precision of the weights.")
+def shape_of_hidden_states(subject: Subject) -> None:
+    model = subject.make()
+    for batch, width in ((LANES, num_tokens(model)), (1, 1)):
+        hidden = model(some_tokens(batch, width), starting(model, batch))[0]
+        what = f"tokens ({batch}, {width}) give hidden states"
+        expected = (batch, width, model.dim)
+        if tuple(hidden.shape) != expected:
+            raise Broken(f"{what} {tuple(hidden.shape)} instead of {expected}, where dim={model.dim}")
+        if hidden.dtype != torch.float64:
+            raise Broken(f"{what} in {hidden.dtype} from weights in torch.float64")
+        nowhere(~hidden.isfinite(), f"{what} that are no numbers")
+
+
+@law("state=None is the same as initial(B).")
+def nothing_read(subject: Subject) -> None:
+    model = subject.make()
+    tokens = some_tokens(LANES, num_tokens(model))
+    from_none = model(tokens, None)[0]
+    from_initial = model(tokens, model.initial(LANES))[0]
+    agree(from_none, from_initial, "hidden states from state=None and from initial(3)")
+
+
+@law("Reading leaves nothing behind in the model: the same tokens give the same bits again.")
+def nothing_kept(subject: Subject) -> None:
+    model = subject.make()
+    tokens, others = some_tokens(LANES, 6), some_tokens(LANES, 4, seed=3)
+    for words, state in beginnings(model):
+        first = model(tokens, state)[0]
+        model(others, state)
+        agree_in_bits(model(tokens, state)[0], first, f"read {words}, and again after other tokens were read")
+
+
+@law("A hidden state depends on its own token, and on no later one.", Capability.CAUSAL)
+def no_token_sees_a_later_one(subject: Subject) -> None:
+    model = subject.make()
+    tokens = some_tokens(LANES, num_tokens(model))
+    for words, state in states_to_read_from(model):
+        before = model(tokens, state)[0]
+        for place in (1, 7, tokens.shape[1] - 1):
+            other = torch.cat([tokens[:, :place], other_tokens(tokens[:, place:])], 1)
+            changed = model(other, state)[0]
+            what = f"read {words}, other tokens from position {place} on: earlier hidden states"
+            agree(changed[:, :place], before[:, :place], what, tolerance=EXACT)
+            same = (changed[:, place] == before[:, place]).all(-1)  # (B,)
+            nowhere(same, f"read {words}: another token at position {place} gives the same hidden state")
+
+
+@law("Every hidden state depends on every token.", Capability.BIDIRECTIONAL)
+def every_token_sees_every_other(subject: Subject) -> None:
+    model = subject.make()
+    width = 6
+    for place in range(width):
+        tokens = some_tokens(1, width).repeat(VOCAB_SIZE + SPECIALS, 1)
+        tokens[:, place] = torch.arange(len(tokens))  # each lane has another token there, and the rest is the same
+        hidden = model(tokens, starting(model, len(tokens)))[0]
+        change = (hidden - hidden[:1]).abs().amax((0, 2))  # (T,)
+        same = (change <= EXACT).nonzero().flatten().tolist()
+        if same:
+            raise Broken(
+                f"tokens (1, {width}): whatever token stands at position {place}, position {same[0]} is the same"
+            )
+
+
+@law("Lanes are read independently of each other, in any order.")
+def lanes_are_independent(subject: Subject) -> None:
+    model = subject.make()
+    tokens = some_tokens(LANES, 6)
+    order = torch.tensor([2, 0, 2, 1])  # with one twice: a lane has no place of its own in the model
+    for words, state in states_to_read_from(model):
+        hidden, after = model(tokens, state)
+        state = None if state is None else select(state, order)
+        mixed, later = model(tokens[order], state)
+        what = f"3 lanes of 6 tokens read {words}, selected as lanes [2, 0, 2, 1]"
+        agree(mixed, hidden[order], f"{what}: hidden states")
+        agree_in_state(later, select(after, order), what)
+
+
+@law("Right padding changes no hidden state.")
+def padding_changes_nothing(subject: Subject) -> None:
+    for model, tokens, words, state, lengths in padded_readings(subject):
+        hidden = model(tokens, state, torch.tensor(lengths))[0]
+        expected = (*tokens.shape, model.dim)
+        if tuple(hidden.shape) != expected:
+            raise Broken(f"{words}, lengths {lengths}: hidden states {tuple(hidden.shape)} instead of {expected}")
+        for lane, length in enumerate(lengths):
+            if length:  # of an empty lane all hidden states stand at padding, where they are arbitrary
+                alone = model(tokens[lane : lane + 1, :length], lane_of(state, lane))[0]
+                what = f"{words}, lengths {lengths}, beside each lane read alone"
+                agree(hidden[lane : lane + 1, :length], alone, what, first_lane=lane)
+
+
+Reading = tuple[SequenceModel, Int[Tensor, "B T"], str, State | None, list[int]]
+"""A model, the tokens that it reads, from where in words and as a state, and the lengths of the lanes."""
+
+
+def padded_readings(subject: Subject) -> Iterator[Reading]:
+    """Right-padded readings; with lengths of 0 only for a model with state, which an empty lane leaves as it was."""
+    model = subject.make()
+    time = num_tokens(model)
+    tokens = some_tokens(5, time)
+    # Empty, as short as can be, as long as can be, and two of one length; with and without one that is full.
+    uneven = [7, 0, time - 3, 1, 7], [time, 3, 8, 1, 5]
+    if Capability.STATEFUL not in model.capabilities:
+        yield model, tokens, f"5 lanes of {time} tokens read from state=None", None, uneven[1]
+        return
+    for words, state in states_to_read_from(model, 5):
+        for lengths in uneven:
+            yield model, tokens, f"5 lanes of {time} tokens read {words}", state, lengths

@@ -1,0 +1,128 @@
+"""What a law is, and the small model that it asks: how it is made, what it reads, and from which states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from seqtrain.models.base import Capability, SequenceModel, State, detach, select
+
+VOCAB_SIZE = 7  # tokens of text
+SPECIALS = 3  # start, separator, mask
+LANES = 3
+TIME = 24  # tokens that most laws read
+NUM_READ_BEFORE = 5  # tokens that left a `used_state`
+WEIGHT_SCALE = 0.4
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that laws ask, made as often as they want."""
+
+    make: Callable[[], SequenceModel]  # by `prepare`, always with the same weights
+    make_with_dropout: Callable[[], SequenceModel] | None  # the same with dropout; None without such an option
+    draw: Callable[[int], SequenceModel]  # as build makes it, with weights drawn from a seed
+
+
+class Law(NamedTuple):
+    """One sentence that a model keeps, and how that is checked."""
+
+    name: str
+    sentence: str
+    promise: Capability  # a model owes it only if it promises all of this
+    check: Callable[[Subject], None]  # raises Broken
+
+
+def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Callable[[Subject], None]], Law]:
+    """Makes a function a law of this name; a model is held to it once it stands in `contract.LAWS`."""
+
+    def make(check: Callable[[Subject], None]) -> Law:
+        return Law(check.__name__, sentence, promise, check)
+
+    return make
+
+
+def prepare(model: SequenceModel) -> SequenceModel:
+    """The model as laws want it: float64, evaluation mode, and weights so large that a wrong read shows.
+
+    A model whose hidden states are no numbers with such weights keeps its own.
+    """
+    model = model.double().eval()
+    own = {name: value.clone() for name, value in model.state_dict().items()}
+    enlarge(model)
+    if not _is_finite(model):
+        model.load_state_dict(own)
+    return model
+
+
+def enlarge(model: nn.Module) -> None:
+    """Draws every weight anew from torch's generator, larger than a first weight would be."""
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=WEIGHT_SCALE)
+
+
+def _is_finite(model: SequenceModel) -> bool:
+    try:
+        with torch.no_grad():
+            hidden = model(some_tokens(LANES, NUM_READ_BEFORE), starting(model, LANES))[0]
+    except Exception:  # a law will meet it again, and tell it
+        return True
+    return bool(hidden.isfinite().all())
+
+
+def some_tokens(*shape: int, seed: int = 0, vocab_size: int = VOCAB_SIZE + SPECIALS) -> Int[Tensor, "..."]:
+    """Token ids of any shape, drawn evenly."""
+    return torch.randint(0, vocab_size, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def other_tokens(tokens: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """Another token in every place."""
+    return (tokens + 1) % (VOCAB_SIZE + SPECIALS)
+
+
+def num_tokens(model: SequenceModel) -> int:
+    """How many tokens laws read at most, after those of a used state."""
+    if model.max_length is None:
+        return TIME
+    return min(TIME, model.max_length - NUM_READ_BEFORE)
+
+
+def starting(model: SequenceModel, batch: int, *, seed: int = 5) -> State | None:
+    """Where reading begins: nothing, or, for a model that needs a source, what sources of uneven lengths left."""
+    if Capability.UNCONDITIONAL in model.capabilities:
+        return None
+    return model.begin(some_tokens(batch, 6, seed=seed), torch.arange(batch) * 2 % 6 + 1)
+
+
+def used_state(model: SequenceModel, batch: int = LANES) -> State:
+    """A state that some tokens left."""
+    return detach(model(some_tokens(batch, NUM_READ_BEFORE, seed=9), starting(model, batch))[1])
+
+
+def beginnings(model: SequenceModel, batch: int = LANES) -> list[tuple[str, State | None]]:
+    """Ways to begin, in words and as a state: nothing read; and the source, of a model that needs one."""
+    states = [("from state=None", None), ("from initial()", model.initial(batch))]
+    start = starting(model, batch)
+    if start is not None:
+        states.append(("from a source", start))
+    return states
+
+
+def states_to_read_from(model: SequenceModel, batch: int = LANES) -> list[tuple[str, State | None]]:
+    """The same, and what was left by earlier tokens, of a model that carries it."""
+    states = beginnings(model, batch)
+    if Capability.STATEFUL in model.capabilities:
+        states.append(("after 5 tokens", used_state(model, batch)))
+    return states
+
+
+def lane_of(state: State | None, lane: int) -> State | None:
+    """One lane of a state, as a batch of one."""
+    if state is None:
+        return None
+    return select(state, slice(lane, lane + 1))
