@@ -32,6 +32,7 @@ LAWS: list[Law] = [
     state.state_is_left_alone,
     state.chunks_equal_the_whole,
     state.gradients_flow_through_the_state,
+    reading.gradient_reaches_the_first_input,
     reading.no_token_sees_a_later_one,
     reading.every_token_sees_every_other,
     reading.lanes_are_independent,

@@ -221,6 +221,33 @@ class Detaches(Sound):
 
 
 @breaks(
+    "gradient_reaches_the_first_input",
+    "24 tokens: the hidden state of position 23 depends on the token at position 0, and no gradient comes there",
+)
+class DetachesEachStep(Sound):
+    def read(self, tokens, state):
+        hidden = state["hidden"]
+        steps = []
+        for x in self.dropout(self.embed(tokens)).unbind(1):
+            hidden = (self.over(hidden.detach()) + x).tanh()
+            steps.append(hidden)
+        return torch.stack(steps, 1), {"hidden": hidden}
+
+
+@breaks("gradient_reaches_the_first_input", "the hidden state of position 6 depends on the token at position 0")
+class DetachesFarTokens(Sound):
+    """Sees the six tokens before each, and learns from the nearest three of them."""
+
+    def read(self, tokens, state):
+        x = self.over(self.embed(tokens))
+        hidden = x
+        for distance in range(1, 7):
+            far = F.pad(x, (0, 0, distance, 0))[:, : x.shape[1]]
+            hidden = hidden + (far if distance < 4 else far.detach()) / distance
+        return hidden, state
+
+
+@breaks(
     "no_token_sees_a_later_one", "other tokens from position 1 on: earlier hidden states: lane 0, position 0, unit 0"
 )
 class Peeks(Sound):
@@ -392,6 +419,21 @@ def test_a_law_fails_on_a_model_that_breaks_it_and_says_where(
     (law,) = (law for law in LAWS if law.name == name)
     with pytest.raises(Broken, match=words):
         law.check(subject(model))
+
+
+def test_no_other_law_sees_a_state_that_is_detached_at_each_step() -> None:
+    broken = [verdict.law.name for verdict in judge(subject(DetachesEachStep)) if verdict.status == "does not hold"]
+    assert broken == ["gradient_reaches_the_first_input"]
+
+
+def test_a_hidden_state_owes_no_gradient_to_what_it_does_not_see() -> None:
+    class Window(Sound):
+        def read(self, tokens, state):
+            x = self.over(self.embed(tokens))
+            return x + F.pad(x, (0, 0, 1, 0))[:, : x.shape[1]], state
+
+    verdicts = {verdict.law.name: verdict.status for verdict in judge(subject(Window))}
+    assert verdicts["gradient_reaches_the_first_input"] == "holds"
 
 
 def test_every_law_is_seen_to_fail() -> None:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from seqtrain.models.base import Capability, SequenceModel, State, select
+from seqtrain.models.base import Capability, SequenceModel, State, detach, select
 from seqtrain.models.laws.agreement import EXACT, Broken, agree, agree_in_bits, agree_in_state, nowhere
 from seqtrain.models.laws.subject import (
     LANES,
@@ -24,6 +24,7 @@ from seqtrain.models.laws.subject import (
     starting,
     states_to_read_from,
 )
+from seqtrain.models.layers.front_ends import TokenEmbedding
 
 
 @law("It promises one direction: CAUSAL or BIDIRECTIONAL, and not both.")
@@ -96,6 +97,33 @@ def every_token_sees_every_other(subject: Subject) -> None:
             raise Broken(
                 f"tokens (1, {width}): whatever token stands at position {place}, position {same[0]} is the same"
             )
+
+
+@law("A gradient reaches the first input from the last hidden state that depends on it.")
+def gradient_reaches_the_first_input(subject: Subject) -> None:
+    model = subject.make()
+    # Asked of a front end that is frozen too: whether it is trained is not the model's affair.
+    fronts = [module.weight.requires_grad_() for module in model.modules() if isinstance(module, TokenEmbedding)]
+    tokens = 1 + some_tokens(LANES, num_tokens(model), vocab_size=VOCAB_SIZE + SPECIALS - 1)
+    # Token 0 stands at the beginning and nowhere else, so only the first input leads to its row of the front end.
+    tokens[:, 0] = 0
+    start = starting(model, LANES)
+    state = None if start is None else detach(start)  # a source may hold token 0 too
+    hidden = model(tokens, state)[0]
+    changed = model(torch.cat([other_tokens(tokens[:, :1]), tokens[:, 1:]], 1), state)[0]
+    # A window or a kernel may end before the last position: only what depends on the first token owes a gradient.
+    depends = ((changed - hidden).abs().amax((0, 2)) > EXACT).nonzero().flatten().tolist()
+    if not depends or not fronts:
+        return
+    last = hidden[:, depends[-1]]
+    # A weight of its own for each unit: the plain sum of what a layer norm gives has no gradient.
+    loss = (last * torch.linspace(-1.0, 1.0, last.numel(), dtype=last.dtype).view_as(last)).sum()
+    gradients = torch.autograd.grad(loss, fronts, allow_unused=True, materialize_grads=True)
+    if not any(gradient[0].any() for gradient in gradients):
+        raise Broken(
+            f"{tokens.shape[1]} tokens: the hidden state of position {depends[-1]} depends on the token at position 0, "
+            "and no gradient comes there from it"
+        )
 
 
 @law("Lanes are read independently of each other, in any order.")
