@@ -7,6 +7,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +24,14 @@ from seqtrain.models.layers.recorder import AttentionMap, recording
 
 ATTENDING = ("bert", "gpt", "encoder_decoder", "rnn_encoder_decoder (model.attention=additive or dot)")
 SPECIALS = ("[start]", "[sep]", "[mask]")
-MOST_MAPS = 8  # layers, and heads, in a picture
-MOST_TOKENS = 40  # on a side of a picture
-MOST_NUMBERS = 1_000_000  # in a page
-LONGEST_LABEL, LONGEST_TITLE = 14, 200  # characters
-INCHES = 0.15  # of a picture per token
-MARGIN = 2.5  # inches for labels
-PIXELS = 4000  # on a picture's longer side
+MAX_MAPS = 8  # layers, and heads, in a picture
+MAX_TOKENS = 40  # on a side of a picture
+MAX_NUMBERS = 1_000_000  # in a page
+MAX_LABEL_CHARACTERS = 14
+MAX_TITLE_CHARACTERS = 200
+INCHES_PER_TOKEN = 0.15
+MARGIN_INCHES = 2.5  # for labels
+MAX_PIXELS = 4000  # on a picture's longer side
 
 Label = Callable[[int], str]
 
@@ -47,8 +49,10 @@ def labels(tokenizer: Tokenizer) -> Label:
     """What a token is called in a picture."""
 
     def label(token: int) -> str:
-        beyond = token - tokenizer.vocab_size
-        return SPECIALS[beyond] if beyond >= 0 else tokenizer.token_text(token)
+        # Special tokens stand behind those of text, in the order of SPECIALS.
+        if token >= tokenizer.vocab_size:
+            return SPECIALS[token - tokenizer.vocab_size]
+        return tokenizer.token_text(token)
 
     return label
 
@@ -61,46 +65,73 @@ def look(
     source: Sequence[int] | None = None,
     source_label: Label | None = None,
 ) -> list[Seen]:
-    """The maps of a model that reads `tokens`, begun from `source` where there is one; the last layers' come last.
+    """The maps of a model that reads tokens.
 
-    Maps of a target's tokens to the source come first. Raises UserError where the model does not attend.
+    Args:
+        model: in evaluation mode.
+        tokens: what it reads; of a model that begins from a source, those of the target.
+        label: what a token is called.
+        source: tokens to begin from; None for a model that reads one text.
+        source_label: what a token of the source is called, where that differs.
+
+    Returns:
+        First the maps from a target to its source, then those within a text, then those within a source; each kind
+        from the first layer to the last.
+
+    Raises:
+        UserError: where the model does not attend.
     """
     device = next(model.parameters()).device
-    state, found = None, []
     written = list(map(label, tokens))
-    told = [] if source is None else list(map(source_label or label, source))
+    read: list[str] = []  # of the source
+    state = None
+    cross: list[Seen] = []
+    own: list[Seen] = []
+    within_source: list[Seen] = []
     if source is not None:
+        read = list(map(source_label or label, source))
         with recording() as maps:
             state = model.begin(torch.tensor([source], device=device))
-        found += [_seen(each, told, told) for each in maps]
+        for each in maps:
+            # A model that takes a source as a prefix names its layers as it does for any text.
+            if "source" in each.name:
+                within_source.append(_seen(each, read, read))
+            else:
+                own.append(_seen(each, read, read))
     with recording() as maps:
         model(torch.tensor([tokens], device=device), state)
-    found += [_seen(each, written, told if each.name.endswith("cross") else written) for each in maps]
-    if not found:
+    for each in maps:
+        if each.name.endswith("cross"):
+            cross.append(_seen(each, written, read))
+        else:
+            own.append(_seen(each, written, written))
+    if not (cross or own or within_source):
         raise UserError(
-            f"model {type(model).__name__} does not attend, so there is no map; models that do: {_attending()}"
+            f"model {type(model).__name__} does not attend, so there is no map; models that do: {', '.join(ATTENDING)}"
         )
-    return sorted(found, key=lambda seen: (not seen.name.endswith("cross"), "source" in seen.name))
+    return [*cross, *own, *within_source]
 
 
-def _attending() -> str:
-    return ", ".join(ATTENDING)
-
-
-def _seen(each: AttentionMap, queries: list[str], keys: list[str]) -> Seen:
+def _seen(attention: AttentionMap, queries: list[str], keys: list[str]) -> Seen:
     # Keys before the last ones are room for what an empty state has not seen.
-    return Seen(each.name, each.weights[0, :, :, -len(keys) :].cpu(), queries, keys)
+    return Seen(attention.name, attention.weights[0, :, :, -len(keys) :].cpu(), queries, keys)
 
 
 # -- picture -----------------------------------------------------------------------------------------------------
 
 
 def save(maps: Sequence[Seen], path: Path, title: str) -> str:
-    """Writes a picture or a page, by the file's ending; gives in words what was left out, or nothing.
+    """Writes a picture, or a page where the file's ending is not .png.
 
-    OSError where it cannot be written.
+    Returns:
+        In words what was left out, or nothing.
+
+    Raises:
+        OSError: where the file cannot be written.
     """
-    return draw(maps, path, title) if path.suffix.lower() == ".png" else write_page(maps, path, title)
+    if path.suffix.lower() == ".png":
+        return draw(maps, path, title)
+    return write_page(maps, path, title)
 
 
 def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
@@ -111,71 +142,98 @@ def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    shown = [_cropped(seen) for seen in maps[:MOST_MAPS]]
-    columns = max(len(seen.weights) for seen in shown)
-    heights = [len(seen.queries) for seen in shown]
-    width = MARGIN + columns * max(max(len(seen.keys) for seen in shown) * INCHES, 1.0)
-    height = sum(max(count * INCHES, 1.0) for count in heights) + 1.2 * _labelled(shown).count(True) + 1.2
-    figure = Figure(figsize=(width, height), dpi=min(140, PIXELS / max(width, height)), layout="constrained")
-    grid = figure.subplots(len(shown), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
+    cropped = [_crop(seen, MAX_MAPS, MAX_TOKENS) for seen in maps[:MAX_MAPS]]
+    columns = _most_heads(cropped)
+    heights = [len(seen.queries) for seen in cropped]  # of rows, in tokens
+    named = _rows_with_key_names(cropped)
+    width = MARGIN_INCHES + columns * _inches(max(len(seen.keys) for seen in cropped))
+    # Each row that names its keys takes 1.2 inches more, and so does the title.
+    height = sum(map(_inches, heights)) + 1.2 * len(named) + 1.2
+    # Where many maps stand side by side, fewer dots to an inch keep the picture within its limit.
+    figure = Figure(figsize=(width, height), dpi=min(140, MAX_PIXELS / max(width, height)), layout="constrained")
+    grid = figure.subplots(len(cropped), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
     shades = PowerNorm(0.5, 0, 1)  # by the root, since most weights are small
     image = None
-    for seen, axes_row, labelled in zip(shown, grid, _labelled(shown), strict=True):
-        for head, axes in enumerate(axes_row):
-            if head >= len(seen.weights):
-                axes.set_axis_off()
-                continue
-            image = axes.imshow(seen.weights[head].float().numpy(), cmap="Blues", norm=shades, aspect="auto")
+    for row, seen in enumerate(cropped):
+        keys = seen.keys if row in named else []
+        for axes in grid[row, len(seen.weights) :]:
+            axes.set_axis_off()
+        for head, (axes, weights) in enumerate(zip(grid[row], seen.weights, strict=False)):
+            image = axes.imshow(weights.float().numpy(), cmap="Blues", norm=shades, aspect="auto")
             axes.set_title(f"head {head + 1}", fontsize=8)
-            if head == 0:
+            queries: list[str] = []
+            if head == 0:  # the names of the first column are those of the whole row
+                queries = seen.queries
                 axes.set_ylabel(textwrap.fill(seen.name, 12), fontsize=8)
-            _name_tokens(axes, seen.queries if head == 0 else [], seen.keys if labelled else [])
+            _name_tokens(axes, queries, keys)
     assert image is not None
     bar = figure.colorbar(
         image, ax=grid, location="top", fraction=0.02, pad=0.02, shrink=0.3, ticks=[0, 0.1, 0.4, 1], format="%g"
     )
     bar.ax.tick_params(labelsize=7)
-    left_out = _left_out(maps, shown)
-    note = f"\nnot shown: {left_out}" if left_out else ""
-    heading = textwrap.fill(_short(title, LONGEST_TITLE), int(10 * width))
-    figure.suptitle(f"{heading}\neach row shares itself out among the columns{note}", fontsize=9, parse_math=False)
+    left_out = _left_out(maps, cropped)
+    heading = textwrap.fill(_shorten(title, MAX_TITLE_CHARACTERS), int(10 * width))
+    heading += "\neach row shares itself out among the columns"
+    if left_out:
+        heading += f"\nnot shown: {left_out}"
+    figure.suptitle(heading, fontsize=9, parse_math=False)
     with warnings.catch_warnings(), atomic(path) as file:
         warnings.simplefilter("ignore")  # of letters that the font does not have
         figure.savefig(file, format="png")
     return left_out
 
 
-def _cropped(seen: Seen) -> Seen:
-    some = slice(MOST_TOKENS)
-    return Seen(seen.name, seen.weights[:MOST_MAPS, some, some], seen.queries[some], seen.keys[some])
+def _inches(tokens: int) -> float:
+    """Room for as many tokens, and for the words beside a map of few."""
+    return max(tokens * INCHES_PER_TOKEN, 1.0)
 
 
-def _labelled(shown: Sequence[Seen]) -> list[bool]:
-    """Which rows of the picture need their keys written: those above a row with others, and the last."""
-    after = [*(seen.keys for seen in shown[1:]), None]
-    return [seen.keys != below for seen, below in zip(shown, after, strict=True)]
+def _crop(seen: Seen, max_heads: int | None, max_tokens: int) -> Seen:
+    """The first heads, all without a limit, of the first tokens."""
+    first = slice(max_tokens)
+    return Seen(seen.name, seen.weights[:max_heads, first, first], seen.queries[first], seen.keys[first])
+
+
+def _rows_with_key_names(maps: Sequence[Seen]) -> set[int]:
+    """The rows of the picture that need their keys written: those above a row with others, and the last."""
+    rows = {len(maps) - 1}
+    for row, (seen, below) in enumerate(pairwise(maps)):
+        if seen.keys != below.keys:
+            rows.add(row)
+    return rows
 
 
 def _name_tokens(axes: Any, queries: list[str], keys: list[str]) -> None:
     style: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # a $ in a text is no formula
-    axes.set_xticks(range(len(keys)), [_short(key) for key in keys], rotation=90, **style)
-    axes.set_yticks(range(len(queries)), [_short(query) for query in queries], **style)
+    axes.set_xticks(range(len(keys)), [_shorten(key) for key in keys], rotation=90, **style)
+    axes.set_yticks(range(len(queries)), [_shorten(query) for query in queries], **style)
     axes.tick_params(length=0)
 
 
-def _short(label: str, most: int = LONGEST_LABEL) -> str:
-    label = label.strip() or "␣"
-    return label if len(label) <= most else f"{label[: most - 1]}…"
+def _shorten(text: str, max_characters: int = MAX_LABEL_CHARACTERS) -> str:
+    """A text of one line's length; a sign for one that is white space alone, which would show as nothing."""
+    text = text.strip() or "␣"
+    if len(text) <= max_characters:
+        return text
+    return f"{text[: max_characters - 1]}…"
 
 
-def _left_out(maps: Sequence[Seen], shown: Sequence[Seen]) -> str:
+def _most_heads(maps: Sequence[Seen]) -> int:
+    return max(len(seen.weights) for seen in maps)
+
+
+def _most_tokens(maps: Sequence[Seen]) -> int:
+    return max(max(len(seen.queries), len(seen.keys)) for seen in maps)
+
+
+def _left_out(maps: Sequence[Seen], cropped: Sequence[Seen]) -> str:
     """What the first maps, heads and tokens do not show of all."""
-    counts = {
-        "maps": (len(maps), len(shown)),
-        "heads": tuple(max(len(seen.weights) for seen in some) for some in (maps, shown)),
-        "tokens": tuple(max(max(len(seen.queries), len(seen.keys)) for seen in some) for some in (maps, shown)),
-    }
-    return ", ".join(f"{every - some} of {every} {what}" for what, (every, some) in counts.items() if every > some)
+    missing = []
+    for what, count in (("maps", len), ("heads", _most_heads), ("tokens", _most_tokens)):
+        total = count(maps)
+        if total > count(cropped):
+            missing.append(f"{total - count(cropped)} of {total} {what}")
+    return ", ".join(missing)
 
 
 # -- page --------------------------------------------------------------------------------------------------------
@@ -184,20 +242,19 @@ def _left_out(maps: Sequence[Seen], shown: Sequence[Seen]) -> str:
 def write_page(maps: Sequence[Seen], path: Path, title: str) -> str:
     """Writes one HTML file that needs nothing else; gives in words what was left out, or nothing."""
     heads = sum(len(seen.weights) for seen in maps)
-    most = slice(max(math.isqrt(MOST_NUMBERS // heads), 1))
-    shown = [Seen(s.name, s.weights[:, most, most], s.queries[most], s.keys[most]) for s in maps]
-    left_out = _left_out(maps, shown)
-    content = [
-        {
-            "name": seen.name,
-            "queries": seen.queries,
-            "keys": seen.keys,
-            "same": not seen.name.endswith("cross"),
-            "heads": (seen.weights.double() * 1000).round().long().tolist(),
-        }
-        for seen in shown
-    ]
+    max_tokens = max(math.isqrt(MAX_NUMBERS // heads), 1)  # each head is a square of them
+    cropped = [_crop(seen, None, max_tokens) for seen in maps]
+    left_out = _left_out(maps, cropped)
+    content = []
+    for seen in cropped:
+        # Thousandths as whole numbers: short to write, and finer than a shade can show.
+        thousandths = (seen.weights.double() * 1000).round().long().tolist()
+        same = not seen.name.endswith("cross")  # whether queries and keys are one text
+        content.append(
+            {"name": seen.name, "queries": seen.queries, "keys": seen.keys, "same": same, "heads": thousandths}
+        )
     # A "</script>" in a text must not end the script that holds it.
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    write_text(path, page(_short(title, LONGEST_TITLE), f"Not shown: {left_out}." if left_out else "", data))
+    note = f"Not shown: {left_out}." if left_out else ""
+    write_text(path, page(_shorten(title, MAX_TITLE_CHARACTERS), note, data))
     return left_out

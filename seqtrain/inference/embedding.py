@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
 
 
 def check_pool(model: SequenceModel, pool: Pool) -> None:
-    """UserError where a model has no such vector of a text."""
+    """Raises UserError where a model has no such vector of a text."""
     name = type(model).__name__
     if Capability.UNCONDITIONAL not in model.capabilities:
         raise UserError(
@@ -33,19 +34,29 @@ def check_pool(model: SequenceModel, pool: Pool) -> None:
 def embed(
     model: SequenceModel, texts: Sequence[np.ndarray], *, before: Sequence[int], after: Sequence[int], pool: Pool
 ) -> Float[Tensor, "n D"]:
-    """One vector of each text (ids, at least one), read between the tokens `before` and `after`.
+    """One vector of each text.
 
-    mean: of the text's own positions; last: where all has been read, `after` included; cls: the very first position.
+    Args:
+        model: in evaluation mode.
+        texts: ids of each, at least one.
+        before: tokens that are read before each text.
+        after: tokens that are read after it.
+        pool: mean of the text's own positions; last, where all has been read, `after` included; cls, the very first.
+
+    Returns:
+        The vectors (n, D), in the order of the texts, on the CPU.
     """
     rows = [np.concatenate([before, text, after]).astype(np.int64) for text in texts]
     like = next(model.parameters())
-    found = torch.zeros(len(rows), model.dim, dtype=like.dtype)
+    vectors = torch.zeros(len(rows), model.dim, dtype=like.dtype)
     for lanes in by_length(rows):
-        tokens, lengths = (part.to(like.device) for part in padded([rows[lane] for lane in lanes]))
-        # What is padded on the right changes nothing that a causal model has said before.
+        tokens, lengths = padded([rows[lane] for lane in lanes])  # of about one length, so that little is padding
+        tokens, lengths = tokens.to(like.device), lengths.to(like.device)
+        # What is padded on the right changes nothing that a causal model has said before, and one that need not
+        # regard lengths reads in a single dense call.
         hidden, _ = model(tokens, None, None if Capability.CAUSAL in model.capabilities else lengths)
-        found[lanes] = pooled(hidden, lengths, pool, len(before), len(after)).to(found)
-    return found
+        vectors[lanes] = pooled(hidden, lengths, pool, len(before), len(after)).to(vectors)
+    return vectors
 
 
 def pooled(hidden: Float[Tensor, "B T D"], lengths: Tensor, pool: Pool, before: int, after: int) -> Tensor:
@@ -57,6 +68,7 @@ def pooled(hidden: Float[Tensor, "B T D"], lengths: Tensor, pool: Pool, before: 
     ends = (lengths - after).unsqueeze(1)
     time = torch.arange(hidden.shape[1], device=hidden.device)
     text = ((time >= before) & (time < ends)).unsqueeze(-1)
+    # Masked, not multiplied by 0: hidden states at padding are arbitrary, and may be no numbers.
     return hidden.masked_fill(~text, 0.0).sum(1) / (ends - before).to(hidden.dtype)
 
 
@@ -71,8 +83,9 @@ class TopK:
     def add(self, vectors: Float[Tensor, "n D"], texts: Sequence[Any]) -> None:
         """Vectors, and whatever stands for their texts."""
         scores = (_unit(vectors.double()) @ self.query).tolist()
-        both = [*self.best, *zip(scores, texts, strict=True)]
-        self.best = sorted(both, key=lambda pair: -pair[0])[: self.count]  # stable
+        candidates = [*self.best, *zip(scores, texts, strict=True)]
+        # Sorting is stable, also in reverse: of equals the one that was added first stays first.
+        self.best = sorted(candidates, key=itemgetter(0), reverse=True)[: self.count]
 
 
 def _unit(vectors: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:

@@ -55,14 +55,15 @@ class Opened:
         return Loaded(self.model, self.preprocessor, self.config.data.max_length, tbptt)
 
     def predictor(self, name: str | None = None) -> Predictor[Any]:
-        """What the task has under this name, by default its first; UserError where it has none such."""
-        known = self.task.predictors
-        if not known:
+        """The task's predictor of this name, by default its first; UserError where it has none such."""
+        predictors = self.task.predictors
+        if not predictors:
             raise UserError(f"run {self.run.path} is of task={self.task.name()}, which predicts nothing of texts")
-        name = name or next(iter(known))
-        if name not in known:
-            raise UserError(f"{name}: run {self.run.path} is of task={self.task.name()}, which can {', '.join(known)}")
-        return known[name](self.task, self.loaded)
+        name = name or next(iter(predictors))
+        if name not in predictors:
+            can = ", ".join(predictors)
+            raise UserError(f"{name}: run {self.run.path} is of task={self.task.name()}, which can {can}")
+        return predictors[name](self.task, self.loaded)
 
     @property
     def text_reader(self) -> TextReader[Any]:
@@ -72,23 +73,34 @@ class Opened:
     @property
     def hash(self) -> str:
         """Hash of the weights and of what turns text into numbers."""
-        found = hashlib.blake2b(repr(sorted(self.preprocessor.hashes.items())).encode(), digest_size=16)
+        digest = hashlib.blake2b(repr(sorted(self.preprocessor.hashes.items())).encode(), digest_size=16)
         for module in (self.model, self.task):
             for name, value in sorted(module.state_dict().items()):
-                found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-                found.update(value.contiguous().numpy().data)
-        return found.hexdigest()
+                # Type and shape too: the bytes alone could be cut into other tensors.
+                digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+                digest.update(value.contiguous().numpy().data)
+        return digest.hexdigest()
 
 
 def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
-    """Opens a run directory with its `best` or its `last` checkpoint; nothing in it can execute."""
+    """Opens a run directory; nothing in it can execute.
+
+    Args:
+        path: of a run, or of what was exported of one.
+        checkpoint: `best` or `last`.
+
+    Raises:
+        UserError: where it is no run, was not trained yet, or holds what its config does not describe.
+    """
     run = Run.open(path, export="take")
     config = checked_config(run)
     preprocessor = Preprocessor.load(run.path, run.summary.get("hashes", {}))
-    if run.exported:  # before it is read whole
+    if run.exported:
+        # From the file's header, before it is read whole: a stranger's weights may be larger than memory.
         _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, preprocessor)
     file, saved = _saved(run, checkpoint)
     weights = saved.get("state_dict") if isinstance(saved, dict) else None
+    # By type and not isinstance, since True is an int.
     if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
         raise UserError(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
     _check_fit(weights, check_weights, file, config, preprocessor)
@@ -101,15 +113,16 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
     """The file with the weights of a run, or of what was exported of one, and what it holds."""
     if run.exported:
         return run.path / export.WEIGHTS, export.read(run.path)
-    folder, identity = run.path / "checkpoints", run.identity
+    folder = run.path / "checkpoints"
     file = folder / BEST
+    # A run that has not been validated yet has no best checkpoint; its newest is then the best that it has.
     if checkpoint != "best" or not exists(file):
-        file = newest_valid(folder, lambda line: None, run=identity)
+        file = newest_valid(folder, lambda line: None, run=run.identity)
     if file is None:
         again = pasted("seqtrain", "resume", run.path)
         raise Unavailable(f"run {run.path} has no checkpoint yet: `{again}` trains it")
     saved = load(file)
-    refuse_other(file, saved, identity)
+    refuse_other(file, saved, run.identity)
     if file.name == BEST:
         _check_best_step(file, saved, run.summary)
     return file, saved
@@ -117,8 +130,11 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
 
 def _check_best_step(file: Path, saved: Any, summary: dict[str, Any]) -> None:
     """UserError where the best checkpoint of a finished run is not of the step that its summary calls the best."""
+    # A run that goes on writes its checkpoint and its summary one after the other, so the two may differ for a while.
     best = summary.get("best")
-    step = best.get("step") if isinstance(best, dict) and summary.get("status") == "finished" else None
+    if not isinstance(best, dict) or summary.get("status") != "finished":
+        return
+    step = best.get("step")
     if step is not None and step != saved.get("global_step"):
         raise UserError(
             f"checkpoint {file}: is of step {saved.get('global_step')}, and summary.json says that step {step} is the "
@@ -133,20 +149,16 @@ def _check_fit(
     config: DictConfig,
     preprocessor: Preprocessor,
 ) -> None:
-    """UserError where `check` finds that these are not the weights which the config of their run describes.
-
-    Asked on the meta device, so that a config of absurd sizes takes no more memory than its checkpoint has.
-    """
+    """UserError where `check` finds that these are not the weights which the config of their run describes."""
     words = f"checkpoint {file}: its weights are not those of the model that {file.parent.parent} describes"
+    # On the meta device tensors take no memory, but a million layers are a million Python objects even there.
     if config.model.get("num_layers", 1) > len(weights):
         raise UserError(words)
+    # Made there first, so that a config of absurd sizes takes no more memory than its checkpoint has.
     with torch.device("meta"):
-        pair = make_pair(config, preprocessor)
-    expected = {
-        f"{name}.{key}": value
-        for name, module in zip(("model", "task"), pair, strict=True)
-        for key, value in module.state_dict().items()
-    }
+        model, task = make_pair(config, preprocessor)
+    expected = {f"model.{key}": value for key, value in model.state_dict().items()}
+    expected |= {f"task.{key}": value for key, value in task.state_dict().items()}
     try:
         check(weights, expected, "state_dict")
     except Mismatch as error:
@@ -154,7 +166,7 @@ def _check_fit(
 
 
 def load_weights(state_dict: dict[str, torch.Tensor], model: SequenceModel, task: Task) -> None:
-    """Puts a checkpoint's weights into model and task."""
+    """Puts a checkpoint's weights into model and task, under whose names the learner keeps them."""
     for name, module in (("model", model), ("task", task)):
         prefix = f"{name}."
         module.load_state_dict(
@@ -172,11 +184,13 @@ def run_config(run: Run) -> DictConfig:
 
 def checked_config(run: Run) -> DictConfig:
     """The config of a run that a stranger may have made; UserError for whatever it may not name or ask for."""
+    # Before OmegaConf sees it, since to resolve a reference is to follow it.
     check_references(run.config, run.path, trusted())
     config = run_config(run)
     try:
         check_config(config, {})
     except UserError as fault:
+        # The first alone: a config that somebody broke on purpose can have thousands of faults.
         first, *others = fault.lines
         more = f" (the first of {len(others) + 1} faults)" if others else ""
         raise UserError(f"{run.path}: its config: {first}{more}") from None

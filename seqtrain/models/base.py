@@ -156,7 +156,7 @@ def read_by_length(
     read: Callable[[Shaped[Tensor, "b t *F"], State], tuple[Float[Tensor, "b t D"], State]],
     tokens: Shaped[Tensor, "B T *F"],
     state: State,
-    lengths: Int[Tensor, " B"],
+    lengths: Int[Tensor, " B"] | None,
 ) -> tuple[Float[Tensor, "B T D"], State]:
     """Reads right-padded lanes with dense calls only: `read` runs from one distinct length to the next.
 
@@ -164,11 +164,13 @@ def read_by_length(
         read: reads tokens that are all real, and goes on from a state.
         tokens: right-padded.
         state: that of all lanes before their first token.
-        lengths: real tokens of each lane; 0 leaves a lane's state as it was.
+        lengths: real tokens of each lane; 0 leaves a lane's state as it was, and None is the whole width of each.
 
     Returns:
         Hidden states (B, T, D), zero at padding, and the state of each lane after its own length.
     """
+    if lengths is None:
+        return read(tokens, state)
     batch, width = tokens.shape[:2]
     lanes = torch.arange(batch, device=tokens.device)  # those that have not ended; `state` and `hidden` are of them
     ended_lanes: list[Int[Tensor, " b"]] = []

@@ -52,19 +52,9 @@ class BERT(SequenceModel):
         self.segments = nn.Embedding(num_segments, dim)
         self.first_norm = nn.LayerNorm(dim, bias=bias) if norm == "post" else nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(
-            EncoderBlock(
-                dim=dim,
-                num_heads=num_heads,
-                dim_feedforward=dim_feedforward,
-                dropout=dropout,
-                norm=norm,
-                bias=bias,
-                activation=activation,
-                name=f"layer {layer + 1}",
-            )
-            for layer in range(num_layers)
-        )
+        sizes = {"dim": dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward}
+        shape = {**sizes, "dropout": dropout, "norm": norm, "bias": bias, "activation": activation}
+        self.blocks = nn.ModuleList(EncoderBlock(**shape, name=f"layer {layer + 1}") for layer in range(num_layers))
         self.norm = final_norm(norm, dim, bias=bias)
         self._initialise()
 

@@ -22,6 +22,7 @@ SMALL = {"dim": 8, "num_layers": 2, "num_heads": 2, "attention_window": 3}
 
 LEAST_LENGTH = 16  # tokens since a reset that every model must be able to read
 
+# Listed here and not entered by the modules, so that the order does not hang on who imports what first.
 LAWS: list[Law] = [
     reading.one_direction,
     reading.shape_of_hidden_states,

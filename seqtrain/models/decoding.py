@@ -7,10 +7,12 @@ and beam search (Graves 2012; Sutskever et al. 2014) with the length penalty tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from seqtrain.models.base import SequenceModel, State, select
 
@@ -26,20 +28,25 @@ def continue_tokens(
     top_p: float | None = None,
     seed: int = 0,
 ) -> Iterator[Int[Tensor, " B"]]:
-    """Yields `num_tokens` times the next token of every prompt: (B,), on the CPU.
+    """Continues prompts token by token.
 
-    `logits` maps hidden states (B, D) to scores (B, V); temperature 0 is greedy. Each prompt draws from its own
-    generator, so that a batch gives what its prompts alone would give. A prompt holds at least the start token.
+    Args:
+        model: reads the prompts.
+        logits: maps hidden states (B, D) to scores (B, V).
+        prompts: tokens of each, the start token at least.
+        num_tokens: how many tokens each prompt is given.
+        temperature: scores are divided by it; 0 is greedy.
+        top_k: draws from as many of the likeliest tokens.
+        top_p: draws from the fewest tokens that together are as likely.
+        seed: of the draws.
+
+    Yields:
+        `num_tokens` times the next token of every prompt: (B,), on the CPU.
     """
     device = next(model.parameters()).device
-    draws = torch.stack(
-        [
-            torch.rand(num_tokens, generator=torch.Generator().manual_seed(seed + lane), dtype=torch.float64)
-            for lane in range(len(prompts))
-        ]
-    )
+    draws = _uniforms(len(prompts), num_tokens, seed)
     limit = model.max_length
-    read = [prompt[-limit:] if limit else list(prompt) for prompt in prompts]  # what each lane's state has seen
+    read = [_last(prompt, limit) for prompt in prompts]  # what each lane's state has seen
     with torch.no_grad():
         hidden, state = _read(model, read, device)
         for step in range(num_tokens):
@@ -50,12 +57,31 @@ def continue_tokens(
             for lane, value in zip(read, token.tolist(), strict=True):
                 lane.append(value)
             if limit is not None and max(map(len, read)) > limit:
-                # The table of positions is full: such a lane goes on from the newer half of what it held.
-                read = [lane[-max(limit // 2, 1) :] if len(lane) > limit else lane for lane in read]
+                # The table of positions is full: such a lane goes on from the newer half of what it held. By half,
+                # so that all is read again only once in so many tokens.
+                for number, lane in enumerate(read):
+                    if len(lane) > limit:
+                        read[number] = _last(lane, max(limit // 2, 1))
                 hidden, state = _read(model, read, device)
             else:
                 out, state = model(token.unsqueeze(1), state)
                 hidden = out[:, -1]
+
+
+def _uniforms(lanes: int, num_tokens: int, seed: int) -> Float[Tensor, "{lanes} {num_tokens}"]:
+    """Numbers in [0, 1) from a generator for each lane, so that a batch gives what its prompts alone would give."""
+    draws = torch.empty(lanes, num_tokens, dtype=torch.float64)
+    for lane in range(lanes):
+        generator = torch.Generator().manual_seed(seed + lane)
+        draws[lane] = torch.rand(num_tokens, generator=generator, dtype=torch.float64)
+    return draws
+
+
+def _last(tokens: list[int], count: int | None) -> list[int]:
+    """A copy of the last `count` tokens; of all without a count."""
+    if count is None:
+        return list(tokens)
+    return tokens[-count:]
 
 
 def pick(
@@ -68,6 +94,7 @@ def pick(
     """One token of each row of scores by inverting the distribution's sum at `draw` in [0, 1)."""
     if temperature == 0:
         return logits.argmax(-1)
+    # In float64, where a sum over a large vocabulary still ends close to 1; stable, so that ties go the same way.
     order = logits.double().div(temperature).sort(dim=-1, descending=True, stable=True)
     probs = order.values.softmax(-1)
     if top_k is not None:
@@ -77,16 +104,17 @@ def pick(
         probs[(probs.cumsum(-1) - probs) >= top_p] = 0
     sums = probs.cumsum(-1)
     place = torch.searchsorted(sums, (draw * sums[:, -1]).unsqueeze(1), right=True).squeeze(1)
+    # A draw close to 1 may round up to the whole sum, behind the last token that has any probability.
     place = place.clamp(max=(probs > 0).sum(-1) - 1)
     return order.indices.gather(1, place.unsqueeze(1)).squeeze(1)
 
 
 def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) -> tuple[Float[Tensor, "B D"], State]:
     """The hidden state of each prompt's last token, and the state after it."""
+    rows = [torch.tensor(prompt, device=device) for prompt in prompts]
+    tokens = pad_sequence(rows, batch_first=True)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long, device=device)
-    for lane, prompt in enumerate(prompts):
-        tokens[lane, : len(prompt)] = torch.tensor(prompt, device=device)
+    # Prompts of one length are read in one dense call.
     unpadded = bool((lengths == lengths[0]).all())
     hidden, state = model(tokens, model.initial(len(prompts)), None if unpadded else lengths)
     return hidden[torch.arange(len(prompts), device=device), lengths - 1], state
@@ -107,12 +135,23 @@ def decode(
     beam: int = 1,
     length_penalty: float = 1.0,
 ) -> list[list[int]]:
-    """The best target of each lane of a state that `model.begin` gave, without `start` and `end`.
+    """The best target of each lane; of equals that of the better hypothesis before, then of the lower token.
 
-    `logits` maps hidden states (N, D) to scores (N, V+1) with the `end` last. A target is at most `max_tokens` long,
-    its end included, and is judged by log p / length**length_penalty; one that found no end by then counts as it is.
-    A beam of 1 is greedy. Ties go to the better beam, then to the lower token. Raises ValueError for a beam or a
-    `max_tokens` below 1.
+    Args:
+        model: goes on from the state.
+        logits: maps hidden states (N, D) to scores (N, V+1), the end's last.
+        state: what `model.begin` gave.
+        start: the token that a target begins after.
+        end: the token that ends it.
+        max_tokens: how long each target may become, its end included; one without an end by then counts as it is.
+        beam: hypotheses that are kept for each lane; 1 is greedy.
+        length_penalty: a target is judged by log p / length**length_penalty.
+
+    Returns:
+        The tokens of each target, without `start` and `end`.
+
+    Raises:
+        ValueError: for a beam or a `max_tokens` below 1.
     """
     if beam < 1 or int(max_tokens.min()) < 1:
         raise ValueError(f"beam={beam}, max_tokens={max_tokens.tolist()}: must be at least 1")
@@ -129,19 +168,35 @@ def decode(
 
 def _greedy(read: Read, state: State, start: int, end: int, limits: Int[Tensor, " B"]) -> list[list[int]]:
     """The likeliest token again and again, until the end or the limit of each lane."""
-    lanes = torch.arange(len(limits), device=limits.device)  # those that go on
+    lanes = torch.arange(len(limits), device=limits.device)  # those that go on; `newest` and `state` are of them
+    # One place more than the longest target, so that each row holds an end.
     tokens = limits.new_full((len(limits), int(limits.max()) + 1), end)
     newest = torch.full_like(limits, start)
     for step in range(tokens.shape[1] - 1):
         logits, state = read(newest, state)
         newest = logits.argmax(-1)
         tokens[lanes, step] = newest
-        open = (newest != end) & (step + 1 < limits[lanes])
-        if not open.all():
-            lanes, newest, state = lanes[open], newest[open], select(state, open)
-        if not len(lanes):
+        going_on = (newest != end) & (step + 1 < limits[lanes])
+        if not going_on.any():
             break
+        if not going_on.all():
+            lanes, newest, state = lanes[going_on], newest[going_on], select(state, going_on)
     return [target[: target.index(end)] for target in tokens.tolist()]
+
+
+class _Beams(NamedTuple):
+    """The lanes of a beam search that go on, with W hypotheses in each of N; all tensors are of these lanes."""
+
+    lanes: Int[Tensor, " N"]  # their numbers in the batch
+    limits: Int[Tensor, " N"]  # tokens that a target may have
+    places: Int[Tensor, " N"]  # of the beam, that no finished hypothesis has taken
+    best: Float[Tensor, " N"]  # what the best finished hypothesis came to
+    tokens: Int[Tensor, "N W T"]
+    log_probs: Float[Tensor, "N W"]  # float64; -inf where there is no hypothesis
+
+    def select(self, mask: Bool[Tensor, " N"]) -> _Beams:
+        """Some of the lanes."""
+        return _Beams(*[value[mask] for value in self])
 
 
 def _beam_search(
@@ -153,51 +208,71 @@ def _beam_search(
     beam: int,
     length_penalty: float,
 ) -> list[list[int]]:
-    """The best finished hypothesis of each lane; one that finishes leaves its place in the beam empty.
-
-    A lane stops when none of its live hypotheses can beat the best finished one: log p only falls, so the most that a
-    hypothesis can come to is its log p so far over the kindest length.
-    """
-    lanes = torch.arange(len(limits), device=limits.device)  # those that go on
-    answers: list[list[int]] = [[] for _ in lanes]
-    tokens = limits.new_full((len(limits), 1, 1), start)  # (N, W, T): W hypotheses in each of N lanes
-    log_probs = torch.zeros(len(limits), 1, dtype=torch.double, device=limits.device)  # log p; -inf: no hypothesis
-    best = log_probs.new_full((len(limits),), -torch.inf)
-    places = torch.full_like(limits, beam)  # that are not empty
+    """The best finished hypothesis of each lane; one that finishes leaves its place in the beam empty."""
+    device = limits.device
+    answers: list[list[int]] = [[] for _ in limits]
+    none = torch.full((len(limits),), -torch.inf, dtype=torch.double, device=device)
+    beams = _Beams(
+        lanes=torch.arange(len(limits), device=device),
+        limits=limits,
+        places=torch.full_like(limits, beam),
+        best=none,
+        tokens=limits.new_full((len(limits), 1, 1), start),
+        log_probs=torch.zeros(len(limits), 1, dtype=torch.double, device=device),
+    )
     for step in range(1, int(limits.max()) + 1):
-        logits, state = read(tokens[..., -1].flatten(), state)
-        longer = log_probs.unsqueeze(-1) + logits.log_softmax(-1).unflatten(0, log_probs.shape)  # (N, W, V+1)
-        log_probs, index = _largest(longer.flatten(1), beam)
-        parents, newest = index // logits.shape[-1], index % logits.shape[-1]
-        tokens = torch.cat([tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, step)), newest.unsqueeze(-1)], -1)
-        log_probs[torch.arange(beam, device=lanes.device) >= places.unsqueeze(1)] = -torch.inf
-        finished = (newest == end) | (limits.unsqueeze(1) == step)
-        found, which = (log_probs.masked_fill(~finished, -torch.inf) / step**length_penalty).max(1)
-        better = found > best
+        logits, state = read(beams.tokens[..., -1].flatten(), state)
+        width = beams.tokens.shape[1]  # 1 before the first step, `beam` from then on
+        beams, parents = _extend(beams, logits, beam)
+        finished = (beams.tokens[..., -1] == end) | (beams.limits.unsqueeze(1) == step)
+        values, which = (beams.log_probs.masked_fill(~finished, -torch.inf) / step**length_penalty).max(1)
+        better = values > beams.best
         for lane in better.nonzero().flatten().tolist():
-            answers[int(lanes[lane])] = tokens[lane, which[lane], 1:].tolist()
-        best = torch.where(better, found, best)
-        places = places - (finished & (log_probs > -torch.inf)).sum(1)
-        log_probs[finished] = -torch.inf
-        kindest = limits.double() if length_penalty > 0 else step + 1
-        open = best < log_probs.amax(1) / kindest**length_penalty
-        if not open.any():
-            break
-        beams = torch.arange(len(lanes), device=lanes.device).unsqueeze(1) * longer.shape[1] + parents
-        state = select(state, beams[open].flatten())
-        lanes, limits, tokens, log_probs, best, places = (
-            part[open] for part in (lanes, limits, tokens, log_probs, best, places)
+            answers[int(beams.lanes[lane])] = beams.tokens[lane, which[lane], 1:].tolist()
+        beams = beams._replace(
+            best=torch.where(better, values, beams.best),
+            places=beams.places - (finished & (beams.log_probs > -torch.inf)).sum(1),
+            log_probs=beams.log_probs.masked_fill(finished, -torch.inf),
         )
+        going_on = _may_improve(beams, step, length_penalty)
+        if not going_on.any():
+            break
+        # States lie lane by lane, hypothesis by hypothesis, as they were before this step.
+        rows = torch.arange(len(parents), device=device).unsqueeze(1) * width + parents
+        state = select(state, rows[going_on].flatten())
+        beams = beams.select(going_on)
     return [answer[:-1] if answer[-1:] == [end] else answer for answer in answers]
 
 
-def _largest(values: Float[Tensor, "N M"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """The `count` largest of each row, in order, and their indices; `values` loses them.
+def _extend(beams: _Beams, logits: Float[Tensor, "M V+1"], beam: int) -> tuple[_Beams, Int[Tensor, "N {beam}"]]:
+    """The likeliest hypotheses that are one token longer, and which of the shorter ones each comes from."""
+    longer = beams.log_probs.unsqueeze(-1) + logits.log_softmax(-1).unflatten(0, beams.log_probs.shape)  # (N, W, V+1)
+    log_probs, index = _largest(longer.flatten(1), beam)
+    parents, newest = index // logits.shape[-1], index % logits.shape[-1]
+    written = beams.tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, beams.tokens.shape[-1]))
+    # What has finished keeps its place: only as many go on as there are places left.
+    taken = torch.arange(beam, device=index.device) >= beams.places.unsqueeze(1)
+    log_probs = log_probs.masked_fill(taken, -torch.inf)
+    return beams._replace(tokens=torch.cat([written, newest.unsqueeze(-1)], -1), log_probs=log_probs), parents
 
-    Of equals the first come first, which topk leaves open.
+
+def _may_improve(beams: _Beams, step: int, length_penalty: float) -> Bool[Tensor, " N"]:
+    """Which lanes have a hypothesis that may still come to more than the best finished one.
+
+    log p only falls, so the most that a hypothesis can come to is its log p so far over the kindest length: the
+    longest, or, where length does not help, that of the next step.
     """
-    found = []
+    kindest = beams.limits.double() if length_penalty > 0 else step + 1
+    return beams.best < beams.log_probs.amax(1) / kindest**length_penalty
+
+
+def _largest(values: Float[Tensor, "N M"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
+    """The `count` largest of each row, in order, and their indices; `values` loses them."""
+    # Of equals `max` gives the first, which topk leaves open.
+    largest, indices = [], []
     for _ in range(count):
-        found.append(values.max(1))
-        values.scatter_(1, found[-1].indices.unsqueeze(1), -torch.inf)
-    return torch.stack([each.values for each in found], 1), torch.stack([each.indices for each in found], 1)
+        value, index = values.max(1)
+        largest.append(value)
+        indices.append(index)
+        values.scatter_(1, index.unsqueeze(1), -torch.inf)
+    return torch.stack(largest, 1), torch.stack(indices, 1)

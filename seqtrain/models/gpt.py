@@ -48,18 +48,9 @@ class GPT(SequenceModel):
         self.capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
         self.table = learned_positions(max_length, dim)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(
-            DecoderBlock(
-                dim=dim,
-                num_heads=num_heads,
-                dim_feedforward=dim_feedforward,
-                dropout=dropout,
-                norm=norm,
-                bias=bias,
-                name=f"layer {layer + 1}",
-            )
-            for layer in range(num_layers)
-        )
+        sizes = {"dim": dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward}
+        shape = {**sizes, "dropout": dropout, "norm": norm, "bias": bias}
+        self.blocks = nn.ModuleList(DecoderBlock(**shape, name=f"layer {layer + 1}") for layer in range(num_layers))
         self.norm = final_norm(norm, dim, bias=bias)
         self._initialise()
 

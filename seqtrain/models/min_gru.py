@@ -33,8 +33,6 @@ class MinGRU(SequenceModel):
     ) -> tuple[Float[Tensor, "B T D"], State]:
         if state is None:
             state = self.initial(len(tokens))
-        if lengths is None:
-            return self._read(tokens, state)
         return read_by_length(self._read, tokens, state, lengths)
 
     def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:

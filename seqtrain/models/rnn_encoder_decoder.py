@@ -100,8 +100,6 @@ class RNNEncoderDecoder(SequenceModel):
     ) -> tuple[Float[Tensor, "B T D"], State]:
         if state is None:
             state = self.initial(len(tokens))
-        if lengths is None:
-            return self._read(tokens, state)
         return read_by_length(self._read, tokens, state, lengths)
 
     def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
@@ -170,10 +168,7 @@ class Encoder(nn.Module):
 
         like = next(core.parameters())
         state = {name: like.new_zeros(len(x), 1, core.hidden_size) for name in self.state_names}
-        if lengths is None:
-            out, state = read(x, state)
-        else:
-            out, state = read_by_length(read, x, state, lengths)
+        out, state = read_by_length(read, x, state, lengths)
         return out, {name: value.squeeze(1) for name, value in state.items()}
 
 

@@ -164,9 +164,9 @@ def some_maps(layers: int, heads: int, queries: int, keys: int) -> list[Seen]:
 
 def test_a_picture_says_what_it_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "maps.png"
-    monkeypatch.setattr(attention_maps, "MOST_MAPS", 2)
-    monkeypatch.setattr(attention_maps, "MOST_TOKENS", 30)
-    monkeypatch.setattr(attention_maps, "PIXELS", 900)
+    monkeypatch.setattr(attention_maps, "MAX_MAPS", 2)
+    monkeypatch.setattr(attention_maps, "MAX_TOKENS", 30)
+    monkeypatch.setattr(attention_maps, "MAX_PIXELS", 900)
     assert draw(some_maps(2, 2, 3, 30), path, "title") == ""
     assert draw(some_maps(4, 3, 3, 40), path, "title") == "2 of 4 maps, 1 of 3 heads, 10 of 40 tokens"
     height, width, _ = matplotlib.image.imread(path).shape

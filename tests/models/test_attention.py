@@ -61,7 +61,7 @@ def dense(model: GPT, tokens: Tensor) -> Tensor:
     blocks: Any = model.blocks
     for block in blocks:
         feed = block.feed_forward
-        if block.pre:
+        if block.norm1.pre:
             x = x + attend(model, block.norm1(x), block.attention)
             x = x + feed.out(F.gelu(feed.wide(block.norm2(x))))
         else:

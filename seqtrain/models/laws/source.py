@@ -17,6 +17,7 @@ def source_is_a_prefix(subject: Subject) -> None:
     model = subject.make()
     tokens = some_tokens(LANES, 12)
     whole = model(tokens)[0]
+    # A model that can start from nothing has no other way to read a source than as what stands before.
     hidden = model(tokens[:, 8:], model.begin(tokens[:, :8]))[0]
     agree(hidden, whole[:, 8:], "4 tokens after a source of 8, beside all 12 read at once")
 
@@ -34,6 +35,7 @@ def source_matters(subject: Subject) -> None:
 def source_is_read_by_its_length(subject: Subject) -> None:
     model = subject.make()
     source, tokens = some_tokens(5, 9), some_tokens(5, 4, seed=1)
+    # Once with lanes that are empty and full, once with none that is as long as the tensor is wide.
     for lengths in ([7, 0, 9, 1, 7], [4, 3, 2, 1, 5]):
         state = model.begin(source, torch.tensor(lengths))
         hidden = model(tokens, state)[0]

@@ -62,6 +62,7 @@ def _check_flat(state: object, what: str) -> None:
 @law("The state keeps its shape.", Capability.STATEFUL | Capability.UNCONDITIONAL)
 def state_keeps_its_shape(subject: Subject) -> None:
     model = subject.make()
+    # Lanes of one batch have read unequal amounts: a state that grew with them could not be selected or reset.
     first = {name: tuple(value.shape) for name, value in model.initial(LANES).items()}
     later = {name: tuple(value.shape) for name, value in used_state(model).items()}
     if first != later:
@@ -72,6 +73,7 @@ def state_keeps_its_shape(subject: Subject) -> None:
 def state_is_left_alone(subject: Subject) -> None:
     model = subject.make()
     tokens, state = some_tokens(LANES, 5), used_state(model)
+    # Copies, since a model that writes into its state changes what we hold too.
     before = {name: value.clone() for name, value in state.items()}
     first = model(tokens, state)[0]
     for name, value in before.items():
@@ -89,6 +91,7 @@ def chunks_equal_the_whole(subject: Subject) -> None:
     tokens = some_tokens(LANES, num_tokens(model))
     for words, state in beginnings(model):
         expected, after = model(tokens, state)
+        # Cuts at once behind the first token and before the last meet kernels and windows at their borders.
         for cuts in _ways_to_cut(tokens.shape[1]):
             hidden, final = _in_chunks(model, tokens, cuts, state)
             what = f"{tokens.shape[1]} tokens read {words}, cut at {cuts}"
@@ -203,9 +206,10 @@ def _agree_with_new(
 def state_keeps_its_precision(subject: Subject) -> None:
     model = subject.make().float()
     tokens = some_tokens(LANES, 6)
+    # A state in bfloat16 would lose a little at every chunk of a stream that has no end.
     with torch.autocast("cpu", torch.bfloat16):
         state = starting(model, LANES) or model.initial(LANES)
-        for reading in ("first", "second"):
+        for reading in ("first", "second"):  # the second goes on from a state that was left under autocast
             hidden, state = model(tokens, state)
             nowhere(~hidden.isfinite(), f"the {reading} chunk of 6 tokens in bfloat16: hidden states are no numbers")
             for name, value in state.items():

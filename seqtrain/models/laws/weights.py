@@ -15,6 +15,7 @@ from seqtrain.models.laws.subject import LANES, Subject, law, num_tokens, some_t
 def every_weight_takes_part(subject: Subject) -> None:
     model = subject.make()
     model(some_tokens(LANES, num_tokens(model)), starting(model, LANES))[0].sum().backward()
+    # DistributedDataParallel stops at the second step where a weight got no gradient in the first.
     idle = [name for name, value in model.named_parameters() if value.requires_grad and value.grad is None]
     if idle:
         raise Broken(f"no gradient reaches {', '.join(idle)}")
@@ -44,6 +45,7 @@ def chance_acts_in_training_only(subject: Subject) -> None:
 
     agree_in_bits(read(model, 1), read(subject.make(), 2), "in evaluation, with dropout and without")
     model.train()
+    # By torch's generators alone, since a run that is resumed restores those and no others.
     agree_in_bits(read(model, 1), read(model, 1), "in training, read twice with one seed")
     if subject.make_with_dropout is not None and torch.equal(read(model, 1), read(model, 2)):
         raise Broken("in training with dropout=0.5, two seeds give the same hidden states")

@@ -14,6 +14,7 @@ from seqtrain.models.layers.attention import (
     CausalSelfAttention,
     CrossAttention,
     KeysValues,
+    SelfAttention,
     SourceKeysValues,
 )
 
@@ -31,6 +32,7 @@ class FeedForward(nn.Module):
         if width < 1:
             raise ValueError(f"dim_feedforward={width} must be above 0")
         self.activation = activation
+        # The name `out` marks what ends a residual path: models scale its first weights by their depth.
         self.wide = nn.Linear(dim, width, bias=bias)
         self.out = nn.Linear(width, dim, bias=bias)
 
@@ -43,6 +45,7 @@ class ResidualNorm(nn.LayerNorm):
     """The norm of one residual path: it stands before the part (pre) or after the sum (post)."""
 
     def __init__(self, *, dim: int, norm: Norm, dropout: float, bias: bool) -> None:
+        # It is the layer norm itself, so that weights are called norm1.weight, as in torch's own blocks.
         super().__init__(dim, bias=bias)
         self.pre = norm == "pre"
         self.dropout = nn.Dropout(dropout)
@@ -64,8 +67,12 @@ def final_norm(norm: Norm, dim: int, *, bias: bool = True) -> nn.Module:
     return nn.LayerNorm(dim, bias=bias)
 
 
-class EncoderBlock(nn.Module):
-    """Bidirectional self-attention, then feed-forward."""
+class Block(nn.Module):
+    """What all blocks hold: attention, where there is one to a source, feed-forward, and a norm for each."""
+
+    # Of each kind of block, and not options: no model mixes them.
+    attention_type: type[SelfAttention]
+    has_source: bool
 
     def __init__(
         self,
@@ -76,16 +83,27 @@ class EncoderBlock(nn.Module):
         dropout: float,
         norm: Norm,
         bias: bool,
-        activation: Activation,
         name: str,
+        activation: Activation = "gelu",
     ) -> None:
         super().__init__()
-        self.attention = BidirectionalSelfAttention(
-            dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
-        )
+        # The order in which modules are made decides which random numbers become whose first weights.
+        sizes = {"dim": dim, "num_heads": num_heads, "dropout": dropout, "bias": bias}
+        self.attention = self.attention_type(**sizes, name=f"{name} self")
+        if self.has_source:
+            self.cross = CrossAttention(**sizes, name=f"{name} cross")
         self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias, activation=activation)
         self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
         self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+        if self.has_source:
+            self.norm3 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+
+
+class EncoderBlock(Block):
+    """Bidirectional self-attention, then feed-forward."""
+
+    attention_type = BidirectionalSelfAttention
+    has_source = False
 
     def forward(
         self,
@@ -98,28 +116,11 @@ class EncoderBlock(nn.Module):
         return self.norm2.after(x, self.feed_forward(self.norm2.before(x)))
 
 
-class DecoderBlock(nn.Module):
-    """Causal self-attention, then feed-forward; the norm stands before (pre) or after (post) each residual sum."""
+class DecoderBlock(Block):
+    """Causal self-attention, then feed-forward."""
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        num_heads: int,
-        dim_feedforward: int | None,
-        dropout: float,
-        norm: Norm,
-        bias: bool,
-        name: str,
-    ) -> None:
-        super().__init__()
-        self.pre = norm == "pre"
-        self.attention = CausalSelfAttention(
-            dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
-        )
-        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias)
-        self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
-        self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+    attention_type = CausalSelfAttention
+    has_source = False
 
     def forward(
         self,
@@ -129,35 +130,16 @@ class DecoderBlock(nn.Module):
         rotary: Float[Tensor, "2 N K"] | None,
     ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
         """The stream after this block, and the keys and values of this layer."""
-        mixed, kept = self.attention(self.norm1.before(x), cache, mask, rotary)
+        mixed, keys_values = self.attention(self.norm1.before(x), cache, mask, rotary)
         x = self.norm1.after(x, mixed)
-        return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), kept
+        return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), keys_values
 
 
-class CrossDecoderBlock(nn.Module):
+class CrossDecoderBlock(Block):
     """Causal self-attention, then attention to a source, then feed-forward."""
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        num_heads: int,
-        dim_feedforward: int | None,
-        dropout: float,
-        norm: Norm,
-        bias: bool,
-        activation: Activation,
-        name: str,
-    ) -> None:
-        super().__init__()
-        self.attention = CausalSelfAttention(
-            dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} self"
-        )
-        self.cross = CrossAttention(dim=dim, num_heads=num_heads, dropout=dropout, bias=bias, name=f"{name} cross")
-        self.feed_forward = FeedForward(dim=dim, width=dim_feedforward, bias=bias, activation=activation)
-        self.norm1 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
-        self.norm2 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
-        self.norm3 = ResidualNorm(dim=dim, norm=norm, dropout=dropout, bias=bias)
+    attention_type = CausalSelfAttention
+    has_source = True
 
     def forward(
         self,
@@ -168,7 +150,8 @@ class CrossDecoderBlock(nn.Module):
         source_mask: Bool[Tensor, "B 1 1 S"] | None,
     ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
         """The stream after this block, and the keys and values of this layer's self-attention."""
-        mixed, kept = self.attention(self.norm1.before(x), cache, mask, None)
+        mixed, keys_values = self.attention(self.norm1.before(x), cache, mask, None)
         x = self.norm1.after(x, mixed)
+        # The keys and values of the source are made once, by `begin`, since no token of the target changes them.
         x = self.norm2.after(x, self.cross(self.norm2.before(x), source, source_mask))
-        return self.norm3.after(x, self.feed_forward(self.norm3.before(x))), kept
+        return self.norm3.after(x, self.feed_forward(self.norm3.before(x))), keys_values

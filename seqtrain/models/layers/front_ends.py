@@ -31,4 +31,5 @@ class TokenEmbedding(nn.Module):
 
         `end` adds one last score: that of the end, which shares the start's vector.
         """
+        # The start is the first special, right behind the text, and no task predicts the others.
         return F.linear(hidden, self.weight[: self.vocab_size + end])

@@ -17,6 +17,7 @@ def mirror_index(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"] | None) -
     Only the real tokens are reversed, and padding stays where it is: a lane read backwards begins with its own last
     token, as it would alone, and nothing has to be packed.
     """
+    # An index, and not a flip of the tensor, because each lane has an end of its own.
     ends = real_lengths(x, lengths)
     time = torch.arange(x.shape[1], device=x.device)
     backwards = ends.unsqueeze(1) - 1 - time
