@@ -255,6 +255,8 @@ def write_page(maps: Sequence[Seen], path: Path, title: str) -> str:
         )
     # A "</script>" in a text must not end the script that holds it.
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    note = f"Not shown: {left_out}." if left_out else ""
+    note = ""
+    if left_out:
+        note = f"Not shown: {left_out}."
     write_text(path, page(_shorten(title, MAX_TITLE_CHARACTERS), note, data))
     return left_out

@@ -103,7 +103,7 @@ class EncoderDecoder(SequenceModel):
     ) -> tuple[Float[Tensor, "B T D"], State]:
         """Hidden states of target tokens, and the state with all their keys and values, right-aligned.
 
-        A state fresh from `begin` has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
+        A state that `begin` gave has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
         """
         length = tokens.shape[1]
         if state is None:

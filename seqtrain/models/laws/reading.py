@@ -38,6 +38,7 @@ def one_direction(subject: Subject) -> None:
 @law("Hidden states are (B, T, dim), finite, and in the precision of the weights.")
 def shape_of_hidden_states(subject: Subject) -> None:
     model = subject.make()
+    # One token of one lane is where a squeeze too many shows.
     for batch, width in ((LANES, num_tokens(model)), (1, 1)):
         hidden = model(some_tokens(batch, width), starting(model, batch))[0]
         what = f"tokens ({batch}, {width}) give hidden states"
@@ -64,7 +65,7 @@ def nothing_kept(subject: Subject) -> None:
     tokens, others = some_tokens(LANES, 6), some_tokens(LANES, 4, seed=3)
     for words, state in beginnings(model):
         first = model(tokens, state)[0]
-        model(others, state)
+        model(others, state)  # what a model kept of these would change the next reading
         agree_in_bits(model(tokens, state)[0], first, f"read {words}, and again after other tokens were read")
 
 
@@ -86,7 +87,7 @@ def no_token_sees_a_later_one(subject: Subject) -> None:
 @law("Every hidden state depends on every token.", Capability.BIDIRECTIONAL)
 def every_token_sees_every_other(subject: Subject) -> None:
     model = subject.make()
-    width = 6
+    width = 6  # few, since a model of convolutions sees no further than its kernels reach
     for place in range(width):
         tokens = some_tokens(1, width).repeat(VOCAB_SIZE + SPECIALS, 1)
         tokens[:, place] = torch.arange(len(tokens))  # each lane has another token there, and the rest is the same

@@ -28,6 +28,7 @@ def source_matters(subject: Subject) -> None:
     source, tokens = some_tokens(LANES, 8), some_tokens(LANES, 4, seed=1)
     one = model(tokens, model.begin(source))[0]
     two = model(tokens, model.begin(other_tokens(source)))[0]
+    # Position by position, since a model that forgets its source after a token would pass by the first alone.
     nowhere((one == two).all(-1), "two sources (3, 8) that differ everywhere give the same hidden state")
 
 

@@ -72,6 +72,7 @@ def attend(
         mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
         return mixed.transpose(1, 2).flatten(2)
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    # From here on it is the same by hand, since only so the weights can be handed out.
     if causal:
         mask = torch.ones_like(scores, dtype=torch.bool).tril()
     if mask is not None:
@@ -85,6 +86,7 @@ def heads(
     packed: Float[Tensor, "B T E"], count: int, num_heads: int
 ) -> Float[Tensor, "{count} B {num_heads} T E//({count}*{num_heads})"]:
     """The `count` tensors that one linear map gave side by side, such as query and key, each cut into heads."""
+    # (B, T, E) to (B, T, count, H, K) to (count, B, H, T, K)
     return packed.unflatten(-1, (count, num_heads, -1)).permute(2, 0, 3, 1, 4)
 
 

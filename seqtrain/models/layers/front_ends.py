@@ -18,6 +18,7 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.vocab_size = vocab_size
         self.start = vocab_size
+        # Set also where a task has fewer specials: its batches then hold no such token.
         self.separator = vocab_size + 1
         self.mask = vocab_size + 2
         # So that a tied head's scores of a hidden state of unit scale start with unit variance.

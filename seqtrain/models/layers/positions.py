@@ -17,10 +17,12 @@ def check_sizes(dim: int, num_heads: int, positions: Positions, max_length: int 
     """ValueError where the sizes of a Transformer do not fit each other or its kind of positions."""
     if dim % num_heads:
         raise ValueError(f"dim={dim} must be a multiple of num_heads={num_heads}")
+    # Rotary positions turn pairs of a head's numbers, and sinusoids are pairs of a sine and a cosine.
     if positions == "rotary" and dim // num_heads % 2:
         raise ValueError(f"dim / num_heads = {dim // num_heads} must be even for rotary positions")
     if positions == "sinusoidal" and dim % 2:
         raise ValueError(f"dim={dim} must be even for sinusoidal positions")
+    # A bound without a table would cut texts for nothing, and a table needs its size.
     if (positions == "learned") != (max_length is not None):
         raise ValueError("max_length is the table of learned positions: set it with positions=learned, and only then")
     if max_length is not None and max_length < 1:
