@@ -244,8 +244,8 @@ def _beam_search(
     return [answer[:-1] if answer[-1:] == [end] else answer for answer in answers]
 
 
-def _extend(beams: _Beams, logits: Float[Tensor, "M V+1"], beam: int) -> tuple[_Beams, Int[Tensor, "N {beam}"]]:
-    """The likeliest hypotheses that are one token longer, and which of the shorter ones each comes from."""
+def _extend(beams: _Beams, logits: Float[Tensor, "M C"], beam: int) -> tuple[_Beams, Int[Tensor, "N {beam}"]]:
+    """The likeliest hypotheses that are one token longer (of C), and which of the shorter ones each comes from."""
     longer = beams.log_probs.unsqueeze(-1) + logits.log_softmax(-1).unflatten(0, beams.log_probs.shape)  # (N, W, V+1)
     log_probs, index = _largest(longer.flatten(1), beam)
     parents, newest = index // logits.shape[-1], index % logits.shape[-1]
