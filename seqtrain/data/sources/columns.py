@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from seqtrain.data.sources.base import Row
 from seqtrain.errors import UserError, did_you_mean
 
 LABELS = "text, integers or booleans"  # how a label may be stored
@@ -22,12 +23,24 @@ class Column(NamedTuple):
     def is_label(self) -> bool:
         return self.field == "label"
 
+    @property
+    def value(self) -> str:
+        """What a row has in this column, in words."""
+        return "a label" if self.is_label else "text"
+
+    @property
+    def storage(self) -> str:
+        """What may be stored in this column, in words."""
+        return LABELS if self.is_label else "text"
+
 
 def columns_of(text: str, label: str | None, source: str | None, target: str | None) -> list[Column]:
     """What is read of a row; raises UserError for options that do not go together, and for one column read twice."""
     if source is None and target is None:
-        labels = [] if label is None else [Column("data.label_column", label, "label")]
-        return distinct([Column("data.column", text, "text"), *labels])
+        columns = [Column("data.column", text, "text")]
+        if label is not None:
+            columns.append(Column("data.label_column", label, "label"))
+        return distinct(columns)
     if source is None or target is None:
         raise UserError("data.source_column and data.target_column: give both, or none")
     if label is not None:
@@ -45,15 +58,17 @@ def distinct(columns: list[Column]) -> list[Column]:
 
 def value_of(place: str, column: Column, value: Any) -> str:
     """A stored value as text; raises UserError for what is missing, and for what is neither text nor a label."""
-    kind = "a label" if column.is_label else "text"
-    if value is None or (column.is_label and value == ""):
-        state = "null" if value is None else "empty"
-        raise UserError(f"{place}: {column.name} is {state}; remove the row or give it {kind}")
+    if value is None:
+        raise UserError(f"{place}: {column.name} is null; remove the row or give it {column.value}")
+    if column.is_label and value == "":  # an empty text is a text; an empty label tells nothing
+        raise UserError(f"{place}: {column.name} is empty; remove the row or give it {column.value}")
     if column.is_label and isinstance(value, int):  # a boolean is one, too
         return str(value)
     if not isinstance(value, str):
-        remedy = f"set {column.option} to a column of {LABELS if column.is_label else 'text'}"
-        raise UserError(f"{place}: {column.name} holds {type(value).__name__}, not {kind}; {remedy}")
+        raise UserError(
+            f"{place}: {column.name} holds {type(value).__name__}, not {column.value}; "
+            f"set {column.option} to a column of {column.storage}"
+        )
     if not value.isascii():
         try:
             value.encode()
@@ -62,14 +77,20 @@ def value_of(place: str, column: Column, value: Any) -> str:
     return value
 
 
+def row_of(place: str, columns: Iterable[Column], values: Iterable[Any]) -> Row:
+    """The stored values of a row, in the order of the columns, as text; raises UserError as `value_of` does."""
+    return {column.field: value_of(place, column, value) for column, value in zip(columns, values, strict=True)}
+
+
 def check_kind(place: str, column: Column, kind: Any) -> None:
     """Raises UserError unless a parquet column of this pyarrow type can be read."""
-    from pyarrow import types
+    from pyarrow import types  # here: most data is no parquet, and it takes long to import
 
     if types.is_string(kind) or types.is_large_string(kind):
         return
     if not column.is_label:
         raise UserError(f"{place}: column {column.name} holds {kind}, not text; set {column.option} to one of text")
+    # A dictionary is how parquet stores a few values that come again and again, whatever they are.
     if not (types.is_integer(kind) or types.is_boolean(kind) or types.is_dictionary(kind)):
         raise UserError(
             f"{place}: column {column.name} holds {kind}, not labels; set {column.option} to one of {LABELS}"
@@ -79,16 +100,18 @@ def check_kind(place: str, column: Column, kind: Any) -> None:
 def require(place: str, columns: Sequence[Column], known: Sequence[str]) -> None:
     """Raises UserError for the columns that a table lacks, or has more than once, all at once."""
     faults = [missing(place, column, known) for column in columns if column.name not in known]
-    faults += [
-        f"{column.option}={column.name}: {place} has {known.count(column.name)} columns of this name; keep one"
-        for column in columns
-        if known.count(column.name) > 1
-    ]
+    for column in columns:
+        count = known.count(column.name)
+        if count > 1:
+            faults.append(f"{column.option}={column.name}: {place} has {count} columns of this name; keep one")
     if faults:
         raise UserError(*faults)
 
 
 def missing(place: str, column: Column, known: Collection[str]) -> str:
     """The line that says which columns there are instead."""
+    fault = f"{column.option}={column.name}: {place} has columns {', '.join(known)}"
     near = did_you_mean(column.name, known)
-    return f"{column.option}={column.name}: {place} has columns {', '.join(known)}{near if 'mean' in near else ''}"
+    if "mean" in near:  # otherwise it would list the columns once more
+        fault += near
+    return fault
