@@ -156,7 +156,7 @@ class StreamData(Data):
         here = ranks.rank_info()
         batch_size = batch_size or self.batching.eval_batch_size
         return EvalLoader(
-            self.batcher(split), self.eval_plan(split), batch_size=batch_size, share=(here.world, here.rank)
+            self.batcher(split), self.eval_plan(split), batch_size=batch_size, world=here.world, rank=here.rank
         )
 
     def reading(self) -> Reading:
@@ -228,7 +228,7 @@ class ExampleData(Data):
     def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
         here = ranks.rank_info()
         batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
-        return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), share=(here.world, here.rank))
+        return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), world=here.world, rank=here.rank)
 
     def reading(self) -> Reading:
         examples, first = self.batcher("train"), self.plan("train").chunk(0, 0)

@@ -13,7 +13,7 @@ from seqtrain.cli import lines
 from seqtrain.config.conf_files import ConfFiles
 from seqtrain.data.sources import files
 from seqtrain.data.sources.columns import columns_of
-from seqtrain.data.sources.hub_files import check_metadata, check_below
+from seqtrain.data.sources.hub_files import check_below, check_metadata
 from seqtrain.errors import UserError
 from seqtrain.files.checked import check_png
 from seqtrain.training.loggers.base import Record, RunLogger

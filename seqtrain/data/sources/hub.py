@@ -70,7 +70,7 @@ class Hub(Source):
             if self.join:
                 raise UserError("data.document=split: rows of several columns cannot be joined; use data.document=row")
             by = row_cut(split_by)
-        given = [split for split, name in self.splits.items() if name]
+        given: list[Split] = [split for split, name in self.splits.items() if name]
         self._cut = Cut(by=by, validation=validation_fraction, test=test_fraction, given=given)
 
     def check(self) -> None:
