@@ -296,7 +296,10 @@ def make_data(
 def make_source(config: DictConfig) -> Source:
     """The source of `config.data`, without what it says of lanes."""
     options = {key: value for key, value in plain(config.data).items() if key not in Batching.__annotations__}
-    return make(OmegaConf.create({"data": options}).data)
+    source = make(OmegaConf.create({"data": options}).data)
+    if "task" in config and task_class(config).label_kind == "number":
+        source.expect_numbers()
+    return source
 
 
 def make_batching(config: DictConfig) -> Batching:

@@ -50,6 +50,12 @@ class Source(ABC):
     def describe(self) -> dict[str, Any]:
         """What was read, as plain JSON for the run record."""
 
+    def expect_numbers(self) -> None:  # noqa: B027 - most sources have nothing to do here
+        """Makes the source take labels that are stored as numbers; called before anything is read.
+
+        Labels stay text in a row: by default a number is what a label's text spells.
+        """
+
     def idle(self) -> dict[str, str]:
         """Options that change nothing as the source is set up, each with the reason; may look at its files."""
         return {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ class Column(NamedTuple):
     option: str  # data.column
     name: str
     field: str  # what it is in a row: text, label, source or target
+    is_number: bool = False  # whether a label is a number, and not a name
 
     @property
     def is_label(self) -> bool:
@@ -26,11 +29,15 @@ class Column(NamedTuple):
     @property
     def value(self) -> str:
         """What a row has in this column, in words."""
+        if self.is_number:
+            return "a number"
         return "a label" if self.is_label else "text"
 
     @property
     def storage(self) -> str:
         """What may be stored in this column, in words."""
+        if self.is_number:
+            return "numbers"
         return LABELS if self.is_label else "text"
 
 
@@ -48,6 +55,11 @@ def columns_of(text: str, label: str | None, source: str | None, target: str | N
     return distinct([Column("data.source_column", source, "source"), Column("data.target_column", target, "target")])
 
 
+def as_numbers(columns: Iterable[Column]) -> list[Column]:
+    """The same columns, with a label that is a number."""
+    return [column._replace(is_number=column.is_label) for column in columns]
+
+
 def distinct(columns: list[Column]) -> list[Column]:
     """The columns; raises UserError where two are one: there would be nothing to learn but to copy."""
     for one, other in pairwise(columns):
@@ -62,6 +74,9 @@ def value_of(place: str, column: Column, value: Any) -> str:
         raise UserError(f"{place}: {column.name} is null; remove the row or give it {column.value}")
     if column.is_label and value == "":  # an empty text is a text; an empty label tells nothing
         raise UserError(f"{place}: {column.name} is empty; remove the row or give it {column.value}")
+    if column.is_number:
+        _check_number(place, column, value)
+        return str(value)  # of a float, as many digits as give back the same one
     if column.is_label and isinstance(value, int):  # a boolean is one, too
         return str(value)
     if not isinstance(value, str):
@@ -77,6 +92,18 @@ def value_of(place: str, column: Column, value: Any) -> str:
     return value
 
 
+def _check_number(place: str, column: Column, value: Any) -> None:
+    """Raises UserError for what is no finite number; a text may spell one: csv and tsv have nothing else."""
+    number = math.nan
+    if not isinstance(value, bool):  # `float` would take it for 0 or 1
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise UserError(
+            f"{place}: {column.name} is {value}, which is no finite number; remove the row or give it a number"
+        )
+
+
 def row_of(place: str, columns: Iterable[Column], values: Iterable[Any]) -> Row:
     """The stored values of a row, in the order of the columns, as text; raises UserError as `value_of` does."""
     return {column.field: value_of(place, column, value) for column, value in zip(columns, values, strict=True)}
@@ -90,10 +117,12 @@ def check_kind(place: str, column: Column, kind: Any) -> None:
         return
     if not column.is_label:
         raise UserError(f"{place}: column {column.name} holds {kind}, not text; set {column.option} to one of text")
+    other = types.is_floating if column.is_number else types.is_boolean
     # A dictionary is how parquet stores a few values that come again and again, whatever they are.
-    if not (types.is_integer(kind) or types.is_boolean(kind) or types.is_dictionary(kind)):
+    if not (types.is_integer(kind) or types.is_dictionary(kind) or other(kind)):
+        wanted = "numbers" if column.is_number else "labels"
         raise UserError(
-            f"{place}: column {column.name} holds {kind}, not labels; set {column.option} to one of {LABELS}"
+            f"{place}: column {column.name} holds {kind}, not {wanted}; set {column.option} to one of {column.storage}"
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut, no_text
-from seqtrain.data.sources.columns import Column, columns_of, missing, value_of
+from seqtrain.data.sources.columns import Column, as_numbers, columns_of, missing, value_of
 from seqtrain.data.sources.hub_files import check_below, check_metadata, errors_in_one_line
 from seqtrain.data.sources.online import reachable, wants_offline
 from seqtrain.data.sources.text import row_cut
@@ -72,6 +72,9 @@ class Hub(Source):
             by = row_cut(split_by)
         given: list[Split] = [split for split, name in self.splits.items() if name]
         self._cut = Cut(by=by, validation=validation_fraction, test=test_fraction, given=given)
+
+    def expect_numbers(self) -> None:
+        self._columns = as_numbers(self._columns)
 
     def check(self) -> None:
         """Downloads nothing: of a hub data set, looks only at what the hub tells about it.
@@ -279,7 +282,8 @@ def _can_be_read(column: Column, kind: str) -> bool:
     """Whether values of this kind, as `datasets` calls it, can stand in a column."""
     if kind in ("string", "large_string"):
         return True
-    return column.is_label and kind.startswith(("int", "uint", "bool"))
+    other = "float" if column.is_number else "bool"
+    return column.is_label and kind.startswith(("int", "uint", other))
 
 
 def _value(place: str, column: Column, value: Any, path: list[str], feature: Any) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut
-from seqtrain.data.sources.columns import columns_of
+from seqtrain.data.sources.columns import as_numbers, columns_of
 from seqtrain.data.sources.split_files import SplitFiles
 from seqtrain.errors import UserError
 
@@ -32,7 +32,8 @@ class Text(Source):
     ) -> None:
         """Fractions are of documents or of characters, by `split_by`, and count where no path is given.
 
-        Labels may be stored as text, integers or booleans. Raises UserError for labels with `split_by="position"`.
+        Labels may be stored as text, integers or booleans; where numbers are predicted, as any numbers or text. Raises
+        UserError for labels with `split_by="position"`.
         """
         columns = columns_of(column, label_column, None, None)
         by: SplitBy | Literal["row"] = split_by
@@ -42,6 +43,9 @@ class Text(Source):
         self.fields = tuple(each.field for each in columns)
         self._files = SplitFiles({"train": path, "validation": validation_path, "test": test_path}, format, columns)
         self._cut = Cut(by=by, validation=validation_fraction, test=test_fraction, given=self._files.paths)
+
+    def expect_numbers(self) -> None:
+        self._files.columns = as_numbers(self._files.columns)
 
     def check(self) -> None:
         self._files.check(self._cut)
