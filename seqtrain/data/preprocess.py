@@ -56,7 +56,7 @@ class Preprocessor:
     def save(self, folder: Path) -> None:
         """Writes one file for each of `hashes`; `load` is given those, so that a missing file has no meaning."""
         self.tokenizer.save(folder / TOKENIZER)
-        if not self.shared:
+        if not self.shared:  # a second file would say that there are two
             self.target_tokenizer.save(folder / TARGET_TOKENIZER)
         if self.labels:
             write_text(folder / LABELS, json.dumps(self.labels, ensure_ascii=False))
@@ -88,9 +88,7 @@ class Preprocessor:
         tokenizer = target_tokenizer = Tokenizer.load(folder / TOKENIZER)
         if "target_tokenizer" in hashes:
             target_tokenizer = Tokenizer.load(folder / TARGET_TOKENIZER)
-        labels: tuple[str, ...] = ()
-        if "labels" in hashes:
-            labels = _read_labels(folder / LABELS)
+        labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
         preprocessor = cls(tokenizer, target_tokenizer, labels)
         # A file of the right form may still be of another run: then every id would mean another word.
         for name, value in preprocessor.hashes.items():
@@ -103,6 +101,7 @@ class Preprocessor:
 
 def _read_labels(path: Path) -> tuple[str, ...]:
     try:
+        # A run may come from anywhere: a file is judged before its content is used.
         names = load_json(path, MAX_LABEL_BYTES)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("each must be text")
@@ -141,9 +140,7 @@ class Rows:
 
 def _label_text(label: Any) -> str:
     """A label as its hash sees it."""
-    if isinstance(label, np.ndarray):
-        return " ".join(map(str, label))
-    return str(label)
+    return " ".join(map(str, label)) if isinstance(label, np.ndarray) else str(label)
 
 
 def prepare_rows(
@@ -197,6 +194,7 @@ def prepare_rows(
     for split in splits:
         columns = {}
         for field in texts:
+            # A line of what is done, or a fault, names the field only where there are two.
             name = split
             if len(texts) > 1:
                 name = f"{split} {field}"
@@ -208,6 +206,7 @@ def prepare_rows(
                 say,
                 keep_empty=len(fields) > 1,
             )
+        # After the text, whose tokens say how many labels a row must have.
         labels_of_rows = None
         if "label" in fields:
             labels_of_rows = _read_row_labels(source, split, preprocessor.labels, label_kind, columns)
@@ -229,16 +228,16 @@ def _make_tokenizers(
     groups = [texts]
     if not shared:
         groups = [[field] for field in texts]
-    made = []
-    for group in groups:
+    tokenizers = []
+    for group in groups:  # twice through its text: the hash tells whether the cache has the tokenizer already
         documents = partial(_texts, source, "train", group)
-        made.append(trained(store, recipe, text_hash(documents()), documents, say))
-    return made[0], made[-1]
+        tokenizers.append(trained(store, recipe, text_hash(documents()), documents, say))
+    return tokenizers[0], tokenizers[-1]
 
 
 def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
     """The labels of train in order; raises UserError where there is nothing to tell apart, or two look alike."""
-    distinct: set[str] = set()
+    distinct: set[str] = set()  # no more than the names is held: train need not fit into memory
     for row in source.rows("train"):
         distinct.update(_split_label(row["label"], kind))
     names = sorted(distinct)
@@ -275,6 +274,7 @@ def _read_row_labels(
 
 def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], kind: LabelKind) -> list[np.ndarray]:
     """For each row of a split, the places in `names` of its labels: (1,) int64, or one for each word of its label."""
+    # By a table: a list would be searched once for each row.
     place = {name: index for index, name in enumerate(names)}
     indices = []
     for number, row in enumerate(source.rows(split), 1):

@@ -86,9 +86,7 @@ def count_lines(path: Path) -> int:
         for block in iter(lambda: file.read(1 << 20), b""):
             count += block.count(b"\n")
             last = block[-1:]
-    if last != b"\n":  # a last line without an end is a line
-        count += 1
-    return count
+    return count + (last != b"\n")  # a last line without an end is a line
 
 
 def _check_is_text(path: Path) -> None:
@@ -180,9 +178,9 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
 
 
 def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:
-    with open(file.path, encoding="utf-8-sig") as lines:
+    with open(file.path, encoding="utf-8-sig") as lines:  # that drops a byte order mark
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.strip():  # a blank line, as some programs leave at the end
                 continue
             try:
                 row = json.loads(line)

@@ -17,7 +17,7 @@ from seqtrain.data.sources.text import row_cut
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `datasets` takes seconds to import: each method that needs it imports it
     from datasets import Dataset, DatasetBuilder
     from pyarrow import Table
 
@@ -56,6 +56,7 @@ class Hub(Source):
         self.revision = revision
         self._columns = columns_of(column, label_column, source_column, target_column)
         self.fields = tuple(each.field for each in self._columns)
+        # By the names that the data set gives them; None where a split is cut off, or not wanted.
         self.splits: dict[Split, str | None] = {
             "train": train_split,
             "validation": validation_split,
@@ -90,6 +91,7 @@ class Hub(Source):
             if info.features:
                 self._check_columns(info.features)
             return
+        # What is on this disk, or must come from the cache, is read for its first row: it costs no download.
         for split in named:
             next(self._read(split), None)
         if self.join:  # a split is one document then, which no number of rows makes two
@@ -115,9 +117,7 @@ class Hub(Source):
 
     def describe(self) -> dict[str, Any]:
         described = {"source": "hub", "path": self.path, "name": self.name, "revision": self.revision}
-        version = None
-        if not self._is_saved_copy:
-            version = self._builder.hash
+        version = None if self._is_saved_copy else self._builder.hash  # a copy does not say of which version it is
         return described | {"version": version, "splits": self.splits}
 
     def idle(self) -> dict[str, str]:
@@ -144,6 +144,7 @@ class Hub(Source):
         features = _flat(data.features)
         paths = [_path(data.features, column.name) for column in self._columns]
         number = 0
+        # A nested column comes with the whole that it is in: source and target of one are read once.
         for batch in self._batches(data, sorted({path[0] for path in paths})):
             for stored in zip(*[batch[path[0]] for path in paths], strict=True):
                 number += 1
@@ -202,10 +203,8 @@ class Hub(Source):
     @cached_property
     def _is_saved_copy(self) -> bool:
         """Whether `path` is a save_to_disk copy, of several splits or of one."""
-        folder = self._folder
-        if folder is None:
-            return False
-        return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+        marks = ("dataset_dict.json", "state.json")
+        return self._folder is not None and any((self._folder / mark).is_file() for mark in marks)
 
     @cached_property
     def _online(self) -> bool:
@@ -257,9 +256,7 @@ class Hub(Source):
         return builder
 
     def _out_of_reach(self) -> str:
-        why = "the hub cannot be reached"
-        if wants_offline():
-            why = "HF_HUB_OFFLINE is set"
+        why = "HF_HUB_OFFLINE is set" if wants_offline() else "the hub cannot be reached"
         return (
             f"data.path={self.path}: {why} and the data set is not in the cache; "
             "give a local folder or a save_to_disk copy as data.path (or data=python_stdlib, which needs no download)"
@@ -273,9 +270,7 @@ def _flat(features: Any) -> dict[str, Any]:
 
 def _path(features: Any, name: str) -> list[str]:
     """The keys that lead to a column; a name may have a dot of its own, which leads nowhere."""
-    if name in features:
-        return [name]
-    return name.split(".")
+    return [name] if name in features else name.split(".")
 
 
 def _can_be_read(column: Column, kind: str) -> bool:
@@ -289,7 +284,7 @@ def _can_be_read(column: Column, kind: str) -> bool:
 def _value(place: str, column: Column, value: Any, path: list[str], feature: Any) -> str:
     """A stored value as text, found by its `path` where it is nested; a label by its name where it has one."""
     for key in path[1:]:
-        if value is not None:
+        if value is not None:  # null may stand for the whole that a value is in
             value = value[key]
     names = getattr(feature, "names", None)
     if column.is_label and names and value is not None:
@@ -305,5 +300,5 @@ def _quiet() -> None:
     from datasets.utils import logging
 
     logging.set_verbosity_error()
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty():  # in a log each state of a bar would be a line
         disable_progress_bars()

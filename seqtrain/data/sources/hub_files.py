@@ -112,9 +112,7 @@ def _card(file: Path) -> dict[str, Any]:
 
 def _check_card(path: str, folder: Path, card: dict[str, Any]) -> None:
     infos = card.get("dataset_info") or {}
-    if not isinstance(infos, list):  # of one configuration
-        infos = [infos]
-    _list(infos, dict)
+    _list(infos if isinstance(infos, list) else [infos], dict)  # one configuration needs no list
     for config in _list(card.get("configs") or [], dict):
         for option in ("data_files", "data_dir"):
             _check_names(path, folder, folder, _texts(config.get(option)))

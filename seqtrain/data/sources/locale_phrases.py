@@ -52,13 +52,14 @@ class LocalePhrases(Source):
         check_fractions(validation_fraction, test_fraction)
         if size < 1:
             raise UserError(f"data.size={size}: must be above 0")
+        # Babel separates by `_`, the web by `-`: both are meant.
         self.locales = {"source": source_locale.replace("-", "_"), "target": target_locale.replace("-", "_")}
         self.size = size
         self.seed = seed
         self.fractions = {"validation": validation_fraction, "test": test_fraction}
 
     def check(self) -> None:
-        from babel.localedata import locale_identifiers
+        from babel.localedata import locale_identifiers  # here, as below: other sources should not wait for it
 
         known = locale_identifiers()
         faults = []

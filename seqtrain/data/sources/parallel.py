@@ -51,6 +51,7 @@ class Parallel(Source):
         Fractions are of pairs and count where no path is given. Raises UserError for both ways at once, and for
         neither.
         """
+        # Both ways side by side: which one it is, and whether it is whole, shows only when all paths are seen.
         tables: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
         sides: dict[Split, Sides] = {
             "train": (source_path, target_path),
@@ -69,7 +70,7 @@ class Parallel(Source):
 
     def check(self) -> None:
         """Of line files: counts the lines of all and decodes the first of each."""
-        if self._tables.paths:
+        if self._tables.paths:  # a row holds both sides: there is nothing to compare
             return self._tables.check(self._cut)
         faults: list[UserError] = []
         for split in self._sides:
@@ -108,9 +109,7 @@ class Parallel(Source):
         return idle | dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
 
     def _read(self, split: Split) -> Iterator[Row]:
-        if self._tables.paths:
-            return self._tables.rows(split)
-        return self._pairs(split)
+        return self._tables.rows(split) if self._tables.paths else self._pairs(split)
 
     def _pairs(self, split: Split) -> Iterator[Row]:
         self._count(split)  # also where nobody called `check`: `zip` would complain at the end only, and not in words
@@ -131,18 +130,16 @@ class Parallel(Source):
         source, target = self._sides[split]
         source_key, target_key = key_of(split, "source_"), key_of(split, "target_")
         if count != other:
-            longer = source
-            if count < other:
-                longer = target
+            longer = source if count > other else target
             raise UserError(
                 f"{source_key}={source} has {count} line{'s' * (count != 1)}, {target_key}={target} has {other}, so "
                 f"{longer}:{min(count, other) + 1} has no fellow; line by line one must be the translation of the other"
             )
-        if files[0].samefile(files[1]):
+        if files[0].samefile(files[1]):  # by another name, or through a link, too
             raise UserError(
                 f"{target_key}={target}: is {source_key} too, so there is nothing to translate; name two files"
             )
-        if count == 0:
+        if count == 0:  # of both sides then
             raise UserError(f"{source}: is empty; give a file with a sentence a line, or leave it out")
         return count
 
@@ -183,6 +180,7 @@ def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> N
         )
     if "train" not in by_line + by_row:
         raise UserError("data.path: missing; give rows that hold both sides, or data.source_path and data.target_path")
+    # To `pathlib` an empty path is the working directory.
     if "" in chain.from_iterable(sides.values()):
         raise UserError("data.source_path, data.target_path: an empty path; give a file with a sentence a line")
 

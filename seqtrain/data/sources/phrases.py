@@ -189,6 +189,7 @@ class Drafts:
         language, territory = self.generator.choice(self.places).split("_")
 
         def say(locale: Locale) -> str:
+            # Without a name of the territory Babel would end in an error of its own.
             if language not in locale.languages or territory not in locale.territories:
                 raise LookupError(f"{language} {territory}")
             return Locale(language, territory).get_display_name(locale) or ""

@@ -43,7 +43,7 @@ class PythonStdlib(Source):
         if not self.has(split):
             raise no_split(split)
         empty = True
-        for path in sorted(self._paths()):
+        for path in sorted(self._paths()):  # folders are listed in any order
             if self._split_of(path) != split:
                 continue
             try:
@@ -80,6 +80,4 @@ class PythonStdlib(Source):
         place = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest()) / 2**64  # in [0, 1)
         if place < self.fractions["validation"]:
             return "validation"
-        if place < self.fractions["validation"] + self.fractions["test"]:
-            return "test"
-        return "train"
+        return "test" if place < self.fractions["validation"] + self.fractions["test"] else "train"

@@ -23,7 +23,7 @@ class SplitFiles:
     ) -> None:
         """Raises UserError for an empty path."""
         for split, path in paths.items():
-            if path == "":
+            if path == "":  # to `pathlib` the working directory, with all that lies in it
                 raise UserError(f"{key_of(split)}=: an empty path; give a file, a glob or a folder")
         self.paths: dict[Split, str] = {split: path for split, path in paths.items() if path}
         self.format: Format | Literal["auto"] = format
@@ -88,9 +88,7 @@ class SplitFiles:
 
 def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:
     """The option that names a split's files."""
-    if split == "train":
-        return f"data.{side}path"
-    return f"data.{split}_{side}path"
+    return f"data.{side}path" if split == "train" else f"data.{split}_{side}path"
 
 
 def _check(files: list[TextFile]) -> tuple[list[UserError], int | None]:
@@ -108,8 +106,6 @@ def _check(files: list[TextFile]) -> tuple[list[UserError], int | None]:
                     break
         except UserError as fault:
             faults.append(fault)
-        if len(faults) >= REPORTED:
+        if len(faults) >= REPORTED:  # of a thousand files that are no text, eight lines say it
             break
-    if not complete:
-        return faults, None
-    return faults, count
+    return faults, count if complete else None

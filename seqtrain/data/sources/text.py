@@ -37,6 +37,7 @@ class Text(Source):
         """
         columns = columns_of(column, label_column, None, None)
         by: SplitBy | Literal["row"] = split_by
+        # A txt file has no labels, and a row with its label is one thing.
         if label_column is not None:
             self.document = "a row of jsonl, csv, tsv or parquet"
             by = row_cut(split_by)
@@ -51,7 +52,7 @@ class Text(Source):
         self._files.check(self._cut)
 
     def documents(self, split: Split) -> Iterator[str]:
-        if split in self._files.paths and split != "train":
+        if split in self._files.paths and split != "train":  # train may have to give up a part
             return self._texts(split)
         return self._cut.documents(partial(self._texts, "train"), split)
 

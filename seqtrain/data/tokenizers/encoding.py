@@ -124,11 +124,11 @@ class Tokenizer(ABC):
         ends: list[bool] = []
         num_characters = 0
         for text in documents:
-            parts = list(segments(text))
-            for index, part in enumerate(parts, 1):
-                batch.append(part)
-                ends.append(index == len(parts))
-                num_characters += len(part)
+            cut = list(segments(text))
+            for number, segment in enumerate(cut, 1):
+                batch.append(segment)
+                ends.append(number == len(cut))
+                num_characters += len(segment)
                 # Many short documents go to the threads together; a long one goes in several batches.
                 if num_characters >= BATCH:
                     yield from zip(self._encode(batch), ends, strict=True)
@@ -136,8 +136,8 @@ class Tokenizer(ABC):
         yield from zip(self._encode(batch), ends, strict=True)
 
     @abstractmethod
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        """Ids (n,) int64 of each part."""
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        """Ids (n,) int64 of each text."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
@@ -175,9 +175,9 @@ class ByteTokenizer(Tokenizer):
 
     kind, lossless = "byte", True
 
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        for part in parts:
-            yield np.frombuffer(part.encode(), dtype=np.uint8).astype(np.int64)
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for text in texts:
+            yield np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:
         return bytes(map(int, ids)).decode(errors="replace")
@@ -203,9 +203,9 @@ class CharTokenizer(Tokenizer):
                 table[ord(token)] = index
         return table
 
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        for part in parts:
-            yield self._table[np.frombuffer(part.encode("utf-32-le"), dtype="<u4")]
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for text in texts:
+            yield self._table[np.frombuffer(text.encode("utf-32-le"), dtype="<u4")]
 
     def decode(self, ids: Iterable[int]) -> str:
         return "".join(self.tokens[i] for i in ids)
@@ -220,9 +220,9 @@ class WordTokenizer(Tokenizer):
 
     kind, lossless = "word", False
 
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        for part in parts:
-            yield np.array([self.ids.get(word, self.unknown) for word in words(part)], dtype=np.int64)
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for text in texts:
+            yield np.array([self.ids.get(word, self.unknown) for word in words(text)], dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:
         written: list[str] = []
@@ -257,8 +257,8 @@ class BPETokenizer(Tokenizer):
         byte_of = byte_ids()
         return [bytes(map(byte_of.__getitem__, token)) for token in self.tokens]
 
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        for encoding in self._backend.encode_batch_fast(parts):  # all at once: it runs in threads
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for encoding in self._backend.encode_batch_fast(texts):  # all at once: it runs in threads
             yield np.array(encoding.ids, dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:

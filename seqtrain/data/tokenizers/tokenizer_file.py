@@ -30,6 +30,7 @@ def check_vocabulary(content: dict[str, Any], kind: str) -> None:
     # JSON's true would pass for 1 by `isinstance`.
     if not isinstance(ids, dict) or not {type(index) for index in ids.values()} <= {int}:
         raise ValueError("its vocabulary is no table of ids")
+    # An empty token would be found at every place of a text.
     if "" in ids or sorted(ids.values()) != list(range(len(ids))):
         raise ValueError("its ids are not 0..V-1, or a token is empty")
     if kind == "byte" and ids != byte_ids():
