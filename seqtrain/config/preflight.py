@@ -12,6 +12,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.options import Batching
+from seqtrain.config.signatures import class_attribute
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.distributed.ranks import check_world
@@ -30,7 +31,7 @@ def check(config: DictConfig) -> None:
         *_time(values["tbptt"], values["schedule"]),
         *_place(values["run_dir"]),
         *_origin(values["init_from"]),
-        *_source(values["data"]),
+        *_source(values["data"], values["task"]),
         *_workers(values["data"]["workers"]),
     ]
     if faults:
@@ -150,7 +151,7 @@ def _origin(init_from: str | None) -> Iterator[UserError]:
     yield Unavailable(f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain")
 
 
-def _source(data: dict[str, Any]) -> Iterator[UserError]:
+def _source(data: dict[str, Any], task: dict[str, Any]) -> Iterator[UserError]:
     """What the source itself finds, with the code that will read it."""
     own = {field.name for field in fields(Batching)}
     try:
@@ -160,6 +161,9 @@ def _source(data: dict[str, Any]) -> Iterator[UserError]:
             yield UserError(
                 "data.validation_fraction=0: there is nothing to validate on; set it above 0, or name such data"
             )
+        # From the task's source text: to import it would import torch, which takes long.
+        if class_attribute(task["_target_"], "label_kind") == "number":
+            source.expect_numbers()
         source.check()
     except UserError as fault:
         yield fault

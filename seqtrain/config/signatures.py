@@ -63,6 +63,27 @@ def defined_in(target: str) -> tuple[str, bool] | None:
     return (home, isinstance(node, ast.ClassDef)) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None
 
 
+def class_attribute(target: str, name: str) -> Any:
+    """The constant that a class gives an attribute, itself or by the first base that does; None where none does."""
+    module, _, class_name = target.rpartition(".")
+    home, node = _find(module, class_name) or ("", None)
+    if not isinstance(node, ast.ClassDef):
+        return None
+    for statement in node.body:
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=attribute)], value=ast.Constant(value=value))
+                | ast.AnnAssign(target=ast.Name(id=attribute), value=ast.Constant(value=value))
+            ) if attribute == name:
+                return value
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            value = class_attribute(f"{home}.{base.id}", name)
+            if value is not None:
+                return value
+    return None
+
+
 def fits(value: Any, kind: Any) -> bool:
     """Whether a value of a YAML file is of this kind; a whole number is a float; a bool, nan or infinity no number."""
     if kind is Any or kind is Unknown:

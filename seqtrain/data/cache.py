@@ -35,6 +35,7 @@ class Store:
         folder = self.root / group / hashlib.blake2b(f"{VERSION} {key}".encode(), digest_size=16).hexdigest()
         try:
             with self._locked(folder):
+                # Whatever is wrong with an entry, it can be made again.
                 try:
                     return read(folder)
                 except (OSError, ValueError, KeyError, UserError):
@@ -50,7 +51,7 @@ class Store:
         temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
         try:
             write(temporary)
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged entry; a folder that is not empty cannot be replaced
             os.rename(temporary, folder)
             sync(folder.parent)
         finally:

@@ -49,7 +49,7 @@ def text_hash(documents: Iterable[str]) -> str:
     """Hash of the documents and of where each one ends."""
     digest = hashlib.blake2b(digest_size=16)
     for text in documents:
-        digest.update(len(text).to_bytes(8))
+        digest.update(len(text).to_bytes(8))  # or two texts would hash as their one whole does
         for begin in range(0, len(text), 1 << 20):
             digest.update(text[begin : begin + (1 << 20)].encode())
     return digest.hexdigest()
@@ -62,9 +62,11 @@ def trained(
 
     def write(folder: Path) -> None:
         begin = time.perf_counter()
-        made = recipe.train(documents())
-        made.save(folder / "tokenizer.json")
-        say(f"tokenizer: {made.kind}, {made.vocab_size:,} tokens, made in {time.perf_counter() - begin:.1f} s")
+        tokenizer = recipe.train(documents())
+        tokenizer.save(folder / "tokenizer.json")
+        say(
+            f"tokenizer: {tokenizer.kind}, {tokenizer.vocab_size:,} tokens, made in {time.perf_counter() - begin:.1f} s"
+        )
 
     options = json.dumps(vars(recipe), sort_keys=True, default=repr)
     key = f"{train_hash} {type(recipe).__module__}.{type(recipe).__qualname__} {options} {version('tokenizers')}"
@@ -108,14 +110,16 @@ def tokenised(
 
 def _write_corpus(folder: Path, documents: Iterator[str], tokenizer: Tokenizer, keep_empty: bool) -> dict[str, Any]:
     """Streams the tokens to disk; memory holds one document and one piece of tokens."""
-    dtype = np.dtype(DTYPES[tokenizer.vocab_size + 1 >= 65536])
+    small, large = DTYPES
+    dtype = np.dtype(large if tokenizer.vocab_size + 1 >= 65536 else small)
     count = TextCount()
     offsets, num_tokens, num_unknown = [0], 0, 0
     with durable(folder / "tokens.bin") as file:
         for ids, ends in tokenizer.blocks(count.passing(documents)):
             file.write(ids.astype(dtype).tobytes())
             num_tokens += len(ids)
-            num_unknown += 0 if tokenizer.unknown is None else int((ids == tokenizer.unknown).sum())
+            if tokenizer.unknown is not None:
+                num_unknown += int((ids == tokenizer.unknown).sum())
             if ends and (keep_empty or num_tokens > offsets[-1]):
                 offsets.append(num_tokens)
     with durable(folder / "documents.bin") as file:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ class Preprocessor:
 
     @property
     def shared(self) -> bool:
+        """Whether source and target have one tokenizer."""
         return self.target_tokenizer is self.tokenizer
 
     def of(self, field: str) -> Tokenizer:
@@ -43,7 +45,7 @@ class Preprocessor:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """What identifies them."""
+        """What identifies tokenizers and labels, by the name of the file that each is saved in."""
         hashes = {"tokenizer": self.tokenizer.hash}
         if not self.shared:
             hashes["target_tokenizer"] = self.target_tokenizer.hash
@@ -52,9 +54,9 @@ class Preprocessor:
         return hashes
 
     def save(self, folder: Path) -> None:
-        """Writes one file for each of `hashes`; who reads them is told those, so that a missing file has no meaning."""
+        """Writes one file for each of `hashes`; `load` is given those, so that a missing file has no meaning."""
         self.tokenizer.save(folder / TOKENIZER)
-        if not self.shared:
+        if not self.shared:  # a second file would say that there are two
             self.target_tokenizer.save(folder / TARGET_TOKENIZER)
         if self.labels:
             write_text(folder / LABELS, json.dumps(self.labels, ensure_ascii=False))
@@ -62,37 +64,44 @@ class Preprocessor:
     @staticmethod
     def missing(folder: Path, hashes: Mapping[str, Any]) -> list[str]:
         """The files that the hashes speak of and that are not there: all of them, where there are no hashes yet."""
-        return [name for name in _files(hashes) if not exists(folder / name)] if hashes else [TOKENIZER]
+        if not hashes:
+            return [TOKENIZER]
+        saved = [name for name in (TOKENIZER, TARGET_TOKENIZER, LABELS) if name.removesuffix(".json") in hashes]
+        return [name for name in saved if not exists(folder / name)]
 
     @classmethod
     def load(cls, folder: Path, hashes: Mapping[str, Any]) -> Preprocessor:
-        """Reads what `save` wrote and these `hashes` were of; raises UserError where a file is missing, damaged or
-        another.
+        """Reads what `save` wrote.
 
-        The hashes alone say whether source and target share a tokenizer, and whether there are labels.
+        Args:
+            folder: The run's directory.
+            hashes: The `hashes` of what was saved. They alone say whether source and target share a tokenizer, and
+                whether there are labels.
+
+        Raises:
+            UserError: A file is missing, damaged, or not the one that was saved.
         """
         if "tokenizer" not in hashes:
             raise UserError(f"{folder}: its summary does not say which tokenizer it has; put the run's own file back")
         for name in cls.missing(folder, hashes):
             raise UserError(f"{folder / name}: is missing; put the run's own file back")
-        tokenizer = Tokenizer.load(folder / TOKENIZER)
-        target = Tokenizer.load(folder / TARGET_TOKENIZER) if "target_tokenizer" in hashes else tokenizer
-        found = cls(tokenizer, target, _read_labels(folder / LABELS) if "labels" in hashes else ())
-        for name, value in found.hashes.items():
+        tokenizer = target_tokenizer = Tokenizer.load(folder / TOKENIZER)
+        if "target_tokenizer" in hashes:
+            target_tokenizer = Tokenizer.load(folder / TARGET_TOKENIZER)
+        labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
+        preprocessor = cls(tokenizer, target_tokenizer, labels)
+        # A file of the right form may still be of another run: then every id would mean another word.
+        for name, value in preprocessor.hashes.items():
             if hashes[name] != value:
                 raise UserError(
                     f"{folder / name}.json: is not the one that this run was trained with; put the run's own file back"
                 )
-        return found
-
-
-def _files(hashes: Mapping[str, Any]) -> list[str]:
-    """The files of the vocabularies that have these hashes."""
-    return [name for name in (TOKENIZER, TARGET_TOKENIZER, LABELS) if name.removesuffix(".json") in hashes]
+        return preprocessor
 
 
 def _read_labels(path: Path) -> tuple[str, ...]:
     try:
+        # A run may come from anywhere: a file is judged before its content is used.
         names = load_json(path, MAX_LABEL_BYTES)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("each must be text")
@@ -106,11 +115,12 @@ class Rows:
     """One split: its fields of text, tokenised, and the labels; row i of each belongs together."""
 
     columns: dict[str, Corpus]
-    labels: np.ndarray | list[np.ndarray] | None  # (n,) int64, into the names of labels; such a row for each text;
-    # or (n,) float64
+    # By the task's kind of label: (n,) int64, into the names of labels; such a row for each text; or (n,) float64.
+    labels: np.ndarray | list[np.ndarray] | None
     read: Callable[[], Iterator[dict[str, str]]]  # the rows themselves, once more from the source
 
     def __len__(self) -> int:
+        # Rows keep their empty documents, so that the offsets of any column count them.
         return len(next(iter(self.columns.values())).documents) - 1
 
     def texts(self, field: str) -> list[str]:
@@ -120,10 +130,17 @@ class Rows:
     @property
     def hash(self) -> str:
         """Hash of all text and all labels."""
-        parts = [corpus.hash for corpus in self.columns.values()]
+        hashes = [corpus.hash for corpus in self.columns.values()]
         if self.labels is not None:
-            parts.append(text_hash([_written(label) for label in self.labels]))
-        return parts[0] if len(parts) == 1 else text_hash(parts)
+            hashes.append(text_hash(map(_label_text, self.labels)))
+        if len(hashes) == 1:  # text alone keeps the hash that its tokens are cached under
+            return hashes[0]
+        return text_hash(hashes)
+
+
+def _label_text(label: Any) -> str:
+    """A label as its hash sees it."""
+    return " ".join(map(str, label)) if isinstance(label, np.ndarray) else str(label)
 
 
 def prepare_rows(
@@ -139,103 +156,151 @@ def prepare_rows(
     cache: Path | None = None,
     say: Callable[[str], None],
 ) -> tuple[Preprocessor, dict[Split, Rows]]:
-    """Vocabularies and tokenised rows, from the cache where it has them.
+    """Tokenizers, label names and tokenised rows, from the cache where it has them.
 
-    Vocabularies that are given are used as they are, of `origin` the tokenizers only; a `shared` tokenizer is of all
-    fields of text. A stream of text keeps no empty document; rows of several fields stay aligned. Raises UserError
-    for a
-    label that train does not have, that is no number where numbers are predicted, or that no token stands for.
+    A stream of text keeps no empty document; rows of several fields stay aligned.
+
+    Args:
+        source: Where rows come from.
+        recipe: How tokenizers are made from train, where none are given.
+        splits: Which splits to tokenise.
+        fields: Which fields of a row the task reads.
+        label_kind: What the field `label` holds.
+        shared: Whether all fields of text have one tokenizer.
+        preprocessor: Used as it is; by default one is made.
+        origin: Gives its tokenizers, but not its labels, where a preprocessor is made.
+        cache: The folder of the cache; by default the usual one.
+        say: Takes lines for a person.
+
+    Returns:
+        The preprocessor, and the rows of each split.
+
+    Raises:
+        UserError: Train does not have a label, a label is no number where numbers are predicted, or no token stands
+            for it.
     """
     store = Store(cache)
     texts = [field for field in fields if field != "label"]
-
-    def column(split: Split, wanted: Sequence[str]) -> Callable[[], Iterator[str]]:
-        return lambda: (row[field] for field in wanted for row in source.rows(split))
-
     if preprocessor is None:
-        named = "label" in fields and label_kind != "number"
-        labels = _names(source, label_kind) if named else ()  # first: a fault of theirs should not wait for a tokenizer
-        groups = [texts] if shared or len(texts) == 1 else [[field] for field in texts]
-        made = (
-            [origin.tokenizer, origin.target_tokenizer]
-            if origin is not None
-            else [
-                trained(store, recipe, text_hash(column("train", group)()), column("train", group), say)
-                for group in groups
-            ]
-        )
-        preprocessor = Preprocessor(made[0], made[-1], labels)
+        # Labels first: a fault of theirs should not wait for a tokenizer.
+        labels: tuple[str, ...] = ()
+        if "label" in fields and label_kind != "number":
+            labels = _label_names(source, label_kind)
+        if origin is not None:
+            preprocessor = Preprocessor(origin.tokenizer, origin.target_tokenizer, labels)
+        else:
+            preprocessor = Preprocessor(*_make_tokenizers(store, source, recipe, texts, shared, say), labels)
     rows = {}
     for split in splits:
-        columns = {
-            field: tokenised(
+        columns = {}
+        for field in texts:
+            # A line of what is done, or a fault, names the field only where there are two.
+            name = split
+            if len(texts) > 1:
+                name = f"{split} {field}"
+            columns[field] = tokenised(
                 store,
-                column(split, [field]),
-                split if len(texts) == 1 else f"{split} {field}",
+                partial(_texts, source, split, [field]),
+                name,
                 preprocessor.of(field),
                 say,
                 keep_empty=len(fields) > 1,
             )
-            for field in texts
-        }
-        labels = None
-        if "label" in fields and label_kind == "number":
-            labels = _numbers(source, split)
-        elif "label" in fields:
-            labels = _labels(source, split, preprocessor.labels, label_kind)
-        if isinstance(labels, list):
-            _check_aligned(split, labels, columns["text"])
-        rows[split] = Rows(columns, labels, lambda split=split: source.rows(split))
+        # After the text, whose tokens say how many labels a row must have.
+        labels_of_rows = None
+        if "label" in fields:
+            labels_of_rows = _read_row_labels(source, split, preprocessor.labels, label_kind, columns)
+        rows[split] = Rows(columns, labels_of_rows, partial(source.rows, split))
     return preprocessor, rows
 
 
-def _names(source: Source, kind: LabelKind) -> tuple[str, ...]:
+def _texts(source: Source, split: Split, fields: Sequence[str]) -> Iterator[str]:
+    """The texts of a split: those of the first field in the order of the rows, then those of the next."""
+    for field in fields:
+        for row in source.rows(split):
+            yield row[field]
+
+
+def _make_tokenizers(
+    store: Store, source: Source, recipe: Recipe, texts: list[str], shared: bool, say: Callable[[str], None]
+) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of source and target, made from train: one for all fields of text, or one for each."""
+    groups = [texts]
+    if not shared:
+        groups = [[field] for field in texts]
+    tokenizers = []
+    for group in groups:  # twice through its text: the hash tells whether the cache has the tokenizer already
+        documents = partial(_texts, source, "train", group)
+        tokenizers.append(trained(store, recipe, text_hash(documents()), documents, say))
+    return tokenizers[0], tokenizers[-1]
+
+
+def _label_names(source: Source, kind: LabelKind) -> tuple[str, ...]:
     """The labels of train in order; raises UserError where there is nothing to tell apart, or two look alike."""
-    names = sorted({name for row in source.rows("train") for name in _named(row["label"], kind)})
+    distinct: set[str] = set()  # no more than the names is held: train need not fit into memory
+    for row in source.rows("train"):
+        distinct.update(_split_label(row["label"], kind))
+    names = sorted(distinct)
     if len(names) == 1:
         raise UserError(f"data: every row of train has the label {names[0]}; there is nothing to tell apart")
-    alike: dict[str, str] = {}
+    # A blank at the end of one cell would make a class of its own, which nobody sees in a table of results.
+    by_stripped: dict[str, str] = {}
     for name in names:
-        if (other := alike.setdefault(name.strip(), name)) is not name:
+        other = by_stripped.setdefault(name.strip(), name)
+        if other != name:
             raise UserError(
                 f"data: the labels {other!r} and {name!r} differ by white space alone; write them the same way"
             )
     return tuple(names)
 
 
-def _labels(source: Source, split: Split, names: tuple[str, ...], kind: LabelKind) -> np.ndarray | list[np.ndarray]:
-    """The labels of a split by their place in `names`: one of each row, or one of each word of it."""
+def _split_label(label: str, kind: LabelKind) -> list[str]:
+    """The names in the label of a row: the whole of it, or its words."""
+    return label.split() if kind == "names" else [label]
+
+
+def _read_row_labels(
+    source: Source, split: Split, names: tuple[str, ...], kind: LabelKind, columns: Mapping[str, Corpus]
+) -> np.ndarray | list[np.ndarray]:
+    """The labels of a split as `Rows` holds them."""
+    if kind == "number":
+        return _read_numbers(source, split)
+    indices = _read_label_indices(source, split, names, kind)
+    if kind == "names":
+        _check_aligned(split, indices, columns["text"])
+        return indices
+    return np.concatenate([np.zeros(0, dtype=np.int64), *indices])  # nothing to join would be an error
+
+
+def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], kind: LabelKind) -> list[np.ndarray]:
+    """For each row of a split, the places in `names` of its labels: (1,) int64, or one for each word of its label."""
+    # By a table: a list would be searched once for each row.
     place = {name: index for index, name in enumerate(names)}
-    found = []
+    indices = []
     for number, row in enumerate(source.rows(split), 1):
-        given = _named(row["label"], kind)
-        for name in given:
+        labels = _split_label(row["label"], kind)
+        for name in labels:
             if name not in place:
                 raise UserError(
                     f"data: {split} row {number} has the label {name}, which no row of train has "
                     f"({', '.join(names[:10])}{', ...' * (len(names) > 10)}); correct it, or give train such a row"
                 )
-        found.append(np.array([place[name] for name in given], dtype=np.int64))
-    return found if kind == "names" else np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        indices.append(np.array([place[name] for name in labels], dtype=np.int64))
+    return indices
 
 
-def _named(label: str, kind: LabelKind) -> list[str]:
-    """The names in the label of a row: the whole of it, or the words of it."""
-    return label.split() if kind == "names" else [label]
-
-
-def _numbers(source: Source, split: Split) -> np.ndarray:
+def _read_numbers(source: Source, split: Split) -> np.ndarray:
     """The numbers (n,) that the rows of a split have as labels; raises UserError for what is none."""
-    found = []
+    numbers = []
     for number, row in enumerate(source.rows(split), 1):
         try:
             value = float(row["label"])
         except ValueError:
             value = math.nan
-        if not math.isfinite(value):
+        if not math.isfinite(value):  # `float` takes the words nan and inf, of which no mean can be told
             raise UserError(f"data: {split} row {number} has the label {row['label']}, which is no finite number")
-        found.append(value)
-    return np.array(found, dtype=np.float64)
+        numbers.append(value)
+    return np.array(numbers, dtype=np.float64)
 
 
 def _check_aligned(split: Split, labels: list[np.ndarray], text: Corpus) -> None:
@@ -246,8 +311,3 @@ def _check_aligned(split: Split, labels: list[np.ndarray], text: Corpus) -> None
                 f"data: {split} row {number} has {len(row)} labels for {tokens} tokens; give each word one, with white "
                 "space between, and use tokenizer=word"
             )
-
-
-def _written(label: Any) -> str:
-    """A label as its hash sees it."""
-    return " ".join(map(str, label)) if isinstance(label, np.ndarray) else str(label)

@@ -134,7 +134,7 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
 
     tokens = torch.zeros(lanes, reading.length, dtype=torch.long, device="meta")
     size = lanes * reading.length
-    batch = StreamBatch(tokens=tokens, targets=tokens, starts=None, lanes=slice(0, lanes), count=size, total=size)
+    batch = StreamBatch(tokens=tokens, targets=tokens, reset_lanes=None, lanes=slice(0, lanes), count=size, total=size)
     past = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in reading.warmup_chunks]
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         task.evaluate(model, batch, read_warmup(model, past, model.initial(lanes) if reading.carry else None)[-1])

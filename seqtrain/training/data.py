@@ -156,7 +156,7 @@ class StreamData(Data):
         here = ranks.rank_info()
         batch_size = batch_size or self.batching.eval_batch_size
         return EvalLoader(
-            self.batcher(split), self.eval_plan(split), batch_size=batch_size, share=(here.world, here.rank)
+            self.batcher(split), self.eval_plan(split), batch_size=batch_size, world=here.world, rank=here.rank
         )
 
     def reading(self) -> Reading:
@@ -228,7 +228,7 @@ class ExampleData(Data):
     def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
         here = ranks.rank_info()
         batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
-        return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), share=(here.world, here.rank))
+        return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), world=here.world, rank=here.rank)
 
     def reading(self) -> Reading:
         examples, first = self.batcher("train"), self.plan("train").chunk(0, 0)
@@ -296,7 +296,10 @@ def make_data(
 def make_source(config: DictConfig) -> Source:
     """The source of `config.data`, without what it says of lanes."""
     options = {key: value for key, value in plain(config.data).items() if key not in Batching.__annotations__}
-    return make(OmegaConf.create({"data": options}).data)
+    source = make(OmegaConf.create({"data": options}).data)
+    if "task" in config and task_class(config).label_kind == "number":
+        source.expect_numbers()
+    return source
 
 
 def make_batching(config: DictConfig) -> Batching:

@@ -134,8 +134,8 @@ class Learner(LightningModule):
             state = carried.take(batch.lanes)
             if state is None:
                 state = self.model.initial(len(batch.tokens))
-            elif batch.starts is not None:
-                state = reset(state, batch.starts)
+            elif batch.reset_lanes is not None:
+                state = reset(state, batch.reset_lanes)
         states = read_warmup(self.model, batch.warmup_chunks, state)
         parts, after = self.task.evaluate(self.model, batch, states[-1])
         if self.carry:

@@ -64,7 +64,8 @@ class Session:
             self.plan,
             accumulate=self.trainer.accumulate_grad_batches,
             first_step=0 if checkpoint is None else step_of(checkpoint),
-            share=(here.world, here.rank),
+            world=here.world,
+            rank=here.rank,
             workers=self.data.batching.workers,
         )
         validation = self.data.eval_loader("validation")

@@ -14,7 +14,7 @@ from seqtrain.cli.start import Request, preflight
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
-from seqtrain.data.batching.plan import ExamplePlan, Picked, deal
+from seqtrain.data.batching.plan import ExampleChunk, ExamplePlan, deal
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.runs.directory import Run
 from seqtrain.training.callbacks.signals import Signals
@@ -145,7 +145,7 @@ def test_shares_hold_every_example_once_and_know_the_totals_of_all() -> None:
 
 
 def test_a_share_without_examples_reads_one_that_has_no_target() -> None:
-    batch = Numbers([3, 1]).batch(Picked(np.array([1]), 0), slice(1, 1))
+    batch = Numbers([3, 1]).batch(ExampleChunk(np.array([1]), 0), slice(1, 1))
     assert (batch.tokens.tolist(), batch.targets.tolist(), batch.count) == ([[1]], [IGNORED], 0)
 
 
@@ -156,6 +156,6 @@ def test_padding_stands_on_the_right_and_lengths_tell_it() -> None:
 
 
 def test_a_batch_moves_with_all_its_tensors() -> None:
-    batch = Numbers([2, 1]).batch(Picked(np.array([0, 1]), 0), slice(0, 2)).to(torch.device("meta"))
+    batch = Numbers([2, 1]).batch(ExampleChunk(np.array([0, 1]), 0), slice(0, 2)).to(torch.device("meta"))
     assert all(cast(torch.Tensor, part).is_meta for part in (batch.tokens, batch.lengths, batch.targets, batch.index))
     assert batch.count == 3

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqtrain.data.batching.loader import fingerprint_of
-from seqtrain.data.batching.plan import Chunk, Picked
+from seqtrain.data.batching.plan import Chunk, ExampleChunk
 from seqtrain.data.batching.stream import IGNORED, EvalLoader
 from seqtrain.errors import RunFailed
 from seqtrain.runs.directory import Run
@@ -27,13 +27,13 @@ def test_a_checksum_sees_every_part_of_what_a_step_reads() -> None:
     others = [
         chunk(begin=np.array([2, 53])),
         chunk(count=np.array([4, 4])),
-        chunk(starts=np.array([False, True])),
+        chunk(reset_lanes=np.array([False, True])),
         chunk(warmup_chunks=()),
         chunk(warmup_chunks=(chunk().warmup_chunks[0]._replace(begin=np.array([1, 50])),)),
         chunk(advance=0),
-        Picked(np.array([3, 1]), 0),
-        Picked(np.array([1, 3]), 0),
-        Picked(np.array([3, 1]), 1),
+        ExampleChunk(np.array([3, 1]), 0),
+        ExampleChunk(np.array([1, 3]), 0),
+        ExampleChunk(np.array([3, 1]), 1),
     ]
     marks = [fingerprint_of(one) for one in (chunk(), *others)]
     assert len(set(marks)) == len(marks)
@@ -48,7 +48,7 @@ def test_processes_share_out_an_evaluation_such_that_every_token_is_scored_once(
     layout = plan(8, 4, "never", shuffle=False)
     found: list[int] = []
     for rank in range(world):
-        for batch in EvalLoader(STREAM, layout, batch_size=batch_size, share=(world, rank)):
+        for batch in EvalLoader(STREAM, layout, batch_size=batch_size, world=world, rank=rank):
             found += [token for token in batch.targets.flatten().tolist() if token != IGNORED]
     assert sorted(found) == list(range(SIZE))
 

@@ -49,7 +49,7 @@ def test_every_word_and_number_of_a_held_out_phrase_is_in_train(side):
 def test_each_part_of_a_held_out_phrase_is_in_train_several_times():
     source = LocalePhrases(size=2000)
     phrases = source._phrases()
-    owners = source._owners([parts for _, _, parts in phrases])
+    owners = source._owners(phrases)
     learnt = Counter(
         part for (_, _, parts), owner in zip(phrases, owners, strict=True) if owner == "train" for part in set(parts)
     )

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from seqtrain.data.batching.masking import MaskedBatch
-from seqtrain.data.batching.plan import Picked, deal
+from seqtrain.data.batching.plan import ExampleChunk, deal
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
 from seqtrain.errors import UserError
@@ -128,7 +128,7 @@ def test_words_are_hidden_whole_and_no_more_of_them_than_needed() -> None:
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_the_totals_of_a_step_are_the_targets_of_its_shares(whole_word: bool, next_sentence: bool) -> None:
     examples = make(corpus(), dataclasses.replace(USUAL, whole_word=whole_word), next_sentence=next_sentence)
-    picked = Picked(np.array([4, 1, 3]), epoch=2)
+    picked = ExampleChunk(np.array([4, 1, 3]), epoch=2)
     shares = [cast(MaskedBatch, examples.batch(picked, deal(picked.lanes, 5, share))) for share in range(5)]
     sums = {"loss": sum(int((share.targets != IGNORED).sum()) for share in shares)}
     if next_sentence:

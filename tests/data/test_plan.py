@@ -87,24 +87,24 @@ def test_every_token_is_a_target_exactly_once_an_epoch() -> None:
 def test_a_chunk_follows_the_last_one_of_its_lane_or_starts_from_nothing() -> None:
     for layout, number in product(layouts(carry=True), (0, 2)):
         chunks = epoch(layout.plan(), number)
-        assert chunks[0].starts.all()
+        assert chunks[0].reset_lanes.all()
         for before, after in pairwise(chunks):
             live = after.count > 0
             follows = after.begin == before.begin + before.count
-            assert (follows | after.starts)[live].all()
+            assert (follows | after.reset_lanes)[live].all()
             assert (before.count > 0)[live].all()  # a lane that has ended does not begin again
 
 
 def test_independent_windows_all_start_from_nothing() -> None:
     for layout in layouts(carry=False):
-        assert all(chunk.starts.all() for chunk in epoch(layout.plan()))
+        assert all(chunk.reset_lanes.all() for chunk in epoch(layout.plan()))
 
 
 def test_a_stream_that_is_never_reset_starts_once_an_epoch() -> None:
     for layout in layouts(carry=True, reset="never"):
         first, *rest = epoch(layout.plan(), 1)
-        assert first.starts.all()
-        assert not any(chunk.starts[chunk.count > 0].any() for chunk in rest)
+        assert first.reset_lanes.all()
+        assert not any(chunk.reset_lanes[chunk.count > 0].any() for chunk in rest)
 
 
 def test_only_the_end_of_a_lane_or_a_document_makes_a_short_chunk() -> None:
@@ -121,7 +121,7 @@ def test_documents_begin_at_chunk_starts_from_nothing_where_asked() -> None:
     for layout in layouts(reset="document"):
         fresh = set()
         for chunk in epoch(layout.plan()):
-            fresh |= set(chunk.begin[chunk.starts & (chunk.count > 0)].tolist())
+            fresh |= set(chunk.begin[chunk.reset_lanes & (chunk.count > 0)].tolist())
             for begin, count in zip(chunk.begin, chunk.count, strict=True):
                 assert not any(begin < edge < begin + count for edge in layout.edges)
         assert set(layout.edges[:-1]) <= fresh

@@ -13,7 +13,7 @@ from seqtrain.cli import lines
 from seqtrain.config.conf_files import ConfFiles
 from seqtrain.data.sources import files
 from seqtrain.data.sources.columns import columns_of
-from seqtrain.data.sources.hub_files import check_about, check_own
+from seqtrain.data.sources.hub_files import check_below, check_metadata
 from seqtrain.errors import UserError
 from seqtrain.files.checked import check_png
 from seqtrain.training.loggers.base import Record, RunLogger
@@ -69,14 +69,14 @@ def test_a_snapshot_of_the_hub_s_cache_is_read_through_its_blobs(tmp_path: Path)
     (blobs / "0123").write_text("text")
     (snapshot / "one.txt").symlink_to("../../blobs/0123")
     assert found(snapshot) == ["one.txt"]
-    check_own("x", snapshot, [str(snapshot / "one.txt")])
+    check_below("x", snapshot, [str(snapshot / "one.txt")])
 
 
 def test_a_local_data_set_of_the_hub_s_kind_is_its_own_files(data: Path) -> None:
-    check_own("data", data, [str(data / "one.txt")])
+    check_below("data", data, [str(data / "one.txt")])
     (data / "theirs.txt").symlink_to(data.parent / "secret.txt")
     with pytest.raises(UserError, match=r"theirs\.txt"):
-        check_own("data", data, [str(data / "theirs.txt")])
+        check_below("data", data, [str(data / "theirs.txt")])
 
 
 @pytest.mark.parametrize("laid", ["pipe", "link", "large", "aliases", "number"])
@@ -92,12 +92,12 @@ def test_what_a_data_set_says_of_itself_is_judged_before_others_read_it(data: Pa
     else:
         readme.write_text(f"---\n{ALIASES if laid == 'aliases' else 'a: 1' + ':59' * 9999}\n---\n")
     with pytest.raises(UserError, match=r"README\.md|dataset_info\.json"):
-        check_about("data", data)
+        check_metadata("data", data)
 
 
 def test_an_honest_data_set_may_say_of_itself_what_it_likes(data: Path) -> None:
     (data / "README.md").write_text("---\nconfigs: &all\n- config_name: a\nothers: *all\n---\n# Data\n---\n")
-    check_about("data", data)
+    check_metadata("data", data)
 
 
 CONFIGS = {

@@ -36,9 +36,9 @@ def targets(batches: Iterable[StreamBatch]) -> list[int]:
 
 def same(one: StreamBatch, two: StreamBatch) -> bool:
     tensors = torch.equal(one.tokens, two.tokens) and torch.equal(one.targets, two.targets)
-    if one.starts is None or two.starts is None:
-        return tensors and one.starts is two.starts
-    return tensors and torch.equal(one.starts, two.starts)
+    if one.reset_lanes is None or two.reset_lanes is None:
+        return tensors and one.reset_lanes is two.reset_lanes
+    return tensors and torch.equal(one.reset_lanes, two.reset_lanes)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
@@ -119,10 +119,10 @@ def test_a_second_iterator_begins_again_and_reading_ahead_changes_nothing() -> N
 
 def test_lanes_that_start_are_marked_and_no_mark_means_none() -> None:
     batches = list(islice(TrainLoader(STREAM, plan(2, 4, "document"), accumulate=1), 8))
-    assert batches[0].starts is not None
-    assert batches[0].starts.all()
+    assert batches[0].reset_lanes is not None
+    assert batches[0].reset_lanes.all()
     carried = list(islice(TrainLoader(STREAM, plan(2, 4, "never"), accumulate=1), 8))
-    assert [batch.starts is None for batch in carried] == [False, *[True] * 7]
+    assert [batch.reset_lanes is None for batch in carried] == [False, *[True] * 7]
 
 
 def test_a_memory_map_of_small_integers_gives_whole_ids(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_batch_keeps_what_it_is_on_another_device() -> None:
     batch = next(iter(TrainLoader(STREAM, plan(3, 4, "never"), accumulate=3)))
     moved = batch.to(torch.device("meta"))
     assert moved.tokens.device.type == moved.targets.device.type == "meta"
-    assert moved.starts is not None
+    assert moved.reset_lanes is not None
     assert (moved.lanes, moved.count, moved.total) == (batch.lanes, batch.count, batch.total)
 
 
@@ -154,10 +154,10 @@ def test_what_is_read_before_a_batch_is_on_its_device() -> None:
     tbptt = TBPTT(k1=2, k2=6, carry=True, reset="document")
     cut = StreamPlan(documents=DOCUMENTS, lanes=3, tbptt=tbptt, seed=1, shuffle=True)
     batches = [batch for batch in islice(TrainLoader(STREAM, cut, accumulate=1), 9) if batch.warmup_chunks]
-    assert any(past.forgotten is not None for batch in batches for past in batch.warmup_chunks)
+    assert any(past.reset_lanes is not None for batch in batches for past in batch.warmup_chunks)
     for batch in batches:
         moved = batch.to(torch.device("meta"))
         for past, there in zip(batch.warmup_chunks, moved.warmup_chunks, strict=True):
             assert (past.tokens.device.type, there.tokens.device.type) == ("cpu", "meta")
-            assert (there.forgotten is None) == (past.forgotten is None)
-            assert there.forgotten is None or there.forgotten.device.type == "meta"
+            assert (there.reset_lanes is None) == (past.reset_lanes is None)
+            assert there.reset_lanes is None or there.reset_lanes.device.type == "meta"

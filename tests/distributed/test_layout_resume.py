@@ -88,7 +88,7 @@ def test_the_loader_hands_each_process_the_lanes_that_it_takes_up(layout: Layout
     lanes, (world, micro) = 32, layout
     plan = Text().plan(lanes)
     for rank in range(world):
-        loader = TrainLoader(Text().stream(), plan, accumulate=micro, share=(world, rank))
+        loader = TrainLoader(Text().stream(), plan, accumulate=micro, world=world, rank=rank)
         for step in range(2):
             found = [batch.lanes for batch in islice(loader, step * micro, (step + 1) * micro)]
             assert found == shares(layout, rank, lanes)

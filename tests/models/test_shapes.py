@@ -1,4 +1,4 @@
-"""Signatures of models and layers say their shapes, and a run under jaxtyping's import hook checks them."""
+"""Signatures of models, layers and batching say their shapes; runs under jaxtyping's import hook check them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import TypeCheckError
 
+import seqtrain.data.batching
 import seqtrain.models
+from seqtrain.data.batching.examples import ExampleBatch, padded
+from seqtrain.data.batching.masking import uniforms
 from seqtrain.models.base import read_in_segments, read_warmup
 from seqtrain.models.decoding import continue_tokens, decode
 from seqtrain.models.layers.attention import heads
@@ -25,15 +30,30 @@ from tests.support.model_cases import Case, next_token, some_tokens
 
 PLUGIN = "tests.support.shape_checks"
 IS_CHECKED = PLUGIN in sys.modules
-MODELS = Path(seqtrain.models.__path__[0])
-RUN = ("tests/models/test_contract.py", "tests/models/test_shapes.py")
-CHOSEN = "padding_changes_nothing or source_is_read_by_its_length or everything_else or a_wrong_shape"
+FOLDERS = [Path(package.__path__[0]) for package in (seqtrain.models, seqtrain.data.batching)]
+MODULES = sorted(module for folder in FOLDERS for module in folder.rglob("*.py"))
+RUNS = {
+    "models read and generate": (
+        "padding_changes_nothing or source_is_read_by_its_length or everything_else or a_wrong_shape",
+        ("tests/models/test_contract.py", "tests/models/test_shapes.py"),
+    ),
+    "batches are made": (
+        "padding_is or checksum or shares_hold or share_without or small_integers or its_device or another_device "
+        "or drawn_equally or alone_and_in_any_batch or lanes_that_start or lengths_are_the_same or a_wrong_shape",
+        (
+            *("tests/data/test_stream.py", "tests/data/test_masking.py", "tests/data/test_fingerprint.py"),
+            *("tests/data/test_examples.py", "tests/training/test_jitter.py", "tests/models/test_shapes.py"),
+        ),
+    ),
+}
 
 
-def test_shapes_hold_where_models_read_and_generate() -> None:
+@pytest.mark.parametrize("where", RUNS)
+def test_shapes_hold_under_the_hook_where(where: str) -> None:
     if IS_CHECKED:
         pytest.skip("this is that run")
-    words = ("-p", PLUGIN, "-q", "-x", "-p", "no:cacheprovider", "-k", CHOSEN, *RUN)
+    chosen, files = RUNS[where]
+    words = ("-p", PLUGIN, "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files)
     answer = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         capture_output=True,
@@ -73,6 +93,17 @@ def test_a_wrong_shape_is_seen() -> None:
         heads(x.long(), 1, 2)
 
 
+@pytest.mark.skipif(not IS_CHECKED, reason="only where shapes are checked")
+def test_a_wrong_shape_of_a_batch_is_seen() -> None:
+    tokens, lengths = padded([np.array([1, 2]), np.array([3])])
+    batch = ExampleBatch(tokens=tokens, lengths=lengths, targets=lengths, index=lengths, count=3, totals={})
+    for wrong in ({"lengths": lengths[:1]}, {"tokens": lengths}, {"index": lengths.float()}):
+        with pytest.raises(TypeCheckError):
+            replace(batch, **wrong)
+    with pytest.raises(TypeCheckError):
+        uniforms(0, 0, np.zeros((2, 2), dtype=np.int64), 0, 3)
+
+
 def unshaped(module: Path) -> Iterator[str]:
     """Lines of a module that give or take a tensor without saying its shape."""
     for node in ast.walk(ast.parse(module.read_text("utf-8"))):
@@ -83,18 +114,22 @@ def unshaped(module: Path) -> Iterator[str]:
                     yield f"{module.name}:{annotation.lineno}: {ast.unparse(annotation)}"
 
 
+def is_array(annotation: ast.AST) -> bool:
+    return ast.unparse(annotation) in ("Tensor", "np.ndarray")
+
+
 def has_bare_tensor(annotation: ast.AST) -> bool:
-    """Whether a type holds `Tensor` other than as `Float[Tensor, "B T D"]` and its like."""
+    """Whether a type holds `Tensor`, or `np.ndarray`, other than as `Float[Tensor, "B T D"]` and its like."""
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         first, *shape = annotation.slice.elts
-        if isinstance(first, ast.Name) and first.id == "Tensor" and shape and isinstance(shape[0], ast.Constant):
+        if is_array(first) and shape and isinstance(shape[0], ast.Constant):
             return False
-    if isinstance(annotation, ast.Name):
-        return annotation.id == "Tensor"
+    if is_array(annotation):
+        return True
     return any(map(has_bare_tensor, ast.iter_child_nodes(annotation)))
 
 
-@pytest.mark.parametrize("module", sorted(MODELS.rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_a_signature_says_the_shape_of_every_tensor(module: Path) -> None:
     assert list(unshaped(module)) == []
 
@@ -107,6 +142,8 @@ def test_a_signature_says_the_shape_of_every_tensor(module: Path) -> None:
         ("Callable[[Tensor], Float[Tensor, 'B']]", True),
         ("Float[Tensor, 'B T D'] | None", False),
         ("dict[str, Int[Tensor, ' B']]", False),
+        ("tuple[np.ndarray, int]", True),
+        ("Int[np.ndarray, 'B T'] | None", False),
     ],
 )
 def test_a_bare_tensor_is_found(annotation: str, bare: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seqtrain.data.sources.files import find
-from seqtrain.data.sources.hub_files import check_about
+from seqtrain.data.sources.hub_files import check_metadata
 from seqtrain.errors import UserError
 from seqtrain.files import folders
 from seqtrain.files.atomic import walked
@@ -57,7 +57,7 @@ def test_data_in_folders_in_folders_is_one_line(deep: Path) -> None:
         with pytest.raises(UserError, match="folders in folders, too deep to be looked through"):
             find("data.path", str(path), "auto", [])
     with pytest.raises(UserError, match="folders in folders, too deep to be looked through"):
-        check_about(str(deep), deep)
+        check_metadata(str(deep), deep)
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ NO_WORDS = Facts(bytes_per_token=1.0, words_per_token=None)
 def padded_batch() -> StreamBatch:
     tokens, targets = some_tokens(3, 6), some_tokens(3, 6, seed=1) % VOCABULARY
     targets[1, 4:] = targets[2] = IGNORED
-    return StreamBatch(tokens=tokens, targets=targets, starts=None, lanes=slice(0, 3), count=10, total=10)
+    return StreamBatch(tokens=tokens, targets=targets, reset_lanes=None, lanes=slice(0, 3), count=10, total=10)
 
 
 def probs(task: NextToken, model: SequenceModel, tokens: torch.Tensor) -> torch.Tensor:

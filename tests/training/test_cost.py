@@ -30,7 +30,7 @@ def counted(model: SequenceModel, length: int, carried: bool, *, backward: bool,
     """Operations per token that torch counts: attention as full products of all queries with all keys."""
     task, tokens = next_token(model, tied=tied).train(), some_tokens(BATCH, length)
     size = BATCH * length
-    batch = StreamBatch(tokens=tokens, targets=tokens % 7, starts=None, lanes=slice(0, 3), count=size, total=size)
+    batch = StreamBatch(tokens=tokens, targets=tokens % 7, reset_lanes=None, lanes=slice(0, 3), count=size, total=size)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         parts, _ = task.evaluate(model, batch, model.initial(BATCH) if carried else None)
         if backward:

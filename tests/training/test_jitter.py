@@ -45,11 +45,11 @@ def test_every_token_is_a_target_once_in_every_epoch_of_as_many_steps() -> None:
         chunks = [layout.chunk(epoch, step) for step in range(layout.steps)]
         spans = [range(begin, begin + count) for one in chunks for begin, count in zip(*one[:2], strict=True)]
         assert sorted(token for span in spans for token in span) == list(range(SIZE))
-        assert chunks[0].starts.all()
+        assert chunks[0].reset_lanes.all()
         for before, after in pairwise(chunks):
             live = after.count > 0
             assert (before.begin + before.count == after.begin)[live].all()
-            assert not after.starts[live].any()
+            assert not after.reset_lanes[live].any()
 
 
 def test_lengths_are_the_same_for_every_lane_and_vary_by_epoch_and_seed_alone() -> None:

@@ -82,7 +82,7 @@ def masked(batch: StreamBatch, offset: int) -> StreamBatch:
     targets = torch.full_like(batch.targets, IGNORED)
     targets[:, offset] = batch.targets[:, offset]
     return StreamBatch(
-        tokens=batch.tokens, targets=targets, starts=batch.starts, lanes=batch.lanes, count=LANES, total=LANES
+        tokens=batch.tokens, targets=targets, reset_lanes=batch.reset_lanes, lanes=batch.lanes, count=LANES, total=LANES
     )
 
 
@@ -124,7 +124,7 @@ def test_a_lane_that_starts_forgets_and_the_others_do_not(case: Case) -> None:
         hidden = outputs(setting.model)
         setting.learner.training_step(next(setting.batches), 0)
         batch = next(setting.batches)
-        batch.starts = starts
+        batch.reset_lanes = starts
         setting.learner.training_step(batch, 1)
         after[name] = hidden[1]
     assert torch.equal(after["one"][[0, 2]], after["kept"][[0, 2]])

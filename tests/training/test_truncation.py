@@ -177,13 +177,13 @@ def test_a_window_is_contiguous_up_to_its_targets_and_no_longer_than_k2() -> Non
             for before, after in pairwise(parts):
                 live = after.count > 0
                 assert (before.begin + before.count == after.begin)[live].all()
-                assert not after.starts[live].any()
+                assert not after.reset_lanes[live].any()
             live = newest.count > 0
             reach = (newest.begin - parts[0].begin)[live]
             edges = np.array([0, 33, 67])[live]
             assert (reach == np.minimum(k2 - k1, newest.begin[live] - edges)).all()
-            assert not carry or step > 0 or parts[0].starts.all()
-            assert carry or parts[0].starts.all()
+            assert not carry or step > 0 or parts[0].reset_lanes.all()
+            assert carry or parts[0].reset_lanes.all()
 
 
 def test_windows_visit_every_token_once_as_a_target_in_a_shuffled_order() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Self
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from seqtrain.data.batching.plan import ExamplePlan, Picked, deal
+from seqtrain.data.batching.plan import ExampleChunk, ExamplePlan, deal
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
+
+Batch = TypeVar("Batch", bound="ExampleBatch")
 
 
 @dataclass(kw_only=True)
@@ -21,47 +24,51 @@ class ExampleBatch:
     """Some examples, right-padded; a task adds tensors of its own, batch-first."""
 
     warmup_chunks: ClassVar[tuple[()]] = ()  # nothing is read before an example
-    tokens: Tensor  # (B, T)
-    lengths: Tensor  # (B,) real tokens of each
-    targets: Tensor  # (B,), or (B, T); IGNORED where there is none
-    index: Tensor  # (B,) which examples of the split these are
+    tokens: Int[Tensor, "B T"]
+    lengths: Int[Tensor, " B"]  # real tokens of each
+    targets: Shaped[Tensor, "B ..."]  # one for each example, or for each position; IGNORED where there is none
+    index: Int[Tensor, " B"]  # which examples of the split these are
     count: int  # tokens read, padding apart
     totals: dict[str, int]  # targets of each differentiated part in the whole optimiser step
     fingerprint: int = 0  # checksum of the plan of the whole step
 
-    def to(self, device: torch.device, non_blocking: bool = False) -> Self:
+    def to(self: Batch, device: torch.device, non_blocking: bool = False) -> Batch:
         """The same batch on another device."""
-        mine = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved = {k: v.to(device, non_blocking=non_blocking) for k, v in mine.items() if isinstance(v, Tensor)}
+        moved = {}
+        for field in fields(self):  # those of a task, too
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                moved[field.name] = value.to(device, non_blocking=non_blocking)
         return replace(self, **moved)
 
-    def without_targets(self) -> Self:
-        """The same batch with no target: what a share without examples reads."""
+    def without_targets(self: Batch) -> Batch:
+        """The same batch with no target: what a slice without examples reads."""
         return replace(self, targets=torch.full_like(self.targets, IGNORED), count=0)
 
 
 class Examples(ABC):
     """The examples of a split; each task has its own kind."""
 
-    lengths: np.ndarray  # (n, k) int64, tokens of each example on each side that is padded by itself
+    lengths: Int[np.ndarray, "n sides"]  # tokens of each example on each side that is padded by itself
     cut: int = 0  # examples that were longer than they may be
     remark: str | None = None  # what else is said of them before training
 
     @abstractmethod
-    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
+    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
         """Targets of each differentiated part in these examples in this epoch."""
 
     @abstractmethod
-    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> ExampleBatch:
+    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
         """These examples as a batch; what is drawn at random is a function of (seed, epoch, example)."""
 
-    def batch(self, picked: Picked, share: slice) -> ExampleBatch:
-        """The share of a step; where it holds no example, one that has no target."""
-        totals = self.totals(picked.examples, picked.epoch)
-        mine = picked.examples[share]
+    def batch(self, chunk: ExampleChunk, lanes: slice) -> ExampleBatch:
+        """The examples of a step that these lanes are; where they are none, one that has no target."""
+        totals = self.totals(chunk.examples, chunk.epoch)
+        mine = chunk.examples[lanes]
         if len(mine):
-            return self.collate(mine, picked.epoch, totals)
-        return self.collate(picked.examples[:1], picked.epoch, totals).without_targets()
+            return self.collate(mine, chunk.epoch, totals)
+        # A process without examples must still take part in the step: all wait for the gradients of all.
+        return self.collate(chunk.examples[:1], chunk.epoch, totals).without_targets()
 
 
 class TextExamples(Examples):
@@ -75,13 +82,13 @@ class TextExamples(Examples):
         self.cut = int((self.text.lengths > self.longest).sum())
 
     @abstractmethod
-    def targets(self, index: np.ndarray) -> Tensor:
-        """Targets of these examples: (B,), or (B, T) where each position has one, IGNORED where it has none."""
+    def targets(self, index: Int[np.ndarray, " B"]) -> Shaped[Tensor, "B ..."]:
+        """Targets of these examples, or of each position, IGNORED where it has none."""
 
-    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
+    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
         return {"loss": len(index)}
 
-    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> ExampleBatch:
+    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
         start, end = self.edges
         tokens, lengths = padded([np.concatenate([start, self.text[i][: self.longest], end]) for i in index])
         return ExampleBatch(
@@ -95,34 +102,36 @@ class TextExamples(Examples):
 
 
 class ExampleLoader:
-    """Every example of a split exactly once, in the order of the plan, or this process's share of each step."""
+    """Every example of a split exactly once, in the order of the plan, or this process's slice of each step."""
 
-    def __init__(self, examples: Examples, plan: ExamplePlan, *, share: tuple[int, int] = (1, 0)) -> None:
-        """`share`: the number of processes, and which of them this is."""
+    def __init__(self, examples: Examples, plan: ExamplePlan, *, world: int = 1, rank: int = 0) -> None:
+        """`world`: the number of processes; `rank`: which of them this is."""
         self.examples = examples
         self.plan = plan
-        self.share = share
+        self.world = world
+        self.rank = rank
 
     def __iter__(self) -> Iterator[ExampleBatch]:
         for step in range(self.plan.steps):
-            picked = self.plan.chunk(0, step)
-            mine = deal(picked.lanes, *self.share)
-            if mine.start < mine.stop:
-                yield self.examples.batch(picked, mine)
+            chunk = self.plan.chunk(0, step)
+            mine = deal(chunk.lanes, self.world, self.rank)
+            if mine.start < mine.stop:  # no gradient is waited for here
+                yield self.examples.batch(chunk, mine)
 
     def __len__(self) -> int:
         return self.plan.steps
 
 
-def padded(rows: list[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """Rows of tokens side by side, right-padded with 0: (B, T), and their lengths (B,)."""
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+def padded(rows: list[Int[np.ndarray, " _"]]) -> tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]:
+    """Rows of tokens side by side, right-padded with 0, and their lengths."""
+    lengths = np.array(list(map(len, rows)), dtype=np.int64)
     whole = np.zeros((len(rows), max(int(lengths.max()), 1)), dtype=np.int64)
+    # A mask picks places row after row, which is how the tokens lie end to end.
     whole[np.arange(whole.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return torch.from_numpy(whole), torch.from_numpy(lengths)
 
 
-def by_length(rows: Sequence[np.ndarray], lanes: int = 32) -> Iterator[list[int]]:
+def by_length(rows: Sequence[Int[np.ndarray, " _"]], lanes: int = 32) -> Iterator[list[int]]:
     """Which rows to read together: `lanes` at a time, of like length, so that little is padded."""
     order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     for begin in range(0, len(order), lanes):

@@ -1,4 +1,4 @@
-"""The one loader of training: a plan says what each optimiser step reads, a cutter makes it."""
+"""The one loader of training: a plan says what each optimiser step reads, a batcher makes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from multiprocessing.queues import Queue
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
@@ -16,23 +16,24 @@ from seqtrain.data.batching.plan import deal
 ENDLESS = 2**40
 
 
+@runtime_checkable
 class Plan(Protocol):
     """What every plan of batches says: of lanes that stand side by side, or of examples."""
 
     steps: int  # optimiser steps in an epoch
     num_tokens: int  # in an epoch
-    padding: float  # share of the positions that hold no token
+    padding: float  # the fraction of the positions that hold no token
 
     def chunk(self, epoch: int, step: int) -> Any: ...
 
     def tokens_before(self, step: int) -> int: ...
 
 
-class Cutter(Protocol):
-    """Makes the share of a piece that belongs to some of its lanes, or examples; a batch has a `fingerprint`, see
-    below."""
+@runtime_checkable
+class Batcher(Protocol):
+    """Makes the batch of some lanes, or examples, of what a plan says of a step; it takes a `fingerprint`."""
 
-    def batch(self, step_plan: Any, share: slice, /) -> Any: ...
+    def batch(self, step_plan: Any, lanes: slice, /) -> Any: ...
 
 
 class TrainLoader:
@@ -40,16 +41,27 @@ class TrainLoader:
 
     def __init__(
         self,
-        batcher: Cutter,
+        batcher: Batcher,
         plan: Plan,
         *,
         accumulate: int,
         first_step: int = 0,
-        share: tuple[int, int] = (1, 0),
+        world: int = 1,
+        rank: int = 0,
         workers: int = 0,
     ) -> None:
-        """`share`: the number of processes that train, and which of them this is; `workers`: that cut ahead of time."""
-        self.batches = MicroBatches(batcher, plan, accumulate, share)
+        """Lays out the micro-batches; nothing is read yet.
+
+        Args:
+            batcher: Makes the batches.
+            plan: What each optimiser step reads.
+            accumulate: Micro-batches of this process in a step.
+            first_step: The optimiser step to begin with.
+            world: The number of processes that train.
+            rank: Which of them this is.
+            workers: Processes that make batches ahead of time; with 0 this one makes them when they are asked for.
+        """
+        self.batches = MicroBatches(batcher, plan, accumulate, world, rank)
         self.first = first_step * accumulate
         self.workers = workers
 
@@ -81,23 +93,25 @@ def _end_with_a_batch(worker: int) -> None:
 class MicroBatches(Dataset):
     """Micro-batch n of this process, a function of n alone."""
 
-    def __init__(self, batcher: Cutter, plan: Plan, accumulate: int, share: tuple[int, int]) -> None:
+    def __init__(self, batcher: Batcher, plan: Plan, accumulate: int, world: int, rank: int) -> None:
         self.batcher = batcher
         self.plan = plan
         self.accumulate = accumulate
-        self.world, self.rank = share
+        self.world = world
+        self.rank = rank
 
     def __getitem__(self, number: int) -> Any:
         step, micro = divmod(number, self.accumulate)
         step_plan = self.plan.chunk(*divmod(step, self.plan.steps))
-        share = deal(step_plan.lanes, self.world * self.accumulate, self.rank * self.accumulate + micro)
-        batch = self.batcher.batch(step_plan, share)
+        # By rank first: a process's micro-batches are neighbours, so that its lanes are one slice.
+        lanes = deal(step_plan.lanes, self.world * self.accumulate, self.rank * self.accumulate + micro)
+        batch = self.batcher.batch(step_plan, lanes)
         batch.fingerprint = fingerprint_of(step_plan)
         return batch
 
 
 def fingerprint_of(step_plan: Any, before: int = 0) -> int:
-    """A checksum of what one step reads, arrays and numbers at any depth: the same for every share of it."""
+    """A checksum of what one step reads, arrays and numbers at any depth: the same for every slice of it."""
     if not isinstance(step_plan, tuple):
         return zlib.crc32(np.ascontiguousarray(step_plan).tobytes(), before)
     for part in step_plan:

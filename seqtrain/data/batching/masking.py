@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from seqtrain.data.batching.examples import ExampleBatch, Examples
@@ -19,17 +20,19 @@ from seqtrain.errors import UserError
 
 PLACES, WAYS, WORDS, FOLLOWS, FOLLOWERS = range(5)  # what is drawn: each has its own sequence of numbers
 
+Batch = TypeVar("Batch", bound="MaskedBatch")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
     """Which tokens of a piece are hidden, and what stands in their place; the rest of them is kept as it is."""
 
-    mask_prob: float  # share of the tokens
+    mask_prob: float  # fraction of the tokens
     mask_share: float  # of the hidden tokens, those that become the mask
     random_share: float  # of the hidden tokens, those that become any token of the vocabulary
     whole_word: bool  # whether a word is hidden as a whole
 
-    def wanted(self, counts: np.ndarray) -> np.ndarray:
+    def wanted(self, counts: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
         """How many of so many tokens are hidden, whole words apart: always one."""
         return np.maximum(np.rint(self.mask_prob * counts), 1).astype(np.int64)
 
@@ -38,15 +41,17 @@ class Masking:
 class MaskedBatch(ExampleBatch):
     """Pieces of text with hidden tokens; `targets` (B, T) are these tokens."""
 
-    places: Tensor  # (M,) where targets are, b * T + t: to look for them would make a GPU wait
-    next_labels: Tensor  # (B,) 0 where the second sentence follows the first, 1 where it stands elsewhere; or IGNORED
+    places: Int[Tensor, " M"]  # where targets are, b * T + t: to look for them would make a GPU wait
+    next_labels: Int[
+        Tensor, " B"
+    ]  # 0 where the second sentence follows the first, 1 where it stands elsewhere; or IGNORED
 
     @property
-    def original(self) -> Tensor:
-        """The tokens before any was hidden, (B, T)."""
+    def original(self) -> Int[Tensor, "B T"]:
+        """The tokens before any was hidden."""
         return torch.where(self.targets == IGNORED, self.tokens, self.targets)
 
-    def without_targets(self) -> Self:
+    def without_targets(self: Batch) -> Batch:
         blank = torch.full_like(self.next_labels, IGNORED)
         return replace(super().without_targets(), places=self.places[:0], next_labels=blank)
 
@@ -54,12 +59,12 @@ class MaskedBatch(ExampleBatch):
 class Stretches(NamedTuple):
     """Documents cut into stretches of at most so many tokens."""
 
-    begin: np.ndarray  # (n,) int64, into the corpus
-    count: np.ndarray  # (n,) int64
-    document: np.ndarray  # (n,) int64
+    begin: Int[np.ndarray, " n"]  # into the corpus
+    count: Int[np.ndarray, " n"]
+    document: Int[np.ndarray, " n"]
 
     @classmethod
-    def of(cls, documents: np.ndarray, size: int) -> Stretches:
+    def of(cls, documents: Int[np.ndarray, " offsets"], size: int) -> Stretches:
         pieces = -(-np.diff(documents) // size)
         document = np.repeat(np.arange(len(pieces)), pieces)
         within = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -90,21 +95,25 @@ class MaskedExamples(Examples):
         self.begin, self.count, document = Stretches.of(corpus.documents, size)
         self.second = self.count // 2 if next_sentence else np.zeros_like(self.count)  # tokens of B
         self.first = self.count - self.second
-        self.lengths = (self.count + (3 if next_sentence else 2))[:, None]
+        self.lengths = self.count[:, None] + 2
         if next_sentence:
+            self.lengths += 1  # the separator between A and B
             places = np.arange(len(self.count))
             # The Bs of other documents; where no other document has one, those of the same.
-            self.others = Others(self.second, document), Others(self.second, places)
+            self.replacements = Replacements(self.second, document), Replacements(self.second, places)
 
-    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
-        if self.masking.whole_word:
+    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
+        if self.masking.whole_word:  # how long the drawn words are shows only when they are drawn
             tokens, text, _ = self._laid_out(index, epoch)
             hidden = int(self._hidden(tokens, text, index, epoch).sum())
         else:
             hidden = int(self.masking.wanted(self.count[index]).sum())
-        return {"loss": hidden} | ({"next_sentence": len(index)} if self.next_sentence else {})
+        totals = {"loss": hidden}
+        if self.next_sentence:
+            totals["next_sentence"] = len(index)
+        return totals
 
-    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> MaskedBatch:
+    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> MaskedBatch:
         tokens, text, labels = self._laid_out(index, epoch)
         hidden = self._hidden(tokens, text, index, epoch)
         targets = np.where(hidden, tokens, IGNORED)
@@ -126,8 +135,10 @@ class MaskedExamples(Examples):
             next_labels=torch.from_numpy(labels),
         )
 
-    def _laid_out(self, index: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tokens (B, T) with their special ones, where text stands (B, T), and labels (B,)."""
+    def _laid_out(
+        self, index: Int[np.ndarray, " B"], epoch: int
+    ) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"], Int[np.ndarray, " B"]]:
+        """Tokens with their special ones, where text stands, and labels."""
         first, second, lengths = self.first[index, None], self.second[index, None], self.lengths[index]
         begin, labels = self._follower(index, epoch)
         time = np.arange(int(lengths.max()))
@@ -141,21 +152,29 @@ class MaskedExamples(Examples):
         tokens[:, 0] = self.tokenizer.start
         return tokens, text, labels
 
-    def _follower(self, index: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _follower(
+        self, index: Int[np.ndarray, " B"], epoch: int
+    ) -> tuple[Int[np.ndarray, " B"], Int[np.ndarray, " B"]]:
         """Where the second sentence of each example begins in the corpus, and its label."""
         begin = self.begin + self.first
         if not self.next_sentence:
             return begin[index], np.full(len(index), IGNORED)
-        far, near = self.others
+        far, near = self.replacements
         draw = uniforms(self.seed, epoch, index, FOLLOWERS, 1)[:, 0]
         distant = far.count[index] > 0
         other = np.where(distant, far.pick(index, draw), near.pick(index, draw))
-        strange = uniforms(self.seed, epoch, index, FOLLOWS, 1)[:, 0] < 0.5
-        strange &= distant | (near.count[index] > 0)
-        return begin[np.where(strange, other, index)], strange.astype(np.int64)
+        replaced = uniforms(self.seed, epoch, index, FOLLOWS, 1)[:, 0] < 0.5
+        replaced &= distant | (near.count[index] > 0)  # where there is nothing to put there, the own one stays
+        return begin[np.where(replaced, other, index)], replaced.astype(np.int64)
 
-    def _hidden(self, tokens: np.ndarray, text: np.ndarray, index: np.ndarray, epoch: int) -> np.ndarray:
-        """Which tokens are hidden, (B, T): those of the words that come first in a random order, until they suffice."""
+    def _hidden(
+        self,
+        tokens: Int[np.ndarray, "B T"],
+        text: Bool[np.ndarray, "B T"],
+        index: Int[np.ndarray, " B"],
+        epoch: int,
+    ) -> Bool[np.ndarray, "B T"]:
+        """Which tokens are hidden: those of the words that come first in a random order, until they suffice."""
         batch, width = tokens.shape
         time = np.broadcast_to(np.arange(width), tokens.shape)
         begin = time  # of the word that each token stands in
@@ -163,7 +182,7 @@ class MaskedExamples(Examples):
             joins = self.tokenizer.joins(tokens.reshape(-1)).reshape(batch, width)
             begin = np.maximum.accumulate(np.where(joins, 0, time), axis=1)
         key = np.take_along_axis(uniforms(self.seed, epoch, index, PLACES, width), begin, 1)
-        key[~text] = np.inf
+        key[~text] = np.inf  # special tokens and padding come last
         # Tokens of a word have one key, so a stable order keeps them side by side, its first token in front.
         order = key.argsort(axis=1, kind="stable")
         rank = np.empty_like(order)
@@ -172,15 +191,15 @@ class MaskedExamples(Examples):
         return text & (before < self.masking.wanted(self.count[index])[:, None])
 
 
-class Others:
+class Replacements:
     """For each example the others of another owner whose second sentence can stand in for its own.
 
     They have one of the same length; where none has, one of the next greater length that any has, of which the
     beginning is taken.
     """
 
-    def __init__(self, lengths: np.ndarray, owners: np.ndarray) -> None:
-        """`lengths` (n,) of the second sentences; `owners` (n,), such as documents."""
+    def __init__(self, lengths: Int[np.ndarray, " n"], owners: Int[np.ndarray, " n"]) -> None:
+        """`lengths` of the second sentences; `owners`, such as documents."""
         self.order = np.lexsort((owners, lengths))
         sizes, first, group = np.unique(lengths[self.order], return_index=True, return_inverse=True)
         end = np.append(first[1:], len(lengths))
@@ -195,14 +214,16 @@ class Others:
         self.first = first[chosen]
         self.count = np.where(chosen < 0, 0, end[chosen] - self.first - self.owned)  # (n,) that may be taken
 
-    def pick(self, index: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        """One example for each of `index` (B,), by numbers in [0, 1); any where there is none to take."""
+    def pick(self, index: Int[np.ndarray, " B"], draw: Float[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
+        """One example for each of `index`, by numbers in [0, 1); any where there is none to take."""
         place = self.first[index] + (draw * self.count[index]).astype(np.int64)
         place = np.where(place >= self.own[index], place + self.owned[index], place)
         return self.order[np.minimum(place, len(self.order) - 1)]
 
 
-def _sources(sizes: np.ndarray, least: np.ndarray, greatest: np.ndarray) -> np.ndarray:
+def _sources(
+    sizes: Int[np.ndarray, " G"], least: Int[np.ndarray, " G"], greatest: Int[np.ndarray, " G"]
+) -> Int[np.ndarray, " G"]:
     """For groups of ascending lengths with their least and greatest owner: the group to take from, -1 where none."""
     source = np.full(len(sizes), -1)
     for group in range(len(sizes) - 1, -1, -1):
@@ -211,14 +232,18 @@ def _sources(sizes: np.ndarray, least: np.ndarray, greatest: np.ndarray) -> np.n
         if least[group] != greatest[group]:
             source[group] = group
         elif group + 1 < len(sizes):
+            # Two groups of one and the same owner have nothing for each other.
             same = least[group] == least[group + 1] and greatest[group] == greatest[group + 1]
             source[group] = source[group + 1] if same else group + 1
     return source
 
 
-def uniforms(seed: int, epoch: int, examples: np.ndarray, what: int, count: int) -> np.ndarray:
-    """Numbers in [0, 1), (B, count): a function of (seed, epoch, example, what) by SplitMix64, whatever the batch."""
+def uniforms(
+    seed: int, epoch: int, examples: Int[np.ndarray, " B"], what: int, count: int
+) -> Float[np.ndarray, "B {count}"]:
+    """Numbers in [0, 1): a function of (seed, epoch, example, what) by SplitMix64, whatever the batch."""
     key = np.array([seed & BITS], dtype=np.uint64)
     for part in (np.array([epoch]), np.array([what]), examples):
         key = mixed(key, part)
+    # The upper 53 bits: as many as a double holds without rounding.
     return (mixed(key[:, None], np.arange(count)) >> np.uint64(11)) * 2.0**-53

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from seqtrain.errors import UserError
 
@@ -38,13 +39,15 @@ class TBPTT:
         elif k1 > k2:
             yield f"tbptt.k1={k1}: the gradient must reach all tokens of an update; use at most tbptt.k2={k2}"
         elif k2 % k1:
-            near = min((k for k in range(1, k2 + 1) if k2 % k == 0), key=lambda k: abs(k - k1))
+            divisors = [k for k in range(1, k2 + 1) if k2 % k == 0]
+            near = min(divisors, key=lambda divisor: abs(divisor - k1))
             yield f"tbptt.k1={k1}: tbptt.k2={k2} is no multiple of it; use one that divides {k2}, such as {near}"
         if self.jitter != "none":
-            asked = {"k1": (k1, k2), "reset": (self.reset, "never"), "carry": (self.carry, True)}
-            for key, (value, needed) in asked.items():
-                if value != needed:
-                    words = f"needs tbptt.{key}={str(needed).lower()}, not {str(value).lower()}"
+            # Drawn lengths are one list for all lanes, from the beginning of the text to its end.
+            needed = {"k1": k2, "reset": "never", "carry": True}
+            for key, value in needed.items():
+                if getattr(self, key) != value:
+                    words = f"needs tbptt.{key}={str(value).lower()}, not {str(getattr(self, key)).lower()}"
                     yield f"tbptt.jitter={self.jitter}: {words}; or use tbptt.jitter=none"
 
     @property
@@ -56,16 +59,18 @@ class TBPTT:
     def warmup_chunks(self) -> tuple[int, ...]:
         """Tokens of each reading that comes before the newest `k1` of a window that is full."""
         older = self.k2 - self.k1
-        first = min(self.k1, older) if self.carry else older  # where state is carried it is kept after the first k1
+        first = older
+        if self.carry:  # the state after the first k1 is kept: the next window begins there
+            first = min(self.k1, older)
         return tuple(filter(None, (first, older - first)))
 
 
 class Chunk(NamedTuple):
     """What each lane reads in one step; a lane's targets are tokens begin to begin + count - 1."""
 
-    begin: np.ndarray  # (B,) int64
-    count: np.ndarray  # (B,) int64, 0 where the lane has nothing left
-    starts: np.ndarray  # (B,) bool, whether the lane starts from nothing
+    begin: Int[np.ndarray, " B"]
+    count: Int[np.ndarray, " B"]  # 0 where the lane has nothing left
+    reset_lanes: Bool[np.ndarray, " B"]  # whether the lane's state is reset before anything is read
     warmup_chunks: tuple[Chunk, ...] = ()  # what is read just before, for the gradient to reach it; oldest first
     advance: int = 1  # how many readings (those of the history, then its own) the next step no longer reads: 0 or 1
 
@@ -75,10 +80,10 @@ class Chunk(NamedTuple):
         return len(self.begin)
 
 
-class Picked(NamedTuple):
+class ExampleChunk(NamedTuple):
     """The examples of one step."""
 
-    examples: np.ndarray  # (B,) int64
+    examples: Int[np.ndarray, " B"]
     epoch: int  # what is drawn anew in every epoch, such as masks, depends on it
 
     @property
@@ -87,33 +92,37 @@ class Picked(NamedTuple):
         return len(self.examples)
 
 
-def deal(lanes: int, shares: int, share: int) -> slice:
-    """The lanes of one share out of `shares` (ranks x micro-batches): contiguous, sizes differ by at most one."""
-    return slice(lanes * share // shares, lanes * (share + 1) // shares)
+def deal(lanes: int, count: int, index: int) -> slice:
+    """The lanes of one of `count` slices (ranks x micro-batches): contiguous, sizes differ by at most one."""
+    return slice(lanes * index // count, lanes * (index + 1) // count)
 
 
-def most_lanes(documents: np.ndarray, tbptt: TBPTT) -> int:
+def most_lanes(documents: Int[np.ndarray, " offsets"], tbptt: TBPTT) -> int:
     """As many lanes as can each have something to read: tokens, or chunks where documents begin at chunk starts."""
-    chunks = -(-np.diff(documents) // tbptt.k1)
-    return int(chunks.sum()) if tbptt.reset == "document" else int(documents[-1])
+    if tbptt.reset == "document":
+        return int((-(-np.diff(documents) // tbptt.k1)).sum())
+    return int(documents[-1])
 
 
 class StreamPlan:
     """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch."""
 
-    def __init__(self, *, documents: np.ndarray, lanes: int, tbptt: TBPTT, seed: int, shuffle: bool) -> None:
+    def __init__(
+        self, *, documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT, seed: int, shuffle: bool
+    ) -> None:
         """`documents`: offsets, and the end of the last one; `shuffle`: the order of independent windows."""
         self.num_tokens = int(documents[-1])
         self.lanes = lanes
         self.seed = seed
-        self.shuffle = shuffle and not tbptt.carry
+        self.shuffle = shuffle and not tbptt.carry  # a state goes on only to the chunk that follows
         self.carry = tbptt.carry
         self.tbptt = tbptt
         self._stretches = _stretches(documents, lanes, tbptt)
         longest = int(np.diff(self._stretches).max())
-        drawn = tbptt.jitter != "none"
-        self._lengths = awd_lengths(longest, tbptt.k2, seed) if drawn else np.full(-(-longest // tbptt.k1), tbptt.k1)
-        self._newest: tuple[int, ChunkTable] | None = None  # of one epoch, kept for its steps
+        self._lengths = np.full(-(-longest // tbptt.k1), tbptt.k1)
+        if tbptt.jitter != "none":
+            self._lengths = awd_lengths(longest, tbptt.k2, seed)
+        self._cached: tuple[int, ChunkTable] | None = None  # of one epoch, kept for its steps
         table = self._table(0)
         self.steps = len(table.targets)
         self.targets = table.targets  # of each step, in reading order; jitter: of the first epoch
@@ -121,21 +130,28 @@ class StreamPlan:
 
     def chunk(self, epoch: int, step: int) -> Chunk:
         """What each lane reads in this step of this epoch."""
-        table, depth = self._table(epoch), self.tbptt.k2 // self.tbptt.k1
-        newest = int(self._order(epoch)[step]) if self.shuffle else step
+        table = self._table(epoch)
+        newest = step
+        if self.shuffle:
+            newest = int(self._permuted(epoch, np.arange(self.steps))[step])
+        depth = self.tbptt.k2 // self.tbptt.k1  # chunks of a whole window
         oldest = max(newest + 1 - depth, 0)
         index = table.edges[:-1, None] + np.arange(oldest, newest + 1)  # (B, chunks of the window)
-        live = index < table.edges[1:, None]
+        live = index < table.edges[1:, None]  # a shorter lane has no chunk left
         index = np.minimum(index, len(table.begin) - 1)
-        begin, count, fresh = table.begin[index], np.where(live, table.count[index], 0), table.fresh[index]
-        fresh[:, 0] |= oldest == 0 or not self.carry
+        begin = table.begin[index]
+        count = np.where(live, table.count[index], 0)
+        resets = table.resets[index]
+        resets[:, 0] |= oldest == 0 or not self.carry
         advance = int(index.shape[1] == depth)  # a window that still grows begins where it did
         # One reading goes on to where a lane starts anew, or the next window begins; the newest chunk is one by itself.
-        anew = np.flatnonzero((fresh & live).any(0))
-        edges = sorted({0, min(advance, newest - oldest) if self.carry else 0, *anew.tolist(), newest - oldest})
-        count = np.add.reduceat(count, edges, axis=1)
-        *warmup_chunks, last = (Chunk(begin[:, edge], count[:, n], fresh[:, edge]) for n, edge in enumerate(edges))
-        return last._replace(warmup_chunks=tuple(warmup_chunks), advance=advance)
+        edges = {0, newest - oldest, *np.flatnonzero((resets & live).any(0)).tolist()}
+        if self.carry:
+            edges.add(min(advance, newest - oldest))
+        first = sorted(edges)  # chunk of each reading
+        count = np.add.reduceat(count, first, axis=1)
+        readings = [Chunk(begin[:, edge], count[:, n], resets[:, edge]) for n, edge in enumerate(first)]
+        return readings[-1]._replace(warmup_chunks=tuple(readings[:-1]), advance=advance)
 
     def tokens_before(self, step: int) -> int:
         """Targets of all steps before `step`, counted over epochs, in an unshuffled epoch's order."""
@@ -144,7 +160,7 @@ class StreamPlan:
 
     def most_read(self, step: int) -> int:
         """The most tokens that a lane has read in the epoch of the last of `step` steps, padding included."""
-        epoch, within = divmod(max(step - 1, 0), self.steps)
+        epoch, within = divmod(max(step - 1, 0), self.steps)  # at an epoch's end that epoch, not the one to come
         return int(self._table(epoch).widths[: within + 1].sum())
 
     def pace(self, step: int) -> float:
@@ -154,16 +170,17 @@ class StreamPlan:
 
     def _table(self, epoch: int) -> ChunkTable:
         """The chunks of an epoch; with jitter their lengths are those of the others, in another order."""
-        epoch = 0 if self.tbptt.jitter == "none" else epoch
-        if self._newest is None or self._newest[0] != epoch:
-            lengths = self._lengths if self.tbptt.jitter == "none" else self._permuted(epoch, self._lengths)
-            self._newest = epoch, _table(self._stretches, lengths, self.lanes, self.tbptt)
-        return self._newest[1]
+        is_jittered = self.tbptt.jitter != "none"
+        if not is_jittered:  # all epochs have one table
+            epoch = 0
+        if self._cached is None or self._cached[0] != epoch:
+            lengths = self._lengths
+            if is_jittered:
+                lengths = self._permuted(epoch, lengths)
+            self._cached = epoch, _table(self._stretches, lengths, self.lanes, self.tbptt)
+        return self._cached[1]
 
-    def _order(self, epoch: int) -> np.ndarray:
-        return self._permuted(epoch, np.arange(self.steps))
-
-    def _permuted(self, epoch: int, values: np.ndarray) -> np.ndarray:
+    def _permuted(self, epoch: int, values: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         return np.random.default_rng((self.seed, epoch)).permutation(values)
 
 
@@ -174,22 +191,29 @@ class ExamplePlan:
     """
 
     def __init__(
-        self, *, lengths: np.ndarray, batch_tokens: int | None, batch_size: int | None, seed: int, shuffle: bool
+        self,
+        *,
+        lengths: Int[np.ndarray, "n sides"],
+        batch_tokens: int | None,
+        batch_size: int | None,
+        seed: int,
+        shuffle: bool,
     ) -> None:
-        """`lengths` (n, k): tokens of each example on each side that is padded by itself, as source and target are.
+        """`lengths`: tokens of each example on each side that is padded by itself, as source and target are.
 
         A step holds at most `batch_tokens` tokens, padding included, and `batch_size` examples, but always one.
         """
         self.lengths = lengths
         self.seed = seed
         self.shuffle = shuffle
-        self._newest: tuple[int, np.ndarray, np.ndarray] | None = None  # the order of one epoch, kept for its steps
+        self._cached: tuple[int, np.ndarray, np.ndarray] | None = None  # the order of one epoch, kept for its steps
         ordered = lengths[self._by_length(None)]
         self._edges = _cut(ordered, batch_tokens or 2**62, batch_size or len(lengths))
         self.steps = len(self._edges) - 1
         first, sizes = self._edges[:-1], np.diff(self._edges)
         self.targets = np.add.reduceat(ordered.sum(1), first)  # tokens of each step, in order of length
         self.num_tokens = int(lengths.sum())
+        # Each side is padded to its own longest, so that a step is as wide as these together.
         widest = np.stack([np.maximum.reduceat(side, first) for side in ordered.T]).sum(0)
         self.padding = 1 - self.num_tokens / int((widest * sizes).sum())
 
@@ -198,33 +222,37 @@ class ExamplePlan:
         """The most examples in a step."""
         return int(np.diff(self._edges).max())
 
-    def chunk(self, epoch: int, step: int) -> Picked:
+    def chunk(self, epoch: int, step: int) -> ExampleChunk:
         """The examples of this step of this epoch."""
         order, steps = self._shuffled(epoch)
         place = steps[step]
-        return Picked(order[self._edges[place] : self._edges[place + 1]], epoch)
+        return ExampleChunk(order[self._edges[place] : self._edges[place + 1]], epoch)
 
     def tokens_before(self, step: int) -> int:
         """Tokens of all steps before `step`, counted over epochs."""
         epoch, within = divmod(step, self.steps)
         return epoch * self.num_tokens + int(self.targets[self._shuffled(epoch)[1][:within]].sum())
 
-    def _shuffled(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _shuffled(self, epoch: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " steps"]]:
         """The examples by length, and which step, in order of length, each step of this epoch is."""
-        if self._newest is None or self._newest[0] != epoch:
-            rng = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
-            order = self._by_length(rng)
-            self._newest = epoch, order, np.arange(self.steps) if rng is None else rng.permutation(self.steps)
-        return self._newest[1:]
+        if self._cached is None or self._cached[0] != epoch:
+            if self.shuffle:
+                rng = np.random.default_rng((self.seed, epoch))
+                self._cached = epoch, self._by_length(rng), rng.permutation(self.steps)
+            else:
+                self._cached = epoch, self._by_length(None), np.arange(self.steps)
+        return self._cached[1:]
 
-    def _by_length(self, rng: np.random.Generator | None) -> np.ndarray:
+    def _by_length(self, rng: np.random.Generator | None) -> Int[np.ndarray, " n"]:
         """The examples by length, the first side first; equals in a random order, or in their own."""
-        ties = np.arange(len(self.lengths)) if rng is None else rng.permutation(len(self.lengths))
-        return np.lexsort((ties, *self.lengths.T[::-1]))
+        ties = np.arange(len(self.lengths))
+        if rng is not None:
+            ties = rng.permutation(len(self.lengths))
+        return np.lexsort((ties, *self.lengths.T[::-1]))  # its last key counts most
 
 
-def _cut(ordered: np.ndarray, batch_tokens: int, batch_size: int) -> np.ndarray:
-    """Where steps begin among examples (n, k) in order of length, and the end: each takes as many as it may hold."""
+def _cut(ordered: Int[np.ndarray, "n sides"], batch_tokens: int, batch_size: int) -> Int[np.ndarray, " edges"]:
+    """Where steps begin among examples in order of length, and the end: each takes as many as it may hold."""
     edges, begin = [0], 0
     widest = [0] * ordered.shape[1]
     for place, sides in enumerate(ordered.tolist()):
@@ -240,16 +268,16 @@ def _cut(ordered: np.ndarray, batch_tokens: int, batch_size: int) -> np.ndarray:
 class ChunkTable(NamedTuple):
     """The chunks of an epoch, those of a lane side by side, and what they make step by step."""
 
-    lengths: np.ndarray  # of each chunk of the longest stretch, the end of a lane or a document apart
-    begin: np.ndarray  # (n,)
-    count: np.ndarray  # (n,)
-    fresh: np.ndarray  # (n,) bool, whether it begins a lane or, where asked, a document
-    edges: np.ndarray  # (B + 1,) where the chunks of each lane begin, and the end
-    targets: np.ndarray  # (steps,)
-    widths: np.ndarray  # (steps,) of the longest chunk
+    lengths: Int[np.ndarray, " longest"]  # of each chunk of the longest stretch, the end of a lane or document apart
+    begin: Int[np.ndarray, " n"]
+    count: Int[np.ndarray, " n"]
+    resets: Bool[np.ndarray, " n"]  # whether it begins a lane or, where asked, a document
+    edges: Int[np.ndarray, " B+1"]  # where the chunks of each lane begin, and the end
+    targets: Int[np.ndarray, " steps"]
+    widths: Int[np.ndarray, " steps"]  # of the longest chunk
 
 
-def awd_lengths(total: int, base: int, seed: int) -> np.ndarray:
+def awd_lengths(total: int, base: int, seed: int) -> Int[np.ndarray, " chunks"]:
     """Random lengths that add up to `total`: `base`, or with probability .05 half of it, and normal noise of 5 tokens.
 
     AWD-LSTM (Merity et al. 2017); none is shorter than 5 tokens, or than `base`, but for the last one.
@@ -264,7 +292,7 @@ def awd_lengths(total: int, base: int, seed: int) -> np.ndarray:
     return np.append(drawn[:last], total - (ends[last] - drawn[last]))
 
 
-def _stretches(documents: np.ndarray, lanes: int, tbptt: TBPTT) -> np.ndarray:
+def _stretches(documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT) -> Int[np.ndarray, " edges"]:
     """Where reading may begin anew, with the end: documents, or lanes of the whole corpus."""
     if tbptt.reset == "document":
         chunks = most_lanes(documents, tbptt)
@@ -281,7 +309,9 @@ def _stretches(documents: np.ndarray, lanes: int, tbptt: TBPTT) -> np.ndarray:
     return num_tokens * np.arange(lanes + 1) // lanes
 
 
-def _table(stretches: np.ndarray, lengths: np.ndarray, lanes: int, tbptt: TBPTT) -> ChunkTable:
+def _table(
+    stretches: Int[np.ndarray, " edges"], lengths: Int[np.ndarray, " longest"], lanes: int, tbptt: TBPTT
+) -> ChunkTable:
     """Each stretch cut into chunks of these lengths, the last one short; documents are dealt to lanes by the chunk."""
     time = np.concatenate([[0], np.cumsum(lengths)])
     sizes = np.diff(stretches)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int, Integer, Shaped
 from torch import Tensor
 
 from seqtrain.data.batching.plan import Chunk, StreamPlan, deal
@@ -16,31 +18,31 @@ IGNORED = -100
 """Target of a padded position."""
 
 
-class Past(NamedTuple):
+class WarmupChunk(NamedTuple):
     """Tokens of some lanes that are read before those of a batch, for the gradient to reach them."""
 
-    tokens: Tensor  # (B, T)
-    forgotten: Tensor | None  # (B,) lanes that start from nothing after them; None where none does
+    tokens: Int[Tensor, "B T"]
+    reset_lanes: Bool[Tensor, " B"] | None  # whose state is reset after them; None where none is
 
 
 class StreamBatch:
-    """A chunk of time of some lanes: `tokens` (B, T) in, `targets` (B, T) to predict, `starts` (B,) fresh lanes."""
+    """A chunk of time of some lanes: `tokens` in, `targets` to predict, and `reset_lanes`, which begin anew."""
 
     def __init__(
         self,
         *,
-        tokens: Tensor,
-        targets: Tensor,
-        starts: Tensor | None,
+        tokens: Int[Tensor, "B T"],
+        targets: Int[Tensor, "B T"],
+        reset_lanes: Bool[Tensor, " B"] | None,
         lanes: slice,
         count: int,
         total: int,
-        warmup_chunks: tuple[Past, ...] = (),
+        warmup_chunks: tuple[WarmupChunk, ...] = (),
         advance: int = 1,
     ) -> None:
         self.tokens = tokens
         self.targets = targets
-        self.starts = starts  # before anything is read; None where no lane starts from nothing
+        self.reset_lanes = reset_lanes  # before anything is read; None where no lane's state is reset
         self.lanes = lanes  # which of all lanes these are
         self.count = count  # targets in this batch
         self.total = total  # targets in the whole optimiser step: all micro-batches of all ranks
@@ -56,48 +58,57 @@ class StreamBatch:
     def to(self, device: torch.device, non_blocking: bool = False) -> StreamBatch:
         """The same batch on another device."""
 
-        def moved(tensor: Tensor | None) -> Tensor | None:
-            return tensor if tensor is None else tensor.to(device, non_blocking=non_blocking)
+        def moved(tensor: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+            return tensor.to(device, non_blocking=non_blocking)
 
         there = copy.copy(self)
-        there.tokens, there.targets, there.starts = map(moved, (self.tokens, self.targets, self.starts))  # type: ignore
-        there.warmup_chunks = tuple(Past(*map(moved, past)) for past in self.warmup_chunks)  # type: ignore[arg-type]
+        there.tokens = moved(self.tokens)
+        there.targets = moved(self.targets)
+        if self.reset_lanes is not None:
+            there.reset_lanes = moved(self.reset_lanes)
+        warmup_chunks = []
+        for tokens, lanes in self.warmup_chunks:
+            warmup_chunks.append(WarmupChunk(moved(tokens), None if lanes is None else moved(lanes)))
+        there.warmup_chunks = tuple(warmup_chunks)
         return there
 
 
 class Stream:
     """Cuts batches from a corpus; the first token of a document is predicted from the start token."""
 
-    def __init__(self, tokens: np.ndarray, documents: np.ndarray, start: int) -> None:
-        """`tokens` (n,) of all documents end to end, the offsets of the documents with the end, the start token."""
+    def __init__(self, tokens: Integer[np.ndarray, " n"], documents: Int[np.ndarray, " offsets"], start: int) -> None:
+        """`tokens` of all documents end to end, the offsets of the documents with the end, the start token."""
         self.tokens = tokens
         self.documents = documents
         self.start = start
 
     def batch(self, chunk: Chunk, lanes: slice) -> StreamBatch:
-        """The share of a chunk that belongs to `lanes`."""
-        first, *others = (*chunk.warmup_chunks, chunk)
-        forgotten = [_marked(part.starts[lanes]) for part in others]
-        pasts = (self._read(part, lanes)[0] for part in chunk.warmup_chunks)
+        """What these lanes read of a chunk."""
+        readings = (*chunk.warmup_chunks, chunk)
+        # What a reading resets before it begins is reset at the end of the one before.
+        warmup_chunks = []
+        for reading, after in pairwise(readings):
+            tokens, _ = self._read(reading, lanes)
+            warmup_chunks.append(WarmupChunk(tokens, _none_if_empty(after.reset_lanes[lanes])))
         tokens, targets = self._read(chunk, lanes)
         return StreamBatch(
             tokens=tokens,
             targets=targets,
-            starts=_marked(first.starts[lanes]),
+            reset_lanes=_none_if_empty(readings[0].reset_lanes[lanes]),
             lanes=lanes,
             count=int(chunk.count[lanes].sum()),
             total=int(chunk.count.sum()),
-            warmup_chunks=tuple(map(Past, pasts, forgotten)),
+            warmup_chunks=tuple(warmup_chunks),
             advance=chunk.advance,
         )
 
-    def _read(self, part: Chunk, lanes: slice) -> tuple[Tensor, Tensor]:
-        """Tokens in and targets (B, T) of what these lanes read in one go."""
-        begin, count = part.begin[lanes], part.count[lanes]
-        time = np.arange(max(int(count.max()), 1))
+    def _read(self, reading: Chunk, lanes: slice) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
+        """Tokens in and targets of what these lanes read in one go."""
+        begin, count = reading.begin[lanes], reading.count[lanes]
+        time = np.arange(max(int(count.max()), 1))  # no model reads nothing
         index = begin[:, None] + time  # (B, T)
         real = time < count[:, None]
-        index = np.where(real, index, 0)
+        index = np.where(real, index, 0)  # padding may lie beyond the last token
         before = self.tokens[np.maximum(index - 1, 0)].astype(np.int64)
         # The document that a token stands in begins at that token: nothing in its document came before it.
         place = np.searchsorted(self.documents, index, side="right") - 1
@@ -106,8 +117,8 @@ class Stream:
         return torch.from_numpy(tokens), torch.from_numpy(targets)
 
 
-def _marked(lanes: np.ndarray) -> Tensor | None:
-    """Which lanes these are (B,), or None where it is none."""
+def _none_if_empty(lanes: Bool[np.ndarray, " B"]) -> Bool[Tensor, " B"] | None:
+    """Which lanes these are, or None where it is none: to look for that on a GPU would make it wait."""
     return torch.from_numpy(lanes) if lanes.any() else None
 
 
@@ -115,20 +126,23 @@ class EvalLoader:
     """Every token of a split exactly once: `batch_size` lanes at a time, each from its start to its end."""
 
     def __init__(
-        self, stream: Stream, plan: StreamPlan, *, batch_size: int | None, share: tuple[int, int] = (1, 0)
+        self, stream: Stream, plan: StreamPlan, *, batch_size: int | None, world: int = 1, rank: int = 0
     ) -> None:
-        """`share`: the number of processes, and which of them this is: each reads its share of the lanes."""
+        """`world`: the number of processes; `rank`: which of them this is: each reads its own slice of the lanes."""
         self.stream = stream
         self.plan = plan
-        self.share = share
+        self.world = world
+        self.rank = rank
         self.groups = -(-plan.lanes // (batch_size or plan.lanes))
 
     def __iter__(self) -> Iterator[StreamBatch]:
         for group in range(self.groups):
             together = deal(self.plan.lanes, self.groups, group)
-            mine = deal(together.stop - together.start, *self.share)
+            mine = deal(together.stop - together.start, self.world, self.rank)
+            if mine.start == mine.stop:  # more processes than lanes
+                continue
             lanes = slice(together.start + mine.start, together.start + mine.stop)
-            for step in range(self.plan.steps if mine.start < mine.stop else 0):
+            for step in range(self.plan.steps):
                 yield self.stream.batch(self.plan.chunk(0, step), lanes)
 
     def __len__(self) -> int:

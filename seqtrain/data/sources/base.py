@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Literal, TypeVar, get_args
 
@@ -50,6 +50,12 @@ class Source(ABC):
     def describe(self) -> dict[str, Any]:
         """What was read, as plain JSON for the run record."""
 
+    def expect_numbers(self) -> None:  # noqa: B027 - most sources have nothing to do here
+        """Makes the source take labels that are stored as numbers; called before anything is read.
+
+        Labels stay text in a row: by default a number is what a label's text spells.
+        """
+
     def idle(self) -> dict[str, str]:
         """Options that change nothing as the source is set up, each with the reason; may look at its files."""
         return {}
@@ -62,16 +68,27 @@ class Cut:
     another, cut by characters, train first, then validation, then test; a document at an edge is cut in two.
     """
 
-    def __init__(self, *, by: SplitBy | Literal["row"], validation: float, test: float) -> None:
-        """Fractions lie in [0, 1) and leave something to train on; 0 gives no such split."""
+    def __init__(
+        self, *, by: SplitBy | Literal["row"], validation: float, test: float, given: Collection[Split] = ()
+    ) -> None:
+        """Fractions lie in [0, 1) and leave something to train on; 0 gives no such split.
+
+        `given`: splits that the source has without a cut: their fractions are as good as 0.
+        """
+        if "validation" in given:
+            validation = 0.0
+        if "test" in given:
+            test = 0.0
         check_fractions(validation, test)
         self.by = by
+        self.given = given
         # Exact decimals: 1 - 0.05 - 0.05 in floats is below 0.9, and a character would change sides.
         self.fractions = {"validation": Fraction(str(validation)), "test": Fraction(str(test))}
         self._size: int | None = None  # of the whole: characters where it is cut by position, otherwise items
 
     def has(self, split: Split) -> bool:
-        return split == "train" or self.fractions[split] > 0
+        """Whether that split is given, or cut off."""
+        return split == "train" or split in self.given or self.fractions[split] > 0
 
     def documents(self, read: Callable[[], Iterator[str]], split: Split) -> Iterator[str]:
         """The documents of `split` among all that `read()` gives; `read` is called once more to measure them."""
@@ -88,7 +105,7 @@ class Cut:
         if not self._cuts(split):
             return read()
         if self._size is None:
-            self._size = sum(1 for _ in read())
+            self._size = sum(1 for _ in read())  # one by one: the items need not fit into memory
         return self._by_number(read(), self._size, split)
 
     def check(self, count: int) -> None:
@@ -99,55 +116,60 @@ class Cut:
     def _cuts(self, split: Split) -> bool:
         """Whether anything is cut off at all; raises UserError for a split that is not."""
         if not self.has(split):
-            raise UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
+            raise no_split(split)
         return any(self.fractions.values())
 
     def _sizes(self, count: int) -> dict[str, int]:
         """Items in validation and test."""
-        sizes = {name: max(1, int(count * part)) if part else 0 for name, part in self.fractions.items()}
+        sizes = dict.fromkeys(self.fractions, 0)
+        for name, fraction in self.fractions.items():
+            if fraction:
+                sizes[name] = max(1, int(count * fraction))  # what is asked for is never empty
         if sum(sizes.values()) >= count:
-            asked = [name for name, size in sizes.items() if size]
-            held_out, kind = " and ".join(asked), self.by + "s" * (count != 1)
-            if self.by == "row":
-                raise UserError(
-                    f"data.{asked[0]}_fraction: {count} {kind} cannot be split into train and {held_out}; give more"
-                )
-            raise UserError(
-                f"data.split_by=document: {count} {kind} cannot be split into train and {held_out}; "
-                "use data.split_by=position"
-            )
+            raise self._too_few(count)
         return sizes
+
+    def _too_few(self, count: int) -> UserError:
+        asked = [name for name, fraction in self.fractions.items() if fraction]
+        unit = {"position": "character"}.get(self.by, self.by)
+        problem = f"{count} {unit}{'s' * (count != 1)} cannot be split into train and {' and '.join(asked)}"
+        if self.by == "document":
+            return UserError(f"data.split_by=document: {problem}; use data.split_by=position")
+        return UserError(f"data.{asked[0]}_fraction: {problem}; give more")
 
     def _by_number(self, items: Iterator[Item], count: int, split: Split) -> Iterator[Item]:
         sizes, order = self._sizes(count), shuffled(count)
         owner = np.zeros(count, dtype=np.int8)  # index into SPLITS
+        # Validation is the beginning of the order, test what comes next: test is written first, and partly over.
         owner[order[: sum(sizes.values())]] = SPLITS.index("test")
         owner[order[: sizes["validation"]]] = SPLITS.index("validation")
-        return (item for item, part in zip(items, owner, strict=True) if SPLITS[part] == split)
+        is_in_split = owner == SPLITS.index(split)
+        return (item for item, is_in in zip(items, is_in_split, strict=True) if is_in)
 
     def _by_position(self, documents: Iterator[str], total: int, split: Split) -> Iterator[str]:
-        held_out = self.fractions["validation"] + self.fractions["test"]
-        edges = [0, int(total * (1 - held_out)), int(total * (1 - self.fractions["test"])), total]
+        begin_of_test = 1 - self.fractions["test"]
+        begin_of_validation = begin_of_test - self.fractions["validation"]
+        edges = [0, int(total * begin_of_validation), int(total * begin_of_test), total]
         begin, end = edges[SPLITS.index(split) :][:2]
         if begin == end:
-            asked = [name for name, part in self.fractions.items() if part]
-            held_out, kind = " and ".join(asked), "character" + "s" * (total != 1)
-            raise UserError(
-                f"data.{asked[0]}_fraction: {total} {kind} cannot be split into train and {held_out}; give more"
-            )
+            raise self._too_few(total)
         return _between(documents, begin, end)
 
 
 def idle_cut(given: Mapping[Split, str]) -> dict[str, str]:
     """The options of cutting that change nothing where these splits are `given`, each with the option that does it."""
-    idle = {
-        f"{split}_fraction": f"{split} is not cut off from train, since {option} is given"
-        for split, option in given.items()
-        if split != "train"
-    }
+    idle = {}
+    for split, option in given.items():
+        if split != "train":
+            idle[f"{split}_fraction"] = f"{split} is not cut off from train, since {option} is given"
     if {"validation", "test"} <= given.keys():
         idle["split_by"] = "nothing is cut off from train"
     return idle
+
+
+def no_split(split: Split) -> UserError:
+    """What a source answers when it is asked for a split that is neither given nor cut off."""
+    return UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
 
 
 def no_text(data: str) -> UserError:
@@ -178,6 +200,7 @@ def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:
     """What lies between two character positions of the documents laid end to end."""
     position = 0
     for text in documents:
+        # Counted from this document's own beginning; a negative place would count from its end.
         part = text[max(begin - position, 0) : max(end - position, 0)]
         position += len(text)
         if part:

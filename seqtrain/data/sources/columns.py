@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from seqtrain.data.sources.base import Row
 from seqtrain.errors import UserError, did_you_mean
 
 LABELS = "text, integers or booleans"  # how a label may be stored
@@ -17,22 +20,44 @@ class Column(NamedTuple):
     option: str  # data.column
     name: str
     field: str  # what it is in a row: text, label, source or target
+    is_number: bool = False  # whether a label is a number, and not a name
 
     @property
     def is_label(self) -> bool:
         return self.field == "label"
 
+    @property
+    def value(self) -> str:
+        """What a row has in this column, in words."""
+        if self.is_number:
+            return "a number"
+        return "a label" if self.is_label else "text"
+
+    @property
+    def storage(self) -> str:
+        """What may be stored in this column, in words."""
+        if self.is_number:
+            return "numbers"
+        return LABELS if self.is_label else "text"
+
 
 def columns_of(text: str, label: str | None, source: str | None, target: str | None) -> list[Column]:
     """What is read of a row; raises UserError for options that do not go together, and for one column read twice."""
     if source is None and target is None:
-        labels = [] if label is None else [Column("data.label_column", label, "label")]
-        return distinct([Column("data.column", text, "text"), *labels])
+        columns = [Column("data.column", text, "text")]
+        if label is not None:
+            columns.append(Column("data.label_column", label, "label"))
+        return distinct(columns)
     if source is None or target is None:
         raise UserError("data.source_column and data.target_column: give both, or none")
     if label is not None:
         raise UserError(f"data.label_column={label}: pairs of data.source_column and data.target_column have no label")
     return distinct([Column("data.source_column", source, "source"), Column("data.target_column", target, "target")])
+
+
+def as_numbers(columns: Iterable[Column]) -> list[Column]:
+    """The same columns, with a label that is a number."""
+    return [column._replace(is_number=column.is_label) for column in columns]
 
 
 def distinct(columns: list[Column]) -> list[Column]:
@@ -45,15 +70,20 @@ def distinct(columns: list[Column]) -> list[Column]:
 
 def value_of(place: str, column: Column, value: Any) -> str:
     """A stored value as text; raises UserError for what is missing, and for what is neither text nor a label."""
-    kind = "a label" if column.is_label else "text"
-    if value is None or (column.is_label and value == ""):
-        state = "null" if value is None else "empty"
-        raise UserError(f"{place}: {column.name} is {state}; remove the row or give it {kind}")
+    if value is None:
+        raise UserError(f"{place}: {column.name} is null; remove the row or give it {column.value}")
+    if column.is_label and value == "":  # an empty text is a text; an empty label tells nothing
+        raise UserError(f"{place}: {column.name} is empty; remove the row or give it {column.value}")
+    if column.is_number:
+        _check_number(place, column, value)
+        return str(value)  # of a float, as many digits as give back the same one
     if column.is_label and isinstance(value, int):  # a boolean is one, too
         return str(value)
     if not isinstance(value, str):
-        remedy = f"set {column.option} to a column of {LABELS if column.is_label else 'text'}"
-        raise UserError(f"{place}: {column.name} holds {type(value).__name__}, not {kind}; {remedy}")
+        raise UserError(
+            f"{place}: {column.name} holds {type(value).__name__}, not {column.value}; "
+            f"set {column.option} to a column of {column.storage}"
+        )
     if not value.isascii():
         try:
             value.encode()
@@ -62,33 +92,55 @@ def value_of(place: str, column: Column, value: Any) -> str:
     return value
 
 
+def _check_number(place: str, column: Column, value: Any) -> None:
+    """Raises UserError for what is no finite number; a text may spell one: csv and tsv have nothing else."""
+    number = math.nan
+    if not isinstance(value, bool):  # `float` would take it for 0 or 1
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise UserError(
+            f"{place}: {column.name} is {value}, which is no finite number; remove the row or give it a number"
+        )
+
+
+def row_of(place: str, columns: Iterable[Column], values: Iterable[Any]) -> Row:
+    """The stored values of a row, in the order of the columns, as text; raises UserError as `value_of` does."""
+    return {column.field: value_of(place, column, value) for column, value in zip(columns, values, strict=True)}
+
+
 def check_kind(place: str, column: Column, kind: Any) -> None:
     """Raises UserError unless a parquet column of this pyarrow type can be read."""
-    from pyarrow import types
+    from pyarrow import types  # here: most data is no parquet, and it takes long to import
 
     if types.is_string(kind) or types.is_large_string(kind):
         return
     if not column.is_label:
         raise UserError(f"{place}: column {column.name} holds {kind}, not text; set {column.option} to one of text")
-    if not (types.is_integer(kind) or types.is_boolean(kind) or types.is_dictionary(kind)):
+    other = types.is_floating if column.is_number else types.is_boolean
+    # A dictionary is how parquet stores a few values that come again and again, whatever they are.
+    if not (types.is_integer(kind) or types.is_dictionary(kind) or other(kind)):
+        wanted = "numbers" if column.is_number else "labels"
         raise UserError(
-            f"{place}: column {column.name} holds {kind}, not labels; set {column.option} to one of {LABELS}"
+            f"{place}: column {column.name} holds {kind}, not {wanted}; set {column.option} to one of {column.storage}"
         )
 
 
 def require(place: str, columns: Sequence[Column], known: Sequence[str]) -> None:
     """Raises UserError for the columns that a table lacks, or has more than once, all at once."""
     faults = [missing(place, column, known) for column in columns if column.name not in known]
-    faults += [
-        f"{column.option}={column.name}: {place} has {known.count(column.name)} columns of this name; keep one"
-        for column in columns
-        if known.count(column.name) > 1
-    ]
+    for column in columns:
+        count = known.count(column.name)
+        if count > 1:
+            faults.append(f"{column.option}={column.name}: {place} has {count} columns of this name; keep one")
     if faults:
         raise UserError(*faults)
 
 
 def missing(place: str, column: Column, known: Collection[str]) -> str:
     """The line that says which columns there are instead."""
+    fault = f"{column.option}={column.name}: {place} has columns {', '.join(known)}"
     near = did_you_mean(column.name, known)
-    return f"{column.option}={column.name}: {place} has columns {', '.join(known)}{near if 'mean' in near else ''}"
+    if "mean" in near:  # otherwise it would list the columns once more
+        fault += near
+    return fault

@@ -14,11 +14,12 @@ import json
 import mmap
 import sys
 from collections.abc import Iterator, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.sources.base import Row
-from seqtrain.data.sources.columns import Column, check_kind, require, value_of
+from seqtrain.data.sources.columns import Column, check_kind, require, row_of
 from seqtrain.data.sources.unreadable import absent, readable, sniff
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
@@ -46,21 +47,16 @@ class TextFile(NamedTuple):
     format: Format
     columns: Sequence[Column]  # at least one; a txt file has exactly one, without a name
 
-    def documents(self, limit: int | None = None) -> Iterator[str]:
-        """The file's documents, of its first column, as `rows` reads them."""
-        field = self.columns[0].field
-        return (row[field] for row in self.rows(limit))
-
     def rows(self, limit: int | None = None) -> Iterator[Row]:
         """The file's rows; with `limit`, a txt file gives about its first `limit` bytes only.
 
         Raises UserError for what cannot be read, when it is reached.
         """
+        if self.format != "parquet":
+            _check_is_text(self.path)
         empty = True
-        if self.format != "parquet" and (kind := sniff(self.path)):
-            raise UserError(f"{self.path}: {kind}")
         with readable(self.path):
-            for row in _read_txt(self, limit) if self.format == "txt" else ROW_READERS[self.format](self):
+            for row in READERS[self.format](self, limit):
                 empty = False
                 yield row
         if empty:
@@ -72,21 +68,31 @@ def lines(path: Path) -> Iterator[str]:
 
     Raises UserError for what cannot be read, when it is reached.
     """
-    if kind := sniff(path):
-        raise UserError(f"{path}: {kind}")
+    _check_is_text(path)
     with readable(path), open(path, "rb") as file:
+        # As bytes: text is also broken at signs such as U+2028, and the two sides would no longer fit.
         for number, line in enumerate(file):
             text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
-            yield text if number else text.removeprefix("\ufeff")
+            if number == 0:
+                text = text.removeprefix("\ufeff")
+            yield text
 
 
 def count_lines(path: Path) -> int:
     """How many `lines` a file has."""
-    count, last = 0, b"\n"
+    count = 0
+    last = b"\n"
     with readable(path), open(path, "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
-            count, last = count + block.count(b"\n"), block[-1:]
-    return count + (last != b"\n")
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")  # a last line without an end is a line
+
+
+def _check_is_text(path: Path) -> None:
+    """Raises UserError for a file that its first bytes show to be something else."""
+    if kind := sniff(path):
+        raise UserError(f"{path}: {kind}")
 
 
 def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequence[Column]) -> list[TextFile]:
@@ -101,42 +107,45 @@ def find(key: str, path: str, format: Format | Literal["auto"], columns: Sequenc
         raise UserError(
             f"{key}={path}: folders in folders, too deep to be looked through; name the folder of the files"
         ) from None
-    home = where if where.is_dir() else _fixed(where)
-    outside = [] if paths == [where] else [p for p in paths if not stays_within(p, home)]
-    if outside:
-        raise UserError(f"{key}={path}: {outside[0]} is {LINK}, or give that file itself")
-    return [TextFile(p, _format_of(key, p, format), columns) for p in sorted(paths, key=lambda p: p.as_posix())]
+    home = where
+    if not where.is_dir():
+        home = _folder_of_pattern(where)
+    if paths != [where]:  # a file that is named itself may be a link to anywhere: the user knows it
+        for file in paths:
+            if not stays_within(file, home):
+                raise UserError(f"{key}={path}: {file} is {LINK}, or give that file itself")
+    return [TextFile(file, _format_of(key, file, format), columns) for file in sorted(paths, key=Path.as_posix)]
 
 
 def _paths(key: str, path: str, where: Path, format: Format | Literal["auto"]) -> list[Path]:
     """The files, in any order; UserError where there is none."""
-    if where.is_file():
-        paths = [where]
-    elif where.is_dir():
-        paths = [p for p in where.rglob("*") if _wanted(p.relative_to(where), format) and p.is_file()]
-        if not paths:
-            known = (
-                f"{', '.join(EXTENSIONS)}; set data.format for another extension" if format == "auto" else "any name"
-            )
-            raise Unavailable(f"{key}={path}: no file in this folder (looked for {known})")
-    elif glob.has_magic(path):
-        paths = [Path(p) for p in glob.glob(str(where), recursive=True) if Path(p).is_file()]
-        if not paths:
-            raise Unavailable(f"{key}={path}: no file matches; put the pattern in quotes, and look at the folder")
-    else:
+    if where.is_file():  # first: a file may have a name that looks like a pattern
+        return [where]
+    if where.is_dir():
+        paths = [p for p in where.rglob("*") if _is_wanted(p.relative_to(where), format) and p.is_file()]
+        if paths:
+            return paths
+        looked_for = "any name"
+        if format == "auto":
+            looked_for = f"{', '.join(EXTENSIONS)}; set data.format for another extension"
+        raise Unavailable(f"{key}={path}: no file in this folder (looked for {looked_for})")
+    if not glob.has_magic(path):
         raise Unavailable(f"{key}={path}: {absent(where, 'file or folder')}")
+    paths = list(filter(Path.is_file, map(Path, glob.glob(str(where), recursive=True))))
+    if not paths:
+        raise Unavailable(f"{key}={path}: no file matches; put the pattern in quotes, and look at the folder")
     return paths
 
 
-def _fixed(pattern: Path) -> Path:
+def _folder_of_pattern(pattern: Path) -> Path:
     """The folder that a pattern begins with, before anything in it stands for several names."""
-    parts = itertools.takewhile(lambda part: not glob.has_magic(part), pattern.parts)
-    return Path(*parts)
+    return Path(*itertools.takewhile(lambda part: not glob.has_magic(part), pattern.parts))
 
 
-def _wanted(path: Path, format: str) -> bool:
-    hidden = any(part.startswith(".") for part in path.parts)
-    return not hidden and (format != "auto" or path.suffix.lower() in EXTENSIONS)
+def _is_wanted(path: Path, format: str) -> bool:
+    if any(part.startswith(".") for part in path.parts):  # such as the notes of a version control system
+        return False
+    return format != "auto" or path.suffix.lower() in EXTENSIONS
 
 
 def _format_of(key: str, path: Path, format: Format | Literal["auto"]) -> Format:
@@ -156,26 +165,28 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
         names = " and ".join(column.option for column in file.columns)
         raise UserError(f"{file.path}: a txt file has no columns; {names} need jsonl, csv, tsv or parquet")
     with open(file.path, "rb") as handle:
+        # Nothing, or nothing but a mark: a map of no bytes cannot be made.
         if handle.read(len(codecs.BOM_UTF8) + 1) in (b"", codecs.BOM_UTF8):
             raise UserError(f"{file.path}: is empty; give a file with text, or leave it out")
         with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as raw, memoryview(raw) as view:
             begin = len(codecs.BOM_UTF8) if raw[:3] == codecs.BOM_UTF8 else 0
             end = len(raw) if limit is None else min(begin + limit, len(raw))
             with view[begin:end] as part:
+                # A character that `limit` has cut in two is left out; at the end of the file it is a fault.
                 text = codecs.utf_8_decode(part, "strict", end == len(raw))[0]
     yield {file.columns[0].field: text}
 
 
-def _read_jsonl(file: TextFile) -> Iterator[Row]:
-    with open(file.path, encoding="utf-8-sig") as lines:
+def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:
+    with open(file.path, encoding="utf-8-sig") as lines:  # that drops a byte order mark
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.strip():  # a blank line, as some programs leave at the end
                 continue
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
                 raise UserError(f"{file.path}:{number}: not JSON ({error.msg} at column {error.colno})") from None
-            except (ValueError, RecursionError):
+            except (ValueError, RecursionError):  # Python itself sets a bound to depth and to digits
                 raise UserError(
                     f"{file.path}:{number}: JSON nested too deeply, or a number of too many digits"
                 ) from None
@@ -184,14 +195,14 @@ def _read_jsonl(file: TextFile) -> Iterator[Row]:
                 raise UserError(f"{file.path}:{number}: not a JSON object; each line must be like {{{like}}}")
             place = f"{file.path}:{number}"
             require(place, file.columns, list(row))
-            yield {column.field: value_of(place, column, row[column.name]) for column in file.columns}
+            yield row_of(place, file.columns, [row[column.name] for column in file.columns])
 
 
-def _read_table(file: TextFile) -> Iterator[Row]:
+def _read_table(file: TextFile, limit: int | None) -> Iterator[Row]:
     csv.field_size_limit(sys.maxsize)  # the default refuses long documents
     with open(file.path, encoding="utf-8-sig", newline="") as lines:
         if file.format == "csv":
-            rows = csv.reader(lines, strict=True)
+            rows = csv.reader(lines, strict=True)  # or it would guess what a stray quote means
         else:
             rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
         try:
@@ -206,47 +217,50 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
         raise UserError(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
     _check_delimiter(file, header)
     require(str(file.path), file.columns, header)
-    indices, empty = [header.index(column.name) for column in file.columns], True
+    indices = [header.index(column.name) for column in file.columns]
+    empty = True
     for row in rows:
         if not row:  # a blank line
             continue
         if len(row) != len(header):
             raise UserError(f"{file.path}:{rows.line_num}: {len(row)} fields in this row, {len(header)} in the header")
         empty = False
-        place = f"{file.path}:{rows.line_num}"
-        yield {column.field: value_of(place, column, row[i]) for column, i in zip(file.columns, indices, strict=True)}
+        # Where the row ends: a quoted text may go over several lines.
+        yield row_of(f"{file.path}:{rows.line_num}", file.columns, map(row.__getitem__, indices))
     if empty:
         raise UserError(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
 
 
 def _check_delimiter(file: TextFile, header: list[str]) -> None:
     """Raises UserError where the header is one field that holds all wanted names between other delimiters."""
+    if len(header) != 1:
+        return
+    wanted = {column.name for column in file.columns}
     for delimiter, name in ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ("|", "a vertical bar")):
-        parts = [part.strip() for part in header[0].split(delimiter)] if len(header) == 1 else []
-        if len(parts) > 1 and any(column.name in parts for column in file.columns):
+        names = list(map(str.strip, header[0].split(delimiter)))
+        if len(names) > 1 and wanted.intersection(names):
             raise UserError(
                 f"{file.path}: the header is one field of {file.format}, {header[0]!r}, with {name} between its names; "
                 "set data.format to csv (commas) or tsv (tabs), or write the file again"
             )
 
 
-def _read_parquet(file: TextFile) -> Iterator[Row]:
+def _read_parquet(file: TextFile, limit: int | None) -> Iterator[Row]:
     import pyarrow
     from pyarrow import parquet
 
     number = 0
     try:
         with parquet.ParquetFile(file.path) as table:
-            schema = table.schema_arrow
+            schema = table.schema_arrow  # read first: all that is wrong with the columns is said before any row
             require(str(file.path), file.columns, schema.names)
             for column in file.columns:
                 check_kind(str(file.path), column, schema.field(column.name).type)
-            for batch in table.iter_batches(batch_size=1024, columns=[column.name for column in file.columns]):
-                for values in zip(*(batch.column(column.name) for column in file.columns), strict=True):
-                    number += 1
-                    place = f"{file.path}: row {number}"
-                    pairs = zip(file.columns, values, strict=True)
-                    yield {column.field: value_of(place, column, value.as_py()) for column, value in pairs}
+            names = [column.name for column in file.columns]
+            for batch in table.iter_batches(batch_size=1024, columns=names):
+                for values in zip(*map(batch.column, names), strict=True):
+                    number += 1  # before a value is decoded, so that a fault names its row
+                    yield row_of(f"{file.path}: row {number}", file.columns, map(methodcaller("as_py"), values))
     except UnicodeDecodeError:
         names = " or ".join(column.name for column in file.columns)
         raise UserError(f"{file.path}: row {number}: {names} is not UTF-8; write the file again from text") from None
@@ -254,4 +268,11 @@ def _read_parquet(file: TextFile) -> Iterator[Row]:
         raise UserError(f"{file.path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None
 
 
-ROW_READERS = {"jsonl": _read_jsonl, "csv": _read_table, "tsv": _read_table, "parquet": _read_parquet}
+READERS = {
+    "txt": _read_txt,
+    "jsonl": _read_jsonl,
+    "csv": _read_table,
+    "tsv": _read_table,
+    "parquet": _read_parquet,
+}
+"""What reads the rows of a format; only of a txt file `limit` bounds what is read, for its one row may be anything."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut, no_text
-from seqtrain.data.sources.columns import LABELS, Column, columns_of, missing, value_of
-from seqtrain.data.sources.hub_files import check_about, check_own, told
+from seqtrain.data.sources.columns import Column, as_numbers, columns_of, missing, value_of
+from seqtrain.data.sources.hub_files import check_below, check_metadata, errors_in_one_line
 from seqtrain.data.sources.online import reachable, wants_offline
 from seqtrain.data.sources.text import row_cut
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `datasets` takes seconds to import: each method that needs it imports it
     from datasets import Dataset, DatasetBuilder
     from pyarrow import Table
 
@@ -55,20 +56,26 @@ class Hub(Source):
         self.revision = revision
         self._columns = columns_of(column, label_column, source_column, target_column)
         self.fields = tuple(each.field for each in self._columns)
+        # By the names that the data set gives them; None where a split is cut off, or not wanted.
         self.splits: dict[Split, str | None] = {
             "train": train_split,
             "validation": validation_split,
             "test": test_split,
         }
+        self.document = "a row"
         self.join = document == "split"
-        if self.join and self.fields != ("text",):
-            raise UserError("data.document=split: rows of several columns cannot be joined; use data.document=row")
-        self.document = "a row" if document == "row" else "all rows of a split"
-        self._cut = Cut(
-            by=split_by if self.fields == ("text",) else row_cut(split_by),
-            validation=0.0 if validation_split else validation_fraction,
-            test=0.0 if test_split else test_fraction,
-        )
+        if self.join:
+            self.document = "all rows of a split"
+        by: SplitBy | Literal["row"] = split_by
+        if self.fields != ("text",):
+            if self.join:
+                raise UserError("data.document=split: rows of several columns cannot be joined; use data.document=row")
+            by = row_cut(split_by)
+        given: list[Split] = [split for split, name in self.splits.items() if name]
+        self._cut = Cut(by=by, validation=validation_fraction, test=test_fraction, given=given)
+
+    def expect_numbers(self) -> None:
+        self._columns = as_numbers(self._columns)
 
     def check(self) -> None:
         """Downloads nothing: of a hub data set, looks only at what the hub tells about it.
@@ -77,16 +84,17 @@ class Hub(Source):
         """
         named: list[Split] = [split for split in ("train", "validation") if self.splits[split]]
         if self._folder is None and self._online:
-            info = self._builder.info
+            info = self._builder.info  # a hub data set need not say either
             if info.splits:
                 for split in named:
                     self._check_split(split, list(info.splits))
             if info.features:
                 self._check_columns(info.features)
             return
+        # What is on this disk, or must come from the cache, is read for its first row: it costs no download.
         for split in named:
             next(self._read(split), None)
-        if self.join:
+        if self.join:  # a split is one document then, which no number of rows makes two
             self._cut.check(1)
 
     def documents(self, split: Split) -> Iterator[str]:
@@ -94,22 +102,23 @@ class Hub(Source):
             raise no_text(f"data.path={self.path} with data.source_column")
         if self.splits[split] and split != "train":
             return self._texts(split)
-        return self._cut.documents(lambda: self._texts("train"), split)
+        return self._cut.documents(partial(self._texts, "train"), split)
 
     def rows(self, split: Split) -> Iterator[Row]:
         if self.fields == ("text",):
             return super().rows(split)
         if self.splits[split] and split != "train":
             return self._read(split)
-        return self._cut.rows(lambda: self._read("train"), split)
+        return self._cut.rows(partial(self._read, "train"), split)
 
     def has(self, split: Split) -> bool:
         """Whether the split is named or cut off; whether the data set has it shows when it is read."""
-        return bool(self.splits[split]) or self._cut.has(split)
+        return self._cut.has(split)
 
     def describe(self) -> dict[str, Any]:
         described = {"source": "hub", "path": self.path, "name": self.name, "revision": self.revision}
-        return described | {"version": None if self._saved else self._builder.hash, "splits": self.splits}
+        version = None if self._is_saved_copy else self._builder.hash  # a copy does not say of which version it is
+        return described | {"version": version, "splits": self.splits}
 
     def idle(self) -> dict[str, str]:
         idle = idle_cut({split: f"data.{split}_split={name}" for split, name in self.splits.items() if name})
@@ -117,7 +126,7 @@ class Hub(Source):
             idle["column"] = "a row is a pair of data.source_column and data.target_column"
         if self._folder is not None:
             idle["revision"] = "a local folder has no revisions"
-        if self._saved:
+        if self._is_saved_copy:
             idle["name"] = "a save_to_disk copy is of one configuration"
         return idle
 
@@ -135,73 +144,67 @@ class Hub(Source):
         features = _flat(data.features)
         paths = [_path(data.features, column.name) for column in self._columns]
         number = 0
+        # A nested column comes with the whole that it is in: source and target of one are read once.
         for batch in self._batches(data, sorted({path[0] for path in paths})):
-            columns = [batch[path[0]] for path in paths]
-            for stored in zip(*columns, strict=True):
+            for stored in zip(*[batch[path[0]] for path in paths], strict=True):
                 number += 1
-                values = zip(self._columns, paths, stored, strict=True)
-                yield {
-                    column.field: self._value(f"{self.splits[split]} row {number}", column, value, path, features)
-                    for column, path, value in values
-                }
+                place = f"data.path={self.path}: {self.splits[split]} row {number}"
+                row = {}
+                for column, path, value in zip(self._columns, paths, stored, strict=True):
+                    row[column.field] = _value(place, column, value, path, features[column.name])
+                yield row
         if number == 0:
             raise UserError(f"data.{split}_split={self.splits[split]}: holds no rows in {self.path}")
 
     def _batches(self, data: Dataset, names: list[str]) -> Iterator[dict[str, list]]:
         """As they are stored: a picture or a sound beside a text, which may be any address, is not opened."""
-        with told(f"data.path={self.path}"):
+        with errors_in_one_line(f"data.path={self.path}"):
             for batch in data.select_columns(names).with_format("arrow").iter(batch_size=1024):
                 yield cast("Table", batch).to_pydict()
 
-    def _value(self, place: str, column: Column, value: Any, path: list[str], features: dict[str, Any]) -> str:
-        place = f"data.path={self.path}: {place}"
-        for key in path[1:]:
-            value = None if value is None else value[key]
-        names = getattr(features[column.name], "names", None) if column.is_label else None
-        if names and value is not None:
-            if value < 0:  # how the hub marks the rows whose label is kept secret
-                raise UserError(f"{place}: {column.name} is {value}, no label; name a split with labels, or null")
-            value = names[value]
-        return value_of(place, column, value)
-
     def _check_split(self, split: Split, known: list[str]) -> None:
-        if self.splits[split] not in known:
-            remedy = "" if split == "train" else f"; or use data.{split}_split=null, which cuts {split} off from train"
-            raise UserError(f"data.{split}_split={self.splits[split]}: {self.path} has {', '.join(known)}{remedy}")
+        if self.splits[split] in known:
+            return
+        fault = f"data.{split}_split={self.splits[split]}: {self.path} has {', '.join(known)}"
+        if split != "train":
+            fault += f"; or use data.{split}_split=null, which cuts {split} off from train"
+        raise UserError(fault)
 
     def _check_columns(self, features: Any) -> None:
-        known, lines = _flat(features), []
+        known = _flat(features)
+        faults = []
         for column in self._columns:
             if column.name not in known:
-                lines.append(missing(self.path, column, known))
+                faults.append(missing(self.path, column, known))
                 continue
-            kind = getattr(known[column.name], "dtype", "nested values")
-            number = kind.startswith(("int", "uint", "bool"))
-            if kind not in ("string", "large_string") and not (column.is_label and number):
-                fitting = LABELS if column.is_label else "text"
-                remedy = f"set {column.option} to a column of {fitting}"
-                lines.append(f"{column.option}={column.name}: holds {kind}, not {fitting}; {remedy}")
-        if lines:
-            raise UserError(*lines)
+            kind = getattr(known[column.name], "dtype", "nested values")  # a list of features has none
+            if not _can_be_read(column, kind):
+                faults.append(
+                    f"{column.option}={column.name}: holds {kind}, not {column.storage}; "
+                    f"set {column.option} to a column of {column.storage}"
+                )
+        if faults:
+            raise UserError(*faults)
 
     @cached_property
     def _folder(self) -> Path | None:
         """The local folder that `path` is, or None for a name on the hub."""
         path = expanded(self.path)
         if path.is_dir():
-            check_about(self.path, path)
+            check_metadata(self.path, path)
             return path
         if path.is_file():
             raise UserError(f"data.path={self.path}: is a file; use data=text data.path={self.path}")
+        # The hub names a data set by one word, or by its owner and one word.
         if self.path.startswith(("/", ".", "~")) or self.path.count("/") > 1:
             raise Unavailable(f"data.path={self.path}: no such folder")
         return None
 
     @cached_property
-    def _saved(self) -> bool:
+    def _is_saved_copy(self) -> bool:
         """Whether `path` is a save_to_disk copy, of several splits or of one."""
-        folder = self._folder
-        return folder is not None and any((folder / mark).is_file() for mark in ("dataset_dict.json", "state.json"))
+        marks = ("dataset_dict.json", "state.json")
+        return self._folder is not None and any((self._folder / mark).is_file() for mark in marks)
 
     @cached_property
     def _online(self) -> bool:
@@ -214,14 +217,15 @@ class Hub(Source):
         """All splits by name."""
         from datasets import Dataset, load_from_disk
 
-        with told(f"data.path={self.path}"):
-            if self._saved:
+        with errors_in_one_line(f"data.path={self.path}"):
+            if self._is_saved_copy:
                 data = load_from_disk(str(self._folder))
             else:
                 self._builder.download_and_prepare()
                 data = self._builder.as_dataset()
-        splits = {"train": data} if isinstance(data, Dataset) else data
-        return {str(name): split for name, split in splits.items()}
+        if isinstance(data, Dataset):  # a copy of one split has no name for it
+            return {"train": data}
+        return {str(name): split for name, split in data.items()}
 
     @cached_property
     def _builder(self) -> DatasetBuilder:
@@ -229,22 +233,23 @@ class Hub(Source):
         from datasets import config, load_dataset_builder
 
         _quiet()
-        remote = self._folder is None
-        if remote:
+        place, path, revision = f"data.path={self.path}", self.path, self.revision
+        if self.name:
+            place += f" data.name={self.name}"
+        if self._folder is None:
             config.HF_HUB_OFFLINE = not self._online  # or `datasets` tries for half a minute before it looks there
-        name = f" data.name={self.name}" if self.name else ""
-        with told(f"data.path={self.path}{name}"):
+        else:
+            path = str(self._folder.absolute())  # `csv` alone is a reader's name
+            revision = None
+        with errors_in_one_line(place):
             try:
-                path = str(self._folder.absolute()) if self._folder else self.path  # `csv` alone is a reader's name
-                builder = load_dataset_builder(path, self.name, revision=self.revision if remote else None)
+                builder = load_dataset_builder(path, self.name, revision=revision)
             except ConnectionError:
                 raise Unavailable(self._out_of_reach()) from None
-        check_own(
-            self.path,
-            self._folder,
-            (file for files in (builder.config.data_files or {}).values() for file in files),
-        )
-        if remote and not self._online and self.revision not in (None, builder.hash):
+        # What a pattern of the data set's own card stands for is known only now.
+        files = (builder.config.data_files or {}).values()
+        check_below(self.path, self._folder, chain.from_iterable(files))
+        if self._folder is None and not self._online and self.revision not in (None, builder.hash):
             raise Unavailable(
                 f"data.revision={self.revision}: the hub is out of reach, and the cache holds {builder.hash}"
             )
@@ -264,8 +269,29 @@ def _flat(features: Any) -> dict[str, Any]:
 
 
 def _path(features: Any, name: str) -> list[str]:
-    """Where a column is found: a name that has a dot itself, or one within the other."""
+    """The keys that lead to a column; a name may have a dot of its own, which leads nowhere."""
     return [name] if name in features else name.split(".")
+
+
+def _can_be_read(column: Column, kind: str) -> bool:
+    """Whether values of this kind, as `datasets` calls it, can stand in a column."""
+    if kind in ("string", "large_string"):
+        return True
+    other = "float" if column.is_number else "bool"
+    return column.is_label and kind.startswith(("int", "uint", other))
+
+
+def _value(place: str, column: Column, value: Any, path: list[str], feature: Any) -> str:
+    """A stored value as text, found by its `path` where it is nested; a label by its name where it has one."""
+    for key in path[1:]:
+        if value is not None:  # null may stand for the whole that a value is in
+            value = value[key]
+    names = getattr(feature, "names", None)
+    if column.is_label and names and value is not None:
+        if value < 0:  # how the hub marks the rows whose label is kept secret
+            raise UserError(f"{place}: {column.name} is {value}, no label; name a split with labels, or null")
+        value = names[value]
+    return value_of(place, column, value)
 
 
 def _quiet() -> None:
@@ -274,5 +300,5 @@ def _quiet() -> None:
     from datasets.utils import logging
 
     logging.set_verbosity_error()
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty():  # in a log each state of a bar would be a line
         disable_progress_bars()

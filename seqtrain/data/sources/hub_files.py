@@ -18,16 +18,20 @@ MAX_STATE_BYTES = 1 << 24
 MAX_ABOUT_BYTES = 1 << 20
 
 
-def check_own(path: str, folder: Path | None, files: Iterable[str]) -> None:
+def check_below(path: str, folder: Path | None, files: Iterable[str]) -> None:
     """UserError for a file that is not below `folder`, the local data set of `data.path`; None: not on the hub."""
     for file in files:
-        home = folder and folder.resolve()
-        own = "://" in file if home is None else _is_own(Path(file), home)
-        if not own:
+        if folder is None:
+            is_below = "://" in file
+        else:
+            home = folder.resolve()
+            # As it is named, and as it is: `..` may lead out, and so may a link.
+            is_below = Path(os.path.abspath(file)).is_relative_to(home) and stays_within(Path(file), home)
+        if not is_below:
             raise _not_below(path, file)
 
 
-def check_about(path: str, folder: Path) -> None:
+def check_metadata(path: str, folder: Path) -> None:
     """UserError for what `datasets` would trip over, wait for or be led away by in a local data set."""
     try:
         within = next(folder.rglob("*::*"), None)  # an address within an address
@@ -38,25 +42,26 @@ def check_about(path: str, folder: Path) -> None:
     if within is not None:
         raise UserError(f"data.path={path}: {within.name}: a name with :: would be read as an address; rename it")
     for name in ("README.md", ".huggingface.yaml"):
-        with _judged(path, folder / name) as file:
+        with _reading(path, folder / name) as file:
             _check_card(path, folder, _card(file))
-    with _judged(path, folder / "dataset_infos.json") as file:
+    with _reading(path, folder / "dataset_infos.json") as file:
         for info in _mapping(load_json(file, MAX_ABOUT_BYTES)).values():
             _mapping(info)
-    homes = [folder]
-    with _judged(path, folder / "dataset_dict.json") as file:
+    homes = [folder]  # a copy of several splits is a folder of copies
+    with _reading(path, folder / "dataset_dict.json") as file:
         splits = _list(_mapping(load_json(file, MAX_ABOUT_BYTES)).get("splits"), str)
         _check_names(path, folder, folder, splits)
         homes += [folder / split for split in splits]
     for home in homes:
-        with _judged(path, home / "dataset_info.json") as file:
+        # Read here for its form alone: `datasets` would end in a traceback where it is no mapping.
+        with _reading(path, home / "dataset_info.json") as file:
             _mapping(load_json(file, MAX_ABOUT_BYTES))
-        with _judged(path, home / "state.json") as file:
+        with _reading(path, home / "state.json") as file:
             _check_names(path, folder, home, _stored(_mapping(load_json(file, MAX_STATE_BYTES))))
 
 
 @contextmanager
-def told(place: str) -> Iterator[None]:
+def errors_in_one_line(place: str) -> Iterator[None]:
     """Whatever `datasets` or pyarrow raises of a data set becomes one line: they meet values of kinds unforeseen.
 
     Args:
@@ -69,16 +74,18 @@ def told(place: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except StopIteration:  # of `datasets`, where a file is empty
+    except StopIteration:  # of `datasets`, where a file is empty; a generator that lets it through would just end
         raise UserError(f"{place}: holds a file without rows; give it rows, or remove it") from None
     except Exception as error:
-        cause = f": {error.__cause__}" if error.__cause__ else ""
-        line = " ".join(f"{error}{cause}".split()) or type(error).__name__
+        message = str(error)
+        if error.__cause__:  # `datasets` wraps what went wrong into a general remark
+            message += f": {error.__cause__}"
+        line = " ".join(message.split()) or type(error).__name__
         raise kind_of(error)(f"{place}: {line}") from error
 
 
 @contextmanager
-def _judged(path: str, file: Path) -> Iterator[Path]:
+def _reading(path: str, file: Path) -> Iterator[Path]:
     """The block reads the file; what it raises is one line, and nothing where there is no such file."""
     try:
         yield file
@@ -95,15 +102,17 @@ def _card(file: Path) -> dict[str, Any]:
 
     text = read_checked(file, MAX_ABOUT_BYTES).decode("utf-8")
     if file.name == "README.md":
-        front = REGEX_YAML_BLOCK.search(text)
-        text = front[2] if front else ""
+        block = REGEX_YAML_BLOCK.search(text)
+        if block is None:
+            return {}
+        text = block[2]
     check_plain(text, written_by="person")
     return _mapping(yaml.load(text, LOADER) or {})
 
 
 def _check_card(path: str, folder: Path, card: dict[str, Any]) -> None:
     infos = card.get("dataset_info") or {}
-    _list(infos if isinstance(infos, list) else [infos], dict)
+    _list(infos if isinstance(infos, list) else [infos], dict)  # one configuration needs no list
     for config in _list(card.get("configs") or [], dict):
         for option in ("data_files", "data_dir"):
             _check_names(path, folder, folder, _texts(config.get(option)))
@@ -113,8 +122,11 @@ def _texts(value: Any) -> Iterator[str]:
     """Every text in lists and mappings."""
     if isinstance(value, str):
         yield value
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _texts(each)
+    elif isinstance(value, dict):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
 
 
 def _stored(state: dict[str, Any]) -> list[str]:
@@ -135,17 +147,13 @@ def _check_names(path: str, folder: Path, home: Path, names: Iterable[str]) -> N
                 f"data.path={path}: names {name}, an address or a name with a colon; "
                 "load what lies elsewhere into this folder, and name it without a colon"
             )
-        # A pattern is no path yet: what it is found to name is held against the folder by check_own.
+        # A pattern is no path yet: what it is found to name is held against the folder by check_below.
         if os.path.isabs(name) or ".." in Path(name).parts or not stays_within(home / name, folder):
             raise _not_below(path, name)
 
 
 def _not_below(path: str, name: str) -> UserError:
     return UserError(f"data.path={path}: names {name}, which is not below it; keep its files together")
-
-
-def _is_own(file: Path, home: Path) -> bool:
-    return Path(os.path.abspath(file)).is_relative_to(home) and stays_within(file, home)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

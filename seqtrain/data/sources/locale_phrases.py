@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
-from seqtrain.data.sources.base import SPLITS, Row, Source, Split, check_fractions, no_text, shuffled
+from seqtrain.data.sources.base import SPLITS, Row, Source, Split, check_fractions, no_split, no_text, shuffled
 from seqtrain.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 KEPT = 3  # times that each part of a held-out phrase occurs in train at least
 PATIENCE = 40  # drafts for each phrase that is asked for
+
+
+class Phrase(NamedTuple):
+    """A phrase in both languages."""
+
+    source: str
+    target: str
+    parts: tuple[str, ...]  # what it is put together from, as `Draft` has it
 
 
 class LocalePhrases(Source):
@@ -43,22 +52,22 @@ class LocalePhrases(Source):
         check_fractions(validation_fraction, test_fraction)
         if size < 1:
             raise UserError(f"data.size={size}: must be above 0")
+        # Babel separates by `_`, the web by `-`: both are meant.
         self.locales = {"source": source_locale.replace("-", "_"), "target": target_locale.replace("-", "_")}
         self.size = size
         self.seed = seed
         self.fractions = {"validation": validation_fraction, "test": test_fraction}
 
     def check(self) -> None:
-        from babel.localedata import locale_identifiers
+        from babel.localedata import locale_identifiers  # here, as below: other sources should not wait for it
 
         known = locale_identifiers()
-        unknown = [
-            f"data.{side}_locale={name}: no locale of Babel's{did_you_mean(name, known)}"
-            for side, name in self.locales.items()
-            if name not in known
-        ]
-        if unknown:
-            raise UserError(*unknown)
+        faults = []
+        for side, name in self.locales.items():
+            if name not in known:
+                faults.append(f"data.{side}_locale={name}: no locale of Babel's{did_you_mean(name, known)}")
+        if faults:
+            raise UserError(*faults)
         if len(set(self.locales.values())) == 1:
             raise UserError(
                 f"data.target_locale={self.locales['target']}: is data.source_locale too; choose another one"
@@ -70,8 +79,8 @@ class LocalePhrases(Source):
 
     def rows(self, split: Split) -> Iterator[Row]:
         if not self.has(split):
-            raise UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
-        return (dict(row) for row in self._splits[split])
+            raise no_split(split)
+        return map(dict, self._splits[split])  # copies: a row is the reader's own
 
     def has(self, split: Split) -> bool:
         return split == "train" or self.fractions[split] > 0
@@ -85,52 +94,46 @@ class LocalePhrases(Source):
     def _splits(self) -> dict[Split, list[Row]]:
         self.check()
         phrases = self._phrases()
-        owners = self._owners([parts for _, _, parts in phrases])
-        return {
-            split: [
-                {"source": source, "target": target}
-                for (source, target, _), owner in zip(phrases, owners, strict=True)
-                if owner == split
-            ]
-            for split in SPLITS
-        }
+        splits: dict[Split, list[Row]] = {split: [] for split in SPLITS}
+        for phrase, owner in zip(phrases, self._owners(phrases), strict=True):
+            splits[owner].append({"source": phrase.source, "target": phrase.target})
+        return splits
 
-    def _phrases(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """Source, target and parts of different phrases, drawn until there are as many as are asked for."""
+    def _phrases(self) -> list[Phrase]:
+        """Different phrases, drawn until there are as many as are asked for."""
         from babel import Locale
 
         from seqtrain.data.sources.phrases import Drafts
 
         locales = Locale.parse(self.locales["source"]), Locale.parse(self.locales["target"])
-        found: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+        by_source: dict[str, Phrase] = {}
         ambiguous: set[str] = set()
-        for _, draft in zip(range(PATIENCE * self.size), Drafts(SplitMix64(self.seed), locales), strict=False):
-            source, target = (_said(draft, locale) for locale in locales)
+        for draft in islice(Drafts(SplitMix64(self.seed), locales), PATIENCE * self.size):
+            source, target = _say(draft, locales[0]), _say(draft, locales[1])
             if not source or not target or source in ambiguous:
                 continue
-            if found.setdefault(source, (source, target, draft.parts))[1] != target:
+            known = by_source.setdefault(source, Phrase(source, target, draft.parts))
+            if known.target != target:  # which one is right nobody could learn, so the source never comes back
                 ambiguous.add(source)
-                del found[source]
-            if len(found) == self.size:
-                return list(found.values())
-        raise UserError(f"data.size={self.size}: these locales gave {len(found)} phrases only; lower data.size")
+                del by_source[source]
+            if len(by_source) == self.size:
+                return list(by_source.values())
+        raise UserError(f"data.size={self.size}: these locales gave {len(by_source)} phrases only; lower data.size")
 
-    def _owners(self, parts: list[tuple[str, ...]]) -> list[Split]:
+    def _owners(self, phrases: list[Phrase]) -> list[Split]:
         """The split of each phrase: held out is only what train knows every part of."""
-        left = Counter(part for each in parts for part in set(each))
-        owners: list[Split] = ["train"] * len(parts)
-        order = iter(shuffled(len(parts)).tolist())
+        in_train = Counter(chain.from_iterable(set(phrase.parts) for phrase in phrases))
+        owners: list[Split] = ["train"] * len(phrases)
+        candidates = iter(shuffled(len(phrases)).tolist())  # one order for both: none is held out twice
         for split in SPLITS[1:]:
-            wanted = int(len(parts) * self.fractions[split])
-            for index in order:
-                if wanted == 0:
-                    break
-                own = set(parts[index])
-                if all(left[part] > KEPT for part in own):
-                    left.subtract(own)
+            missing = int(len(phrases) * self.fractions[split])
+            while missing and (index := next(candidates, None)) is not None:
+                parts = set(phrases[index].parts)
+                if all(in_train[part] > KEPT for part in parts):
+                    in_train.subtract(parts)
                     owners[index] = split
-                    wanted -= 1
-            if wanted or (self.fractions[split] and split not in owners):
+                    missing -= 1
+            if missing or (self.fractions[split] and split not in owners):
                 raise UserError(
                     f"data.size={self.size}: too few phrases to hold out {split} of which train knows all parts; "
                     f"raise data.size, or lower data.{split}_fraction"
@@ -138,9 +141,10 @@ class LocalePhrases(Source):
         return owners
 
 
-def _said(draft: Draft, locale: Any) -> str | None:
+def _say(draft: Draft, locale: Any) -> str | None:
     """The phrase in a language, with plain spaces; None where the language lacks it."""
     try:
+        # The CLDR has spaces that do not break, and narrow ones: a tokenizer of words would not part there.
         return " ".join(draft.say(locale).split())
     except (LookupError, ValueError):
         return None

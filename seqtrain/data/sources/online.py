@@ -19,7 +19,7 @@ def reachable(url: str) -> bool:
         try:
             urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE).close()
             answered.append(True)
-        except urllib.error.HTTPError:
+        except urllib.error.HTTPError:  # an answer, too: somebody is there
             answered.append(True)
         except (OSError, ValueError, http.client.HTTPException):
             pass
@@ -32,5 +32,7 @@ def reachable(url: str) -> bool:
 
 def wants_offline() -> bool:
     """Whether the environment forbids to ask it."""
-    names = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
-    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in names)
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):  # the words that the hub's own client takes
+            return True
+    return False

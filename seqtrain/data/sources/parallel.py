@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split, idle_cut, no_text
-from seqtrain.data.sources.columns import Column, distinct
+from seqtrain.data.sources.columns import columns_of
 from seqtrain.data.sources.files import count_lines, lines
 from seqtrain.data.sources.split_files import SplitFiles, key_of
 from seqtrain.data.sources.unreadable import absent, sniff
@@ -50,6 +51,7 @@ class Parallel(Source):
         Fractions are of pairs and count where no path is given. Raises UserError for both ways at once, and for
         neither.
         """
+        # Both ways side by side: which one it is, and whether it is whole, shows only when all paths are seen.
         tables: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
         sides: dict[Split, Sides] = {
             "train": (source_path, target_path),
@@ -57,34 +59,29 @@ class Parallel(Source):
             "test": (test_source_path, test_target_path),
         }
         _check_ways(tables, sides)
-        columns = distinct(
-            [
-                Column("data.source_column", source_column, "source"),
-                Column("data.target_column", target_column, "target"),
-            ]
-        )
-        self._tables = SplitFiles(tables, format, columns)
-        self._sides: dict[Split, tuple[str, str]] = {split: (a, b) for split, (a, b) in sides.items() if a and b}
-        self._cut = Cut(
-            by="row",
-            validation=0.0 if "validation" in self._given else validation_fraction,
-            test=0.0 if "test" in self._given else test_fraction,
-        )
+        self._tables = SplitFiles(tables, format, columns_of("", None, source_column, target_column))
+        self._sides: dict[Split, tuple[str, str]] = {}
+        for split, (source, target) in sides.items():
+            if source and target:
+                self._sides[split] = source, target
+        # Only one of the two ways has paths.
+        self._given: set[Split] = {*self._tables.paths, *self._sides}
+        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction, given=self._given)
 
     def check(self) -> None:
         """Of line files: counts the lines of all and decodes the first of each."""
-        if self._tables.paths:
+        if self._tables.paths:  # a row holds both sides: there is nothing to compare
             return self._tables.check(self._cut)
         faults: list[UserError] = []
         for split in self._sides:
             try:
                 count = self._count(split)
-                next(self._pairs(split))
+                next(self._pairs(split))  # a first line that is no text is worth knowing before a training
                 if split == "train":
                     self._cut.check(count)
             except UserError as fault:
                 faults.append(fault)
-        faults += map(UserError, self._shared())
+        faults += map(UserError, self._owned_twice())
         if faults:
             raise merged(faults)
 
@@ -95,10 +92,10 @@ class Parallel(Source):
     def rows(self, split: Split) -> Iterator[Row]:
         if split in self._given and split != "train":
             return self._read(split)
-        return self._cut.rows(lambda: self._read("train"), split)
+        return self._cut.rows(partial(self._read, "train"), split)
 
     def has(self, split: Split) -> bool:
-        return split in self._given or self._cut.has(split)
+        return self._cut.has(split)
 
     def describe(self) -> dict[str, Any]:
         if self._tables.paths:
@@ -106,21 +103,16 @@ class Parallel(Source):
         return {"source": "parallel", "paths": {split: list(paths) for split, paths in self._sides.items()}}
 
     def idle(self) -> dict[str, str]:
-        side = "" if self._tables.paths else "source_"
-        idle = idle_cut({split: key_of(split, side) for split in self._given})
-        if self._sides:
-            idle |= dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
-        return idle
-
-    @property
-    def _given(self) -> set[Split]:
-        return {*self._tables.paths, *self._sides}
+        if self._tables.paths:
+            return idle_cut(self._tables.keys)
+        idle = idle_cut({split: key_of(split, "source_") for split in self._sides})
+        return idle | dict.fromkeys(("format", "source_column", "target_column"), "line files have no columns")
 
     def _read(self, split: Split) -> Iterator[Row]:
         return self._tables.rows(split) if self._tables.paths else self._pairs(split)
 
     def _pairs(self, split: Split) -> Iterator[Row]:
-        self._count(split)
+        self._count(split)  # also where nobody called `check`: `zip` would complain at the end only, and not in words
         source, target = self._files(split)
         for one, other in zip(lines(source), lines(target), strict=True):
             yield {"source": one, "target": other}
@@ -128,21 +120,26 @@ class Parallel(Source):
     def _count(self, split: Split) -> int:
         """The pairs of a split; raises UserError unless both sides have as many lines."""
         files = self._files(split)
-        faults = [f"{file}: {kind}" for file in files if (kind := sniff(file))]
+        faults = []
+        for file in files:
+            if kind := sniff(file):  # first: the number of lines of what is no text would only mislead
+                faults.append(f"{file}: {kind}")
         if faults:
             raise UserError(*faults)
         count, other = map(count_lines, files)
         source, target = self._sides[split]
-        keys = key_of(split, "source_"), key_of(split, "target_")
+        source_key, target_key = key_of(split, "source_"), key_of(split, "target_")
         if count != other:
-            alone = f"{source if count > other else target}:{min(count, other) + 1}"
+            longer = source if count > other else target
             raise UserError(
-                f"{keys[0]}={source} has {count} line{'s' * (count != 1)}, {keys[1]}={target} has {other}, so {alone} "
-                "has no fellow; line by line one must be the translation of the other"
+                f"{source_key}={source} has {count} line{'s' * (count != 1)}, {target_key}={target} has {other}, so "
+                f"{longer}:{min(count, other) + 1} has no fellow; line by line one must be the translation of the other"
             )
-        if files[0].samefile(files[1]):
-            raise UserError(f"{keys[1]}={target}: is {keys[0]} too, so there is nothing to translate; name two files")
-        if count == 0:
+        if files[0].samefile(files[1]):  # by another name, or through a link, too
+            raise UserError(
+                f"{target_key}={target}: is {source_key} too, so there is nothing to translate; name two files"
+            )
+        if count == 0:  # of both sides then
             raise UserError(f"{source}: is empty; give a file with a sentence a line, or leave it out")
         return count
 
@@ -150,23 +147,32 @@ class Parallel(Source):
         source, target = self._sides[split]
         return _line_file(key_of(split, "source_"), source), _line_file(key_of(split, "target_"), target)
 
-    def _shared(self) -> Iterator[str]:
+    def _owned_twice(self) -> Iterator[str]:
         """Pairs of files in two splits: a model must not be measured on what it was trained on."""
-        owner: dict[tuple[Path, ...], Split] = {}
-        for split, paths in self._sides.items():
-            first = owner.setdefault(tuple(expanded(path).resolve() for path in paths), split)
+        owner: dict[tuple[Path, Path], Split] = {}
+        for split, (source, target) in self._sides.items():
+            # The pair counts, not its files: one source may well be translated into two languages.
+            pair = expanded(source).resolve(), expanded(target).resolve()
+            first = owner.setdefault(pair, split)
             if first != split:
-                keys = key_of(split, "source_"), key_of(first, "source_")
-                yield f"{keys[0]}={paths[0]}: is {keys[1]} too; name it once"
+                yield f"{key_of(split, 'source_')}={source}: is {key_of(first, 'source_')} too; name it once"
 
 
 def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> None:
     """Raises UserError unless the paths are given in one of the two ways, and whole."""
-    lone: list[Split] = [split for split, (source, target) in sides.items() if (source is None) != (target is None)]
-    if lone:
-        raise UserError(*(f"{key_of(s, 'source_')} and {key_of(s, 'target_')}: give both, or none" for s in lone))
-    by_line: list[Split] = [split for split in SPLITS if sides[split][0] is not None]
-    by_row: list[Split] = [split for split in SPLITS if tables[split] is not None]
+    faults = []
+    by_line: list[Split] = []
+    by_row: list[Split] = []
+    for split in SPLITS:
+        source, target = sides[split]
+        if (source is None) != (target is None):
+            faults.append(f"{key_of(split, 'source_')} and {key_of(split, 'target_')}: give both, or none")
+        if source is not None:
+            by_line.append(split)
+        if tables[split] is not None:
+            by_row.append(split)
+    if faults:
+        raise UserError(*faults)
     if by_line and by_row:
         raise UserError(
             f"{key_of(by_row[0])} and {key_of(by_line[0], 'source_')}: give rows that hold both sides, or line files "
@@ -174,6 +180,7 @@ def _check_ways(tables: dict[Split, str | None], sides: dict[Split, Sides]) -> N
         )
     if "train" not in by_line + by_row:
         raise UserError("data.path: missing; give rows that hold both sides, or data.source_path and data.target_path")
+    # To `pathlib` an empty path is the working directory.
     if "" in chain.from_iterable(sides.values()):
         raise UserError("data.source_path, data.target_path: an empty path; give a file with a sentence a line")
 

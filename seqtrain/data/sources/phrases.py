@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
-from typing import Literal, NamedTuple, get_args
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
 
 from babel import Locale, dates, lists, localedata, numbers, units
 
@@ -65,7 +66,9 @@ class Drafts:
         self.generator = generator
         self.locales = locales
         self.places = [each for each in localedata.locale_identifiers() if PLACE.fullmatch(each)]
-        often, seldom = (self.day, self.quantity, self.price), (self.percentage, self.months)
+        # A kind that can say more stands there more often, or its phrases would soon be used up.
+        often = (self.day, self.quantity, self.price)
+        seldom = (self.percentage, self.months)
         usual = (self.day_and_time, self.rate, self.span, self.spans, self.territories, self.languages, self.place)
         self.kinds = [*often * 3, *usual * 2, *seldom, self.clock, self.month, self.weekdays]
 
@@ -76,10 +79,13 @@ class Drafts:
 
     def day(self) -> Draft:
         """Thursday, March 5, 2020"""
-        day, style = self._date(), self.generator.choice(STYLES)
-        weekday = (f"weekday {day.weekday()}",) if style == "full" else ()
-        parts = (f"date {style}", f"{style} month {day.month}", f"day {day.day}", f"year {day.year}", *weekday)
-        return Draft(parts, lambda locale: dates.format_date(day, style, locale))
+        day = self._date()
+        style = self.generator.choice(STYLES)
+        # The month is a part with its style: its name in full says nothing of its abbreviation.
+        parts = [f"date {style}", f"{style} month {day.month}", f"day {day.day}", f"year {day.year}"]
+        if style == "full":
+            parts.append(f"weekday {day.weekday()}")
+        return Draft(tuple(parts), lambda locale: dates.format_date(day, style, locale))
 
     def month(self) -> Draft:
         """March 2020"""
@@ -116,7 +122,8 @@ class Drafts:
 
     def rate(self) -> Draft:
         """3 kilometers per hour"""
-        count, rate = self.generator.choice(NUMBERS), self.generator.choice(RATES)
+        count = self.generator.choice(NUMBERS)
+        rate = self.generator.choice(RATES)
         unit, per = rate.split("/")
 
         def say(locale: Locale) -> str:
@@ -127,13 +134,12 @@ class Drafts:
 
     def span(self) -> Draft:
         """in 3 days; 3 days ago"""
-        unit, count, sign = (
-            self.generator.choice(SPANS),
-            self.generator.choice(NUMBERS[:40]),
-            self.generator.choice([1, -1]),
-        )
-        days = {"year": 365, "month": 30, "week": 7}.get(unit)
-        one = timedelta(days=days) if days else timedelta(**{f"{unit}s": 1})
+        unit = self.generator.choice(SPANS)
+        count = self.generator.choice(NUMBERS[:40])
+        sign = self.generator.choice([1, -1])
+        # As long as Babel takes a year and a month to be: so many of them are called just that.
+        days = {"year": 365, "month": 30, "week": 7}
+        one = timedelta(days=days[unit]) if unit in days else timedelta(**{f"{unit}s": 1})
 
         def say(locale: Locale) -> str:
             # No threshold is reached: 9 days are not to be called a week.
@@ -144,14 +150,16 @@ class Drafts:
     def spans(self) -> Draft:
         """3 hours, 5 minutes"""
         first = self.generator.below(len(SPANS) - 1)
-        chosen = [
-            self._quantity(f"duration-{u}", self.generator.choice(NUMBERS[:30]), "long") for u in SPANS[first:][:2]
-        ]
-        return self._list(chosen, "unit")
+        quantities = []
+        for unit in SPANS[first : first + 2]:  # a unit and the next smaller one
+            quantities.append(self._quantity(f"duration-{unit}", self.generator.choice(NUMBERS[:30]), "long"))
+        return self._list(quantities, "unit")
 
     def price(self) -> Draft:
         """€1,234.50; 1,234.50 euros"""
-        amount, currency = float(self.generator.choice(PRICES)), self.generator.choice(CURRENCIES)
+        amount = float(self.generator.choice(PRICES))
+        currency = self.generator.choice(CURRENCIES)
+        # A price that is written in two ways, 5 and 5.00, is two parts.
         digits = numbers.get_currency_precision(currency)
         if self.generator.below(2):
             parts = (f"price {amount:.{digits}f}", f"sign of {currency}")
@@ -166,29 +174,22 @@ class Drafts:
 
     def territories(self) -> Draft:
         """Germany, Italy, and France"""
-        names = self.generator.sample(TERRITORIES, 2 + self.generator.below(2))
-        return self._list(
-            [Draft((f"territory {name}",), lambda x, n=name: x.territories[n]) for name in names], self._either()
-        )
+        return self._names("territory", TERRITORIES, lambda name, locale: locale.territories[name])
 
     def languages(self) -> Draft:
         """German or Italian"""
-        names = self.generator.sample(LANGUAGES, 2 + self.generator.below(2))
-        return self._list(
-            [Draft((f"language {name}",), lambda x, n=name: x.languages[n]) for name in names], self._either()
-        )
+        return self._names("language", LANGUAGES, lambda name, locale: locale.languages[name])
 
     def weekdays(self) -> Draft:
         """Monday, Tuesday, and Friday"""
-        days = self.generator.sample(range(7), 2 + self.generator.below(2))
-        names = [Draft((f"weekday {day}",), lambda x, d=day: x.days["format"]["wide"][d]) for day in days]
-        return self._list(names, self._either())
+        return self._names("weekday", range(7), lambda day, locale: locale.days["format"]["wide"][day])
 
     def place(self) -> Draft:
         """German (Switzerland)"""
         language, territory = self.generator.choice(self.places).split("_")
 
         def say(locale: Locale) -> str:
+            # Without a name of the territory Babel would end in an error of its own.
             if language not in locale.languages or territory not in locale.territories:
                 raise LookupError(f"{language} {territory}")
             return Locale(language, territory).get_display_name(locale) or ""
@@ -211,17 +212,26 @@ class Drafts:
 
         return Draft((f"number {count}", f"{length} {unit} {self._plurals(count)}"), say)
 
-    def _either(self) -> Conjunction:
-        return "or" if self.generator.below(2) else "standard"
+    def _names(self, kind: str, identifiers: Sequence[Any], name: Callable[[Any, Locale], str]) -> Draft:
+        """Two or three names, with `and` or `or`; `name` says one in a language."""
+        chosen = self.generator.sample(identifiers, 2 + self.generator.below(2))
+        items = [Draft((f"{kind} {identifier}",), partial(name, identifier)) for identifier in chosen]
+        how: Conjunction = "standard"
+        if self.generator.below(2):
+            how = "or"
+        return self._list(items, how)
 
     def _list(self, items: list[Draft], how: Conjunction) -> Draft:
         size = len(items)
-        parts = tuple(f"{part}, {i} of {size}" for i, item in enumerate(items) for part in item.parts)
+        parts = [f"list {how} {size}"]
+        for place, item in enumerate(items):
+            # With its place: in many languages the last of a list is joined, or declined, in another way.
+            parts += [f"{part}, {place} of {size}" for part in item.parts]
 
         def say(locale: Locale) -> str:
             return lists.format_list([item.say(locale) for item in items], how, locale)
 
-        return Draft((f"list {how} {size}", *parts), say)
+        return Draft(tuple(parts), say)
 
 
 def _known(said: str | None, *identifiers: str) -> str:

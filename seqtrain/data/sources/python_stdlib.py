@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqtrain.data.sources.base import Source, Split, check_fractions
+from seqtrain.data.sources.base import Source, Split, check_fractions, no_split
 from seqtrain.errors import UserError
 
 # Installed packages are not the library, and some systems ship it without its tests.
@@ -33,7 +33,7 @@ class PythonStdlib(Source):
         self.root = Path(sysconfig.get_path("stdlib"))
 
     def check(self) -> None:
-        if not any(True for _ in self._paths()):
+        if next(self._paths(), None) is None:
             raise UserError(
                 f"data=python_stdlib: no *.py below {self.root} (this Python ships its library without source); "
                 "use data=text data.path=..."
@@ -41,9 +41,9 @@ class PythonStdlib(Source):
 
     def documents(self, split: Split) -> Iterator[str]:
         if not self.has(split):
-            raise UserError(f"data.{split}_fraction=0: there is no {split} split; set data.{split}_fraction above 0")
+            raise no_split(split)
         empty = True
-        for path in sorted(self._paths()):
+        for path in sorted(self._paths()):  # folders are listed in any order
             if self._split_of(path) != split:
                 continue
             try:
@@ -62,18 +62,22 @@ class PythonStdlib(Source):
         return {
             "source": "python_stdlib",
             "python": f"{platform.python_implementation()} {platform.python_version()}",
-            "files": dict(Counter(self._split_of(path) for path in self._paths())),
+            "files": dict(Counter(map(self._split_of, self._paths()))),
         }
 
     def _paths(self) -> Iterator[str]:
         """Paths below the root with `/` between their parts; skipped folders are never entered."""
         for folder, folders, files in os.walk(self.root):
-            folders[:] = [name for name in folders if name not in NOT_LIBRARY | TABLES]
+            folders[:] = [
+                name for name in folders if name not in NOT_LIBRARY | TABLES
+            ]  # in place: `walk` goes on by it
             below = Path(folder).relative_to(self.root)
-            yield from ((below / f).as_posix() for f in files if f.endswith(".py") and not f.startswith(BUILD_FLAGS))
+            for file in files:
+                if file.endswith(".py") and not file.startswith(BUILD_FLAGS):
+                    yield (below / file).as_posix()
 
     def _split_of(self, path: str) -> Split:
-        place = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest()) / 2**64
+        place = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest()) / 2**64  # in [0, 1)
         if place < self.fractions["validation"]:
             return "validation"
         return "test" if place < self.fractions["validation"] + self.fractions["test"] else "train"

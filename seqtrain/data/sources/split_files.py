@@ -23,7 +23,7 @@ class SplitFiles:
     ) -> None:
         """Raises UserError for an empty path."""
         for split, path in paths.items():
-            if path == "":
+            if path == "":  # to `pathlib` the working directory, with all that lies in it
                 raise UserError(f"{key_of(split)}=: an empty path; give a file, a glob or a folder")
         self.paths: dict[Split, str] = {split: path for split, path in paths.items() if path}
         self.format: Format | Literal["auto"] = format
@@ -31,20 +31,20 @@ class SplitFiles:
 
     def check(self, cut: Cut) -> None:
         """Reads the first part of every file; raises UserError with all that is wrong, or if train cannot be cut."""
-        found: list[UserError] = []
+        all_faults: list[UserError] = []
         owner: dict[Path, Split] = {}
         for split in self.paths:
             try:
                 files = self._files(split)
                 faults, count = _check(files)
-                found += faults
-                found += self._shared(split, files, owner)
-                if split == "train" and not faults and count is not None:
+                all_faults += faults
+                all_faults += self._check_belower(split, files, owner)
+                if split == "train" and not faults and count is not None:  # a part of train says nothing of its size
                     cut.check(count)
             except UserError as fault:
-                found.append(fault)
-        if found:
-            raise merged(found)
+                all_faults.append(fault)
+        if all_faults:
+            raise merged(all_faults)
 
     def rows(self, split: Split) -> Iterator[Row]:
         """The rows of a split that has a path, file after file."""
@@ -55,22 +55,35 @@ class SplitFiles:
         """How many files each split has."""
         return {split: len(self._files(split)) for split in self.paths}
 
+    @property
+    def keys(self) -> dict[Split, str]:
+        """The option that names the files of each split."""
+        return {split: key_of(split) for split in self.paths}
+
     def formats(self) -> set[Format]:
         """The formats of all files."""
-        return {file.format for split in self.paths for file in self._files(split)}
+        formats: set[Format] = set()
+        for split in self.paths:
+            formats.update(file.format for file in self._files(split))
+        return formats
 
     def _files(self, split: Split) -> list[TextFile]:
         return find(key_of(split), self.paths[split], self.format, self.columns)
 
-    def _shared(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[UserError]:
-        """Files that an earlier split owns already: a model must not be measured on what it was trained on."""
-        places = [file.path.resolve() for file in files]
-        shared = [path for path in places if path in owner][:1]
-        owner |= {path: split for path in places if path not in owner}
-        return [
-            UserError(f"{key_of(split)}={self.paths[split]}: {path} is in {key_of(owner[path])} too; name it once")
-            for path in shared
-        ]
+    def _check_belower(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[UserError]:
+        """The fault of the first file that an earlier split owns; the others become the split's own, in `owner`.
+
+        A model must not be measured on what it was trained on.
+        """
+        faults = []
+        for file in files:
+            path = file.path.resolve()  # two names, or a link, may lead to one file
+            first = owner.setdefault(path, split)
+            if first != split and not faults:
+                faults.append(
+                    UserError(f"{key_of(split)}={self.paths[split]}: {path} is in {key_of(first)} too; name it once")
+                )
+        return faults
 
 
 def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:
@@ -80,7 +93,7 @@ def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:
 
 def _check(files: list[TextFile]) -> tuple[list[UserError], int | None]:
     """What is wrong with the first part of each file, and the number of rows if all were seen."""
-    found: list[UserError] = []
+    faults: list[UserError] = []
     count, complete = 0, True
     for file in files:
         size = 0
@@ -89,10 +102,10 @@ def _check(files: list[TextFile]) -> tuple[list[UserError], int | None]:
                 count += 1
                 size += sum(map(len, row.values()))
                 if size >= CHECKED:
-                    complete = complete and file.format == "txt"
+                    complete = complete and file.format == "txt"  # of which the part is the one document
                     break
         except UserError as fault:
-            found.append(fault)
-        if len(found) >= REPORTED:
+            faults.append(fault)
+        if len(faults) >= REPORTED:  # of a thousand files that are no text, eight lines say it
             break
-    return found, count if complete else None
+    return faults, count if complete else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Literal
 
 from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut
-from seqtrain.data.sources.columns import columns_of
-from seqtrain.data.sources.split_files import SplitFiles, key_of
+from seqtrain.data.sources.columns import as_numbers, columns_of
+from seqtrain.data.sources.split_files import SplitFiles
 from seqtrain.errors import UserError
 
 
@@ -31,46 +32,49 @@ class Text(Source):
     ) -> None:
         """Fractions are of documents or of characters, by `split_by`, and count where no path is given.
 
-        Labels may be stored as text, integers or booleans. Raises UserError for labels with `split_by="position"`.
+        Labels may be stored as text, integers or booleans; where numbers are predicted, as any numbers or text. Raises
+        UserError for labels with `split_by="position"`.
         """
         columns = columns_of(column, label_column, None, None)
+        by: SplitBy | Literal["row"] = split_by
+        # A txt file has no labels, and a row with its label is one thing.
         if label_column is not None:
             self.document = "a row of jsonl, csv, tsv or parquet"
+            by = row_cut(split_by)
         self.fields = tuple(each.field for each in columns)
         self._files = SplitFiles({"train": path, "validation": validation_path, "test": test_path}, format, columns)
-        self._cut = Cut(
-            by=row_cut(split_by) if label_column is not None else split_by,
-            validation=0.0 if validation_path else validation_fraction,
-            test=0.0 if test_path else test_fraction,
-        )
+        self._cut = Cut(by=by, validation=validation_fraction, test=test_fraction, given=self._files.paths)
+
+    def expect_numbers(self) -> None:
+        self._files.columns = as_numbers(self._files.columns)
 
     def check(self) -> None:
         self._files.check(self._cut)
 
     def documents(self, split: Split) -> Iterator[str]:
-        def read(part: Split) -> Iterator[str]:
-            return (row["text"] for row in self._files.rows(part))
+        if split in self._files.paths and split != "train":  # train may have to give up a part
+            return self._texts(split)
+        return self._cut.documents(partial(self._texts, "train"), split)
 
-        if split in self._files.paths and split != "train":
-            return read(split)
-        return self._cut.documents(lambda: read("train"), split)
+    def _texts(self, split: Split) -> Iterator[str]:
+        return (row["text"] for row in self._files.rows(split))
 
     def rows(self, split: Split) -> Iterator[Row]:
-        if self.fields == ("text",):
+        if self.fields == ("text",):  # documents alone may be cut by position, in the middle of one
             return super().rows(split)
         if split in self._files.paths and split != "train":
             return self._files.rows(split)
-        return self._cut.rows(lambda: self._files.rows("train"), split)
+        return self._cut.rows(partial(self._files.rows, "train"), split)
 
     def has(self, split: Split) -> bool:
-        return split in self._files.paths or self._cut.has(split)
+        return self._cut.has(split)
 
     def describe(self) -> dict[str, Any]:
         return {"source": "text", "paths": self._files.paths, "files": self._files.counts()}
 
     def idle(self) -> dict[str, str]:
-        idle = idle_cut({split: key_of(split) for split in self._files.paths})
-        if self._files.formats() == {"txt"}:
+        idle = idle_cut(self._files.keys)
+        if self._files.formats() == {"txt"}:  # in a folder of several kinds it still names the column of the others
             idle["column"] = "a txt file has no columns"
         return idle
 

@@ -26,24 +26,26 @@ SIGNATURES = {
 
 def absent(path: Path, kind: str) -> str:
     """Why there is no such `kind` at a path, and what it may have meant."""
-    if os.path.lexists(path):
+    if os.path.lexists(path):  # there is something, but not what `is_file` and `is_dir` know
         return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
     if not path.parent.is_dir():
         return f"no such {kind} (there is no folder {path.parent})"
-    return f"no such {kind}{did_you_mean(path.name, [p.name for p in path.parent.iterdir()])}"
+    return f"no such {kind}{did_you_mean(path.name, os.listdir(path.parent))}"
 
 
 def sniff(path: Path) -> str | None:
     """What a file is by its first bytes, where that is no UTF-8 text, or None."""
     with readable(path), open(path, "rb") as file:
         head = file.read(4096)
-    binary = not _is_utf8(head)
-    for begin, words in SIGNATURES.items():
-        if binary and head.startswith(begin):
+    is_binary = not _is_utf8(head)  # what is UTF-8 may begin as anything does: PK, say, is text as well
+    for signature, words in SIGNATURES.items():
+        if is_binary and head.startswith(signature):
             return words
     if 4 * head.count(0) > len(head):  # English in UTF-16 without a mark would pass for UTF-8
         return "has a NUL byte in every few, as UTF-16 has; convert it with `iconv -f utf-16le -t utf-8`"
-    return "is binary; give a file of text" if binary and 0 in head else None
+    if is_binary and 0 in head:  # without a NUL it may be text in another encoding: the reader says where it is none
+        return "is binary; give a file of text"
+    return None
 
 
 def _is_utf8(head: bytes) -> bool:
@@ -68,17 +70,18 @@ def readable(path: Path) -> Iterator[None]:
 
 def _where_not_utf8(path: Path) -> str:
     """Reads the file again: the readers know the offset within their buffers only."""
-    decoder, offset = codecs.getincrementaldecoder("utf-8")("strict"), 0
+    decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    offset = 0
     with open(path, "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
-            pending = len(decoder.getstate()[0])
+            pending = len(decoder.getstate()[0])  # bytes of a character that the block before has begun
             try:
                 decoder.decode(block)
             except UnicodeDecodeError as error:
                 offset += error.start - pending
                 break
             offset += len(block)
-        else:
+        else:  # the file ends within a character
             offset -= len(decoder.getstate()[0])
         file.seek(offset)
         value = file.read(1)

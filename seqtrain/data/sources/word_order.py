@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from seqtrain.data.batching.splitmix64 import SplitMix64
@@ -16,11 +17,11 @@ WORDS = range(6, 21)  # in a sentence, commas included
 
 def phrases(text: str) -> list[str]:
     """What stands between commas."""
-    return [" ".join(phrase.split()) for phrase in text.split(",")]
+    return [" ".join(phrase.split()) for phrase in text.split(",")]  # a line end is but a space
 
 
 PAIRS = [
-    tuple(pair.split())
+    pair.split()
     for pair in phrases("""
 easy difficult, good bad, great awful, lovely horrible, clever stupid, bright dull, fresh stale, warm cold, clear
 vague, calm tense, honest dishonest, kind cruel, polite rude, clean dirty, fast slow, cheap expensive, funny boring,
@@ -93,53 +94,55 @@ class WordOrder(Source):
         return (row["text"] for row in self.rows(split))
 
     def rows(self, split: Split) -> Iterator[Row]:
+        # Twos are cut, not sentences: whoever has seen one of a two knows the other.
         twos = self._cut.rows(lambda: iter(self._twos), split)
-        return (dict(row) for two in twos for row in two)
+        return map(dict, chain.from_iterable(twos))  # copies: a row is the reader's own
 
     def has(self, split: Split) -> bool:
         return self._cut.has(split)
 
     def describe(self) -> dict[str, Any]:
-        sizes = {split: sum(1 for _ in self.rows(split)) for split in SPLITS if self.has(split)}
+        sizes = {split: len(list(self.rows(split))) for split in SPLITS if self.has(split)}
         return {"source": "word_order", "seed": self.seed, "sentences": sizes}
 
     @cached_property
     def _twos(self) -> list[tuple[Row, Row]]:
         """No bag of words comes in two of them: a bag tells nothing, not even what was learnt by heart."""
         generator = SplitMix64(self.seed)
-        found: dict[str, tuple[Row, Row]] = {}
-        while len(found) < self.size // 2:
-            two = _two(generator)
+        by_bag: dict[str, tuple[Row, Row]] = {}
+        while len(by_bag) < self.size // 2:
+            two = _draw_two(generator)
             words = two[0]["text"].split()
             if len(words) in WORDS:
-                found.setdefault(" ".join(sorted(words)), two)
-        return list(found.values())
+                by_bag.setdefault(" ".join(sorted(words)), two)
+        return list(by_bag.values())
 
 
-def _two(generator: SplitMix64) -> tuple[Row, Row]:
+def _draw_two(generator: SplitMix64) -> tuple[Row, Row]:
     """A sentence, and the same with its two adjectives swapped."""
     good, bad = generator.choice(PAIRS)
-    frame = _frame(generator)
+    frame = _draw_frame(generator)
     two = [
         {"text": frame.format(yes=good, no=bad), "label": "positive"},
         {"text": frame.format(yes=bad, no=good), "label": "negative"},
     ]
-    first = generator.below(2)
+    first = generator.below(2)  # or every first sentence of a two would be positive
     return two[first], two[1 - first]
 
 
-def _frame(generator: SplitMix64) -> str:
+def _draw_frame(generator: SplitMix64) -> str:
     """A sentence with places for what it says and what it denies, neither of them first or last."""
     form = generator.choice(FORMS)
     for place in ("{yes}", "{no}"):
         form = form.replace(place, f"{generator.choice(DEGREES)} {place}")
-    before, inside = generator.choice(BEFORE), generator.choice(INSIDE)
-    parts = [
-        before and f"{before} ,",
-        generator.choice(SUBJECTS),
-        generator.choice(VERBS),
-        inside and f", {inside} ,",
-        form,
-        generator.choice(AFTER),
-    ]
-    return " ".join(" ".join(parts).split())
+    # In this order: what each choice gives depends on how many came before it.
+    before = generator.choice(BEFORE)
+    inside = generator.choice(INSIDE)
+    subject = generator.choice(SUBJECTS)
+    verb = generator.choice(VERBS)
+    after = generator.choice(AFTER)
+    if before:
+        before += " ,"
+    if inside:
+        inside = f", {inside} ,"
+    return " ".join(f"{before} {subject} {verb} {inside} {form} {after}".split())

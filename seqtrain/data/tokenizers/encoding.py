@@ -12,12 +12,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_characters, check_vocabulary, merges
+from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids, check_vocabulary, merges
 from seqtrain.errors import Unavailable, kind_of
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import load_json
@@ -37,11 +38,12 @@ def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
     it and the white space before it are longer than a piece); the empty text is one piece."""
     begin = 0
     while len(text) - begin > size:
-        cut = CUT.match(text, begin, begin + size + 1)
-        end = cut.end() if cut else begin + size
+        end = begin + size
+        if cut := CUT.match(text, begin, end + 1):  # one more, so that it sees the space after a whole segment
+            end = cut.end()
         yield text[begin:end]
         begin = end
-    yield text[begin:] if begin else text
+    yield text[begin:]
 
 
 class Tokenizer(ABC):
@@ -64,6 +66,9 @@ class Tokenizer(ABC):
         self.start = self.vocab_size
         self.separator = self.vocab_size + 1
         self.mask = self.vocab_size + 2
+        if not self.lossless:  # BPE may have learnt the characters <unk> as a token like any other
+            self.unknown = self.ids[UNKNOWN]
+        # The order of keys in the file is no part of what the tokenizer is.
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         self.hash = hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
@@ -74,9 +79,11 @@ class Tokenizer(ABC):
     def encode_masked(self, text: str) -> np.ndarray:
         """Ids of a text in which `[MASK]` stands for a hidden token, (n,) int64; the space of its word goes with it."""
         *others, last = text.split(HIDDEN)
-        hidden = np.array([self.mask])
-        parts = [part for other in others for part in (self.encode(other.removesuffix(self.before)), hidden)]
-        return np.concatenate([*parts, self.encode(last)])
+        ids = []
+        for text_before in others:
+            ids.append(self.encode(text_before.removesuffix(self.before)))
+            ids.append(np.array([self.mask]))
+        return np.concatenate([*ids, self.encode(last)])
 
     def joins(self, tokens: np.ndarray) -> np.ndarray:
         """Whether each of the tokens (n,) goes on with the word of the one before it: (n,) bool.
@@ -87,7 +94,7 @@ class Tokenizer(ABC):
         opens, closes = self._edges
         joined = opens[tokens]
         joined[1:] &= closes[tokens[:-1]]
-        joined[:1] = False
+        joined[:1] = False  # nothing stands before the first one
         return joined
 
     @cached_property
@@ -113,32 +120,32 @@ class Tokenizer(ABC):
 
     def blocks(self, documents: Iterable[str]) -> Iterator[tuple[np.ndarray, bool]]:
         """Ids of the documents in bounded pieces, each with whether it ends its document."""
-        batch: list[tuple[str, bool]] = []
-        size = 0
+        batch: list[str] = []
+        ends: list[bool] = []
+        num_characters = 0
         for text in documents:
-            parts = list(segments(text))
-            for index, part in enumerate(parts, 1):
-                batch.append((part, index == len(parts)))
-                size += len(part)
-                if size >= BATCH:
-                    yield from self._encode_batch(batch)
-                    batch, size = [], 0
-        yield from self._encode_batch(batch)
-
-    def _encode_batch(self, batch: list[tuple[str, bool]]) -> Iterator[tuple[np.ndarray, bool]]:
-        return zip(self._encode([part for part, _ in batch]), [ends for _, ends in batch], strict=True)
+            cut = list(segments(text))
+            for number, segment in enumerate(cut, 1):
+                batch.append(segment)
+                ends.append(number == len(cut))
+                num_characters += len(segment)
+                # Many short documents go to the threads together; a long one goes in several batches.
+                if num_characters >= BATCH:
+                    yield from zip(self._encode(batch), ends, strict=True)
+                    batch, ends, num_characters = [], [], 0
+        yield from zip(self._encode(batch), ends, strict=True)
 
     @abstractmethod
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        """Ids (n,) int64 of each part."""
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        """Ids (n,) int64 of each text."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the ids; broken UTF-8 becomes U+FFFD."""
 
-    @abstractmethod
     def token_text(self, token: int) -> str:
         """One token in printable form."""
+        return _printable(self.tokens[token].encode())
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -154,13 +161,9 @@ class Tokenizer(ABC):
         """Reads what `save` wrote; raises UserError for any other file."""
         try:
             content = load_json(Path(path), MAX_BYTES)
-            model, before = content["model"]["type"], content["pre_tokenizer"]
-            if model == "BPE":
-                kind = BPETokenizer if before["use_regex"] else ByteTokenizer
-            else:
-                kind = WordTokenizer if content["normalizer"] else CharTokenizer
-            check_vocabulary(content, kind.kind)
-            return kind(content)
+            tokenizer_class = _class_of(content)
+            check_vocabulary(content, tokenizer_class.kind)  # before any of it is used
+            return tokenizer_class(content)
         except FileNotFoundError:
             raise Unavailable(f"{path}: no such tokenizer file") from None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -172,11 +175,12 @@ class ByteTokenizer(Tokenizer):
 
     kind, lossless = "byte", True
 
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        return (np.frombuffer(part.encode(), dtype=np.uint8).astype(np.int64) for part in parts)
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for text in texts:
+            yield np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:
-        return bytes(int(i) for i in ids).decode(errors="replace")
+        return bytes(map(int, ids)).decode(errors="replace")
 
     def token_text(self, token: int) -> str:
         return _printable(bytes([token]))
@@ -190,30 +194,25 @@ class CharTokenizer(Tokenizer):
 
     kind, lossless = "char", False
 
-    def __init__(self, content: dict[str, Any]) -> None:
-        super().__init__(content)
-        self.unknown = self.ids[UNKNOWN]
-
     @cached_property
     def _table(self) -> np.ndarray:
+        """The id of every code point of Unicode, (0x110000,)."""
         table = np.full(0x110000, self.unknown, dtype=np.int64)
         for token, index in self.ids.items():
             if token != UNKNOWN:
                 table[ord(token)] = index
         return table
 
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        return (self._table[np.frombuffer(part.encode("utf-32-le"), dtype="<u4")] for part in parts)
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for text in texts:
+            yield self._table[np.frombuffer(text.encode("utf-32-le"), dtype="<u4")]
 
     def decode(self, ids: Iterable[int]) -> str:
         return "".join(self.tokens[i] for i in ids)
 
-    def token_text(self, token: int) -> str:
-        return _printable(self.tokens[token].encode())
-
     def _sides(self, token: int) -> tuple[bool, bool]:
-        letter = token != self.unknown and self.tokens[token].isalnum()
-        return letter, letter
+        is_letter = token != self.unknown and self.tokens[token].isalnum()
+        return is_letter, is_letter
 
 
 class WordTokenizer(Tokenizer):
@@ -221,25 +220,20 @@ class WordTokenizer(Tokenizer):
 
     kind, lossless = "word", False
 
-    def __init__(self, content: dict[str, Any]) -> None:
-        super().__init__(content)
-        self.unknown = self.ids[UNKNOWN]
-
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        get, unknown = self.ids.get, self.unknown
-        return (np.array([get(word, unknown) for word in words(part)], dtype=np.int64) for part in parts)
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for text in texts:
+            yield np.array([self.ids.get(word, self.unknown) for word in words(text)], dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:
-        blocks: list[str] = []
-        for word in (self.tokens[i] for i in ids):
+        written: list[str] = []
+        for token in ids:
+            word = self.tokens[token]
             if word == LINE_END:
-                blocks.append("\n")
-            else:
-                blocks.append(f" {word}" if blocks and blocks[-1] != "\n" else word)
-        return "".join(blocks)
-
-    def token_text(self, token: int) -> str:
-        return _printable(self.tokens[token].encode())
+                word = "\n"
+            elif written and written[-1] != "\n":  # no space begins a line
+                word = f" {word}"
+            written.append(word)
+        return "".join(written)
 
 
 class BPETokenizer(Tokenizer):
@@ -260,11 +254,12 @@ class BPETokenizer(Tokenizer):
 
     @cached_property
     def _bytes(self) -> list[bytes]:
-        value = {char: byte for byte, char in enumerate(byte_characters())}
-        return [bytes(value[char] for char in token) for token in self.tokens]
+        byte_of = byte_ids()
+        return [bytes(map(byte_of.__getitem__, token)) for token in self.tokens]
 
-    def _encode(self, parts: list[str]) -> Iterator[np.ndarray]:
-        return (np.array(e.ids, dtype=np.int64) for e in self._backend.encode_batch_fast(parts))
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for encoding in self._backend.encode_batch_fast(texts):  # all at once: it runs in threads
+            yield np.array(encoding.ids, dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
@@ -281,13 +276,27 @@ def words(text: str) -> list[str]:
     return text.replace("\n", f" {LINE_END} ").split()
 
 
+def _class_of(content: dict[str, Any]) -> type[Tokenizer]:
+    """The kind of tokenizer that a file holds, by what training writes there."""
+    before = content["pre_tokenizer"]
+    if content["model"]["type"] != "BPE":
+        return WordTokenizer if content["normalizer"] else CharTokenizer
+    return BPETokenizer if before["use_regex"] else ByteTokenizer
+
+
 def _letters(token: bytes) -> tuple[bool, bool]:
     """Whether the first and the last character of these bytes are letters or digits; what is cut off of one is."""
     text = token.decode(errors="replace")
-    first, last = (char.isalnum() or char == "\ufffd" for char in (text[0], text[-1]))
-    return first, last
+    return _is_letter(text[0]), _is_letter(text[-1])
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() or character == "\ufffd"  # that stands for bytes which are no character by themselves
 
 
 def _printable(token: bytes) -> str:
     text = token.decode(errors="backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    # An escape is printable, so that what is put in is not replaced again.
+    for character in filterfalse(str.isprintable, text):
+        text = text.replace(character, character.encode("unicode_escape").decode())
+    return text

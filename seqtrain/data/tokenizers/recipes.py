@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from seqtrain.data.tokenizers.encoding import (
@@ -17,7 +18,7 @@ from seqtrain.data.tokenizers.encoding import (
     segments,
     words,
 )
-from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_characters
+from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids
 from seqtrain.errors import UserError
 
 LARGEST = 1 << 20  # tokens that BPE may have
@@ -38,7 +39,8 @@ class Byte(Recipe):
         from tokenizers import Tokenizer as Backend
         from tokenizers import decoders, models, pre_tokenizers
 
-        backend = Backend(models.BPE({char: byte for byte, char in enumerate(byte_characters())}, []))
+        # A BPE without merges: the file can be read by the library, which has no tokenizer of bytes.
+        backend = Backend(models.BPE(byte_ids(), []))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = decoders.ByteLevel()
         return ByteTokenizer(json.loads(backend.to_str()))
@@ -50,10 +52,10 @@ class Char(Recipe):
     def train(self, documents: Iterable[str]) -> Tokenizer:
         from tokenizers import Regex, decoders, pre_tokenizers
 
-        found: set[str] = set()
-        for text in _some(documents):
-            found.update(text)
-        backend = _word_level([UNKNOWN, *sorted(found)])
+        characters: set[str] = set()
+        for text in _not_empty(documents):
+            characters.update(text)
+        backend = _word_level([UNKNOWN, *sorted(characters)])
         backend.pre_tokenizer = pre_tokenizers.Split(Regex("(?m:.)"), "isolated")  # in Oniguruma m lets . match "\n"
         backend.decoder = decoders.Fuse()
         return CharTokenizer(json.loads(backend.to_str()))
@@ -75,14 +77,15 @@ class Word(Recipe):
         from tokenizers import Regex, normalizers, pre_tokenizers
 
         counts: Counter[str] = Counter()
-        for text in _some(documents):
-            for part in segments(text):
+        for text in _not_empty(documents):
+            for part in segments(text):  # or the list of its words would take many times the text's own memory
                 counts.update(words(part))
-        del counts[UNKNOWN], counts[LINE_END]
-        common = sorted((-count, word) for word, count in counts.items() if count >= self.min_count)
-        if counts and not common:
+        del counts[UNKNOWN], counts[LINE_END]  # they have ids of their own, however often the text spells them
+        # Words of equal counts in their own order, not in that of the text: which of them stay depends on no order.
+        frequent = sorted((-count, word) for word, count in counts.items() if count >= self.min_count)
+        if counts and not frequent:
             raise UserError(f"tokenizer.min_count={self.min_count}: no word occurs that often; all would be {UNKNOWN}")
-        backend = _word_level([UNKNOWN, LINE_END, *(word for _, word in common[: self.max_size])])
+        backend = _word_level([UNKNOWN, LINE_END, *(word for _, word in frequent[: self.max_size])])
         backend.normalizer = normalizers.Replace("\n", f" {LINE_END} ")
         space = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has it
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(space), "removed")
@@ -107,21 +110,23 @@ class BPE(Recipe):
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         backend.decoder = decoders.ByteLevel()
+        # All bytes are in it, whether train has them or not: so any text has tokens.
         trainer = trainers.BpeTrainer(
             vocab_size=self.size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
         )
-        backend.train_from_iterator((part for text in _some(documents) for part in segments(text)), trainer)
+        backend.train_from_iterator(chain.from_iterable(map(segments, _not_empty(documents))), trainer)
         return BPETokenizer(json.loads(backend.to_str()))
 
 
 def _word_level(tokens: list[str]) -> Any:
+    """A look-up table, in the format of `tokenizers`, that gives the tokens their ids in this order."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import models
 
-    return Backend(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token=UNKNOWN))
+    return Backend(models.WordLevel(dict(zip(tokens, range(len(tokens)), strict=True)), unk_token=UNKNOWN))
 
 
-def _some(documents: Iterable[str]) -> Iterator[str]:
+def _not_empty(documents: Iterable[str]) -> Iterator[str]:
     """The documents; raises UserError at the end if they held nothing."""
     empty = True
     for text in documents:

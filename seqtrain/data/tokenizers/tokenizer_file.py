@@ -7,29 +7,41 @@ from typing import Any
 UNKNOWN, LINE_END = "<unk>", "<eos>"
 
 
-def byte_characters() -> list[str]:
-    """The character that stands for each byte in byte-level vocabularies: itself where it prints, else from U+0100."""
+def byte_ids() -> dict[str, int]:
+    """The character that stands for each byte in byte-level vocabularies, with the byte; in the order of bytes.
+
+    A byte that prints in Latin-1 stands for itself, the others, in their order, are the characters from U+0100 on.
+    """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+    unused = 0x100
+    ids = {}
+    for byte in range(256):
+        if byte in printable:
+            ids[chr(byte)] = byte
+        else:
+            ids[chr(unused)] = byte
+            unused += 1
+    return ids
 
 
 def check_vocabulary(content: dict[str, Any], kind: str) -> None:
     """ValueError unless a tokenizer.json of this kind holds what training makes: ids 0..V-1, tokens of its alphabet."""
     ids = content["model"]["vocab"]
-    if not isinstance(ids, dict) or any(type(index) is not int for index in ids.values()):
+    # JSON's true would pass for 1 by `isinstance`.
+    if not isinstance(ids, dict) or not {type(index) for index in ids.values()} <= {int}:
         raise ValueError("its vocabulary is no table of ids")
+    # An empty token would be found at every place of a text.
     if "" in ids or sorted(ids.values()) != list(range(len(ids))):
         raise ValueError("its ids are not 0..V-1, or a token is empty")
-    characters = byte_characters()
-    if kind == "byte" and ids != {char: byte for byte, char in enumerate(characters)}:
+    if kind == "byte" and ids != byte_ids():
         raise ValueError("its tokens are not the bytes")
-    if kind == "char" and any(len(token) != 1 for token in ids.keys() - {UNKNOWN}):
+    if kind == "char" and set(map(len, ids.keys() - {UNKNOWN})) - {1}:
         raise ValueError("a token is no character")
-    if kind in ("char", "word") and not ids.keys() >= {UNKNOWN, *([LINE_END] if kind == "word" else [])}:
+    special = {"char": {UNKNOWN}, "word": {UNKNOWN, LINE_END}}.get(kind, set())
+    if not ids.keys() >= special:
         raise ValueError(f"it has no {UNKNOWN} or {LINE_END}")
     if kind == "bpe":
-        _check_merges(ids, merges(content), set(characters))
+        _check_merges(ids, merges(content))
 
 
 def merges(content: dict[str, Any]) -> list[tuple[str, str]]:
@@ -37,8 +49,11 @@ def merges(content: dict[str, Any]) -> list[tuple[str, str]]:
     return [(first, second) for first, second in content["model"]["merges"]]
 
 
-def _check_merges(ids: dict[str, int], pairs: list[tuple[str, str]], characters: set[str]) -> None:
-    if not ids.keys() >= characters or not characters.issuperset("".join(ids)):
+def _check_merges(ids: dict[str, int], pairs: list[tuple[str, str]]) -> None:
+    characters = byte_ids().keys()
+    # Decoding looks up the byte of each character, so a token of any other character could not be written.
+    if not ids.keys() >= characters or not characters >= set("".join(ids)):
         raise ValueError("its tokens are not made of bytes")
-    if any(not {first, second, first + second} <= ids.keys() for first, second in pairs):
-        raise ValueError("it makes a token that it does not have")
+    for first, second in pairs:
+        if not {first, second, first + second} <= ids.keys():
+            raise ValueError("it makes a token that it does not have")

@@ -60,7 +60,7 @@ class MLflowRunLogger(RunLogger):
         resumes = identity.exists()
         self._id = remembered(identity, lambda: self._create(client, local))
         if known:
-            _check_own(file, client.get_run(self._id).info.artifact_uri, local)
+            _check_below(file, client.get_run(self._id).info.artifact_uri, local)
         if resumes:
             client.update_run(self._id, status="RUNNING")
             return client
@@ -116,7 +116,7 @@ class MLflowRunLogger(RunLogger):
         self._client = None
 
 
-def _check_own(file: Path, artifacts: str | None, local: Path) -> None:
+def _check_below(file: Path, artifacts: str | None, local: Path) -> None:
     """ValueError where a file that stood beside the run, perhaps a stranger's, has what is sent kept elsewhere."""
     if artifacts is None or not artifacts.startswith(f"{(local / ARTIFACTS).as_uri()}/") or ".." in artifacts:
         raise ValueError(f"{file} keeps what is sent in {artifacts}, not in {local / ARTIFACTS}; move the file away")

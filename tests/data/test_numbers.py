@@ -1,0 +1,130 @@
+"""Laws of labels that are numbers: they are read from every format, and what is no finite number is one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from seqtrain.config.signatures import class_attribute
+from seqtrain.data.preprocess import prepare_rows
+from seqtrain.data.sources.base import Source
+from seqtrain.data.sources.hub import Hub
+from seqtrain.data.sources.text import Text
+from seqtrain.data.tokenizers.recipes import Char
+from seqtrain.errors import UserError
+from tests.conftest import Seqtrain
+from tests.support import outside_tasks
+
+VALUES = [0.1, -2, 1e-30, 3.5e8]
+
+
+def put(folder: Path, format: str, values: list[Any], kind: Any = None) -> Path:
+    """A file whose only split has these labels."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"train.{format}"
+    if format == "parquet":
+        columns = {"text": ["a"] * len(values), "label": pyarrow.array(values, kind)}
+        parquet.write_table(pyarrow.table(columns), path)
+    elif format == "jsonl":
+        path.write_text("".join(json.dumps({"text": "a", "label": value}) + "\n" for value in values))
+    else:
+        between = {"csv": ",", "tsv": "\t"}[format]
+        path.write_text(f"text{between}label\n" + "".join(f"a{between}{value}\n" for value in values))
+    return path
+
+
+def numbers(source: Source, cache: Path) -> list[float]:
+    source.expect_numbers()
+    source.check()
+    _, rows = prepare_rows(
+        source, Char(), ["train"], source.fields, label_kind="number", cache=cache, say=lambda line: None
+    )
+    labels = rows["train"].labels
+    assert isinstance(labels, np.ndarray)
+    assert labels.dtype == np.float64
+    return labels.tolist()
+
+
+def local(path: Path) -> Text:
+    return Text(path=str(path), label_column="label", validation_fraction=0.0)
+
+
+def of_hub(folder: Path) -> Hub:
+    return Hub(path=str(folder), label_column="label", validation_split=None, test_split=None, validation_fraction=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet", "csv", "tsv"])
+def test_numbers_of_every_local_format_are_read_to_the_last_bit(format: str, tmp_path: Path) -> None:
+    assert numbers(local(put(tmp_path, format, VALUES)), tmp_path) == VALUES
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_numbers_of_a_folder_in_the_hub_s_layout_are_read(format: str, tmp_path: Path) -> None:
+    put(tmp_path / "layout", format, VALUES)
+    assert numbers(of_hub(tmp_path / "layout"), tmp_path) == VALUES
+
+
+@pytest.mark.parametrize(
+    "kind", [pyarrow.float16(), pyarrow.float32(), pyarrow.int16(), pyarrow.uint8()], ids=lambda kind: str(kind)
+)
+def test_a_column_of_any_kind_of_number_is_read(kind: Any, tmp_path: Path) -> None:
+    given = np.array([1, 2, 200]).astype(kind.to_pandas_dtype())
+    assert numbers(local(put(tmp_path, "parquet", list(given), kind)), tmp_path) == [1, 2, 200]
+
+
+@pytest.mark.parametrize("value", ["high", True, float("nan"), float("inf"), [1.0]], ids=repr)
+@pytest.mark.parametrize("source", [local, lambda path: of_hub(path.parent)], ids=["local", "hub"])
+def test_what_is_no_finite_number_is_one_line(source: Any, value: Any, tmp_path: Path) -> None:
+    path = put(tmp_path / "layout", "jsonl", [value, value])
+    with pytest.raises(UserError) as caught:
+        numbers(source(path), tmp_path)
+    (line,) = caught.value.lines
+    assert "finite number" in line or "not numbers; set data.label_column to a column of numbers" in line
+
+
+def test_a_parquet_column_of_booleans_holds_no_numbers(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="column label holds bool, not numbers; set "):
+        numbers(local(put(tmp_path, "parquet", [True, False])), tmp_path)
+
+
+def test_a_name_is_still_no_float(tmp_path: Path) -> None:
+    for source in (local(put(tmp_path / "a", "jsonl", VALUES)), of_hub(tmp_path / "a")):
+        with pytest.raises(UserError, match="label"):
+            source.check()
+
+
+def test_what_a_task_takes_a_label_for_is_known_without_importing_it() -> None:
+    outside = "tests.support.outside.my_tasks"
+    assert class_attribute(f"{outside}.regress.Regress", "label_kind") == "number"
+    assert class_attribute(f"{outside}.tag.Tag", "label_kind") == "names"
+    assert class_attribute("seqtrain.tasks.sentiment.Sentiment", "label_kind") == "name"
+    assert class_attribute("seqtrain.tasks.sentiment.Nothing", "label_kind") is None
+
+
+def test_a_task_of_numbers_trains_on_jsonl_and_refuses_what_is_none(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    folder = outside_tasks.files(tmp_path)
+    rows = [line.split("\t") for line in (folder / "numbers.tsv").read_text().splitlines()[1:]]
+
+    def train(value: Any) -> Any:
+        lines = [json.dumps({"text": text, "label": float(label)}) for text, label in rows]
+        lines[3] = json.dumps({"text": "a", "label": value})
+        (folder / "numbers.jsonl").write_text("\n".join(lines))
+        words = (*outside_tasks.options("regress"), "data.path=numbers.jsonl", "trainer.max_steps=2")
+        return seqtrain("train", *words, cwd=folder, env={"PYTHONPATH": str(folder)})
+
+    assert (answer := train(0.5)).rc == 0, answer.err
+    for value in ("high", True):
+        answer = train(value)
+        assert answer.rc == 2
+        assert f"numbers.jsonl:4: label is {value}, which is no finite number" in answer.err
