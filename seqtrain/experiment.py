@@ -29,7 +29,7 @@ from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
 from seqtrain.training.data import Data
 from seqtrain.training.model_and_task import task_class
-from seqtrain.training.session import Session, begin_from, cost_of, make_session
+from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session
 from seqtrain.training.trainer import surroundings
 
 
@@ -56,7 +56,7 @@ class Experiment:
     attempt: Attempt
     summary: dict[str, Any] = field(default_factory=dict)  # what summary.json will say
     session: Session | None = None  # model, task, learner and trainer, once they are made
-    begun: bool = False  # whether the run's directory tells of this attempt
+    announced: bool = False  # whether the run's directory tells of this attempt
 
     def train(self) -> None:
         """Trains to the end; whatever happens, summary.json says how it ended."""
@@ -67,7 +67,8 @@ class Experiment:
             data = self._read_data()
             self.session = self._make_session(data, signals)
             cost = self._count_cost(data)
-            self._begin()
+            self._load_weights()
+            self._announce()
             self.session.fit(self.attempt.checkpoint)
             self._finish(cost)
 
@@ -83,7 +84,7 @@ class Experiment:
         if self.attempt.goes_on and earlier.get("status") == "pruned":
             summary[AFTER_PRUNING] = True
         self.summary = ranks.broadcast(summary)
-        self.begun = not self.attempt.goes_on
+        self.announced = not self.attempt.goes_on
 
     def _open_directory(self) -> None:
         """Writes that the run is running, where it can be written at all."""
@@ -94,7 +95,7 @@ class Experiment:
             probe(self.run.checkpoints)
         if self.config.budget is None:
             self.summary["identity"] = digest(self.run.config)
-        if self.begun:
+        if self.announced:
             self.run.write_summary(self.summary)
 
     def _read_data(self) -> Data:
@@ -116,7 +117,7 @@ class Experiment:
             signals,
             self.attempt.trust,
             Console(stderr=True, quiet=not self.run.writes),
-            logged=plain_config(self.config),
+            logged_config=plain_config(self.config),  # not that of the directory, which is written once all is well
             after_pruning=AFTER_PRUNING in self.summary,
         )
 
@@ -130,21 +131,26 @@ class Experiment:
             say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")
         return cost
 
-    def _begin(self) -> None:
-        """Puts in the weights to begin with, or the checkpoint to go on from, and says so on disk."""
+    def _load_weights(self) -> None:
+        """Puts in the weights of another run, or makes sure of the checkpoint that Lightning will load."""
         assert self.session is not None
         config, checkpoint, learner = self.config, self.attempt.checkpoint, self.session.learner
         if checkpoint is None and config.init_from is not None:
             known = self.summary.get("parent")
-            self.summary["parent"] = begin_from(config, self.session, self.attempt.trust, say, known=known)
+            parent = load_initial_weights(config, self.session, self.attempt.trust, say, parent_hash=known)
+            self.summary["parent"] = parent
         learner.run_identity = identity(self.run.config, self.summary)
         learner.surroundings = surroundings(config, self.session.trainer, self.summary["cpu"])
         if checkpoint is not None:
             self.session.check_checkpoint(checkpoint)
-        self.begun = True
+
+    def _announce(self) -> None:
+        """Says in the run's directory that this attempt trains: all that could refuse it has been asked."""
+        self.announced = True
         self.run.write_summary(self.summary)  # first: what is finished is not gone on with
         if self.attempt.goes_on:
-            self.run.write_config(config_text(config))
+            self.run.write_config(config_text(self.config))
+            checkpoint = self.attempt.checkpoint
             self.run.resumed(0 if checkpoint is None else step_of(checkpoint))
 
     def _finish(self, cost: Cost) -> None:

@@ -26,10 +26,11 @@ from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import ExampleTask, Facts, Say, Task
+from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
 from seqtrain.training.model_and_task import make_pair, task_class
 
-MOST_UNKNOWN = 0.5  # share of tokens that a tokenizer from elsewhere may not know
+MAX_UNKNOWN = 0.5  # fraction of the tokens that a tokenizer from elsewhere may not know
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Data(ABC):
     batching: Batching
     tbptt: TBPTT
     seed: int
-    task: Task  # on the meta device: its options say what rows become
+    task: Task  # on the meta device: its options say what rows become; another one trains
     say: Say
 
     @property
@@ -57,22 +58,25 @@ class Data(ABC):
 
     def facts(self) -> dict[str, Facts]:
         """What turns losses per token into losses per byte and word, of each split."""
-        return {
-            split: Facts(
-                bytes_per_token=corpus.bytes_per_token,
-                words_per_token=corpus.num_words / len(corpus.tokens) if self.tokenizer.kind == "word" else None,
-            )
-            for split, corpus in self.corpora.items()
-        }
+        facts: dict[str, Facts] = {}
+        for split, corpus in self.corpora.items():
+            words_per_token = None
+            if self.tokenizer.kind == "word":
+                words_per_token = corpus.num_words / len(corpus.tokens)
+            facts[split] = Facts(bytes_per_token=corpus.bytes_per_token, words_per_token=words_per_token)
+        return facts
 
     @property
     def label_counts(self) -> tuple[int, ...]:
         """How often train has each label; nothing where there are none."""
-        labels = self.rows["train"].labels if "train" in self.rows else None
-        if labels is None or self.task.label_kind == "number":
+        if "train" not in self.rows or self.task.label_kind == "number":
             return ()
-        counted = np.concatenate(labels) if isinstance(labels, list) else labels
-        return tuple(np.bincount(counted, minlength=len(self.preprocessor.labels)).tolist())
+        labels = self.rows["train"].labels
+        if labels is None:
+            return ()
+        if isinstance(labels, list):  # a label for each token of a row
+            labels = np.concatenate(labels)
+        return tuple(np.bincount(labels, minlength=len(self.preprocessor.labels)).tolist())
 
     def baselines(self, split: Split) -> dict[str, dict[str, float]]:
         """What knows little or nothing of sequences, on the same split."""
@@ -84,7 +88,9 @@ class Data(ABC):
 
     def plan(self, split: Split) -> Any:
         """How a run reads a split: train by the plan of training, made once; any other by that of evaluation."""
-        return self._train_plan if split == "train" else self.eval_plan(split)
+        if split == "train":
+            return self._train_plan
+        return self.eval_plan(split)
 
     @functools.cached_property
     @abstractmethod
@@ -128,7 +134,7 @@ class StreamData(Data):
     """One long text, read on lanes side by side."""
 
     @functools.cached_property
-    def _narrow(self) -> set[Split]:
+    def _warned(self) -> set[Split]:
         """Splits of which it was said that they are read on fewer lanes than data.eval_lanes."""
         return set()
 
@@ -143,8 +149,8 @@ class StreamData(Data):
     def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
         lanes = min(self.batching.eval_lanes, most_lanes(self.corpora[split].documents, tbptt))
-        if lanes < self.batching.eval_lanes and split not in self._narrow:
-            self._narrow.add(split)
+        if lanes < self.batching.eval_lanes and split not in self._warned:
+            self._warned.add(split)
             self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
         return self._plan(split, lanes, tbptt, shuffle=False)
 
@@ -166,10 +172,11 @@ class StreamData(Data):
         return self.plan("train").most_read(step)
 
     def context(self) -> dict[str, Any]:
-        found = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
+        context = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
         if self.tbptt.carry and self.tbptt.reset == "never":
-            return found  # a state goes on over all cuts
-        return found | {name: getattr(self.tbptt.evaluation, name) for name in ("k1", "k2", "reset")}
+            return context  # a state goes on over all cuts, so they change no number
+        cut = self.tbptt.evaluation
+        return context | {"k1": cut.k1, "k2": cut.k2, "reset": cut.reset}
 
     def size(self, split: Split) -> dict[str, int | None]:
         return {"eval_lanes": self.eval_plan(split).lanes, "examples": None}
@@ -193,21 +200,24 @@ class ExampleData(Data):
     def batcher(self, split: Split) -> Examples:
         """The examples of a split, made once."""
         if split not in self._examples:
-            made = self.task.examples(
+            examples = self.task.examples(
                 self.rows[split], self.preprocessor, max_length=self.batching.max_length, seed=self.seed
             )
-            self._tell(split, made)
-            self._examples[split] = made
+            self._describe(split, examples)
+            self._examples[split] = examples
         return self._examples[split]
 
-    def _tell(self, split: Split, made: Examples) -> None:
-        if made.cut:
-            self.say(f"{split}: {made.cut:,} of {len(made.lengths):,} examples are cut to data.max_length tokens")
-        most = self.batching.batch_tokens or made.lengths.sum()
-        if alone := int((made.lengths.sum(1) > most).sum()):
+    def _describe(self, split: Split, examples: Examples) -> None:
+        """Says what of the examples will not be read as it stands in the data."""
+        lengths = examples.lengths  # (n, sides)
+        if examples.cut:
+            self.say(f"{split}: {examples.cut:,} of {len(lengths):,} examples are cut to data.max_length tokens")
+        most = self.batching.batch_tokens or lengths.sum()
+        alone = int((lengths.sum(1) > most).sum())
+        if alone:
             self.say(f"{split}: {alone:,} examples are longer than data.batch_tokens={most}: each is a step alone")
-        if made.remark and split == "train":
-            self.say(f"{split}: {made.remark}")
+        if examples.remark and split == "train":
+            self.say(f"{split}: {examples.remark}")
 
     @functools.cached_property
     def _train_plan(self) -> ExamplePlan:
@@ -231,14 +241,18 @@ class ExampleData(Data):
         return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), share=(here.world, here.rank))
 
     def reading(self) -> Reading:
-        examples, first = self.batcher("train"), self.plan("train").chunk(0, 0)
-        lengths = examples.lengths
-        most = self.tbptt.k2 if self.task.needs_whole is None else int(lengths.max())  # read at a time
+        examples = self.batcher("train")
+        lengths = examples.lengths  # (n, sides)
+        most = self.tbptt.k2  # tokens that are read at a time
+        if self.task.needs_whole is not None:
+            most = int(lengths.max())
         reached = float(lengths.clip(max=most).sum() / lengths.sum())
+        # An estimate: the first step stands for all, of which a task might have to draw every mask.
+        first = self.plan("train").chunk(0, 0).examples
         return Reading(
             length=min(round(float(lengths.mean())), most),
-            carry=self.tbptt.carry or reached < 1,
-            targets_per_token=examples.totals(first.examples, 0)["loss"] / int(lengths[first.examples].sum()),
+            carry=self.tbptt.carry or reached < 1,  # longer examples are read from state to state
+            targets_per_token=examples.totals(first, 0)[LOSS] / int(lengths[first].sum()),
             reached=reached,
         )
 
@@ -254,7 +268,7 @@ class ExampleData(Data):
     def sample(self, split: Split, count: int) -> ExampleBatch:
         examples = self.batcher(split)
         every = len(examples.lengths)
-        index = np.arange(min(count, every)) * every // min(count, every)
+        index = np.arange(min(count, every)) * every // min(count, every)  # spread evenly: rows may lie in some order
         return examples.collate(index, 0, examples.totals(index, 0))
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
@@ -268,8 +282,19 @@ def make_data(
     say: Say,
     preprocessor: Preprocessor | None = None,
 ) -> Data:
-    """Reads, tokenises (or takes from the cache) and lays out the splits."""
-    source = make_source(config, trust)
+    """Reads, tokenises (or takes from the cache) and lays out the splits.
+
+    Args:
+        config: Says which source, tokenizer, task and layout.
+        splits: Those to read.
+        trust: Packages whose code may run.
+        say: Is told what was cut, and what an earlier run gave.
+        preprocessor: That of the run, where it has one already; else it is made from train.
+
+    Returns:
+        What was read, with the one `tbptt` of the run: plans, evaluation and cost all take it from there.
+    """
+    source, task_type = make_source(config, trust), task_class(config, trust)
     origin = None
     if preprocessor is None and config.init_from is not None:
         run = Run.open(config.init_from, export="take")
@@ -279,8 +304,8 @@ def make_data(
         source,
         make(config.tokenizer, trust),
         splits,
-        task_class(config, trust).fields,
-        label_kind=task_class(config, trust).label_kind,
+        task_type.fields,
+        label_kind=task_type.label_kind,
         shared=config.task.get("shared_vocab", True),
         preprocessor=preprocessor,
         origin=origin,
@@ -288,16 +313,21 @@ def make_data(
     )
     if origin is not None:
         _check_known(str(config.init_from), rows, say)
+    # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with torch.device("meta"):
-        task = make_pair(config, preprocessor, trust)[1]
-    kind = StreamData if task.streams else ExampleData
-    return kind(source, preprocessor, rows, make_batching(config), make(config.tbptt, trust), config.seed, task, say)
+        _, task = make_pair(config, preprocessor, trust)
+    layout = ExampleData
+    if task.streams:
+        layout = StreamData
+    return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt, trust), config.seed, task, say)
 
 
 def make_source(config: DictConfig, trust: Sequence[str]) -> Source:
     """The source of `config.data`, without what it says of lanes."""
-    options = {key: value for key, value in plain(config.data).items() if key not in Batching.__annotations__}
-    return make(OmegaConf.create({"data": options}).data, trust)
+    options = plain(config.data)
+    for key in Batching.__annotations__.keys() & options.keys():
+        del options[key]
+    return make(OmegaConf.create({"data": options}).data, trust)  # below `data`, as messages name it
 
 
 def make_batching(config: DictConfig) -> Batching:
@@ -307,9 +337,13 @@ def make_batching(config: DictConfig) -> Batching:
 
 def _check_known(init_from: str, rows: dict[Split, Rows], say: Say) -> None:
     """Says how much of the text the tokenizer of `init_from` does not know; UserError where that is most of it."""
-    columns = [corpus for part in rows.values() for corpus in part.columns.values()]
-    unknown = sum(corpus.num_unknown for corpus in columns) / sum(len(corpus.tokens) for corpus in columns)
-    if unknown > MOST_UNKNOWN:
+    num_unknown = num_tokens = 0
+    for split_rows in rows.values():
+        for corpus in split_rows.columns.values():
+            num_unknown += corpus.num_unknown
+            num_tokens += len(corpus.tokens)
+    unknown = num_unknown / num_tokens
+    if unknown > MAX_UNKNOWN:
         raise UserError(
             f"init_from={init_from}: its tokenizer does not know {unknown:.0%} of this text; "
             "begin with a run on text like it, or one with tokenizer=bpe"

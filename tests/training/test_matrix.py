@@ -27,6 +27,7 @@ from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_task  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.training.session import Session, make_session
+from seqtrain.training.shipped import shipped
 from tests.conftest import REPOSITORY, Seqtrain
 from tests.support.examples import DATA, files
 from tests.support.model_cases import Case, cases
@@ -95,7 +96,7 @@ def train(config: DictConfig, folder: Path) -> Session:
     data = make_data(config, ("train", "validation"), (), lambda line: None)
     run = Run.create(folder / "run")
     run.write_config(config_text(config))
-    session = make_session(config, data, run, Signals(), (), Console(quiet=True))
+    session = make_session(config, data, run, Signals(), (), Console(quiet=True), logged_config={})
     session.fit(None)
     run.close()
     return session
@@ -243,7 +244,7 @@ def test_the_page_of_models_holds_the_options_of_every_model_as_they_are() -> No
     page = (REPOSITORY / "docs" / "models.md").read_text("utf-8")
     held = page.partition("<!-- models -->\n")[2].partition("<!-- /models -->")[0]
     assert held.splitlines() == models(), REMEDY
-    for name in compatibility.shipped("model"):
+    for name in shipped("model"):
         options = OmegaConf.load(CONF / "model" / f"{name}.yaml")
         said = held.partition(f"### {name}\n")[2].partition("###")[0]
         assert all(f"| `model.{key}` |" in said for key in options if not str(key).startswith("_")), name

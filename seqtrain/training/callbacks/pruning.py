@@ -35,10 +35,10 @@ class Pruning(Callback):
     was killed before it could say how it ended is not trained on.
     """
 
-    def __init__(self, *, run: Run, goes_on: bool = False) -> None:
-        """`goes_on`: the run has ended as pruned, and a person trains it on all the same."""
+    def __init__(self, *, run: Run, after_pruning: bool = False) -> None:
+        """`after_pruning`: the run has ended as pruned, and a person trains it on all the same."""
         self.run = run
-        self.goes_on = goes_on
+        self.after_pruning = after_pruning
         self.reason = ""  # why the training ended; empty as long as it goes on
         self._trial: optuna.trial.Trial | None = None
         self._silent = False  # once a person has been told that the study does not answer
@@ -47,7 +47,7 @@ class Pruning(Callback):
         return {"reason": self.reason}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
-        if not self.goes_on:
+        if not self.after_pruning:
             self.reason = checkpoint["callbacks"].get(self.state_key, self.state_dict())["reason"]
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
