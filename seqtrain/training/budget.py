@@ -84,10 +84,8 @@ def met(config: DictConfig, reached: Mapping[str, float | None]) -> dict[str, di
 
 
 def _width_words(config: DictConfig) -> str:
-    words, inner = f"model.dim={config.model.dim}", config.model.get(INNER)
-    if inner:
-        words += f", model.{INNER}={inner}"
-    return words
+    inner = config.model.get(INNER)
+    return f"model.dim={config.model.dim}" + (f", model.{INNER}={inner}" if inner else "")
 
 
 def _solve_width(config: DictConfig, data: Data, trust: Sequence[str], number: float) -> int:

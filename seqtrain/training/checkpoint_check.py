@@ -28,16 +28,8 @@ if TYPE_CHECKING:
 
     from seqtrain.training.learner import Learner
 
-KINDS = {
-    "state_dict": dict,
-    "loops": dict,
-    "callbacks": dict,
-    "seqtrain": dict,
-    "optimizer_states": list,
-    "lr_schedulers": list,
-    "global_step": int,
-    "epoch": int,
-}
+KINDS = {"state_dict": dict, "loops": dict, "callbacks": dict, "seqtrain": dict}
+KINDS |= {"optimizer_states": list, "lr_schedulers": list, "global_step": int, "epoch": int}
 """Entries of a checkpoint, as Lightning and the learner write them."""
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
@@ -280,9 +272,7 @@ def _check_entry(found: dict[str, Any], learner: Learner, step: int, max_read: i
             raise Mismatch(f"seqtrain: {name} is missing")
     if not isinstance(found["where"], dict):
         raise Mismatch("seqtrain: where is no mapping")
-    lanes = 0
-    if learner.carry:
-        lanes = learner.lanes
+    lanes = learner.lanes if learner.carry else 0
     _check_carried(found["carried"], learner.model, lanes, max_read)
     _check_sums(found["sums"], learner.task.differentiated)
     in_range(found["tokens"], 0, 2**62, "seqtrain: tokens")
@@ -296,14 +286,10 @@ def _check_entry(found: dict[str, Any], learner: Learner, step: int, max_read: i
 
 def _check_carried(found: Any, model: SequenceModel, lanes: int, max_read: int) -> None:
     """The state of all lanes, as the model begins one; its whole numbers count tokens that were read."""
-    place, expected = "seqtrain: carried", {}
-    if lanes:
-        expected = model.initial(lanes)
-    alike(found, expected, place)
+    place = "seqtrain: carried"
+    alike(found, model.initial(lanes) if lanes else {}, place)
     finite(found, place)
-    most = max_read
-    if model.max_length is not None:
-        most = min(max_read, model.max_length)
+    most = max_read if model.max_length is None else min(max_read, model.max_length)
     for name, value in found.items():
         # Models index by these counts: one that was forged would read beyond their tables.
         if not value.is_floating_point() and bool(((value < 0) | (value > most)).any()):

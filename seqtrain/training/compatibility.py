@@ -170,9 +170,7 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
 def _cannot_read_windows(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
     """Why a model cannot read windows, or examples, that each start from nothing, or None."""
     if model.max_length is not None and tbptt.k2 > model.max_length:
-        option = f"tbptt.k2={tbptt.k2}"
-        if not task.streams:
-            option = f"data.max_length={max_length}"
+        option = f"tbptt.k2={tbptt.k2}" if task.streams else f"data.max_length={max_length}"
         return f"{option}: longer than the {model.max_length} positions of model.max_length"
     if tbptt.k1 < tbptt.k2 and Capability.STATEFUL not in model.capabilities:
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,9 +61,7 @@ class Data(ABC):
         """What turns losses per token into losses per byte and word, of each split."""
         facts: dict[str, Facts] = {}
         for split, corpus in self.corpora.items():
-            words_per_token = None
-            if self.tokenizer.kind == "word":
-                words_per_token = corpus.num_words / len(corpus.tokens)
+            words_per_token = corpus.num_words / len(corpus.tokens) if self.tokenizer.kind == "word" else None
             facts[split] = Facts(bytes_per_token=corpus.bytes_per_token, words_per_token=words_per_token)
         return facts
 
@@ -88,9 +87,7 @@ class Data(ABC):
 
     def plan(self, split: Split) -> Any:
         """How a run reads a split: train by the plan of training, made once; any other by that of evaluation."""
-        if split == "train":
-            return self._train_plan
-        return self.eval_plan(split)
+        return self._train_plan if split == "train" else self.eval_plan(split)
 
     @functools.cached_property
     @abstractmethod
@@ -243,9 +240,7 @@ class ExampleData(Data):
     def reading(self) -> Reading:
         examples = self.batcher("train")
         lengths = examples.lengths  # (n, sides)
-        most = self.tbptt.k2  # tokens that are read at a time
-        if self.task.needs_whole is not None:
-            most = int(lengths.max())
+        most = self.tbptt.k2 if self.task.needs_whole is None else int(lengths.max())  # tokens read at a time
         reached = float(lengths.clip(max=most).sum() / lengths.sum())
         # An estimate: the first step stands for all, of which a task might have to draw every mask.
         first = self.plan("train").chunk(0, 0).examples
@@ -316,9 +311,7 @@ def make_data(
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with torch.device("meta"):
         _, task = make_pair(config, preprocessor, trust)
-    layout = ExampleData
-    if task.streams:
-        layout = StreamData
+    layout = StreamData if task.streams else ExampleData
     return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt, trust), config.seed, task, say)
 
 
@@ -337,12 +330,8 @@ def make_batching(config: DictConfig) -> Batching:
 
 def _check_known(init_from: str, rows: dict[Split, Rows], say: Say) -> None:
     """Says how much of the text the tokenizer of `init_from` does not know; UserError where that is most of it."""
-    num_unknown = num_tokens = 0
-    for split_rows in rows.values():
-        for corpus in split_rows.columns.values():
-            num_unknown += corpus.num_unknown
-            num_tokens += len(corpus.tokens)
-    unknown = num_unknown / num_tokens
+    columns = list(itertools.chain.from_iterable(split_rows.columns.values() for split_rows in rows.values()))
+    unknown = sum(corpus.num_unknown for corpus in columns) / sum(len(corpus.tokens) for corpus in columns)
     if unknown > MAX_UNKNOWN:
         raise UserError(
             f"init_from={init_from}: its tokenizer does not know {unknown:.0%} of this text; "

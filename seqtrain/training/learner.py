@@ -227,9 +227,6 @@ class Learner(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         by_rank = all_gather((self.carried.on_cpu(), on_cpu(self.sums.terms), self.progress.own))
         slices, sums, tokens = zip(*by_rank, strict=True)
-        plateau = None
-        if self.plateau is not None:
-            plateau = self.plateau.state_dict()
         checkpoint["seqtrain"] = {
             "carried": join_slices(slices),
             "sums": list(sums),  # of each process: added up in another order they would have other bits
@@ -238,7 +235,7 @@ class Learner(LightningModule):
             "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
             "run": self.run_identity,
             "where": self.surroundings,
-            "plateau": plateau,
+            "plateau": None if self.plateau is None else self.plateau.state_dict(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -40,9 +40,7 @@ def check_memory(config: DictConfig, what: str, parameters: float, state: int = 
         kept, copies = "weights", 1
     if state:
         kept += " and carried state"
-    bytes_each = 4
-    if config.trainer.precision == "64-true":
-        bytes_each = 8
+    bytes_each = 8 if config.trainer.precision == "64-true" else 4
     needed = parameters * copies * bytes_each + state
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:

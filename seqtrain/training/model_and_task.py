@@ -23,9 +23,7 @@ def make_pair(
 ) -> tuple[SequenceModel, Task]:
     """Model and task for these vocabularies, in the precision that a checkpoint keeps."""
     size = preprocessor.tokenizer.vocab_size
-    target_size = None
-    if not preprocessor.shared:
-        target_size = preprocessor.target_tokenizer.vocab_size
+    target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
     specials = task_class(config, trust).specials
     model = make_model(config, size, trust, specials=specials, target_vocab_size=target_size)
     task = make_task(config, model, size, trust, preprocessor=preprocessor, label_counts=label_counts)

@@ -59,9 +59,8 @@ class Session:
 
     def fit(self, checkpoint: Path | None) -> None:
         """Trains from the start, or from a checkpoint that `check_checkpoint` has taken, to the end."""
-        here, first_step = ranks.rank_info(), 0
-        if checkpoint is not None:
-            first_step = step_of(checkpoint)
+        here = ranks.rank_info()
+        first_step = 0 if checkpoint is None else step_of(checkpoint)
         loader = TrainLoader(
             self.data.batcher("train"),
             self.plan,
@@ -154,11 +153,8 @@ def make_session(
     steps = max_steps(options, plan)
     learner = make_learner(config, data, run, trust)
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
-    deadline = pruning = None
-    if options.max_seconds is not None:
-        deadline = Deadline(recorder=recorder, seconds=options.max_seconds)
-    if is_searched(run.path):
-        pruning = Pruning(run=run, after_pruning=after_pruning)
+    deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
+    pruning = Pruning(run=run, after_pruning=after_pruning) if is_searched(run.path) else None
     checkpoints = Checkpoints(
         run=run,
         every=options.checkpoint_every,
@@ -236,11 +232,10 @@ def _loggers(config: DictConfig, run: Run, trust: Sequence[str], logged_config: 
     """The loggers of the config, in the process that writes the run."""
     from seqtrain.training.loggers.base import guarded
 
-    loggers = []
-    if run.writes:
-        for node in filter(None, config.logger.values()):
-            loggers.append(guarded(make(node, trust, directory=run.path, config=logged_config), run.path))
-    return loggers
+    if not run.writes:
+        return []
+    nodes = filter(None, config.logger.values())
+    return [guarded(make(node, trust, directory=run.path, config=logged_config), run.path) for node in nodes]
 
 
 def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:

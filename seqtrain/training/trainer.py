@@ -34,9 +34,7 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
     """Turns precision=auto and devices=all into what this machine has, so that a resumed run keeps it."""
     gpu = on_gpu(config)
     if config.trainer.devices == "all":
-        config.trainer.devices = 1
-        if gpu:
-            config.trainer.devices = torch.cuda.device_count()
+        config.trainer.devices = torch.cuda.device_count() if gpu else 1
         say(f"devices {config.trainer.devices}: all GPUs of this machine")
     if config.trainer.precision == "auto":
         # Emulation does not count: it is no faster than float32.
@@ -44,9 +42,7 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
             device, fast = "GPU", torch.cuda.is_bf16_supported(including_emulation=False)
         else:
             device, fast = "CPU", torch.cpu._is_amx_tile_supported()
-        precision, has = "32-true", "has no"
-        if fast:
-            precision, has = "bf16-mixed", "has"
+        precision, has = ("bf16-mixed", "has") if fast else ("32-true", "has no")
         config.trainer.precision = precision
         say(f"precision {precision}: the {device} {has} bf16 units")
 
@@ -108,9 +104,7 @@ def make_trainer(
 
 def surroundings(config: DictConfig, trainer: Trainer, cpu: str) -> dict[str, Any]:
     """What a checkpoint says of where it was written: the limits of the training, and what its bits depend on."""
-    machine = cpu
-    if trainer.strategy.root_device.type == "cuda":
-        machine = torch.cuda.get_device_name()
+    machine = torch.cuda.get_device_name() if trainer.strategy.root_device.type == "cuda" else cpu
     return {f"trainer.{name}": config.trainer[name] for name in LIMITS} | {
         "torch": str(torch.__version__),
         "machine": machine,

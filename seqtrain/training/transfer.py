@@ -74,9 +74,7 @@ def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: S
     if embedding is not None and embedding.shape[-1] != model.dim:
         dim = embedding.shape[-1]
         return f"init_from: model.dim={model.dim} here, and that run's model has {dim}; set model.dim={dim}"
-    more = ""
-    if len(faults) > 1:
-        more = f" (and {len(faults) - 1} more)"
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"init_from: {faults[0]}{more}; set the same model options"
 
 

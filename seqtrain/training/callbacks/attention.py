@@ -33,17 +33,17 @@ class AttentionMaps(Callback):
             return
         training = pl_module.training
         pl_module.eval()  # with dropout the maps would differ from drawing to drawing
-        path = self.run.plots / "attention.png"
-        log_picture(trainer, "attention", path, "the maps of attention", partial(self._draw, pl_module))
+        log_picture(trainer, "attention", "the maps of attention", partial(self._draw, pl_module))
         pl_module.train(training)
 
-    def _draw(self, learner: Learner, path: Path) -> bool:
+    def _draw(self, learner: Learner) -> Path | None:
         try:
             maps = self._maps(learner)
         except UserError:  # the model does not attend
-            return False
+            return None
+        path = self.run.plots / "attention.png"
         draw(maps, path, "validation, first example")
-        return True
+        return path
 
     def _maps(self, learner: Learner) -> list[Seen]:
         words = self.data.preprocessor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +28,12 @@ class ConfusionMatrix(Callback):
             return
         table = np.array(pl_module.totals["confusion"][0], dtype=np.int64)
         labels: tuple[str, ...] = pl_module.task.labels  # type: ignore[assignment]
-        draw = partial(plot_confusion, table, labels)
-        log_picture(trainer, "confusion", self.run.plots / "confusion.png", "the confusion matrix", draw)
+        path = self.run.plots / "confusion.png"
+
+        def draw() -> Path | None:
+            return path if plot_confusion(table, labels, path) else None
+
+        log_picture(trainer, "confusion", "the confusion matrix", draw)
 
 
 def plot_confusion(table: np.ndarray, labels: tuple[str, ...], path: Path) -> bool:
@@ -48,9 +51,8 @@ def plot_confusion(table: np.ndarray, labels: tuple[str, ...], path: Path) -> bo
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     for (row, column), count in np.ndenumerate(table):
-        fraction, shade = fractions[row, column], "white"
-        if fraction > 0.5:  # where the colours of cividis are light
-            shade = "black"
+        fraction = fractions[row, column]
+        shade = "black" if fraction > 0.5 else "white"  # the upper half of cividis is light
         axes.text(column, row, f"{count:,}\n{fraction:.0%}", ha="center", va="center", color=shade, fontsize=8)
     figure.colorbar(image, ax=axes, label="share of the true label")
     with atomic(path) as file:

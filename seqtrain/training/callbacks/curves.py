@@ -39,10 +39,11 @@ class Curves(Callback):
         if run is None:
             return
 
-        def draw(path: Path) -> bool:
-            return plot_curves(run.metrics(), path, learner.task, title=run.path.name)
+        def draw() -> Path | None:
+            path = run.plots / "learning_curve.png"
+            return path if plot_curves(run.metrics(), path, learner.task, title=run.path.name) else None
 
-        log_picture(trainer, "learning_curve", run.plots / "learning_curve.png", "the learning curve", draw)
+        log_picture(trainer, "learning_curve", "the learning curve", draw)
 
 
 def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "") -> bool:
@@ -96,9 +97,7 @@ def _draw_metric(axes: Axes, records: list[Record], measure: str, label: str) ->
 def _draw_small(axes: Axes, points: list[tuple[float, float]], name: str) -> None:
     """A small panel, of what moves beside the metric."""
     label, spread = SMALL_PANELS[name], [0.0]
-    if (
-        name == "gradient_norm"
-    ):  # the others are read from zero: of a rate that falls to nothing a logarithm says little
+    if name == "gradient_norm":  # the scale of the others begins at 0
         spread = _values(points)
     _line(axes, points, label, GREY, dots=1)
     _style(axes, label, spread)
@@ -109,9 +108,7 @@ def _draw_small(axes: Axes, points: list[tuple[float, float]], name: str) -> Non
 
 def _line(axes: Axes, points: list[tuple[float, float]], label: str, color: str, *, dots: int) -> None:
     """A curve, with a dot for each point when there are at most `dots`: a single point shows no line."""
-    marker = None
-    if len(points) <= dots:
-        marker = "o"
+    marker = "o" if len(points) <= dots else None
     axes.plot(*zip(*points, strict=True), color=color, label=label, linewidth=1.3, marker=marker, markersize=4)
 
 
@@ -130,9 +127,7 @@ def _style(axes: Axes, label: str, values: list[float]) -> None:
 
 def _short(value: float, position: int | None) -> str:
     """A number at an axis: 0.05, 20k."""
-    if abs(value) >= 1000:
-        return LARGE(value)
-    return f"{value:g}"
+    return LARGE(value) if abs(value) >= 1000 else f"{value:g}"
 
 
 def _points(records: list[Record], name: str) -> list[tuple[float, float]]:

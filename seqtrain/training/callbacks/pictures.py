@@ -10,14 +10,14 @@ from pytorch_lightning import Trainer
 from seqtrain.training.loggers.base import RunLogger, say
 
 
-def log_picture(trainer: Trainer, name: str, path: Path, what: str, draw: Callable[[Path], bool]) -> None:
-    """Has `draw` write the PNG file `path`, and logs it under `name` unless `draw` gives False; `what`: in words."""
+def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path | None]) -> None:
+    """Logs the PNG file that `draw` writes under `name`, if it writes one; `what`: the picture in words."""
     try:
-        drawn = draw(path)
+        path = draw()
     except Exception as error:  # whatever matplotlib, or the data, does
         say(f"{what} could not be drawn: {error}")
         return
-    if not drawn:
+    if path is None:
         return
     for logger in trainer.loggers:
         if isinstance(logger, RunLogger):

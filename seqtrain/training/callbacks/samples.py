@@ -53,5 +53,6 @@ class Samples(Callback):
         batch = self.data.sample("validation", self.examples)
         if batch is not None:
             batch = batch.to(learner.device)
+        # In the precision of the weights, as evaluation reads.
         with torch.no_grad(), torch.autocast(learner.device.type, enabled=False):
             return "\n".join(learner.task.show(learner.model, batch, self.data.preprocessor, self.options))

@@ -58,11 +58,8 @@ def parameter_groups(model: SequenceModel, task: Task, layer_decay: float = 1.0)
 
 def _embedding_ids(model: SequenceModel) -> set[int]:
     """The `id` of every weight that maps tokens or positions to vectors."""
-    embeddings = [model.embed]
-    for module in model.modules():
-        if isinstance(module, TokenEmbedding | torch.nn.Embedding):
-            embeddings.append(module)
-    return {id(weight) for module in embeddings for weight in module.parameters()}
+    embeddings = [module for module in model.modules() if isinstance(module, TokenEmbedding | torch.nn.Embedding)]
+    return {id(weight) for module in (model.embed, *embeddings) for weight in module.parameters()}
 
 
 def _role(weight: Tensor, *, inner: bool) -> str:
@@ -92,6 +89,4 @@ def _depths(model: SequenceModel, embedding_ids: set[int]) -> tuple[dict[int, in
 def _layer(name: str) -> int | None:
     """The layer that a weight of the model belongs to, from 1; None where it belongs to none, as the last norm does."""
     number = re.search(r"(?:\.|_l)(\d+)", name)  # `blocks.0.`, and `weight_ih_l0` of torch's recurrent modules
-    if number is None:
-        return None
-    return int(number[1]) + 1
+    return None if number is None else int(number[1]) + 1

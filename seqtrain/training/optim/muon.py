@@ -28,8 +28,7 @@ class Muon(Optimizer):
         weight_decay: float,
     ) -> None:
         # Each group says its learning rate: schedules and checkpoints of this optimizer look into groups alone.
-        rates = {"hidden": lr}
-        groups = [{"lr": rates.get(group["role"], lr_rest), **group} for group in params]
+        groups = [{"lr": lr if group["role"] == "hidden" else lr_rest, **group} for group in params]
         super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
         hidden, rest = self._groups_by_optimizer()
         self._optimizers: list[Optimizer] = []
@@ -40,13 +39,8 @@ class Muon(Optimizer):
 
     def _groups_by_optimizer(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The groups that Muon updates, and those that AdamW does."""
-        hidden, rest = [], []
-        for group in self.param_groups:
-            if group["role"] == "hidden":
-                hidden.append(group)
-            else:
-                rest.append(group)
-        return hidden, rest
+        hidden = [group for group in self.param_groups if group["role"] == "hidden"]
+        return hidden, [group for group in self.param_groups if group["role"] != "hidden"]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
