@@ -107,7 +107,7 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
 
     watching, kind = [PerBatchMetrics(), PerBatchMetrics()], ""
     for entry, watch in zip(entries, watching, strict=True):
-        found = evaluate(str(entry.path), "validation", "best", 1, options.trust, callbacks=[watch])
+        found = evaluate(str(entry.path), "validation", "best", 1, callbacks=[watch])
         kind = "examples" if found["examples"] else "chunks of a lane"
     one, other = watching
     measure = one.measure or dict

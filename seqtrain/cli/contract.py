@@ -26,7 +26,6 @@ class Small:
     name: str
     options: dict[str, Any]
     shrunk: dict[str, int]  # what was not asked for
-    trust: tuple[str, ...]
 
     def make(self, seed: int, **changes: Any) -> SequenceModel:
         """The model, with weights drawn from a seed; UserError where it cannot be made."""
@@ -37,7 +36,7 @@ class Small:
 
         config = OmegaConf.create({"seed": seed, "model": {**self.options, **changes}})
         try:
-            return make_model(config, VOCAB_SIZE, self.trust)
+            return make_model(config, VOCAB_SIZE)
         except UserError as fault:
             raise UserError(*(f"{line}{self._remedy()}" for line in fault.lines)) from None
         except Exception as error:
@@ -63,7 +62,7 @@ def main(argv: list[str]) -> int:
         "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
     )
     options = parser.parse_intermixed_args(argv)
-    small = compose(options.overrides, options.config_dir, tuple(options.trust))
+    small = compose(options.overrides, options.config_dir)
     subject, promised = _subject(small)
 
     from seqtrain.models.contract import judge
@@ -83,7 +82,7 @@ def main(argv: list[str]) -> int:
     return 1 if broken else 0
 
 
-def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[str, ...]) -> Small:
+def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Small:
     """The model that the overrides ask for, small where they do not say how large; UserError for what is wrong in
     them."""
     from omegaconf import OmegaConf
@@ -91,9 +90,9 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[
     from seqtrain.config import check
     from seqtrain.config.instantiate import plain
 
-    composed = check.compose(overrides, config_dirs, trust)
+    composed = check.compose(overrides, config_dirs)
     options = plain(composed.config.model)
-    if faults := check.signature_faults(OmegaConf.create({"model": options}), trust):
+    if faults := check.signature_faults(OmegaConf.create({"model": options})):
         raise UserError(*(line for fault in faults for line in fault.lines))
     name = composed.choices["model"]
     if "dim" not in options:
@@ -103,7 +102,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[
 
     given = {check.key_of(text) for text in overrides}
     shrunk = {key: value for key, value in SMALL.items() if key in options and f"model.{key}" not in given}
-    return Small(name, {**options, **shrunk}, shrunk, trust)
+    return Small(name, {**options, **shrunk}, shrunk)
 
 
 def _subject(small: Small) -> tuple[Subject, Capability]:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from seqtrain import terminal
+from seqtrain.config.trust import trusting
 from seqtrain.distributed.ranks import check_place, rank_info
 from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 from seqtrain.runs.working_folder import distrust
@@ -58,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs one command; gives its exit code (0 done, 1 failed, 2 the user can mend it, 128 + signal interrupted)."""
     distrust()
     argv = sys.argv[1:] if argv is None else argv
-    with terminal.guarded():
+    with terminal.guarded(), trusting(()):
         try:
             code = _run(argv)
             sys.stdout.flush()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from seqtrain.cli.arguments import say
+from seqtrain.config.trust import trusted, trusting
 from seqtrain.distributed import launch, ranks
 from seqtrain.errors import RunFailed, Unavailable, UserError, merged
 from seqtrain.files.atomic import listed
@@ -35,7 +36,6 @@ class Request:
     """What was asked for, beside the config itself."""
 
     overrides: list[str] = field(default_factory=list)
-    trust: tuple[str, ...] = ()
     config_dirs: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
 
@@ -50,18 +50,18 @@ def preflight(config: DictConfig, request: Request) -> None:
     from seqtrain.config import check
     from seqtrain.config import preflight as cheap
 
-    cheap.check(config, request.trust)
-    faults = check.signature_faults(config, request.trust)
+    cheap.check(config)
+    faults = check.signature_faults(config)
     if faults:
         raise merged(faults)
     from seqtrain.training import compatibility, effects
     from seqtrain.training.model_and_task import check_optimizer
 
-    compatibility.check_pair(config, request.trust)
-    effects.check(config, request.overrides, request.trust)
-    compatibility.check_tokenizer(config, request.overrides, request.trust)
-    compatibility.check_stopping(config, request.trust)
-    check_optimizer(config, request.trust)
+    compatibility.check_pair(config)
+    effects.check(config, request.overrides)
+    compatibility.check_tokenizer(config, request.overrides)
+    compatibility.check_stopping(config)
+    check_optimizer(config)
 
 
 def _prepare(config: DictConfig, request: Request) -> None:
@@ -80,9 +80,9 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
     from seqtrain.training.data import make_data
     from seqtrain.training.session import cost_of
 
-    data = make_data(config, ("train", "validation"), request.trust, say)
-    budget.solve(config, data, request.trust, say)
-    return cost_of(config, data, request.trust)
+    data = make_data(config, ("train", "validation"), say)
+    budget.solve(config, data, say)
+    return cost_of(config, data)
 
 
 def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
@@ -99,10 +99,10 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         path = ranks.broadcast(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
-        for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides, request.trust)):
+        for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides)):
             say(line)
         try:
-            run_attempt(run, config, Attempt(request.trust, request.command))
+            run_attempt(run, config, Attempt(request.command))
         except UserError:
             if (
                 run.writes
@@ -147,7 +147,7 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
     outcome = launch.start(
         config.trainer.devices,
         worker,
-        *(run.path, plain_config(config), attempt),
+        *(run.path, plain_config(config), attempt, trusted()),
         gpu=on_gpu(config),
     )
     reason = "; ".join(outcome.lines) or "a process ended without a word"
@@ -166,14 +166,16 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
         raise RunFailed(f"{reason}{again}")
 
 
-def worker(tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt) -> int:
+def worker(
+    tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt, trust: Sequence[str]
+) -> int:
     """One process of a group, with the run's config in plain values; tells what went wrong, gives its exit code."""
     from omegaconf import OmegaConf
 
     from seqtrain.experiment import Experiment
 
     try:
-        with ranks.process_group() as here:
+        with trusting(trust), ranks.process_group() as here:
             run = Run(path, writes=here.first, claimed=True)
             Experiment(run, OmegaConf.create(config), attempt).train()
     except Interrupted as interrupted:

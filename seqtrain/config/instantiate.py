@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any, cast
 
 from hydra.utils import instantiate
@@ -18,18 +17,18 @@ def plain(node: DictConfig) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
 
 
-def make(node: DictConfig, trust: Sequence[str], **given: Any) -> Any:
+def make(node: DictConfig, **given: Any) -> Any:
     """The object that a config node describes, with what it takes of `given`: what is known only at run time."""
     options: dict[str, Any] = {**plain(node), "_convert_": "all"}
     options.pop("_recommend_", None)
     partial = options.pop("_partial_", False)
     path = node._get_full_key(None)
     for below, inner in targets(options, path):
-        resolve(inner["_target_"], trust, path=below)  # Hydra's own rule is about names only
-    target = resolve(options["_target_"], trust)
+        resolve(inner["_target_"], path=below)  # Hydra's own rule is about names only
+    target = resolve(options["_target_"])
     free = inspect.signature(target).parameters.keys() - options.keys()  # an option keeps what the config says
     wanted = {name: value for name, value in given.items() if name in free}
-    deferred = instantiate({**options, "_partial_": True}, _execution_whitelist_=whitelist(trust))
+    deferred = instantiate({**options, "_partial_": True}, _execution_whitelist_=whitelist())
     try:
         return deferred if partial else deferred(**wanted)
     except ValueError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ from seqtrain.files.untrusted import check_entries
 from seqtrain.terminal import pasted
 
 
-def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
+def check(config: DictConfig) -> None:
     """Raises UserError with a line for each thing that stands in the way of a run of this (checked) configuration."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
@@ -30,7 +30,7 @@ def check(config: DictConfig, trust: Sequence[str] = ()) -> None:
         *_time(values["tbptt"], values["schedule"]),
         *_place(values["run_dir"]),
         *_origin(values["init_from"]),
-        *_source(values["data"], trust),
+        *_source(values["data"]),
         *_workers(values["data"]["workers"]),
     ]
     if faults:
@@ -150,11 +150,11 @@ def _origin(init_from: str | None) -> Iterator[UserError]:
     yield Unavailable(f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain")
 
 
-def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[UserError]:
+def _source(data: dict[str, Any]) -> Iterator[UserError]:
     """What the source itself finds, with the code that will read it."""
     own = {field.name for field in fields(Batching)}
     try:
-        make = resolve(data["_target_"], trust, path="data")
+        make = resolve(data["_target_"], path="data")
         source = make(**{key: value for key, value in data.items() if key not in own and not key.startswith("_")})
         if not source.has("validation"):
             yield UserError(

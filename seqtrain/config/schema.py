@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from seqtrain.config.options import Batching, RunOptions, TrainerOptions
 from seqtrain.config.ranges import out_of_range
 from seqtrain.config.signatures import Option, fits, signature, words
 from seqtrain.config.targets import refusal, targets
+from seqtrain.config.trust import trusted
 from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 from seqtrain.files.untrusted import ENVIRONMENT
 
@@ -64,7 +65,6 @@ class Schema:
     config: DictConfig  # without Hydra's own part
     choices: dict[str, str]
     files: ConfFiles
-    trust: Sequence[str] = ()
     given: Collection[str] = ()  # keys that the user typed
     added: Collection[str] = ()  # those of them that stand in no file
     unread: Collection[str] = ()  # keys that the user typed with a value that was refused already
@@ -102,7 +102,7 @@ class Schema:
 
     def _environment(self) -> Iterator[str]:
         """Values that read the environment though nobody typed them: loggers would carry secrets away."""
-        if ENVIRONMENT in self.trust:
+        if ENVIRONMENT in trusted():
             return
         others = self.config.copy()
         for key in self.given:
@@ -152,7 +152,7 @@ class Schema:
             fitting = [option for option in self.files.options(path) if "_target_" in self.files.content(path, option)]
             yield f"{path}={self.choices.get(path, '')}: no {path} by itself; choose {' or '.join(fitting)}"
             return
-        reason = refusal(target, self.trust)
+        reason = refusal(target)
         if reason:
             yield f"{path}._target_={target}: {reason}{self._where(f'{path}._target_')}"
             return

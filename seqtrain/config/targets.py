@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seqtrain.config.signatures import defined_in
+from seqtrain.config.trust import trusted
 from seqtrain.errors import UserError, kind_of
 
 CLASSES = (
@@ -48,16 +49,16 @@ def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
         yield from targets(value, f"{path}.{key}" if path else str(key))
 
 
-def allowed(target: str, trust: Sequence[str] = ()) -> bool:
+def allowed(target: str) -> bool:
     """Whether a configuration may name this target; decided from names and sources, so nothing is imported."""
-    return refusal(target, trust) is None
+    return refusal(target) is None
 
 
-def refusal(target: Any, trust: Sequence[str] = ()) -> str | None:
+def refusal(target: Any) -> str | None:
     """Why a target may not be named, with the remedy; None where it may."""
     if not isinstance(target, str):
         return "expected the dotted name of a class"
-    if target in NAMES or _inside(target, trust):
+    if target in NAMES or _inside(target, trusted()):
         return None
     if not _inside(target, CLASSES):
         package = target.partition(".")[0]
@@ -73,12 +74,12 @@ def refusal(target: Any, trust: Sequence[str] = ()) -> str | None:
     return None
 
 
-def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
+def resolve(target: Any, *, path: str = "") -> Any:
     """The class or function of this name, imported only if it may be named, and checked again once it is there.
 
     `path`: where the configuration names it; a group takes only what is of its kind.
     """
-    reason = refusal(target, trust)
+    reason = refusal(target)
     if reason:
         raise UserError(f"{target}: {reason}")
     module, _, name = target.rpartition(".")
@@ -87,7 +88,7 @@ def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
     except (ImportError, AttributeError) as error:
         raise kind_of(error)(f"{target}: cannot be imported: {error}") from error
     at_home = inspect.isroutine(found) or inspect.isclass(found)
-    if not at_home or not (target in NAMES or _inside(found.__module__, (*CLASSES, *trust))):
+    if not at_home or not (target in NAMES or _inside(found.__module__, (*CLASSES, *trusted()))):
         raise UserError(f"{target}: not a class that its package defines; name it where it is defined")
     group, _, entry = path.partition(".")
     kind = KINDS.get(group) if entry.count(".") + bool(entry) == (group == "callbacks") else None
@@ -96,9 +97,9 @@ def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
     return found
 
 
-def whitelist(trust: Sequence[str] = ()) -> list[str]:
+def whitelist() -> list[str]:
     """The same rule as patterns for Hydra's `instantiate`, which holds the line once more."""
-    return [*(f"{package}.*" for package in (*CLASSES, *trust)), *NAMES]
+    return [*(f"{package}.*" for package in (*CLASSES, *trusted())), *NAMES]
 
 
 def _inside(name: str, packages: Sequence[str]) -> bool:

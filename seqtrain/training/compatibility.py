@@ -36,17 +36,17 @@ WANTED = {
 MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
 
 
-def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
+def check_pair(config: DictConfig) -> None:
     """UserError unless data, model, task and cut of time fit, with one line for each fault.
 
     Model and task are made on the meta device, so nothing is computed and no memory taken; the run makes its own once
     the data has told it vocabularies and labels.
     """
-    model, task, tbptt = _on_meta(config, trust)
+    model, task, tbptt = _on_meta(config)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
-        reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt, trust))}"
-    reasons = [reason, _unreadable(config, task, trust), _needs_whole(config, task, tbptt), _uneven_lanes(config, task)]
+        reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt))}"
+    reasons = [reason, _unreadable(config, task), _needs_whole(config, task, tbptt), _uneven_lanes(config, task)]
     lines = list(filter(None, reasons))
     if lines:
         raise UserError(*lines)
@@ -59,34 +59,34 @@ def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
     size = config.tokenizer.get("size")
     if isinstance(size, int):  # of the other tokenizers only the data tells how many tokens they have
         with torch.device("meta"):
-            model = make_model(config, size, trust)
+            model = make_model(config, size)
     check_model(config, model)
 
 
-def _on_meta(config: DictConfig, trust: Sequence[str]) -> tuple[SequenceModel, Task, TBPTT]:
+def _on_meta(config: DictConfig) -> tuple[SequenceModel, Task, TBPTT]:
     """Model, task and cut of time, to be asked what fits; two tokens are vocabulary enough for that."""
     with torch.device("meta"):
-        model = make_model(config, 2, trust)
-        task = make_task(config, model, 2, trust)
-    return model, task, make(config.tbptt, trust)
+        model = make_model(config, 2)
+        task = make_task(config, model, 2)
+    return model, task, make(config.tbptt)
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _unreadable(config: DictConfig, task: Task, trust: Sequence[str]) -> str | None:
+def _unreadable(config: DictConfig, task: Task) -> str | None:
     """Why the task cannot read the data, with the data that it can read, or None."""
-    source = make_source(config, trust)
+    source = make_source(config)
     if set(task.fields).issubset(source.fields):
         return None
     return (
         f"task={type(task).__name__}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
-        f"has {' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task, trust))}"
+        f"has {' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
     )
 
 
-def _readable_data(task: Task, trust: Sequence[str]) -> list[str]:
+def _readable_data(task: Task) -> list[str]:
     """The shipped data whose rows have what the task reads."""
     names = []
     for name in shipped("data"):
@@ -94,7 +94,7 @@ def _readable_data(task: Task, trust: Sequence[str]) -> list[str]:
         if "_target_" not in composed.data:  # a file that others build on is no data by itself
             continue
         with contextlib.suppress(UserError):
-            if set(task.fields).issubset(make_source(composed, trust).fields):
+            if set(task.fields).issubset(make_source(composed).fields):
                 names.append(name)
     return names
 
@@ -208,13 +208,13 @@ def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str
     return None
 
 
-def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT, trust: Sequence[str]) -> list[str]:
+def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
     """The shipped models that fit the task and the cut of time; with an option turned round, only if it must be."""
     by_default, turned_round = [], []
     for words in models():
         name, *options = words.split()
         with torch.device("meta"), contextlib.suppress(UserError):
-            model = make_model(with_model(config, words), 2, trust)
+            model = make_model(with_model(config, words), 2)
             if incompatibility(model, task, tbptt, config.data.max_length) is not None:
                 continue
             if not options:
@@ -224,12 +224,12 @@ def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT, trust: Sequenc
     return by_default + turned_round
 
 
-def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
+def check_stopping(config: DictConfig) -> None:
     """UserError for early stopping by what no validation measures: Lightning would tell at the first one, or never."""
     node = config.callbacks.get("early_stopping")
     if node is None or node._target_ != EARLY_STOPPING:
         return
-    task = task_class(config, trust)
+    task = task_class(config)
     measured = [f"validation/{metric.name}" for metric in task.metrics]
     lines = []
     if measured and node.monitor not in measured:
@@ -244,9 +244,9 @@ def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
         raise UserError(*(f"callbacks.early_stopping.{line}" for line in lines))
 
 
-def check_tokenizer(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> None:
+def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for a tokenizer that cannot be made, or that a run with `init_from` would not take."""
-    make(config.tokenizer, trust)
+    make(config.tokenizer)
     if config.init_from is None:
         return
     remedy = f"the tokenizer is that of init_from={config.init_from}; leave it out"
@@ -276,6 +276,6 @@ def cells() -> Iterator[Cell]:
 
 def _reason(config: DictConfig) -> str | None:
     """The first thing that `check_pair` has to say."""
-    model, task, tbptt = _on_meta(config, ())
+    model, task, tbptt = _on_meta(config)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
-    return reason or _unreadable(config, task, ()) or _needs_whole(config, task, tbptt)
+    return reason or _unreadable(config, task) or _needs_whole(config, task, tbptt)

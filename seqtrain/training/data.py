@@ -273,7 +273,6 @@ class ExampleData(Data):
 def make_data(
     config: DictConfig,
     splits: Sequence[Split],
-    trust: Sequence[str],
     say: Say,
     preprocessor: Preprocessor | None = None,
 ) -> Data:
@@ -282,14 +281,13 @@ def make_data(
     Args:
         config: Says which source, tokenizer, task and layout.
         splits: Those to read.
-        trust: Packages whose code may run.
         say: Is told what was cut, and what an earlier run gave.
         preprocessor: That of the run, where it has one already; else it is made from train.
 
     Returns:
         What was read, with the one `tbptt` of the run: plans, evaluation and cost all take it from there.
     """
-    source, task_type = make_source(config, trust), task_class(config, trust)
+    source, task_type = make_source(config), task_class(config)
     origin = None
     if preprocessor is None and config.init_from is not None:
         run = Run.open(config.init_from, export="take")
@@ -297,7 +295,7 @@ def make_data(
         say(f"tokenizer: that of {config.init_from}")
     preprocessor, rows = prepare_rows(
         source,
-        make(config.tokenizer, trust),
+        make(config.tokenizer),
         splits,
         task_type.fields,
         label_kind=task_type.label_kind,
@@ -310,17 +308,17 @@ def make_data(
         _check_known(str(config.init_from), rows, say)
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with torch.device("meta"):
-        _, task = make_pair(config, preprocessor, trust)
+        _, task = make_pair(config, preprocessor)
     layout = StreamData if task.streams else ExampleData
-    return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt, trust), config.seed, task, say)
+    return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt), config.seed, task, say)
 
 
-def make_source(config: DictConfig, trust: Sequence[str]) -> Source:
+def make_source(config: DictConfig) -> Source:
     """The source of `config.data`, without what it says of lanes."""
     options = plain(config.data)
     for key in Batching.__annotations__.keys() & options.keys():
         del options[key]
-    return make(OmegaConf.create({"data": options}).data, trust)  # below `data`, as messages name it
+    return make(OmegaConf.create({"data": options}).data)  # below `data`, as messages name it
 
 
 def make_batching(config: DictConfig) -> Batching:

@@ -19,30 +19,30 @@ PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 
-def check(config: DictConfig, overrides: Sequence[str], trust: Sequence[str]) -> None:
+def check(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for options on the command line that this run has no use for."""
     given = list(dict.fromkeys(map(key_of, overrides)))
-    idle = make_source(config, trust).idle()
+    idle = make_source(config).idle()
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
-    reasons |= _of_other_layout(config, trust) | _of_greedy_sampling(config) | _of_plateau(config)
+    reasons |= _of_other_layout(config) | _of_greedy_sampling(config) | _of_plateau(config)
     lines = [f"{key}: {reasons[key]}" for key in given if key in reasons]
     if lines:
         raise UserError(*lines)
 
 
-def notes(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> list[str]:
+def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     """A line for each value on the command line that will do nothing in this run, as it is configured."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     given = set(map(key_of, overrides))
     reasons = dict(_beyond_the_end(values))
-    for key, reason in task_class(config, trust).without_effect(values["task"]).items():
+    for key, reason in task_class(config).without_effect(values["task"]).items():
         reasons[f"task.{key}"] = reason
     return [f"{key}={OmegaConf.select(config, key)}: {reason}" for key, reason in reasons.items() if key in given]
 
 
-def _of_other_layout(config: DictConfig, trust: Sequence[str]) -> dict[str, str]:
+def _of_other_layout(config: DictConfig) -> dict[str, str]:
     """Options that only a stream, or only examples, have a use for."""
-    if task_class(config, trust).streams:
+    if task_class(config).streams:
         useless = ["data.batch_tokens", "callbacks.samples.examples"]
         # With tbptt=whole the windows of a stream are as long as data.max_length says.
         if config.tbptt.k2 != config.data.max_length:

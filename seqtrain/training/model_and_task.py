@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,14 +18,14 @@ from seqtrain.tasks.base import Task
 
 
 def make_pair(
-    config: DictConfig, preprocessor: Preprocessor, trust: Sequence[str], label_counts: tuple[int, ...] = ()
+    config: DictConfig, preprocessor: Preprocessor, label_counts: tuple[int, ...] = ()
 ) -> tuple[SequenceModel, Task]:
     """Model and task for these vocabularies, in the precision that a checkpoint keeps."""
     size = preprocessor.tokenizer.vocab_size
     target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
-    specials = task_class(config, trust).specials
-    model = make_model(config, size, trust, specials=specials, target_vocab_size=target_size)
-    task = make_task(config, model, size, trust, preprocessor=preprocessor, label_counts=label_counts)
+    specials = task_class(config).specials
+    model = make_model(config, size, specials=specials, target_vocab_size=target_size)
+    task = make_task(config, model, size, preprocessor=preprocessor, label_counts=label_counts)
     if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
         return model.double(), task.double()
     return model, task
@@ -35,7 +34,6 @@ def make_pair(
 def make_model(
     config: DictConfig,
     vocab_size: int,
-    trust: Sequence[str],
     *,
     specials: int = 3,
     target_vocab_size: int | None = None,
@@ -45,14 +43,13 @@ def make_model(
     embed = target_embed = TokenEmbedding(vocab_size=vocab_size, dim=config.model.dim, specials=specials)
     if target_vocab_size is not None:
         target_embed = TokenEmbedding(vocab_size=target_vocab_size, dim=config.model.dim, specials=specials)
-    return make(config.model, trust, embed=embed, target_embed=target_embed)
+    return make(config.model, embed=embed, target_embed=target_embed)
 
 
 def make_task(
     config: DictConfig,
     model: SequenceModel,
     vocab_size: int,
-    trust: Sequence[str],
     *,
     preprocessor: Preprocessor | None = None,
     label_counts: tuple[int, ...] = (),
@@ -67,7 +64,6 @@ def make_task(
     # All that any task is made with, beside its options; `make` gives each what its constructor takes.
     return make(
         config.task,
-        trust,
         dim=model.dim,
         bptt_length=config.tbptt.k2,
         vocab_size=vocab_size,
@@ -78,16 +74,16 @@ def make_task(
     )
 
 
-def task_class(config: DictConfig, trust: Sequence[str]) -> type[Task]:
+def task_class(config: DictConfig) -> type[Task]:
     """The class of the task."""
-    return resolve(config.task._target_, trust)
+    return resolve(config.task._target_)
 
 
-def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:
+def check_optimizer(config: DictConfig) -> None:
     """UserError for values that optimizer or schedule refuse once they have weights: tries them on a single one."""
     argument: Any = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
     for group in ("optimizer", "schedule"):
-        made = make(config[group], trust)
+        made = make(config[group])
         # An optimizer waits for its weights, a schedule of torch for its optimizer; one of ours waits for nothing.
         if isinstance(made, functools.partial):
             try:

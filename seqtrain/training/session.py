@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -125,7 +124,6 @@ def make_session(
     data: Data,
     run: Run,
     signals: Signals,
-    trust: Sequence[str],
     console: Console,
     *,
     logged_config: dict[str, Any],
@@ -138,7 +136,6 @@ def make_session(
         data: What it reads, as `make_data` has laid it out.
         run: The directory, which only one process writes.
         signals: What asks the training to leave.
-        trust: Packages whose code may run.
         console: Where progress is shown.
         logged_config: The config that loggers show, its secrets masked.
         after_pruning: It is trained on although its search has pruned it.
@@ -151,7 +148,7 @@ def make_session(
 
     options, plan = trainer_options(config), data.plan("train")
     steps = max_steps(options, plan)
-    learner = make_learner(config, data, run, trust)
+    learner = make_learner(config, data, run)
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
     deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
     pruning = Pruning(run=run, after_pruning=after_pruning) if is_searched(run.path) else None
@@ -168,22 +165,22 @@ def make_session(
         deadline,
         Plateau(),
         *_guards(options),
-        *_configured_callbacks(config, data, run, trust),
+        *_configured_callbacks(config, data, run),
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
         pruning,
         checkpoints,  # behind the others, so that what it saves holds their newest state, and what was decided
     ]
-    loggers = _loggers(config, run, trust, logged_config)
+    loggers = _loggers(config, run, logged_config)
     trainer = make_trainer(options, steps or ENDLESS, list(filter(None, callbacks)), loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
 
-def make_learner(config: DictConfig, data: Data, run: Run, trust: Sequence[str]) -> Learner:
+def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
     """Model and task, joined by what trains them."""
     from seqtrain.training.learner import Learner
 
     options, plan = trainer_options(config), data.plan("train")
-    model, task = make_pair(config, data.preprocessor, trust, data.label_counts)
+    model, task = make_pair(config, data.preprocessor, data.label_counts)
     learner = Learner(
         model=model,
         task=task,
@@ -191,8 +188,8 @@ def make_learner(config: DictConfig, data: Data, run: Run, trust: Sequence[str])
         lanes=plan.lanes,
         facts=data.facts(),
         seed=config.seed,
-        optimizer=make(config.optimizer, trust),
-        schedule=paced(make(config.schedule, trust), plan),
+        optimizer=make(config.optimizer),
+        schedule=paced(make(config.schedule), plan),
         max_steps=max_steps(options, plan) or ENDLESS,
         run=run,
         layer_decay=config.layer_decay,
@@ -218,24 +215,24 @@ def _guards(options: TrainerOptions) -> list[Callback]:
     return guards
 
 
-def _configured_callbacks(config: DictConfig, data: Data, run: Run, trust: Sequence[str]) -> list[Callback]:
+def _configured_callbacks(config: DictConfig, data: Data, run: Run) -> list[Callback]:
     """The callbacks of the config."""
     callbacks = []
     for node in filter(None, config.callbacks.values()):
         # Ours only show what one process knows; one of others, as early stopping, may act, and must in each of them.
         if run.writes or not node._target_.startswith("seqtrain."):
-            callbacks.append(make(node, trust, run=run, data=data, tokenizer=data.tokenizer))
+            callbacks.append(make(node, run=run, data=data, tokenizer=data.tokenizer))
     return callbacks
 
 
-def _loggers(config: DictConfig, run: Run, trust: Sequence[str], logged_config: dict[str, Any]) -> list[RunLogger]:
+def _loggers(config: DictConfig, run: Run, logged_config: dict[str, Any]) -> list[RunLogger]:
     """The loggers of the config, in the process that writes the run."""
     from seqtrain.training.loggers.base import guarded
 
     if not run.writes:
         return []
     nodes = filter(None, config.logger.values())
-    return [guarded(make(node, trust, directory=run.path, config=logged_config), run.path) for node in nodes]
+    return [guarded(make(node, directory=run.path, config=logged_config), run.path) for node in nodes]
 
 
 def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
@@ -255,26 +252,23 @@ def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | 
     return min(limits, default=None)
 
 
-def cost_of(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
+def cost_of(config: DictConfig, data: Data) -> Cost:
     """What the whole training costs."""
     options, plan = trainer_options(config), data.plan("train")
     # Made apart from those that train: a budget asks before these can be made, and to count, models are copied,
     # which takes no memory on the meta device. Those that `make_data` made may have another width than a budget chose.
     with torch.device("meta"):
-        model, task = make_pair(config, data.preprocessor, trust, data.label_counts)
+        model, task = make_pair(config, data.preprocessor, data.label_counts)
     steps = max_steps(options, plan)
     return estimate(model, task, plan, data.reading(), accumulate=options.accumulate, steps=steps)
 
 
-def load_initial_weights(
-    config: DictConfig, session: Session, trust: Sequence[str], say: Say, *, parent_hash: str | None
-) -> str:
+def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> str:
     """Puts the weights of the run `config.init_from` into a session that has trained nothing yet.
 
     Args:
         config: Names the run whose weights are taken.
         session: Its model and task get them, where they fit.
-        trust: Packages whose code may run.
         say: Tells what was loaded.
         parent_hash: That of the weights which an earlier attempt of the same run took, if there was one.
 
@@ -284,7 +278,7 @@ def load_initial_weights(
     Raises:
         UserError: where that is not `parent_hash`, or nothing fits.
     """
-    origin = open_run(config.init_from, trust)
+    origin = open_run(config.init_from)
     if parent_hash not in (None, origin.hash):
         raise UserError(
             f"init_from={config.init_from}: its weights or tokenizers are not those that the run began with; "

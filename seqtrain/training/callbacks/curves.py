@@ -125,7 +125,7 @@ def _style(axes: Axes, label: str, values: list[float]) -> None:
         axis.set_major_formatter(_short)
 
 
-def _short(value: float, position: int | None) -> str:
+def _short(value: float, position: float) -> str:
     """A number at an axis: 0.05, 20k."""
     return LARGE(value) if abs(value) >= 1000 else f"{value:g}"
 
