@@ -28,9 +28,9 @@ from seqtrain.training import budget
 from seqtrain.training.callbacks.pruning import AFTER_PRUNING
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
-from seqtrain.training.data import Data
 from seqtrain.training.model_and_task import task_class
 from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session
+from seqtrain.training.splits import Data
 from seqtrain.training.trainer import surroundings
 
 

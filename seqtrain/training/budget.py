@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the first two functions are asked before anything heavy is 
     from omegaconf import DictConfig
 
     from seqtrain.tasks.base import Say
-    from seqtrain.training.data import Data
+    from seqtrain.training.splits import Data
 
 TOLERANCE = 0.01  # of what was asked
 INNER = "dim_feedforward"  # of a Transformer: free where attention's heads leave too few widths to choose from

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.runs.expected import Mismatch, alike, finite, in_range
 from seqtrain.runs.identity import shown
 from seqtrain.training.accumulators import LOSS
-from seqtrain.training.optim.groups import parameter_groups
+from seqtrain.training.optimizer_check import SCHEDULED, check_groups, check_states
 
 if TYPE_CHECKING:
     from pytorch_lightning import Trainer
@@ -33,8 +32,6 @@ KINDS |= {"optimizer_states": list, "lr_schedulers": list, "global_step": int, "
 """Entries of a checkpoint, as Lightning and the learner write them."""
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
-SCHEDULED = ("lr", "momentum", "betas", "min_lr", "max_lr", "base_momentum", "max_momentum")
-"""Entries of an optimizer's group that schedules of torch change as they go."""
 
 
 def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_steps: int, max_read: int) -> None:
@@ -60,10 +57,10 @@ def check(saved: Any, path: Path, learner: Learner, trainer: Trainer, *, max_ste
         ) from None
 
 
-def check_weights(found: Any, expected: dict[str, Tensor], place: str = "state_dict") -> None:
+def check_weights(saved: Any, expected: dict[str, Tensor], place: str = "state_dict") -> None:
     """Mismatch unless these are weights of the expected names, shapes and types, every number of them finite."""
-    alike(found, expected, place)
-    finite(found, place)
+    alike(saved, expected, place)
+    finite(saved, place)
 
 
 def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> None:
@@ -82,35 +79,33 @@ def _check(saved: Any, learner: Learner, trainer: Trainer, max_read: int) -> Non
         schedulers, moving = [optimizer["lr_scheduler"]["scheduler"].state_dict()], SCHEDULED
         optimizer = optimizer["optimizer"]
     updates = step - saved["seqtrain"]["skipped"][0]
-    _check_groups(saved["optimizer_states"], optimizer, moving)
-    _check_states(saved["optimizer_states"][0], learner, updates)
-    if updates > 0 and not saved["optimizer_states"][0]["state"] and _keeps_moments(learner):
-        raise Mismatch(f"optimizer_states: holds no moments, after {step} steps")
+    check_groups(saved["optimizer_states"], optimizer, moving)
+    check_states(saved["optimizer_states"][0], learner, step, updates)
     alike(saved["lr_schedulers"], schedulers, "lr_schedulers")
-    for found in saved["lr_schedulers"]:
-        finite(found, "lr_schedulers")
-        in_range(found.get("last_epoch", 0), 0, step, "lr_schedulers: last_epoch")
+    for scheduler in saved["lr_schedulers"]:
+        finite(scheduler, "lr_schedulers")
+        in_range(scheduler.get("last_epoch", 0), 0, step, "lr_schedulers: last_epoch")
     _check_plateau(saved["seqtrain"]["plateau"], learner)
     finite(saved.get("MixedPrecision", {}), "MixedPrecision")
 
 
-def _check_plateau(found: Any, learner: Learner) -> None:
+def _check_plateau(saved: Any, learner: Learner) -> None:
     """The state of a schedule that waits for the validation loss, where the run has one."""
     # As lists of none or one: `alike` takes anything where None is expected.
-    saved = [found] if found is not None else []
-    expected = [learner.plateau.state_dict()] if learner.plateau is not None else []
-    alike(saved, expected, "seqtrain: plateau")
+    one_or_none = [] if saved is None else [saved]
+    expected = [] if learner.plateau is None else [learner.plateau.state_dict()]
+    alike(one_or_none, expected, "seqtrain: plateau")
 
 
 # -- what Lightning keeps ----------------------------------------------------------------------------------------
 
 
-def _check_loops(found: dict[str, Any], trainer: Trainer, step: int, epoch: int) -> None:
+def _check_loops(saved: dict[str, Any], trainer: Trainer, step: int, epoch: int) -> None:
     """The counters of Lightning's loops: what it reads next, and when it ends, follows from them."""
     expected = {name: getattr(trainer, name).state_dict() for name in LOOPS}
-    alike(found, expected, "loops")
-    _check_counts(found, "loops")
-    fit, micro = found["fit_loop"], step * trainer.accumulate_grad_batches
+    alike(saved, expected, "loops")
+    _check_counts(saved, "loops")
+    fit, micro = saved["fit_loop"], step * trainer.accumulate_grad_batches
     batches = fit["epoch_loop.batch_progress"]
     steps = fit["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]
 
@@ -132,16 +127,16 @@ def _check_loops(found: dict[str, Any], trainer: Trainer, step: int, epoch: int)
     refuse_unless(stepped, range(step + 1), "batches that stepped")
 
 
-def _check_counts(found: Any, place: str) -> None:
+def _check_counts(saved: Any, place: str) -> None:
     """Every number at any depth counts something: none is negative, or more than a float can tell apart."""
-    for key, below in found.items():
+    for key, below in saved.items():
         if isinstance(below, dict):
             _check_counts(below, f"{place}: {key}")
         elif not isinstance(below, bool):
             in_range(below, 0, 2**53, f"{place}: {key}")
 
 
-def _check_callbacks(found: dict[str, Any], trainer: Trainer, step: int, monitor: str) -> None:
+def _check_callbacks(saved: dict[str, Any], trainer: Trainer, step: int, monitor: str) -> None:
     """What each callback keeps; of a user's own only that it is there, since what it keeps may grow."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     may_stop = any(map(_may_stop, callbacks))
@@ -149,7 +144,7 @@ def _check_callbacks(found: dict[str, Any], trainer: Trainer, step: int, monitor
         expected = callback.state_dict()
         if not expected:
             continue
-        state, place = found.get(callback.state_key), f"callbacks: {type(callback).__name__}"
+        state, place = saved.get(callback.state_key), f"callbacks: {type(callback).__name__}"
         if not isinstance(state, dict):
             raise Mismatch(f"{place} is missing")
         if not type(callback).__module__.startswith(("seqtrain.", "pytorch_lightning.")):
@@ -172,11 +167,11 @@ def _check_callback_numbers(state: dict[str, Any], expected: dict[str, Any], pla
             raise Mismatch(f"{place}: {key} is {state[key]}")
 
 
-def _check_ranked(found: Any, step: int, names: set[str], place: str) -> None:
+def _check_ranked(saved: Any, step: int, names: set[str], place: str) -> None:
     """Validations: each of a step that is past, with metrics that are numbers, or nan, those named among them."""
-    if not _is_list_of_dicts(found):
+    if not _is_list_of_dicts(saved):
         raise Mismatch(f"{place} is no list of validations")
-    for validation in found:
+    for validation in saved:
         in_range(validation.get("step"), 0, step, f"{place}: step")
         if not names <= validation.keys() or not all(map(_is_number, validation.values())):
             raise Mismatch(f"{place}: a validation without {' or '.join(sorted(names))}, or with other than numbers")
@@ -196,111 +191,45 @@ def _is_number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) <= 2**53)
 
 
-# -- the optimizer ---------------------------------------------------------------------------------------------------
-
-
-def _check_groups(found: Any, optimizer: Optimizer, moving: Sequence[str]) -> None:
-    """Groups as they were just made, but for what is `moving`: what schedules change as they go."""
-    expected = optimizer.state_dict()["param_groups"]
-    if len(found) != 1 or not isinstance(found[0], dict):
-        raise Mismatch("optimizer_states is not that of one optimizer")
-    alike({**found[0], "state": {}}, {"state": {}, "param_groups": expected}, "optimizer_states")
-    for number, (group, own) in enumerate(zip(found[0]["param_groups"], expected, strict=True)):
-        place = f"optimizer_states: group {number}"
-        finite(group, place)
-        for key in own.keys() - {*moving, "params"}:
-            if group[key] != own[key]:
-                raise Mismatch(f"{place}: {key} is {shown(group[key])}, and this run has {own[key]}")
-        if not group["lr"] >= 0:
-            raise Mismatch(f"{place}: lr is {group['lr']}")
-
-
-def _check_states(found: dict[str, Any], learner: Learner, updates: int) -> None:
-    """For each weight the moments that this optimizer keeps for one of its shape, after so many updates."""
-    keys = list(itertools.chain.from_iterable(group["params"] for group in found["param_groups"]))
-    states = found["state"]
-    if not isinstance(states, dict) or len(set(keys)) < len(keys) or not states.keys() <= set(keys):
-        raise Mismatch("optimizer_states: holds moments of weights that are in no group, or in two")
-    names = {id(weight): name for name, weight in learner.named_parameters()}
-    expected: dict[Any, dict[str, Any]] = {}  # made once for all weights of a group that are alike
-    remaining = iter(keys)
-    for number, group in enumerate(_groups(learner)):
-        for weight in group["params"]:
-            key, kind = next(remaining), (number, weight.shape, weight.dtype)
-            if key not in states:
-                continue
-            if kind not in expected:
-                expected[kind] = _moments(learner, group, weight)
-            _check_moments(states[key], expected[kind], updates, f"optimizer_states: {names[id(weight)]}")
-
-
-def _groups(learner: Learner) -> list[dict[str, Any]]:
-    return parameter_groups(learner.model, learner.task, learner.layer_decay)
-
-
-def _keeps_moments(learner: Learner) -> bool:
-    """Whether the optimizer keeps anything for any weight."""
-    return any(_moments(learner, group, weight) for group in _groups(learner) for weight in group["params"])
-
-
-def _moments(learner: Learner, group: dict[str, Any], weight: Tensor) -> dict[str, Any]:
-    """What the optimizer keeps for such a weight: that of a step on zeros in its place."""
-    assert learner.make_optimizer is not None
-    zeros = torch.nn.Parameter(torch.zeros(weight.shape, dtype=weight.dtype))
-    zeros.grad = torch.zeros_like(zeros)
-    optimizer = learner.make_optimizer([{**group, "params": [zeros]}])
-    optimizer.step(lambda: torch.zeros(()))  # type: ignore[arg-type]
-    return dict(optimizer.state[zeros])
-
-
-def _check_moments(found: Any, expected: dict[str, Any], updates: int, place: str) -> None:
-    if not isinstance(found, dict):
-        raise Mismatch(f"{place} is no moments")
-    alike(found, expected, place)
-    finite(found, place)
-    if not 1 <= float(found.get("step", 1)) <= updates:
-        raise Mismatch(f"{place}: step is {float(found['step']):g} after {updates} updates")
-
-
 # -- what the learner keeps --------------------------------------------------------------------------------------------
 
 
-def _check_entry(found: dict[str, Any], learner: Learner, step: int, max_read: int) -> None:
+def _check_entry(saved: dict[str, Any], learner: Learner, step: int, max_read: int) -> None:
     """Carried state, sums since the last record, tokens, checksum and updates left out."""
     for name in ("carried", "sums", "tokens", "fingerprint", "skipped", "plateau", "where"):
-        if name not in found:
+        if name not in saved:
             raise Mismatch(f"seqtrain: {name} is missing")
-    if not isinstance(found["where"], dict):
+    if not isinstance(saved["where"], dict):
         raise Mismatch("seqtrain: where is no mapping")
     lanes = learner.lanes if learner.carry else 0
-    _check_carried(found["carried"], learner.model, lanes, max_read)
-    _check_sums(found["sums"], learner.task.differentiated)
-    in_range(found["tokens"], 0, 2**62, "seqtrain: tokens")
-    in_range(found["fingerprint"], 0, 2**32 - 1, "seqtrain: fingerprint")
-    skipped = found["skipped"]
+    _check_carried(saved["carried"], learner.model, lanes, max_read)
+    _check_sums(saved["sums"], learner.task.differentiated)
+    in_range(saved["tokens"], 0, 2**62, "seqtrain: tokens")
+    in_range(saved["fingerprint"], 0, 2**32 - 1, "seqtrain: fingerprint")
+    skipped = saved["skipped"]
     if not isinstance(skipped, list | tuple) or len(skipped) != 2:
         raise Mismatch("seqtrain: skipped is no pair")
     in_range(skipped[0], 0, step, "seqtrain: skipped")
     in_range(skipped[1], 0, skipped[0], "seqtrain: skipped in a row")
 
 
-def _check_carried(found: Any, model: SequenceModel, lanes: int, max_read: int) -> None:
+def _check_carried(saved: Any, model: SequenceModel, lanes: int, max_read: int) -> None:
     """The state of all lanes, as the model begins one; its whole numbers count tokens that were read."""
     place = "seqtrain: carried"
-    alike(found, model.initial(lanes) if lanes else {}, place)
-    finite(found, place)
+    alike(saved, model.initial(lanes) if lanes else {}, place)
+    finite(saved, place)
     most = max_read if model.max_length is None else min(max_read, model.max_length)
-    for name, value in found.items():
+    for name, value in saved.items():
         # Models index by these counts: one that was forged would read beyond their tables.
         if not value.is_floating_point() and bool(((value < 0) | (value > most)).any()):
             raise Mismatch(f"{place}: {name} counts {int(value.min())} to {int(value.max())} tokens, not 0 to {most}")
 
 
-def _check_sums(found: Any, names: Sequence[str]) -> None:
+def _check_sums(saved: Any, names: Sequence[str]) -> None:
     """Of each process the sum and the count of parts of the loss with these names; training keeps no tables."""
-    if not _is_list_of_dicts(found) or not found:
+    if not _is_list_of_dicts(saved) or not saved:
         raise Mismatch("seqtrain: sums is no list of sums")
-    for name, pair in itertools.chain.from_iterable(map(dict.items, found)):
+    for name, pair in itertools.chain.from_iterable(map(dict.items, saved)):
         place = f"seqtrain: sums: {shown(name)}"
         if name not in names:
             raise Mismatch(f"{place} is unknown")

@@ -22,8 +22,8 @@ from seqtrain.runs.identity import shown
 from seqtrain.tasks.base import Say
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.cost import Cost, count, estimate
-from seqtrain.training.data import Data
 from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.splits import Data
 from seqtrain.training.trainer import make_trainer, trainer_options
 from seqtrain.training.transfer import copy_matching, freeze
 

@@ -16,7 +16,7 @@ from seqtrain.training.callbacks.pictures import log_picture
 from seqtrain.training.learner import Learner
 
 if TYPE_CHECKING:
-    from seqtrain.training.data import Data
+    from seqtrain.training.splits import Data
 
 MAX_TOKENS = 30  # of the example, on each side
 

@@ -14,7 +14,7 @@ from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import RunLogger
 
 if TYPE_CHECKING:
-    from seqtrain.training.data import Data
+    from seqtrain.training.splits import Data
 
 
 class Samples(Callback):

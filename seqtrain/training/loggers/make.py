@@ -15,7 +15,9 @@ from seqtrain.errors import Unavailable
 from seqtrain.sweeps.folder import member_of
 from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger, answers
 from seqtrain.training.loggers.mlflow_logger import MLflowRunLogger
-from seqtrain.training.loggers.wandb_logger import Axis, WandbRunLogger, leave_agent, wandb_mode
+from seqtrain.training.loggers.wandb_logger import Axis, WandbRunLogger, wandb_mode
+
+AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its sweep agent says to a run
 
 
 def wandb(
@@ -39,7 +41,7 @@ def wandb(
     """
     member = member_of(directory)
     if member:
-        leave_agent()
+        _leave_agent()
         name, group = name or member.label, group or member.sweep
     options = {
         "project": project,
@@ -51,6 +53,12 @@ def wandb(
         "config": config,
     }
     return WandbRunLogger(directory, wandb_mode(mode), options, x)
+
+
+def _leave_agent() -> None:
+    """Forgets W&B's sweep agent: it gave one identity, and each trial of a sweep of ours needs its own."""
+    for name in AGENT_VARIABLES:
+        os.environ.pop(name, None)
 
 
 def _class_names(config: dict[str, Any]) -> list[str]:

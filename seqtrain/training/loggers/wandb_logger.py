@@ -41,7 +41,6 @@ Axis = Literal["tokens", "steps", "seconds", "flops"]
 MAX_START_SECONDS = 10.0  # that W&B may take to begin online
 MAX_FINISH_SECONDS = 15.0  # and to send the rest at the end
 SENT = "wandb_sent"  # a file of the run: the place of the newest record that W&B got, and its number of rows
-AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its sweep agent says to a run
 
 
 class WandbRunLogger(RunLogger):
@@ -169,12 +168,9 @@ class WandbRunLogger(RunLogger):
             if better:
                 run.define_metric(name, step_metric=self._axis, summary=f"{better},last")
             self._known.add(name)
-        self._row(self._with_flops(metrics))
-
-    def _with_flops(self, metrics: Record) -> Record:
-        if self._flops_per_token is None or "tokens" not in metrics:
-            return metrics
-        return {**metrics, "flops": self._flops_per_token * metrics["tokens"]}
+        if self._flops_per_token is not None and "tokens" in metrics:
+            metrics = {**metrics, "flops": self._flops_per_token * metrics["tokens"]}
+        self._row(metrics)
 
     def _row(self, values: dict[str, Any]) -> None:
         """One row; W&B counts them itself, and after a resume would drop what it has counted already."""
@@ -282,12 +278,6 @@ def leave_out(directory: Path) -> None:
     for path in directory.glob("wandb/offline-run-*/run-*.wandb"):
         if path.resolve().parent.is_relative_to(home):
             open_append(path.with_name(f"{path.name}.synced")).close()  # which follows no link
-
-
-def leave_agent() -> None:
-    """Forgets W&B's sweep agent: it gave one identity, and each trial of a sweep of ours needs its own."""
-    for name in AGENT_VARIABLES:
-        os.environ.pop(name, None)
 
 
 def _in_netrc(host: str) -> bool:
