@@ -65,12 +65,12 @@ class Experiment:
         with Signals(alone=alone) as signals, endings.told(self):
             self._open_directory()
             data = self._read_data()
-            self.session = self._make_session(data, signals)
-            cost = self._count_cost(data)
-            self._load_weights()
+            session = self.session = self._make_session(data, signals)
+            cost = self._count_cost(session)
+            self._load_weights(session)
             self._announce()
-            self.session.fit(self.attempt.checkpoint)
-            self._finish(cost)
+            session.fit(self.attempt.checkpoint)
+            self._finish(session, cost)
 
     def _open_summary(self) -> None:
         """What is known before anything is done; the first process says it, for the others may look later."""
@@ -120,27 +120,26 @@ class Experiment:
             after_pruning=AFTER_PRUNING in self.summary,
         )
 
-    def _count_cost(self, data: Data) -> Cost:
-        """What the whole training costs, told before it begins."""
-        assert self.session is not None
-        cost = cost_of(self.config, data)
-        self.summary |= report.begun(self.session, cost) | self._budget_met(cost, flops=cost.flops)
-        if self.session.deadline:
+    def _count_cost(self, session: Session) -> Cost:
+        """What the whole training costs, before its first step."""
+        cost = cost_of(self.config, session.data)
+        self.summary |= report.begun(session, cost) | self._budget_met(cost, flops=cost.flops)
+        if session.deadline:
             seconds = self.config.trainer.max_seconds
             say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")
         return cost
 
-    def _load_weights(self) -> None:
+    def _load_weights(self, session: Session) -> None:
         """Puts in the weights of another run, or makes sure of the checkpoint that Lightning will load."""
-        assert self.session is not None
-        config, checkpoint, learner = self.config, self.attempt.checkpoint, self.session.learner
+        config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
         if checkpoint is None and config.init_from is not None:
-            known = self.summary.get("parent")
-            self.summary["parent"] = load_initial_weights(config, self.session, say, parent_hash=known)
+            known = self.summary.get("parent")  # of an earlier attempt, which saved no checkpoint
+            self.summary["parent"] = load_initial_weights(config, session, say, parent_hash=known)
+        # After the weights: a run that took others is another run, and its checkpoints say so.
         learner.run_identity = identity(self.run.config, self.summary)
-        learner.surroundings = surroundings(config, self.session.trainer, self.summary["cpu"])
+        learner.surroundings = surroundings(config, session.trainer, self.summary["cpu"])
         if checkpoint is not None:
-            self.session.check_checkpoint(checkpoint)
+            session.check_checkpoint(checkpoint)
 
     def _announce(self) -> None:
         """Says in the run's directory that this attempt trains: all that could refuse it has been asked."""
@@ -151,15 +150,14 @@ class Experiment:
             checkpoint = self.attempt.checkpoint
             self.run.resumed(0 if checkpoint is None else step_of(checkpoint))
 
-    def _finish(self, cost: Cost) -> None:
-        """Writes what came of it, beside what knows nothing of sequences, and hands that to the loggers."""
-        assert self.session is not None
+    def _finish(self, session: Session, cost: Cost) -> None:
+        """Writes the figures of the training beside those of its baselines, and hands them to the loggers."""
         if self.run.writes:
-            self.summary |= report.result(self.run, self.session, cost)
+            self.summary |= report.result(self.run, session, cost)
             spent = {"flops": self.summary["flops"], "seconds": self.summary["seconds"]}
             self.summary |= self._budget_met(cost, **spent)
-        self.run.write_summary(self.summary | self.session.ended)
-        self.session.end_loggers(self.run)
+        self.run.write_summary(self.summary | session.ended)
+        session.end_loggers(self.run)
         ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
 
     def _budget_met(self, cost: Cost, **reached: float | None) -> dict[str, Any]:

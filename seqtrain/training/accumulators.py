@@ -33,6 +33,7 @@ class Accumulators:
 
     def add_term(self, name: str, total: Tensor | float, count: int) -> None:
         """Adds a sum over `count` targets."""
+        # Python's numbers are float64 too: in float32 a sum over an epoch would lose its last digits.
         total_before, count_before = self.terms.get(name, (0.0, 0))
         self.terms[name] = total_before + total, count_before + count
 
@@ -52,7 +53,7 @@ class Accumulators:
 
 def on_cpu(terms: Terms) -> Terms:
     """The same sums and counts, as they can be sent to other processes."""
-    moved = dict(terms)
+    moved = dict(terms)  # a copy: the learner goes on adding on its own device
     for name, (total, count) in terms.items():
         if isinstance(total, Tensor):
             moved[name] = total.cpu(), count

@@ -33,6 +33,7 @@ WANTED = {
 }
 
 
+ANY_SIZE = 2  # tokens: a vocabulary large enough to ask a model and a task what fits
 MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
 
 
@@ -42,7 +43,9 @@ def check_pair(config: DictConfig) -> None:
     Model and task are made on the meta device, so nothing is computed and no memory taken; the run makes its own once
     the data has told it vocabularies and labels.
     """
-    model, task, tbptt = _on_meta(config)
+    size = config.tokenizer.get("size")
+    # Of tokenizers without that option only the data tells how many tokens they have.
+    model, task, tbptt = _on_meta(config, size if isinstance(size, int) else ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
         reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt))}"
@@ -56,18 +59,14 @@ def check_pair(config: DictConfig) -> None:
             f"freeze=[{','.join(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
             "its own"
         )
-    size = config.tokenizer.get("size")
-    if isinstance(size, int):  # of the other tokenizers only the data tells how many tokens they have
-        with torch.device("meta"):
-            model = make_model(config, size)
     check_model(config, model)
 
 
-def _on_meta(config: DictConfig) -> tuple[SequenceModel, Task, TBPTT]:
-    """Model, task and cut of time, to be asked what fits; two tokens are vocabulary enough for that."""
+def _on_meta(config: DictConfig, vocab_size: int) -> tuple[SequenceModel, Task, TBPTT]:
+    """Model, task and cut of time, to be asked what fits."""
     with torch.device("meta"):
-        model = make_model(config, 2)
-        task = make_task(config, model, 2)
+        model = make_model(config, vocab_size)
+        task = make_task(config, model, vocab_size)
     return model, task, make(config.tbptt)
 
 
@@ -214,7 +213,7 @@ def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
     for words in models():
         name, *options = words.split()
         with torch.device("meta"), contextlib.suppress(UserError):
-            model = make_model(with_model(config, words), 2)
+            model = make_model(with_model(config, words), ANY_SIZE)
             if incompatibility(model, task, tbptt, config.data.max_length) is not None:
                 continue
             if not options:
@@ -276,6 +275,6 @@ def cells() -> Iterator[Cell]:
 
 def _reason(config: DictConfig) -> str | None:
     """The first thing that `check_pair` has to say."""
-    model, task, tbptt = _on_meta(config)
+    model, task, tbptt = _on_meta(config, ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     return reason or _unreadable(config, task) or _needs_whole(config, task, tbptt)

@@ -29,10 +29,12 @@ def check_groups(saved: Any, optimizer: Optimizer, moving: Sequence[str]) -> Non
     expected = optimizer.state_dict()["param_groups"]
     if len(saved) != 1 or not isinstance(saved[0], dict):
         raise Mismatch("optimizer_states is not that of one optimizer")
+    # States are checked one by one: a weight that no gradient has reached has none.
     alike({**saved[0], "state": {}}, {"state": {}, "param_groups": expected}, "optimizer_states")
     for number, (group, own) in enumerate(zip(saved[0]["param_groups"], expected, strict=True)):
         place = f"optimizer_states: group {number}"
         finite(group, place)
+        # Of what schedules change only the kind is known, and that a rate is no step uphill.
         for key in own.keys() - {*moving, "params"}:
             if group[key] != own[key]:
                 raise Mismatch(f"{place}: {key} is {shown(group[key])}, and this run has {own[key]}")

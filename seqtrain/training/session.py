@@ -226,7 +226,7 @@ def _configured_callbacks(config: DictConfig, data: Data, run: Run) -> list[Call
 
 
 def _loggers(config: DictConfig, run: Run, logged_config: dict[str, Any]) -> list[RunLogger]:
-    """The loggers of the config, in the process that writes the run."""
+    """The loggers of the config; one process alone has any, or every point would be logged once by each."""
     from seqtrain.training.loggers.base import guarded
 
     if not run.writes:

@@ -135,6 +135,7 @@ class StreamData(Data):
 
     def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
+        # Not of the machine or the memory: how many lanes there are decides how much context each token has.
         lanes = min(self.batching.eval_lanes, most_lanes(self.corpora[split].documents, tbptt))
         if lanes < self.batching.eval_lanes and split not in self._warned:
             self._warned.add(split)
@@ -224,6 +225,7 @@ class ExampleData(Data):
 
     def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
         here = ranks.rank_info()
+        # With none of them batch_tokens alone says how many are read at a time.
         batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
         return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), share=(here.world, here.rank))
 
@@ -242,7 +244,7 @@ class ExampleData(Data):
         )
 
     def most_read(self, step: int) -> int:
-        return 0
+        return 0  # no state is carried from batch to batch
 
     def context(self) -> dict[str, Any]:
         return {"max_length": self.batching.max_length}

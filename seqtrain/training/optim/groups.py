@@ -89,4 +89,6 @@ def _depths(model: SequenceModel, embedding_ids: set[int]) -> tuple[dict[int, in
 def _layer(name: str) -> int | None:
     """The layer that a weight of the model belongs to, from 1; None where it belongs to none, as the last norm does."""
     number = re.search(r"(?:\.|_l)(\d+)", name)  # `blocks.0.`, and `weight_ih_l0` of torch's recurrent modules
-    return None if number is None else int(number[1]) + 1
+    if number is None:
+        return None
+    return int(number[1]) + 1

@@ -28,7 +28,9 @@ class Muon(Optimizer):
         weight_decay: float,
     ) -> None:
         # Each group says its learning rate: schedules and checkpoints of this optimizer look into groups alone.
-        groups = [{"lr": lr if group["role"] == "hidden" else lr_rest, **group} for group in params]
+        groups = []
+        for group in params:
+            groups.append({"lr": lr if group["role"] == "hidden" else lr_rest, **group})
         super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
         hidden, rest = self._groups_by_optimizer()
         self._optimizers: list[Optimizer] = []
