@@ -92,7 +92,7 @@ def _readable_data(task: Task) -> list[str]:
         composed = compose_data(name)
         if "_target_" not in composed.data:  # a file that others build on is no data by itself
             continue
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(UserError):  # of one that the stand-ins for its options do not make
             if set(task.fields).issubset(make_source(composed).fields):
                 names.append(name)
     return names
@@ -212,6 +212,7 @@ def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
     by_default, turned_round = [], []
     for words in models():
         name, *options = words.split()
+        # One that this config cannot make, for a width that its heads do not share, does not fit either.
         with torch.device("meta"), contextlib.suppress(UserError):
             model = make_model(with_model(config, words), ANY_SIZE)
             if incompatibility(model, task, tbptt, config.data.max_length) is not None:
@@ -231,6 +232,7 @@ def check_stopping(config: DictConfig) -> None:
     task = task_class(config)
     measured = [f"validation/{metric.name}" for metric in task.metrics]
     lines = []
+    # A task of others may not say what it measures: then nothing is known to be wrong.
     if measured and node.monitor not in measured:
         lines.append(f"monitor={node.monitor}: is not measured{did_you_mean(node.monitor, measured)}")
     metric = task.metric(str(node.monitor).removeprefix("validation/"))

@@ -81,6 +81,7 @@ def _check_known(init_from: str, rows: dict[Split, Rows], say: Say) -> None:
     """Says how much of the text the tokenizer of `init_from` does not know; UserError where that is most of it."""
     columns = list(itertools.chain.from_iterable(split_rows.columns.values() for split_rows in rows.values()))
     unknown = sum(corpus.num_unknown for corpus in columns) / sum(len(corpus.tokens) for corpus in columns)
+    # Most of the tokens would be the same one: easy to predict, at a loss that says nothing.
     if unknown > MAX_UNKNOWN:
         raise UserError(
             f"init_from={init_from}: its tokenizer does not know {unknown:.0%} of this text; "

@@ -21,7 +21,7 @@ EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 def check(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for options on the command line that this run has no use for."""
-    given = list(dict.fromkeys(map(key_of, overrides)))
+    given = list(dict.fromkeys(map(key_of, overrides)))  # each once, in the order of the command line
     idle = make_source(config).idle()
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
     reasons |= _of_other_layout(config) | _of_greedy_sampling(config) | _of_plateau(config)

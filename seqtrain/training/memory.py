@@ -41,6 +41,7 @@ def check_memory(config: DictConfig, what: str, parameters: float, state: int = 
     if state:
         kept += " and carried state"
     bytes_each = 8 if config.trainer.precision == "64-true" else 4
+    # At least: activations, which depend on the batch, come on top.
     needed = parameters * copies * bytes_each + state
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:

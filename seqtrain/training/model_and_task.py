@@ -41,7 +41,7 @@ def make_model(
     """The model with its front end, or two where there is a `target_vocab_size`; drawn from `config.seed`."""
     torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
     embed = target_embed = TokenEmbedding(vocab_size=vocab_size, dim=config.model.dim, specials=specials)
-    if target_vocab_size is not None:
+    if target_vocab_size is not None:  # else source and target share tokens, and so their vectors
         target_embed = TokenEmbedding(vocab_size=target_vocab_size, dim=config.model.dim, specials=specials)
     return make(config.model, embed=embed, target_embed=target_embed)
 

@@ -70,6 +70,7 @@ def _has_more_specials(name: str, value: Tensor, given: Tensor) -> bool:
 
 def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
     """One line for weights of other shapes: of another width, which each of them has, or the first of them."""
+    # A width stands in every shape: to name it says more than the first shape that differs.
     embedding = weights.get("model.embed.weight")
     if embedding is not None and embedding.shape[-1] != model.dim:
         dim = embedding.shape[-1]
