@@ -28,9 +28,9 @@ from seqtrain.training import budget
 from seqtrain.training.callbacks.pruning import AFTER_PRUNING
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
-from seqtrain.training.data import Data
 from seqtrain.training.model_and_task import task_class
-from seqtrain.training.session import Session, begin_from, cost_of, make_session
+from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session
+from seqtrain.training.splits import Data
 from seqtrain.training.trainer import surroundings
 
 
@@ -56,7 +56,7 @@ class Experiment:
     attempt: Attempt
     summary: dict[str, Any] = field(default_factory=dict)  # what summary.json will say
     session: Session | None = None  # model, task, learner and trainer, once they are made
-    begun: bool = False  # whether the run's directory tells of this attempt
+    announced: bool = False  # whether the run's directory tells of this attempt
 
     def train(self) -> None:
         """Trains to the end; whatever happens, summary.json says how it ended."""
@@ -65,11 +65,12 @@ class Experiment:
         with Signals(alone=alone) as signals, endings.told(self):
             self._open_directory()
             data = self._read_data()
-            self.session = self._make_session(data, signals)
-            cost = self._count_cost(data)
-            self._begin()
-            self.session.fit(self.attempt.checkpoint)
-            self._finish(cost)
+            session = self.session = self._make_session(data, signals)
+            cost = self._count_cost(session)
+            self._load_weights(session)
+            self._announce()
+            session.fit(self.attempt.checkpoint)
+            self._finish(session, cost)
 
     def _open_summary(self) -> None:
         """What is known before anything is done; the first process says it, for the others may look later."""
@@ -83,7 +84,7 @@ class Experiment:
         if self.attempt.goes_on and earlier.get("status") == "pruned":
             summary[AFTER_PRUNING] = True
         self.summary = ranks.broadcast(summary)
-        self.begun = not self.attempt.goes_on
+        self.announced = not self.attempt.goes_on
 
     def _open_directory(self) -> None:
         """Writes that the run is running, where it can be written at all."""
@@ -94,7 +95,7 @@ class Experiment:
             probe(self.run.checkpoints)
         if self.config.budget is None:
             self.summary["identity"] = digest(self.run.config)
-        if self.begun:
+        if self.announced:
             self.run.write_summary(self.summary)
 
     def _read_data(self) -> Data:
@@ -115,46 +116,48 @@ class Experiment:
             self.run,
             signals,
             Console(stderr=True, quiet=not self.run.writes),
-            logged=plain_config(self.config),
+            logged_config=plain_config(self.config),  # not that of the directory, which is written once all is well
             after_pruning=AFTER_PRUNING in self.summary,
         )
 
-    def _count_cost(self, data: Data) -> Cost:
-        """What the whole training costs, told before it begins."""
-        assert self.session is not None
-        cost = cost_of(self.config, data)
-        self.summary |= report.begun(self.session, cost) | self._budget_met(cost, flops=cost.flops)
-        if self.session.deadline:
+    def _count_cost(self, session: Session) -> Cost:
+        """What the whole training costs, before its first step."""
+        cost = cost_of(self.config, session.data)
+        self.summary |= report.begun(session, cost) | self._budget_met(cost, flops=cost.flops)
+        if session.deadline:
             seconds = self.config.trainer.max_seconds
             say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")
         return cost
 
-    def _begin(self) -> None:
-        """Puts in the weights to begin with, or the checkpoint to go on from, and says so on disk."""
-        assert self.session is not None
-        config, checkpoint, learner = self.config, self.attempt.checkpoint, self.session.learner
+    def _load_weights(self, session: Session) -> None:
+        """Puts in the weights of another run, or makes sure of the checkpoint that Lightning will load."""
+        config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
         if checkpoint is None and config.init_from is not None:
-            known = self.summary.get("parent")
-            self.summary["parent"] = begin_from(config, self.session, say, known=known)
+            known = self.summary.get("parent")  # of an earlier attempt, which saved no checkpoint
+            self.summary["parent"] = load_initial_weights(config, session, say, parent_hash=known)
+        # After the weights: a run that took others is another run, and its checkpoints say so.
         learner.run_identity = identity(self.run.config, self.summary)
-        learner.surroundings = surroundings(config, self.session.trainer, self.summary["cpu"])
+        learner.surroundings = surroundings(config, session.trainer, self.summary["cpu"])
         if checkpoint is not None:
-            self.session.check_checkpoint(checkpoint)
-        self.begun = True
+            session.check_checkpoint(checkpoint)
+
+    def _announce(self) -> None:
+        """Says in the run's directory that this attempt trains: all that could refuse it has been asked."""
+        self.announced = True
         self.run.write_summary(self.summary)  # first: what is finished is not gone on with
         if self.attempt.goes_on:
-            self.run.write_config(config_text(config))
+            self.run.write_config(config_text(self.config))
+            checkpoint = self.attempt.checkpoint
             self.run.resumed(0 if checkpoint is None else step_of(checkpoint))
 
-    def _finish(self, cost: Cost) -> None:
-        """Writes what came of it, beside what knows nothing of sequences, and hands that to the loggers."""
-        assert self.session is not None
+    def _finish(self, session: Session, cost: Cost) -> None:
+        """Writes the figures of the training beside those of its baselines, and hands them to the loggers."""
         if self.run.writes:
-            self.summary |= report.result(self.run, self.session, cost)
+            self.summary |= report.result(self.run, session, cost)
             spent = {"flops": self.summary["flops"], "seconds": self.summary["seconds"]}
             self.summary |= self._budget_met(cost, **spent)
-        self.run.write_summary(self.summary | self.session.ended)
-        self.session.end_loggers(self.run)
+        self.run.write_summary(self.summary | session.ended)
+        session.end_loggers(self.run)
         ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
 
     def _budget_met(self, cost: Cost, **reached: float | None) -> dict[str, Any]:

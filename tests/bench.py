@@ -152,7 +152,7 @@ class Setup:
             run = Run.create(Path(folder) / "run")
             run.write_config(config_text(self.config))
             console = Console(file=io.StringIO(), force_terminal=True)
-            session = make_session(self.config, self.data, run, Signals(), console)
+            session = make_session(self.config, self.data, run, Signals(), console, logged_config={})
             session.trainer.callbacks.append(clock)  # pyright: ignore[reportAttributeAccessIssue]
             session.trainer.fit(session.learner, self.loader())
             run.close()

@@ -30,7 +30,7 @@ def told(experiment: Experiment) -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
-        if not experiment.begun or run.summary.get("status") not in ("finished", "pruned"):  # else all is written
+        if not experiment.announced or run.summary.get("status") not in ("finished", "pruned"):  # else all is written
             _conclude(experiment, status="interrupted")
             say_interrupted(run, interrupted.number)
         raise
@@ -42,7 +42,7 @@ def told(experiment: Experiment) -> Iterator[None]:
     except Exception as error:
         reason, line = verdict(run, error)
         checkpoint, session = experiment.attempt.checkpoint, experiment.session
-        if line is None and checkpoint is not None and session is not None and not session.learner.began:
+        if line is None and checkpoint is not None and session is not None and not session.learner.started:
             line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
         _conclude(experiment, status="failed", reason=reason)
         if line is None:  # a bug of ours
@@ -57,7 +57,7 @@ def _conclude(experiment: Experiment, **ending: str) -> None:
 
     Where it ended before it had begun, the run stands as it stood.
     """
-    if not experiment.begun:
+    if not experiment.announced:
         return
     with contextlib.suppress(OSError):
         experiment.run.write_summary(experiment.summary | ending)

@@ -86,7 +86,7 @@ def write_page(path: Path, parts: dict[str, list[str]]) -> None:
 
 def models() -> list[str]:
     """Every shipped model: what it is, and its options with their defaults, as its file in conf/model says."""
-    from seqtrain.training.compatibility import shipped, shipped_file
+    from seqtrain.training.shipped import shipped, shipped_file
 
     lines = []
     for name in shipped("model"):

@@ -9,7 +9,8 @@ from seqtrain.cli.arguments import say
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import SUMMARY, Run
-from seqtrain.training.data import Data, make_data
+from seqtrain.training.data import make_data
+from seqtrain.training.splits import Data
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

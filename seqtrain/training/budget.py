@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
+import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ if TYPE_CHECKING:  # the first two functions are asked before anything heavy is 
     from omegaconf import DictConfig
 
     from seqtrain.tasks.base import Say
-    from seqtrain.training.data import Data
+    from seqtrain.training.splits import Data
 
 TOLERANCE = 0.01  # of what was asked
 INNER = "dim_feedforward"  # of a Transformer: free where attention's heads leave too few widths to choose from
@@ -32,12 +34,11 @@ SOLVED = {
 def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for options on the command line that the budget decides, or where there is nothing to solve for."""
     typed = {key_of(text) for text in overrides}
-    lines = [
-        f"{key}: budget={kind}:{number:g} decides it; leave it out"
-        for kind, number in read_budget(config.budget).items()
-        for key in SOLVED[kind]
-        if key in typed
-    ]
+    lines = []
+    for kind, number in read_budget(config.budget).items():
+        for key in SOLVED[kind]:
+            if key in typed:
+                lines.append(f"{key}: budget={kind}:{number:g} decides it; leave it out")
     if lines:
         raise UserError(*lines)
 
@@ -49,6 +50,7 @@ def prepare(config: DictConfig) -> None:
     """
     asked = read_budget(config.budget)
     if "params" in asked and "dim" in config.model:
+        # Twice the heads: rotary positions turn pairs of a head's widths.
         config.model.dim = math.lcm(config.model.dim, 2 * max(config.model.get("num_heads", 1), 1))
     if "flops" in asked or "seconds" in asked:
         config.trainer.max_epochs = None
@@ -64,28 +66,29 @@ def solve(config: DictConfig, data: Data, say: Say) -> None:
     """
     asked = read_budget(config.budget)
     if "params" in asked:
-        solved = _widths(config, data, asked["params"])
-        say(f"budget: params {asked['params']:g}: {_shown(config)}, {solved:,} parameters")
-    if "flops" in asked:
-        flops = _steps(config, data, asked["flops"])
+        params = _solve_width(config, data, asked["params"])
+        say(f"budget: params {asked['params']:g}: {_width_words(config)}, {params:,} parameters")
+    if "flops" in asked:  # after the width, which decides what a token costs
+        flops = _solve_steps(config, data, asked["flops"])
         say(f"budget: flops {asked['flops']:g}: trainer.max_steps={config.trainer.max_steps}, {flops:.4g} FLOPs")
 
 
 def met(config: DictConfig, reached: Mapping[str, float | None]) -> dict[str, dict[str, float]]:
     """For the summary: of each kind of budget what was asked and reached, and how far apart the two are."""
-    return {
-        kind: {"asked": number, "reached": value, "within": abs(value / number - 1)}
-        for kind, number in read_budget(config.budget).items()
-        if (value := reached.get(kind)) is not None
-    }
+    entry = {}
+    for kind, number in read_budget(config.budget).items():
+        value = reached.get(kind)
+        if value is not None:
+            entry[kind] = {"asked": number, "reached": value, "within": abs(value / number - 1)}
+    return entry
 
 
-def _shown(config: DictConfig) -> str:
+def _width_words(config: DictConfig) -> str:
     inner = config.model.get(INNER)
     return f"model.dim={config.model.dim}" + (f", model.{INNER}={inner}" if inner else "")
 
 
-def _widths(config: DictConfig, data: Data, number: float) -> int:
+def _solve_width(config: DictConfig, data: Data, number: float) -> int:
     """Sets the width whose parameters are nearest to `number`, or the inner width too; gives the parameters."""
     if "dim" not in config.model:
         raise UserError(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
@@ -95,12 +98,15 @@ def _widths(config: DictConfig, data: Data, number: float) -> int:
     size, inner = _sizes(config, data), config.model.get(INNER)
     grain = _grain(size, config.model.dim)
     dim = grain * closest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
-    around = [width for width in (dim - grain, dim, dim + grain) if width]
+    # Not where the user has set it, nor where the model has none.
     if not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
-        inner = closest(lambda inner: size(dim, inner), number, 16 * dim)
+        inner = closest(lambda width: size(dim, width), number, 16 * dim)
     if not _near(size(dim, inner), number):
-        raise UserError(_too_coarse(number, {width: size(width, config.model.get(INNER)) for width in around}))
-    config.model.update({"dim": dim} if inner is None else {"dim": dim, INNER: inner})
+        widths = filter(None, (dim - grain, dim, dim + grain))
+        raise UserError(_too_coarse(number, {width: size(width, config.model.get(INNER)) for width in widths}))
+    config.model.dim = dim
+    if inner is not None:
+        config.model[INNER] = inner
     return size(dim, inner)
 
 
@@ -113,9 +119,11 @@ def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
 
     other = config.copy()
 
-    @functools.cache
+    @functools.cache  # the search asks some widths again, and building a model takes a while
     def size(dim: int, inner: int | None = None) -> int:
-        other.model.update({"dim": dim} | ({INNER: inner} if INNER in other.model else {}))
+        other.model.dim = dim
+        if INNER in other.model:
+            other.model[INNER] = inner
         with torch.device("meta"):
             return sum(map(count, make_pair(other, data.preprocessor, data.label_counts)))
 
@@ -125,7 +133,7 @@ def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
 def _grain(size: Callable[..., int], dim: int) -> int:
     """The smallest width that a model takes which takes `dim`: the others are multiples of it."""
     for smaller in range(1, dim):
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(UserError):  # a width that the heads cannot share
             size(smaller)
             return smaller
     return dim
@@ -133,12 +141,12 @@ def _grain(size: Callable[..., int], dim: int) -> int:
 
 def _too_coarse(number: float, sizes: dict[int, int]) -> str:
     """What to say where none of these widths, with their parameters, is near enough."""
-    closest = sorted(sorted(sizes, key=lambda dim: abs(sizes[dim] - number))[:2])
-    words = " and ".join(f"model.dim={dim} makes {sizes[dim]:,} parameters" for dim in closest)
+    nearest = heapq.nsmallest(2, sizes, key=lambda dim: abs(sizes[dim] - number))
+    words = " and ".join(f"model.dim={dim} makes {sizes[dim]:,} parameters" for dim in sorted(nearest))
     return f"budget=params:{number:g}: no width comes within 1 %: {words}; ask for one of these, or for more"
 
 
-def _steps(config: DictConfig, data: Data, number: float) -> float:
+def _solve_steps(config: DictConfig, data: Data, number: float) -> float:
     """Sets the optimiser steps whose operations are nearest to `number`; gives the operations."""
     from seqtrain.training.session import cost_of
 
@@ -147,7 +155,7 @@ def _steps(config: DictConfig, data: Data, number: float) -> float:
     def flops(steps: int) -> float:
         return each * plan.tokens_before(steps)
 
-    most = math.ceil(number / each / plan.num_tokens + 1) * plan.steps
+    most = math.ceil(number / each / plan.num_tokens + 1) * plan.steps  # whole epochs, enough and one more
     if most > MAX_STEPS:
         raise UserError(f"budget=flops:{number:g}: takes more than {MAX_STEPS:,} steps; ask for less")
     steps = closest(flops, number, most)
@@ -162,11 +170,9 @@ def _steps(config: DictConfig, data: Data, number: float) -> float:
 
 def closest(function: Callable[[int], float], number: float, most: int) -> int:
     """The argument from 1 to `most` for which a function that never falls comes nearest to `number`."""
-    low, high = 1, most
-    while low < high:  # the first that reaches it
-        middle = (low + high) // 2
-        low, high = (low, middle) if function(middle) >= number else (middle + 1, high)
-    return min((max(low - 1, 1), low), key=lambda argument: abs(function(argument) - number))
+    # The first argument that reaches the number, or `most`; the one before it may still come nearer.
+    first = 1 + bisect.bisect_left(range(1, most), number, key=function)
+    return min((max(first - 1, 1), first), key=lambda argument: abs(function(argument) - number))
 
 
 def _near(value: float, number: float) -> bool:

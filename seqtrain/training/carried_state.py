@@ -2,47 +2,60 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Sequence
 
 import torch
 
 from seqtrain.models.base import State, detach, reset, select
 
+Slices = dict[tuple[int, int], State]
+"""States by the first of their global lanes, and the one after the last."""
+
 
 class CarriedState:
     """The state that one stage carries from chunk to chunk, by slice of the global lanes."""
 
     def __init__(self) -> None:
-        self.slices: dict[tuple[int, int], State] = {}
+        # Apart for each micro-batch: those of a step are read one by one, and each goes on from its own lanes.
+        self.slices: Slices = {}
 
     def take(self, lanes: slice) -> State | None:
         """The state of these lanes, or None where nothing is carried yet."""
         return self.slices.get((lanes.start, lanes.stop))
 
     def put(self, lanes: slice, state: State) -> None:
+        """Keeps the state of these lanes; no gradient reaches back through it."""
         self.slices[lanes.start, lanes.stop] = detach(state)
 
-    def on_cpu(self) -> dict[tuple[int, int], State]:
-        """The slices, to be told to other processes."""
-        return {key: {name: value.cpu() for name, value in state.items()} for key, state in self.slices.items()}
+    def on_cpu(self) -> Slices:
+        """The slices, as they can be sent to other processes."""
+        return {lanes: _moved(state, torch.device("cpu")) for lanes, state in self.slices.items()}
 
-    def forget_broken(self) -> None:
+    def reset_nonfinite(self) -> None:
         """Puts the lanes whose state is no number back at nothing read; the others keep theirs."""
         for lanes, state in self.slices.items():
-            sound = [value.isfinite().unsqueeze(-1).flatten(1).all(1) for value in state.values()]
-            self.slices[lanes] = reset(state, ~torch.stack(sound).all(0))
+            # A lane is reset whole: an LSTM's output may be finite where its cell is not.
+            finite = [value.isfinite().unsqueeze(-1).flatten(1).all(1) for value in state.values()]  # each (B,)
+            self.slices[lanes] = reset(state, ~torch.stack(finite).all(0))
 
     def spread(self, state: State, slices: list[slice], device: torch.device) -> None:
-        """Takes a whole state apart into the slices of this layout."""
+        """Takes a state of all lanes apart into the slices of this layout."""
         self.slices = {}
-        for lanes in slices if state else ():
-            self.slices[lanes.start, lanes.stop] = {
-                name: value.to(device) for name, value in select(state, lanes).items()
-            }
+        if not state:  # of a checkpoint before the first step: nothing is carried yet
+            return
+        for lanes in slices:
+            self.slices[lanes.start, lanes.stop] = _moved(select(state, lanes), device)
 
 
-def joined(slices: Sequence[dict[tuple[int, int], State]]) -> State:
+def join_slices(slices_by_rank: Sequence[Slices]) -> State:
     """The state of all lanes in order, whatever slices of them each process has read."""
-    every = {key: state for one in slices for key, state in one.items()}
-    parts = [every[key] for key in sorted(every)]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]} if parts else {}
+    slices = ChainMap(*slices_by_rank)  # no two processes read the same lanes
+    states = [slices[lanes] for lanes in sorted(slices)]
+    if not states:
+        return {}
+    return {name: torch.cat([state[name] for state in states]) for name in states[0]}
+
+
+def _moved(state: State, device: torch.device) -> State:
+    return {name: value.to(device) for name, value in state.items()}

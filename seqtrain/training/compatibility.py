@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
 from seqtrain.config.options import DEFAULT_LANES
@@ -19,8 +18,10 @@ from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.tasks.base import Task
 from seqtrain.training.data import make_source
+from seqtrain.training.effects import EARLY_STOPPING
 from seqtrain.training.memory import check_model
 from seqtrain.training.model_and_task import make_model, make_task, task_class
+from seqtrain.training.shipped import compose_data, models, shipped, with_model
 from seqtrain.training.transfer import freeze
 
 WANTED = {
@@ -32,16 +33,24 @@ WANTED = {
 }
 
 
+ANY_SIZE = 2  # tokens: a vocabulary large enough to ask a model and a task what fits
+MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
+
+
 def check_pair(config: DictConfig) -> None:
-    """UserError unless data, model, task and cut of time fit; asks a model on the meta device, so nothing is
-    computed."""
-    model, task, tbptt = _asked(config)
+    """UserError unless data, model, task and cut of time fit, with one line for each fault.
+
+    Model and task are made on the meta device, so nothing is computed and no memory taken; the run makes its own once
+    the data has told it vocabularies and labels.
+    """
+    size = config.tokenizer.get("size")
+    # Of tokenizers without that option only the data tells how many tokens they have.
+    model, task, tbptt = _on_meta(config, size if isinstance(size, int) else ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
-        reason = f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task)) or 'none'}"
-    lines = list(
-        filter(None, [reason, _unread(config, task), _needs_whole(config, task, tbptt), _uneven(config, task)])
-    )
+        reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt))}"
+    reasons = [reason, _unreadable(config, task), _needs_whole(config, task, tbptt), _uneven_lanes(config, task)]
+    lines = list(filter(None, reasons))
     if lines:
         raise UserError(*lines)
     freeze(model, config.freeze)
@@ -50,54 +59,43 @@ def check_pair(config: DictConfig) -> None:
             f"freeze=[{','.join(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
             "its own"
         )
-    size = config.tokenizer.get("size")  # of the others only the data tells how many tokens they have
-    with torch.device("meta"):
-        check_model(config, make_model(config, size) if isinstance(size, int) else model)
+    check_model(config, model)
 
 
-def _asked(config: DictConfig) -> tuple[SequenceModel, Task, TBPTT]:
-    """Model, task and cut of time that can only be asked what fits."""
+def _on_meta(config: DictConfig, vocab_size: int) -> tuple[SequenceModel, Task, TBPTT]:
+    """Model, task and cut of time, to be asked what fits."""
     with torch.device("meta"):
-        model = make_model(config, 2)
-        task = make_task(config, model, 2)
+        model = make_model(config, vocab_size)
+        task = make_task(config, model, vocab_size)
     return model, task, make(config.tbptt)
 
 
-def _unread(config: DictConfig, task: Task) -> str | None:
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _unreadable(config: DictConfig, task: Task) -> str | None:
     """Why the task cannot read the data, with the data that it can read, or None."""
     source = make_source(config)
-    missing = [field for field in task.fields if field not in source.fields]
-    if not missing:
+    if set(task.fields).issubset(source.fields):
         return None
-    name = type(task).__name__
     return (
-        f"task={name}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
-        f"has {' and '.join(source.fields)}; data that does, as shipped: "
-        f"{', '.join(_readable(task)) or 'none'}"
+        f"task={type(task).__name__}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
+        f"has {' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
     )
 
 
-def _readable(task: Task) -> list[str]:
+def _readable_data(task: Task) -> list[str]:
     """The shipped data whose rows have what the task reads."""
-    found = []
+    names = []
     for name in shipped("data"):
         composed = compose_data(name)
-        if "_target_" in composed.data:  # a file that is no data by itself has none
-            with contextlib.suppress(UserError):
-                if set(task.fields) <= set(make_source(composed).fields):
-                    found.append(name)
-    return found
-
-
-def compose_data(name: str) -> DictConfig:
-    """The options of a shipped data set as its file gives them, with a word in place of what the user must say."""
-    folder = Path(conf.__path__[0], "data")
-    node = cast(DictConfig, OmegaConf.load(folder / f"{name}.yaml"))
-    parents = [compose_data(parent).data for parent in node.pop("defaults", [])]
-    merged = cast(DictConfig, OmegaConf.merge({}, *parents, node))
-    for key in {*OmegaConf.missing_keys(merged), *(["path"] if "path" in merged else [])}:
-        merged[key] = "x"
-    return OmegaConf.create({"data": merged})
+        if "_target_" not in composed.data:  # a file that others build on is no data by itself
+            continue
+        with contextlib.suppress(UserError):  # of one that the stand-ins for its options do not make
+            if set(task.fields).issubset(make_source(composed).fields):
+                names.append(name)
+    return names
 
 
 def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
@@ -119,11 +117,14 @@ def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
     return None
 
 
-def _uneven(config: DictConfig, task: Task) -> str | None:
+def _uneven_lanes(config: DictConfig, task: Task) -> str | None:
     """Why the lanes of a stream cannot be shared out evenly, or None; of examples any number can."""
     trainer, lanes = config.trainer, config.data.batch_size or DEFAULT_LANES
-    devices = torch.cuda.device_count() if trainer.devices == "all" else trainer.devices
+    devices = trainer.devices
+    if devices == "all":  # not resolved yet: that comes after these checks
+        devices = torch.cuda.device_count()
     world = max(devices, 1) * trainer.num_nodes
+    # Lanes carry a state each, so every step reads all of them, and every micro-batch the same number.
     if not task.streams or lanes % (trainer.accumulate * world) == 0:
         return None
     if world == 1:
@@ -139,24 +140,52 @@ def _uneven(config: DictConfig, task: Task) -> str | None:
 
 
 def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
-    """Why these three do not go together, or None; `max_length`: of an example."""
-    name = type(model).__name__
-    missing = [words for flag, words in WANTED.items() if flag in task.requires & ~model.capabilities]
+    """Why these three do not go together, or None.
+
+    Args:
+        model: May be on the meta device.
+        task: It too.
+        tbptt: How time is cut.
+        max_length: The most tokens of an example.
+    """
+    missing_flags = task.requires & ~model.capabilities
+    missing = [words for flag, words in WANTED.items() if flag in missing_flags]
     if missing:
-        return f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {name} does not promise"
-    if reason := task.incompatibility(model):
+        return (
+            f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {type(model).__name__} "
+            "does not promise"
+        )
+    reason = task.incompatibility(model)
+    if reason:
         return reason
-    if not task.streams and task.needs_whole is None and not tbptt.carry and tbptt.k2 < max_length:
-        return _not_in_pieces(model, tbptt.k2, max_length)
-    if not tbptt.carry:
-        if model.max_length is not None and tbptt.k2 > model.max_length:
-            read = f"data.max_length={max_length}" if not task.streams else f"tbptt.k2={tbptt.k2}"
-            return f"{read}: longer than the {model.max_length} positions of model.max_length"
-        if tbptt.k1 < tbptt.k2 and Capability.STATEFUL not in model.capabilities:
-            return f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model {name} has no state"
-        return None
+    if tbptt.carry:
+        return _cannot_carry(model)
+    in_segments = not task.streams and task.needs_whole is None and tbptt.k2 < max_length
+    if in_segments:
+        return _cannot_read_segments(model, tbptt.k2, max_length)
+    return _cannot_read_windows(model, task, tbptt, max_length)
+
+
+def _cannot_read_windows(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: int) -> str | None:
+    """Why a model cannot read windows, or examples, that each start from nothing, or None."""
+    if model.max_length is not None and tbptt.k2 > model.max_length:
+        option = f"tbptt.k2={tbptt.k2}" if task.streams else f"data.max_length={max_length}"
+        return f"{option}: longer than the {model.max_length} positions of model.max_length"
+    if tbptt.k1 < tbptt.k2 and Capability.STATEFUL not in model.capabilities:
+        return (
+            f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model {type(model).__name__} "
+            "has no state"
+        )
+    return None
+
+
+def _cannot_carry(model: SequenceModel) -> str | None:
+    """Why a model cannot read a stream that goes on from chunk to chunk, or None."""
     if Capability.STATEFUL not in model.capabilities:
-        return f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model {name} does not have"
+        return (
+            f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model {type(model).__name__} "
+            "does not have"
+        )
     if model.max_length is not None:
         return (
             f"tbptt.carry=true: a stream has no end, but model.positions=learned ends at {model.max_length}; "
@@ -165,7 +194,7 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
     return None
 
 
-def _not_in_pieces(model: SequenceModel, k2: int, max_length: int) -> str | None:
+def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str | None:
     """Why a model cannot read the examples `k2` tokens at a time, or None."""
     if Capability.STATEFUL not in model.capabilities:
         return (
@@ -178,35 +207,40 @@ def _not_in_pieces(model: SequenceModel, k2: int, max_length: int) -> str | None
     return None
 
 
-def _fitting(config: DictConfig, task: Task) -> list[str]:
-    """The shipped models that fit the task and the cut of time, by default or with one option turned round."""
-    names = []
-    for words in _models():
-        other = _with_model(config, words)
+def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
+    """The shipped models that fit the task and the cut of time; with an option turned round, only if it must be."""
+    by_default, turned_round = [], []
+    for words in models():
+        name, *options = words.split()
+        # One that this config cannot make, for a width that its heads do not share, does not fit either.
         with torch.device("meta"), contextlib.suppress(UserError):
-            if incompatibility(make_model(other, 2), task, make(config.tbptt), config.data.max_length) is None:
-                names.append(words)
-    alone = [words for words in names if " " not in words]
-    return alone + [words for words in names if words.split()[0] not in alone]
+            model = make_model(with_model(config, words), ANY_SIZE)
+            if incompatibility(model, task, tbptt, config.data.max_length) is not None:
+                continue
+            if not options:
+                by_default.append(words)
+            elif name not in by_default:
+                turned_round.append(words)
+    return by_default + turned_round
 
 
 def check_stopping(config: DictConfig) -> None:
     """UserError for early stopping by what no validation measures: Lightning would tell at the first one, or never."""
     node = config.callbacks.get("early_stopping")
+    if node is None or node._target_ != EARLY_STOPPING:
+        return
     task = task_class(config)
     measured = [f"validation/{metric.name}" for metric in task.metrics]
-    if node is None or node._target_ != "pytorch_lightning.callbacks.EarlyStopping":
-        return
     lines = []
+    # A task of others may not say what it measures: then nothing is known to be wrong.
     if measured and node.monitor not in measured:
         lines.append(f"monitor={node.monitor}: is not measured{did_you_mean(node.monitor, measured)}")
     metric = task.metric(str(node.monitor).removeprefix("validation/"))
-    better = metric and metric.better
     if node.mode not in ("min", "max"):
         lines.append(f"mode={node.mode}: expected min or max")
-    elif better not in (None, node.mode):  # it would stop a training because it gets better
-        more = "more" if better == "max" else "less"
-        lines.append(f"mode={node.mode}: {more} of {node.monitor} is better; use mode={better}")
+    elif metric is not None and metric.better != node.mode:  # it would stop a training because it gets better
+        more = MORE_OR_LESS[metric.better]
+        lines.append(f"mode={node.mode}: {more} of {node.monitor} is better; use mode={metric.better}")
     if lines:
         raise UserError(*(f"callbacks.early_stopping.{line}" for line in lines))
 
@@ -214,26 +248,12 @@ def check_stopping(config: DictConfig) -> None:
 def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for a tokenizer that cannot be made, or that a run with `init_from` would not take."""
     make(config.tokenizer)
-    typed = [text for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
-    if config.init_from is not None and typed:
-        raise UserError(
-            *(f"{text}: the tokenizer is that of init_from={config.init_from}; leave it out" for text in typed)
-        )
-
-
-def _with_model(config: DictConfig, words: str) -> DictConfig:
-    """The configuration with another shipped model, and its option turned round."""
-    name, *options = words.split()
-    other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))
-    other.model = OmegaConf.load(Path(conf.__path__[0], "model", f"{name}.yaml"))
-    other.merge_with_dotlist(options)
-    return other
-
-
-def _models() -> Iterator[str]:
-    """Every shipped model, as it is and with the option turned round that decides which way it reads."""
-    for name in shipped("model"):
-        yield from (name, *_other_ways(name))
+    if config.init_from is None:
+        return
+    remedy = f"the tokenizer is that of init_from={config.init_from}; leave it out"
+    lines = [f"{text}: {remedy}" for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
+    if lines:
+        raise UserError(*lines)
 
 
 class Cell(NamedTuple):
@@ -247,39 +267,16 @@ class Cell(NamedTuple):
 
 def cells() -> Iterator[Cell]:
     """Every shipped model with every shipped task and cut of time, as their files say."""
-    configs = {
-        (task, tbptt): check.compose([f"task={task}", f"tbptt={tbptt}"]).config
-        for task in shipped("task")
-        for tbptt in shipped("tbptt")
-    }
-    for model in _models():
+    configs = {}  # composed once each, not anew for every model
+    for task, tbptt in itertools.product(shipped("task"), shipped("tbptt")):
+        configs[task, tbptt] = check.compose([f"task={task}", f"tbptt={tbptt}"]).config
+    for model in models():
         for (task, tbptt), config in configs.items():
-            yield Cell(model, task, tbptt, _reason(_with_model(config, model)))
-
-
-def _other_ways(model: str) -> list[str]:
-    """The model with the option that turns what it promises about directions round."""
-    options = cast(DictConfig, OmegaConf.load(Path(conf.__path__[0], "model", f"{model}.yaml")))
-    turned = {"bidirectional": False, "causal": True}
-    return [
-        f"{model} model.{key}={str(not default).lower()}"
-        for key, default in turned.items()
-        if options.get(key) is default
-    ]
-
-
-def shipped(group: str) -> list[str]:
-    """The options of a group that come with seqtrain."""
-    return sorted(path.stem for path in Path(conf.__path__[0], group).glob("*.yaml"))
-
-
-def shipped_file(group: str, name: str) -> Path:
-    """The file of an option of a group."""
-    return Path(conf.__path__[0], group, f"{name}.yaml")
+            yield Cell(model, task, tbptt, _reason(with_model(config, model)))
 
 
 def _reason(config: DictConfig) -> str | None:
     """The first thing that `check_pair` has to say."""
-    model, task, tbptt = _asked(config)
+    model, task, tbptt = _on_meta(config, ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
-    return reason or _unread(config, task) or _needs_whole(config, task, tbptt)
+    return reason or _unreadable(config, task) or _needs_whole(config, task, tbptt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,20 +31,19 @@ class Cost:
     tokens: int | None
     flops: float | None
     memory_bytes: int
-    padding: float  # share of the positions that hold no target
+    padding: float  # fraction of the positions that hold no target
 
     def lines(self) -> list[str]:
         """For a person."""
-        parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items() if name != "total")
-        if self.steps is None:
-            length = [f"steps           as many as trainer.max_seconds allows, of {self.tokens_per_step:,} tokens"]
-        else:
+        sizes = ", ".join(f"{name} {self.parameters[name]:,}" for name in ("embed", "core", "head"))
+        length = [f"steps           as many as trainer.max_seconds allows, of {self.tokens_per_step:,} tokens"]
+        if self.steps is not None:
             length = [
                 f"steps           {self.steps:,} of {self.tokens_per_step:,} tokens: {self.epochs:.2f} epochs",
                 f"tokens in all   {self.tokens:,}: {self.flops:.3g} FLOPs",
             ]
         return [
-            f"parameters      {self.parameters['total']:,} ({parts})",
+            f"parameters      {self.parameters['total']:,} ({sizes})",
             f"FLOPs a token   {self.flops_per_token:,.0f} (training: forward and backward)",
             f"tokens an epoch {self.tokens_per_epoch:,}",
             *length,
@@ -65,7 +64,7 @@ class Reading:
     carry: bool  # whether a reading goes on from a state
     warmup_chunks: Sequence[int] = ()  # tokens of each reading before, for the gradient to reach them
     targets_per_token: float = 1.0
-    reached: float = 1.0  # share of the tokens that gradients reach; of the others only the forward pass is counted
+    reached: float = 1.0  # fraction of the tokens that gradients reach; of the others only the forward pass is counted
 
 
 def estimate(
@@ -77,67 +76,82 @@ def estimate(
     accumulate: int,
     steps: int | None,
 ) -> Cost:
-    """The cost of `steps` optimiser steps of this plan.
+    """The cost of a training.
 
-    Of examples the memory of activations is not counted: it depends on what the task makes of them; nor is that of a
-    model that cannot run on the meta device.
+    Args:
+        model: On any device: what is counted is a copy of it on the meta device.
+        task: It too.
+        plan: How a step reads the data.
+        reading: How many tokens are read at a time, and from what.
+        accumulate: Micro-batches of a step; only one of them holds its activations at a time.
+        steps: Optimiser steps of the whole training; None: the clock decides.
     """
+    # A set of modules: one embedding for source and target is counted once.
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
-    each = training_flops(model, task, reading)
-    tokens = None if steps is None else plan.tokens_before(steps)
-    memory = 4 * OPTIMIZER_COPIES * parameters["total"]
-    if isinstance(plan, StreamPlan):
-        with contextlib.suppress(RuntimeError):  # of a model whose work depends on values, which meta tensors lack
-            memory += activations(model, task, -(-plan.lanes // accumulate), reading)
-    return Cost(
+    cost = Cost(
         parameters=parameters,
-        flops_per_token=each,
+        flops_per_token=training_flops(model, task, reading),
         tokens_per_step=int(plan.targets.max()),
         tokens_per_epoch=plan.num_tokens,
         steps=steps,
-        epochs=None if steps is None else steps / plan.steps,
-        tokens=tokens,
-        flops=None if tokens is None else each * tokens,
-        memory_bytes=memory,
+        epochs=None,
+        tokens=None,
+        flops=None,
+        memory_bytes=4 * OPTIMIZER_COPIES * parameters["total"],  # as float32
         padding=plan.padding,
     )
+    # Not of examples: it depends on what the task makes of them.
+    if isinstance(plan, StreamPlan):
+        with contextlib.suppress(RuntimeError):  # of a model whose work depends on values, which meta tensors lack
+            lanes = -(-plan.lanes // accumulate)
+            cost = replace(cost, memory_bytes=cost.memory_bytes + activations(model, task, lanes, reading))
+    if steps is None:
+        return cost
+    tokens = plan.tokens_before(steps)
+    return replace(cost, epochs=steps / plan.steps, tokens=tokens, flops=cost.flops_per_token * tokens)
 
 
 def training_flops(model: SequenceModel, task: Task, reading: Reading) -> float:
-    """Operations per token of forward, and of backward for the share of the tokens that gradients reach.
+    """Operations per token of forward, and of backward for the fraction of the tokens that gradients reach.
 
-    Where a history is read, per token of the newest reading; the first windows of an epoch have less of it.
+    Where warm-up chunks are read, per token of the newest chunk; the first windows of an epoch have fewer of them.
     """
-    sizes = [*reading.warmup_chunks, reading.length]
-    passes = [model.flops_per_token(size, reading.carry or bool(number)) * size for number, size in enumerate(sizes)]
+    operations: float = 0
+    carried = reading.carry
+    for size in (*reading.warmup_chunks, reading.length):
+        operations += model.flops_per_token(size, carried) * size
+        carried = True  # each chunk goes on from the one before it
+    # The backward pass costs twice the forward one: gradients of inputs, and of weights. A head is always reached.
     head = 3 * task.head_flops() * reading.targets_per_token
-    return (1 + 2 * reading.reached) * sum(passes) / reading.length + head
+    return (1 + 2 * reading.reached) * operations / reading.length + head
 
 
 def count(module: torch.nn.Module) -> int:
-    """Trainable numbers."""
+    """Numbers in the weights of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) -> int:
     """Bytes that a training step keeps for the backward pass: counted on the meta device, where nothing is computed."""
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
-    own = [parameter.untyped_storage() for parameter in (*model.parameters(), *task.parameters())]
     kept: dict[int, torch.UntypedStorage] = {}  # a storage that is kept twice, or as a view, is one
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[id(storage)] = storage
+        kept[id(storage)] = storage  # held, so that no other gets its id
         return tensor
 
     tokens = torch.zeros(lanes, reading.length, dtype=torch.long, device="meta")
     size = lanes * reading.length
     batch = StreamBatch(tokens=tokens, targets=tokens, reset_lanes=None, lanes=slice(0, lanes), count=size, total=size)
-    past = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in reading.warmup_chunks]
+    warmup = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in reading.warmup_chunks]
+    state = None
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        task.evaluate(model, batch, read_warmup(model, past, model.initial(lanes) if reading.carry else None)[-1])
-    for storage in own:
-        kept.pop(id(storage), None)
+        if reading.carry:
+            state = model.initial(lanes)
+        task.evaluate(model, batch, read_warmup(model, warmup, state)[-1])
+    for weight in (*model.parameters(), *task.parameters()):  # those are counted as parameters
+        kept.pop(id(weight.untyped_storage()), None)
     return sum(storage.nbytes() for storage in kept.values())

@@ -15,19 +15,16 @@ from seqtrain.errors import UserError
 from seqtrain.training.data import make_source
 from seqtrain.training.model_and_task import task_class
 
-STREAMED, WHOLE = ("eval_lanes",), ("batch_tokens",)
-"""Options of the layout that only a stream, and only examples, have a use for."""
-
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 
 def check(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for options on the command line that this run has no use for."""
-    given = list(dict.fromkeys(map(key_of, overrides)))
+    given = list(dict.fromkeys(map(key_of, overrides)))  # each once, in the order of the command line
     idle = make_source(config).idle()
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
-    reasons |= _of_the_other_layout(config) | _of_greedy(config) | _of_plateau(config)
+    reasons |= _of_other_layout(config) | _of_greedy_sampling(config) | _of_plateau(config)
     lines = [f"{key}: {reasons[key]}" for key in given if key in reasons]
     if lines:
         raise UserError(*lines)
@@ -37,28 +34,29 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     """A line for each value on the command line that will do nothing in this run, as it is configured."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     given = set(map(key_of, overrides))
-    of_task = task_class(config).without_effect(values["task"])
-    idle = [*_beyond_the_end(values), *((f"task.{key}", why) for key, why in of_task.items())]
-    return [f"{key}={OmegaConf.select(config, key)}: {why}" for key, why in idle if key in given]
+    reasons = dict(_beyond_the_end(values))
+    for key, reason in task_class(config).without_effect(values["task"]).items():
+        reasons[f"task.{key}"] = reason
+    return [f"{key}={OmegaConf.select(config, key)}: {reason}" for key, reason in reasons.items() if key in given]
 
 
-def _of_the_other_layout(config: DictConfig) -> dict[str, str]:
-    """What only a stream, or only examples, have a use for."""
-    whole = not task_class(config).streams
-    useless = [f"data.{key}" for key in (STREAMED if whole else WHOLE)]
-    if whole:
-        useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]
-        remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size say how many"
-    else:
-        useless.append("callbacks.samples.examples")
+def _of_other_layout(config: DictConfig) -> dict[str, str]:
+    """Options that only a stream, or only examples, have a use for."""
+    if task_class(config).streams:
+        useless = ["data.batch_tokens", "callbacks.samples.examples"]
+        # With tbptt=whole the windows of a stream are as long as data.max_length says.
         if config.tbptt.k2 != config.data.max_length:
             useless.append("data.max_length")
         remedy = "reads a stream, not examples; data.batch_size and tbptt.k2 say how much of it"
+    else:
+        useless = ["data.eval_lanes"]
+        useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]
+        remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size say how many"
     name = config.task._target_.rpartition(".")[2]
     return dict.fromkeys(useless, f"task={name} {remedy}")
 
 
-def _of_greedy(config: DictConfig) -> dict[str, str]:
+def _of_greedy_sampling(config: DictConfig) -> dict[str, str]:
     """What samples have no use for where they are not drawn."""
     if OmegaConf.select(config, "callbacks.samples.temperature") != 0:
         return {}
@@ -68,8 +66,8 @@ def _of_greedy(config: DictConfig) -> dict[str, str]:
 
 def _of_plateau(config: DictConfig) -> dict[str, str]:
     """A floor of the learning rate that it begins below, so that it never falls."""
-    ours = config.optimizer._target_.startswith(("seqtrain.", "torch."))
-    if config.schedule._target_ != PLATEAU or not ours:
+    known = config.optimizer._target_.startswith(("seqtrain.", "torch."))  # another's options may mean other things
+    if config.schedule._target_ != PLATEAU or not known:
         return {}
     rate = max(config.optimizer.lr, config.optimizer.get("lr_rest", 0))
     if config.schedule.min_lr < rate:
@@ -90,8 +88,9 @@ def _beyond_the_end(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "trainer.validate_every", f"{end}, so only its last step is validated"
     if schedule["_target_"].startswith("seqtrain.") and schedule.get("warmup", 0) >= steps:
         yield "schedule.warmup", f"{end}, so optimizer.lr is never reached"
-    validations = -(-steps // trainer["validate_every"])
+    validations = -(-steps // trainer["validate_every"])  # rounded up: the last step is validated, too
     after = f"{end}, after {validations} validation{'s' * (validations != 1)}"
+    # Both wait for `patience` validations that are no better; torch's then falls at the next one.
     if schedule["_target_"] == PLATEAU and schedule["patience"] + 1 >= validations:
         yield "schedule.patience", f"{after}, so the learning rate never falls"
     stopping = values["callbacks"].get("early_stopping")

@@ -23,8 +23,8 @@ from seqtrain.errors import NonFinite, UserError
 from seqtrain.models.base import SequenceModel, read_warmup, reset
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts, LossTerms, Reduced, Task
-from seqtrain.training.accumulators import Accumulators, merged, on_cpu
-from seqtrain.training.carried_state import CarriedState, joined
+from seqtrain.training.accumulators import LOSS, Accumulators, merged, on_cpu
+from seqtrain.training.carried_state import CarriedState, join_slices
 from seqtrain.training.optim.groups import parameter_groups
 
 MAX_SKIPPED_IN_A_ROW = 100  # updates in a row that may be left out
@@ -34,8 +34,8 @@ MAX_SKIPPED_IN_A_ROW = 100  # updates in a row that may be left out
 class Progress:
     """What moves at every step; apart from the module, whose attributes are slow to set."""
 
-    tokens: int = 0  # trained on by all processes, at the newest `share`
-    own: int = 0  # trained on by this process
+    tokens: int = 0  # trained on by all processes, when they were last added up
+    own: int = 0  # tokens trained on by this process
     fingerprint: int = 0  # checksum of all that was read, step by step, the same on every process
     gradient_norm: Tensor | None = None  # of the newest update, before clipping
     skipped: int = 0  # updates left out, because loss or gradient was no number
@@ -78,7 +78,7 @@ class Learner(LightningModule):
         self.carried = CarriedState()  # training's; plain attributes, because DDP would overwrite buffers
         self.eval_carried = CarriedState()
         self.sums = Accumulators()  # training's since the last record
-        self.sums_before = self.sums.parts  # this step
+        self.terms_before = self.sums.terms  # training's, before this step
         self.eval_sums = Accumulators()
         self.totals: Reduced = {}  # of the newest evaluation
         self.metrics: dict[str, float] = {}  # of it too
@@ -87,7 +87,7 @@ class Learner(LightningModule):
         self.run_identity: dict[str, Any] = {}  # the identity of the run, which its checkpoints name
         self.surroundings: dict[str, Any] = {}  # limits and surroundings, which they name too
         self.restored: dict[str, Any] = {}
-        self.began = False
+        self.started = False  # whether this attempt has come to training, past all that is restored
 
     def configure_model(self) -> None:
         """Shares the weights out, where the strategy does; Lightning may ask more than once."""
@@ -104,31 +104,35 @@ class Learner(LightningModule):
             torch.cuda.manual_seed(seed)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        parts = self._read(batch, self.carried)
+        terms = self._read(batch, self.carried)
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
-            self.sums_before = dict(self.sums.parts)
+            self.terms_before = dict(self.sums.terms)
             self.progress.fingerprint = chained(batch.fingerprint, self.progress.fingerprint)
-        self.sums.add(parts)
-        alone = self.trainer.world_size == 1 and self.on_nonfinite == "stop"
-        if alone and not self.sums.finite():
-            raise NonFinite(f"the loss is {self.sums.parts['loss'][0]} at step {self.global_step + 1}")
+        self.sums.add(terms)
+        # One process that does not skip can stop here; of several each must come to the reduction, with the others.
+        stops_here = self.trainer.world_size == 1 and self.on_nonfinite == "stop"
+        if stops_here and not self.sums.finite():
+            raise NonFinite(f"the loss is {self.sums.terms[LOSS][0]} at step {self.global_step + 1}")
         self.progress.own += batch.count
         # Totals count all micro-batches of all ranks; Lightning and DDP would divide by their numbers once more.
-        shares = self.trainer.accumulate_grad_batches * self.trainer.world_size
-        means = [parts[name][0] * (shares / batch.totals[name]) for name in self.task.differentiated]
+        micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        means = [terms[name][0] * (micro_batches / batch.totals[name]) for name in self.task.differentiated]
         loss = reduce(torch.add, means)
-        return loss if alone else _nan_if_any_term_is_not_finite(loss, parts)
+        if stops_here:
+            return loss
+        return _nan_if_any_term_is_not_finite(loss, terms)
 
     def reduce_sums(self) -> Reduced:
         """Sums and counts since the last record, over all processes; every process calls it at the same steps."""
         return self._reduced_over_processes(self.sums)
 
     def _reduced_over_processes(self, sums: Accumulators) -> Reduced:
-        everyone = all_gather((on_cpu(sums.parts), self.progress.own))
-        self.progress.tokens = sum(own for _, own in everyone)
-        return merged([parts for parts, _ in everyone]).read()
+        terms_by_rank, tokens_by_rank = zip(*all_gather((on_cpu(sums.terms), self.progress.own)), strict=True)
+        self.progress.tokens = sum(tokens_by_rank)
+        return merged(terms_by_rank).read()
 
     def _read(self, batch: Any, carried: CarriedState) -> LossTerms:
+        """The loss terms of a batch, read from the carried state; what the next batch goes on from is carried on."""
         state = None
         if self.carry:
             state = carried.take(batch.lanes)
@@ -137,12 +141,12 @@ class Learner(LightningModule):
             elif batch.reset_lanes is not None:
                 state = reset(state, batch.reset_lanes)
         states = read_warmup(self.model, batch.warmup_chunks, state)
-        parts, after = self.task.evaluate(self.model, batch, states[-1])
+        terms, after = self.task.evaluate(self.model, batch, states[-1])
         if self.carry:
             # The state where the next batch begins to read: after the first reading of this one, or, while a window
             # still grows (advance 0), where this one began.
             carried.put(batch.lanes, [*states, after][batch.advance])
-        return parts
+        return terms
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class Learner(LightningModule):
             self.eval_sums.add(self._read(batch, self.eval_carried))
 
     def on_train_end(self) -> None:
-        gather(self)  # for whoever looks at the model when training is done
+        gather(self)  # for callbacks that look at the model once training is done
 
     def on_validation_epoch_end(self) -> None:
         self.eval_carried = CarriedState()
@@ -196,8 +200,8 @@ class Learner(LightningModule):
         skipping waits for it; otherwise the loss of the next record, or the weights of the next checkpoint, tell.
         """
         norm = whole(torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or float("inf")))
-        told = self.on_nonfinite == "skip" or norm.device.type == "cpu"
-        if not told or math.isfinite(norm.item()):
+        waits = self.on_nonfinite == "skip" or norm.device.type == "cpu"
+        if not waits or math.isfinite(norm.item()):
             self.progress.gradient_norm, self.progress.skipped_in_a_row = norm, 0
         elif self.on_nonfinite == "skip":
             self._skip(norm.item())
@@ -207,8 +211,8 @@ class Learner(LightningModule):
     def _skip(self, norm: float) -> None:
         """Leaves this update out: without a gradient no weight, moment or decay moves; nor does the record see it."""
         self.zero_grad(set_to_none=True)
-        self.sums.parts = self.sums_before
-        self.carried.forget_broken()
+        self.sums.terms = self.terms_before
+        self.carried.reset_nonfinite()
         self.progress.gradient_norm = None  # not that of an earlier update, which a resumed run does not know
         self.progress.skipped += 1
         self.progress.skipped_in_a_row += 1
@@ -221,12 +225,12 @@ class Learner(LightningModule):
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        everyone = all_gather((self.carried.on_cpu(), on_cpu(self.sums.parts), self.progress.own))
-        slices, sums, own = zip(*everyone, strict=True)
+        by_rank = all_gather((self.carried.on_cpu(), on_cpu(self.sums.terms), self.progress.own))
+        slices, sums, tokens = zip(*by_rank, strict=True)
         checkpoint["seqtrain"] = {
-            "carried": joined(slices),
+            "carried": join_slices(slices),
             "sums": list(sums),  # of each process: added up in another order they would have other bits
-            "tokens": sum(own),
+            "tokens": sum(tokens),
             "fingerprint": self.progress.fingerprint,
             "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
             "run": self.run_identity,
@@ -244,26 +248,29 @@ class Learner(LightningModule):
             self._restore()
 
     def on_train_start(self) -> None:
-        self.began = True
+        self.started = True
 
     def _restore(self) -> None:
         """Puts back what a checkpoint held, once device and optimizer are there; also where no step is left."""
-        carried, sums, tokens, self.progress.fingerprint = (
-            self.restored[key] for key in ("carried", "sums", "tokens", "fingerprint")
-        )
         rank, world = self.global_rank, self.trainer.world_size
-        if len(sums) != world:  # other processes than before: the first one takes what all had
-            sums = [merged(sums).parts, *({} for _ in range(world - 1))]
-        self.sums.parts = sums[rank]
-        self.progress.own = tokens if rank == 0 else 0
-        self.progress.tokens = tokens
+        sums = self.restored["sums"]
+        if len(sums) == world:
+            self.sums.terms = sums[rank]
+        elif rank == 0:  # other processes than before: the first one takes what all had
+            self.sums.terms = merged(sums).terms
+        self.progress.tokens = self.restored["tokens"]
+        # What is added up over processes must count the tokens of earlier attempts once.
+        if rank == 0:
+            self.progress.own = self.progress.tokens
+        self.progress.fingerprint = self.restored["fingerprint"]
         self.progress.skipped, self.progress.skipped_in_a_row = self.restored["skipped"]
-        found = {len(value) for value in carried.values()}
-        if found and found != {self.lanes}:
-            raise UserError(f"data.batch_size={self.lanes}: the checkpoint carries {found.pop()} lanes; use as many")
+        state = self.restored["carried"]
+        for value in state.values():
+            if len(value) != self.lanes:
+                raise UserError(f"data.batch_size={self.lanes}: the checkpoint carries {len(value)} lanes; use as many")
         micro = self.trainer.accumulate_grad_batches
-        slices = [deal(self.lanes, world * micro, rank * micro + share) for share in range(micro)]
-        self.carried.spread(carried, slices, self.device)
+        slices = [deal(self.lanes, world * micro, rank * micro + batch) for batch in range(micro)]
+        self.carried.spread(state, slices, self.device)
         if self.plateau is not None:
             self.plateau.load_state_dict(self.restored["plateau"])
         self.restored = {}
@@ -274,7 +281,7 @@ def chained(fingerprint: int, before: int) -> int:
     return zlib.crc32(fingerprint.to_bytes(4, "little"), before)
 
 
-def _nan_if_any_term_is_not_finite(loss: Tensor, parts: LossTerms) -> Tensor:
-    """The loss, whose gradient is no number anywhere if one of the parts is not, so that every process sees it."""
-    sound = torch.stack([total.isfinite().all() for total, _ in parts.values()]).all()
-    return loss * torch.where(sound, 1.0, float("nan"))
+def _nan_if_any_term_is_not_finite(loss: Tensor, terms: LossTerms) -> Tensor:
+    """The loss, whose gradient is no number anywhere if one of the terms is not, so that every process sees it."""
+    finite = torch.stack([total.isfinite().all() for total, _ in terms.values()]).all()
+    return loss * torch.where(finite, 1.0, float("nan"))

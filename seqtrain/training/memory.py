@@ -17,26 +17,34 @@ from seqtrain.training.trainer import on_gpu
 def check_model(config: DictConfig, model: SequenceModel) -> None:
     """Unavailable for a model that is more than this machine's memory; takes one on the meta device, without any."""
     sizes = [f"model.{key}={config.model[key]}" for key in ("dim", "num_layers") if key in config.model]
-    with torch.device("meta"):
-        state = (
-            sum(tensor.nbytes for tensor in model.initial(config.data.batch_size or DEFAULT_LANES).values())
-            if config.tbptt.carry
-            else 0
-        )
-    check_memory(config, ", ".join(sizes), count(model), state)
+    state_bytes = 0
+    if config.tbptt.carry:
+        with torch.device("meta"):
+            state = model.initial(config.data.batch_size or DEFAULT_LANES)
+        state_bytes = sum(tensor.nbytes for tensor in state.values())
+    check_memory(config, ", ".join(sizes), count(model), state_bytes)
 
 
 def check_memory(config: DictConfig, what: str, parameters: float, state: int = 0) -> None:
-    """Unavailable, in the name of `what`, where so many parameters and bytes of state cannot fit in memory.
+    """Unavailable where so many parameters cannot fit in memory.
 
-    Of a GPU, and of weights that are shared out, only the weights themselves are counted: they are made here.
+    Args:
+        config: Says the precision, and on what is trained.
+        what: The options that ask for so much, which the error names.
+        parameters: Their number.
+        state: Bytes of the carried state.
     """
-    elsewhere = on_gpu(config) or config.trainer.strategy == "fsdp"
-    words, copies = ("weights", 1) if elsewhere else ("weights, gradients and moments", OPTIMIZER_COPIES)
-    needed = parameters * copies * (8 if config.trainer.precision == "64-true" else 4) + state
+    kept, copies = "weights, gradients and moments", OPTIMIZER_COPIES
+    # A GPU holds gradients and moments, and other processes their shards; but weights are made whole, and here.
+    if on_gpu(config) or config.trainer.strategy == "fsdp":
+        kept, copies = "weights", 1
+    if state:
+        kept += " and carried state"
+    bytes_each = 8 if config.trainer.precision == "64-true" else 4
+    # At least: activations, which depend on the batch, come on top.
+    needed = parameters * copies * bytes_each + state
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise Unavailable(
-            f"{what}: {words}{' and carried state' if state else ''} take {needed / 1e9:,.0f} GB, and this machine "
-            f"has {memory / 1e9:,.0f}; use a smaller model"
+            f"{what}: {kept} take {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}; use a smaller model"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
@@ -21,12 +22,9 @@ def make_pair(
 ) -> tuple[SequenceModel, Task]:
     """Model and task for these vocabularies, in the precision that a checkpoint keeps."""
     size = preprocessor.tokenizer.vocab_size
-    model = make_model(
-        config,
-        size,
-        specials=task_class(config).specials,
-        target_vocab_size=None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size,
-    )
+    target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
+    specials = task_class(config).specials
+    model = make_model(config, size, specials=specials, target_vocab_size=target_size)
     task = make_task(config, model, size, preprocessor=preprocessor, label_counts=label_counts)
     if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
         return model.double(), task.double()
@@ -41,9 +39,9 @@ def make_model(
     target_vocab_size: int | None = None,
 ) -> SequenceModel:
     """The model with its front end, or two where there is a `target_vocab_size`; drawn from `config.seed`."""
-    torch.manual_seed(config.seed)
+    torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
     embed = target_embed = TokenEmbedding(vocab_size=vocab_size, dim=config.model.dim, specials=specials)
-    if target_vocab_size is not None:
+    if target_vocab_size is not None:  # else source and target share tokens, and so their vectors
         target_embed = TokenEmbedding(vocab_size=target_vocab_size, dim=config.model.dim, specials=specials)
     return make(config.model, embed=embed, target_embed=target_embed)
 
@@ -60,13 +58,16 @@ def make_task(
 
     `label_counts`: how often train has each label, where that is known.
     """
-    labels = ("0", "1") if preprocessor is None else preprocessor.labels
+    labels, target_vocab_size = ("0", "1"), vocab_size
+    if preprocessor is not None:
+        labels, target_vocab_size = preprocessor.labels, preprocessor.target_tokenizer.vocab_size
+    # All that any task is made with, beside its options; `make` gives each what its constructor takes.
     return make(
         config.task,
         dim=model.dim,
         bptt_length=config.tbptt.k2,
         vocab_size=vocab_size,
-        target_vocab_size=vocab_size if preprocessor is None else preprocessor.target_tokenizer.vocab_size,
+        target_vocab_size=target_vocab_size,
         preprocessor=preprocessor,
         labels=labels,
         label_counts=label_counts,
@@ -79,12 +80,14 @@ def task_class(config: DictConfig) -> type[Task]:
 
 
 def check_optimizer(config: DictConfig) -> None:
-    """UserError for values that optimizer or schedule refuse only once they have weights: tries them on a single
-    one."""
-    waiting = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
+    """UserError for values that optimizer or schedule refuse once they have weights: tries them on a single one."""
+    argument: Any = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
     for group in ("optimizer", "schedule"):
         made = make(config[group])
-        try:
-            waiting = made(waiting) if isinstance(made, functools.partial) else made
-        except ValueError as error:
-            raise UserError(f"{group}: {error}") from None
+        # An optimizer waits for its weights, a schedule of torch for its optimizer; one of ours waits for nothing.
+        if isinstance(made, functools.partial):
+            try:
+                made = made(argument)
+            except ValueError as error:
+                raise UserError(f"{group}: {error}") from None
+        argument = made

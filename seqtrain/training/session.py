@@ -22,10 +22,10 @@ from seqtrain.runs.identity import shown
 from seqtrain.tasks.base import Say
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.cost import Cost, count, estimate
-from seqtrain.training.data import Data
 from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.splits import Data
 from seqtrain.training.trainer import make_trainer, trainer_options
-from seqtrain.training.transfer import adopt, freeze
+from seqtrain.training.transfer import copy_matching, freeze
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback, Trainer
@@ -59,17 +59,19 @@ class Session:
     def fit(self, checkpoint: Path | None) -> None:
         """Trains from the start, or from a checkpoint that `check_checkpoint` has taken, to the end."""
         here = ranks.rank_info()
+        first_step = 0 if checkpoint is None else step_of(checkpoint)
         loader = TrainLoader(
             self.data.batcher("train"),
             self.plan,
             accumulate=self.trainer.accumulate_grad_batches,
-            first_step=0 if checkpoint is None else step_of(checkpoint),
+            first_step=first_step,
             world=here.world,
             rank=here.rank,
             workers=self.data.batching.workers,
         )
         validation = self.data.eval_loader("validation")
         self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
+        # The last step may fall on no multiple of trainer.validate_every.
         if self.recorder.validated != self.trainer.global_step:
             self.trainer.validate(self.learner, validation, verbose=False)
 
@@ -78,31 +80,32 @@ class Session:
 
         Every process calls it, before the run's directory says that the run goes on.
         """
-        first = ranks.rank_info().first
-        ranks.run_on_all(lambda: self._check_checkpoint(path) if first else None)
+        ranks.run_on_all(lambda: self._check_checkpoint(path))
 
     def _check_checkpoint(self, path: Path) -> None:
+        if not ranks.rank_info().first:
+            return
         saved, step = load(path), step_of(path)
-        most_read = self.data.most_read(step)
-        check(saved, path, self.learner, self.trainer, max_steps=self._most_steps, max_read=most_read)
-        before, now = saved["seqtrain"]["where"], self.learner.surroundings
-        changed = [
-            f"{name} {shown(before[name])} -> {shown(now[name])}"
-            for name in now
-            if not name.startswith("trainer.") and before.get(name, now[name]) != now[name]
-        ]
+        max_read = self.data.most_read(step)
+        check(saved, path, self.learner, self.trainer, max_steps=self._max_possible_steps, max_read=max_read)
+        before, changed = saved["seqtrain"]["where"], []
+        for name, now in self.learner.surroundings.items():
+            # Limits of the trainer may change, and `resume` has said which do.
+            if not name.startswith("trainer.") and before.get(name, now) != now:
+                changed.append(f"{name} {shown(before[name])} -> {shown(now)}")
         if changed:
             self.data.say(
                 f"since {path} was written: {', '.join(changed)}; the same bits are promised for the same only"
             )
 
     @property
-    def _most_steps(self) -> int:
-        """More than the training can have, where the clock decides: without it a forged step would be counted up to."""
-        limits = [ENDLESS if self.max_steps is None else self.max_steps]
-        if self.deadline is not None:
-            limits.append(int(self.deadline.seconds * MAX_STEPS_PER_SECOND))
-        return min(limits)
+    def _max_possible_steps(self) -> int:
+        """The most steps that the training can have, by the clock too."""
+        steps = self.max_steps or ENDLESS
+        if self.deadline is None:
+            return steps
+        # Without this bound the loader would count up to a step that somebody forged.
+        return min(steps, int(self.deadline.seconds * MAX_STEPS_PER_SECOND))
 
     @property
     def ended(self) -> dict[str, str]:
@@ -124,12 +127,19 @@ def make_session(
     signals: Signals,
     console: Console,
     *,
-    logged: dict[str, Any] | None = None,
+    logged_config: dict[str, Any],
     after_pruning: bool = False,
 ) -> Session:
     """Learner, callbacks, loggers and trainer of a run.
 
-    `logged`: the config that loggers show, else the run's; `after_pruning`: it is trained on although it was pruned.
+    Args:
+        config: All that the run is to do.
+        data: What it reads, as `make_data` has laid it out.
+        run: The directory, which only one process writes.
+        signals: What asks the training to leave.
+        console: Where progress is shown.
+        logged_config: The config that loggers show, its secrets masked.
+        after_pruning: It is trained on although its search has pruned it.
     """
     from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
     from seqtrain.training.callbacks.deadline import Deadline
@@ -142,7 +152,7 @@ def make_session(
     learner = make_learner(config, data, run)
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
     deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
-    pruning = Pruning(run=run, goes_on=after_pruning) if is_searched(run.path) else None
+    pruning = Pruning(run=run, after_pruning=after_pruning) if is_searched(run.path) else None
     checkpoints = Checkpoints(
         run=run,
         every=options.checkpoint_every,
@@ -152,17 +162,17 @@ def make_session(
         pruning=pruning,
     )
     callbacks = [
-        recorder,
-        *([deadline] if deadline else []),
+        recorder,  # before those that read its clock or what it recorded last
+        deadline,
         Plateau(),
         *_guards(options),
-        *_chosen_callbacks(config, data, run),
+        *_configured_callbacks(config, data, run),
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
-        *([pruning] if pruning else []),
+        pruning,
         checkpoints,  # behind the others, so that what it saves holds their newest state, and what was decided
     ]
-    loggers = _loggers(config, run, run.config if logged is None else logged)
-    trainer = make_trainer(options, steps or ENDLESS, callbacks, loggers, run.path)
+    loggers = _loggers(config, run, logged_config)
+    trainer = make_trainer(options, steps or ENDLESS, list(filter(None, callbacks)), loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
 
@@ -206,21 +216,24 @@ def _guards(options: TrainerOptions) -> list[Callback]:
     return guards
 
 
-def _chosen_callbacks(config: DictConfig, data: Data, run: Run) -> list[Callback]:
-    """The callbacks of the config; ours only show what one process knows, so the others have none of them."""
-    return [
-        make(node, run=run, data=data, tokenizer=data.tokenizer)
-        for node in config.callbacks.values()
-        if node and (run.writes or not node._target_.startswith("seqtrain."))
-    ]
+def _configured_callbacks(config: DictConfig, data: Data, run: Run) -> list[Callback]:
+    """The callbacks of the config."""
+    callbacks = []
+    for node in filter(None, config.callbacks.values()):
+        # Ours only show what one process knows; one of others, as early stopping, may act, and must in each of them.
+        if run.writes or not node._target_.startswith("seqtrain."):
+            callbacks.append(make(node, run=run, data=data, tokenizer=data.tokenizer))
+    return callbacks
 
 
-def _loggers(config: DictConfig, run: Run, shown: dict[str, Any]) -> list[RunLogger]:
-    """The loggers of the config, in the process that writes the run."""
+def _loggers(config: DictConfig, run: Run, logged_config: dict[str, Any]) -> list[RunLogger]:
+    """The loggers of the config; one process alone has any, or every point would be logged once by each."""
     from seqtrain.training.loggers.base import guarded
 
-    chosen = [node for node in config.logger.values() if node] if run.writes else []
-    return [guarded(make(node, directory=run.path, config=shown), run.path) for node in chosen]
+    if not run.writes:
+        return []
+    nodes = filter(None, config.logger.values())
+    return [guarded(make(node, directory=run.path, config=logged_config), run.path) for node in nodes]
 
 
 def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
@@ -232,27 +245,42 @@ def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
 
 def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | None:
     """Optimiser steps of the whole training: the smaller of max_steps and max_epochs; None: the clock decides."""
-    limits = [options.max_steps, options.max_epochs and options.max_epochs * plan.steps]
-    return min((limit for limit in limits if limit is not None), default=None)
+    limits = []
+    if options.max_steps is not None:
+        limits.append(options.max_steps)
+    if options.max_epochs is not None:
+        limits.append(options.max_epochs * plan.steps)
+    return min(limits, default=None)
 
 
 def cost_of(config: DictConfig, data: Data) -> Cost:
     """What the whole training costs."""
     options, plan = trainer_options(config), data.plan("train")
-    with torch.device("meta"):  # only shapes count: the weights that train are made once, by the session
+    # Made apart from those that train: a budget asks before these can be made, and to count, models are copied,
+    # which takes no memory on the meta device. Those that `make_data` made may have another width than a budget chose.
+    with torch.device("meta"):
         model, task = make_pair(config, data.preprocessor, data.label_counts)
     steps = max_steps(options, plan)
     return estimate(model, task, plan, data.reading(), accumulate=options.accumulate, steps=steps)
 
 
-def begin_from(config: DictConfig, session: Session, say: Say, *, known: str | None) -> str:
-    """Puts the weights of the run `config.init_from` into a session that has not begun; gives the hash of that run.
+def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> str:
+    """Puts the weights of the run `config.init_from` into a session that has trained nothing yet.
 
-    UserError where the hash is not `known`, that of an earlier beginning of the same run.
+    Args:
+        config: Names the run whose weights are taken.
+        session: Its model and task get them, where they fit.
+        say: Tells what was loaded.
+        parent_hash: That of the weights which an earlier attempt of the same run took, if there was one.
+
+    Returns:
+        The hash of the weights that were taken.
+
+    Raises:
+        UserError: where that is not `parent_hash`, or nothing fits.
     """
     origin = open_run(config.init_from)
-    found = origin.hash
-    if known not in (None, found):
+    if parent_hash not in (None, origin.hash):
         raise UserError(
             f"init_from={config.init_from}: its weights or tokenizers are not those that the run began with; "
             "put that run back, or start a new one"
@@ -262,5 +290,5 @@ def begin_from(config: DictConfig, session: Session, say: Say, *, known: str | N
     learner = session.learner
     same = type(origin.task) is type(learner.task)
     with torch.no_grad():
-        adopt(learner.model, learner.task, weights, same_task=same, say=say)
-    return found
+        copy_matching(learner.model, learner.task, weights, same_task=same, say=say)
+    return origin.hash

@@ -37,47 +37,63 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
         config.trainer.devices = torch.cuda.device_count() if gpu else 1
         say(f"devices {config.trainer.devices}: all GPUs of this machine")
     if config.trainer.precision == "auto":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False) if gpu else torch.cpu._is_amx_tile_supported()
-        config.trainer.precision = "bf16-mixed" if fast else "32-true"
-        say(
-            f"precision {config.trainer.precision}: the {'GPU' if gpu else 'CPU'} has {'' if fast else 'no '}bf16 units"
-        )
+        # Emulation does not count: it is no faster than float32.
+        if gpu:
+            device, fast = "GPU", torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
+            device, fast = "CPU", torch.cpu._is_amx_tile_supported()
+        precision, has = ("bf16-mixed", "has") if fast else ("32-true", "has no")
+        config.trainer.precision = precision
+        say(f"precision {precision}: the {device} {has} bf16 units")
 
 
 def make_trainer(
     options: TrainerOptions, steps: int, callbacks: list[Any], loggers: list[Any], directory: Path
 ) -> Trainer:
-    """Lightning's Trainer with all that we do ourselves turned off."""
+    """Lightning's Trainer with all that we do ourselves turned off.
+
+    Args:
+        options: Those of the config, `precision` and `devices` resolved.
+        steps: Optimiser steps of the whole training.
+        callbacks: In the order in which Lightning calls them.
+        loggers: Of records.
+        directory: Of the run.
+    """
     from pytorch_lightning import Trainer
     from pytorch_lightning.plugins.precision import DoublePrecision
 
     from seqtrain.distributed.strategies import Joined, strategy
     from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
 
-    double = options.strategy == "fsdp" and options.precision == "64-true"  # by its name Lightning refuses the pair
     here = ranks.rank_info()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    elif here.local_world > 1:
+    elif here.local_world > 1:  # or each process would start a thread for every core
         torch.set_num_threads(max(torch.get_num_threads() // here.local_world, 1))
     quiet_lightning()
+    plugins: list[Any] = [AtomicCheckpointIO(), Joined(here)]
+    precision = cast(Any, options.precision)  # `resolve_auto` has made `auto` one of Lightning's
+    if options.strategy == "fsdp" and precision == "64-true":
+        # By its name Lightning refuses double precision with FSDP; as a plugin it takes it.
+        precision = None
+        plugins.append(DoublePrecision())
     return Trainer(
         accelerator=options.accelerator,
         devices=here.local_world,
         num_nodes=here.world // here.local_world,
         strategy=strategy(here, options.strategy),
-        precision=None if double else cast(Any, options.precision),  # `resolve_auto` has made `auto` one of Lightning's
+        precision=precision,
         max_steps=steps,
-        max_epochs=-1,
+        max_epochs=-1,  # for Lightning the whole training is one: our loader goes from epoch to epoch
         accumulate_grad_batches=options.accumulate,
         gradient_clip_val=options.grad_clip,
         val_check_interval=options.validate_every * options.accumulate,
         check_val_every_n_epoch=None,
         callbacks=callbacks,
         logger=loggers or False,
-        plugins=[AtomicCheckpointIO(), Joined(here), *([DoublePrecision()] if double else [])],
+        plugins=plugins,
         default_root_dir=directory,
-        num_sanity_val_steps=0,
+        num_sanity_val_steps=0,  # they would stand in the record as a validation at step 0
         use_distributed_sampler=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -88,10 +104,10 @@ def make_trainer(
 
 def surroundings(config: DictConfig, trainer: Trainer, cpu: str) -> dict[str, Any]:
     """What a checkpoint says of where it was written: the limits of the training, and what its bits depend on."""
-    gpu = trainer.strategy.root_device.type == "cuda"
+    machine = torch.cuda.get_device_name() if trainer.strategy.root_device.type == "cuda" else cpu
     return {f"trainer.{name}": config.trainer[name] for name in LIMITS} | {
         "torch": str(torch.__version__),
-        "machine": torch.cuda.get_device_name() if gpu else cpu,
+        "machine": machine,
         "threads": torch.get_num_threads(),
         "processes": ranks.rank_info().world,
     }

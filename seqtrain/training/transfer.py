@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,53 +11,70 @@ from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import Task
 
+MAX_MODULES = 6  # that a line about weights names
 
-def adopt(
+
+def copy_matching(
     model: SequenceModel, task: Task, weights: dict[str, Tensor], *, same_task: bool, say: Callable[[str], None]
 ) -> None:
-    """Copies what fits of `weights` (of a checkpoint's state_dict) into model and task, and says what was done.
+    """Copies the weights of another run that fit into model and task, in place, and says what was done.
 
-    Of an embedding with more special tokens than the origin's the known rows are copied. A head is copied only where
-    the task is the same. Raises UserError, in one line, for weights of the model that have another shape.
+    Args:
+        model: Of an embedding with more special tokens than the origin's, the known rows are copied.
+        task: Its head is copied only where the task is the same.
+        weights: Of a checkpoint's state_dict, so named `model.*` and `task.*`.
+        same_task: Whether they were trained for a task of this class.
+        say: Is told what was loaded, what is new and what was left behind.
+
+    Raises:
+        UserError: in one line, for weights of the model that have another shape, or where most are missing.
     """
     own = {f"model.{name}": value for name, value in model.state_dict().items()}
     own |= {f"task.{name}": value for name, value in task.state_dict().items()}
     loaded, new, faults = [], [], []
     for name, value in own.items():
-        given = weights.get(name) if same_task or name.startswith("model.") else None
-        if given is None:
+        of_task = name.startswith("task.")
+        given = weights.get(name)
+        if given is None or (of_task and not same_task):
             new.append(name)
         elif given.shape == value.shape:
             loaded.append(name)
             value.copy_(given)
-        elif "embed." in name and given.shape[1:] == value.shape[1:] and 0 < len(value) - len(given) < 3:
+        elif _has_more_specials(name, value, given):
             loaded.append(name)
             new.append(f"{len(value) - len(given)} special tokens of {name}")
-            value[: len(given)].copy_(given)
-        elif name.startswith("task."):
+            value[: len(given)].copy_(given)  # special tokens stand behind all others
+        elif of_task:
             new.append(name)
         else:
             faults.append(f"{name} is {_shape(given)} there and {_shape(value)} here")
     if faults:
         raise UserError(_incompatibility(model, weights, faults))
-    ours = [name for name in own if name.startswith("model.") and "embed." not in name]
-    known = sum(name in loaded for name in ours)
+    # Embeddings do not count: they fit between models that have nothing else in common.
+    inner = {name for name in own if name.startswith("model.") and "embed." not in name}
+    known = len(inner.intersection(loaded))
     if not known:
         raise UserError("init_from: that run's model has no weight of this model's; use the same model")
-    if 2 * known < len(ours):
-        raise UserError(f"init_from: that run has only {known} of this model's {len(ours)} weights; use the same model")
+    if 2 * known < len(inner):
+        raise UserError(
+            f"init_from: that run has only {known} of this model's {len(inner)} weights; use the same model"
+        )
     left = [name for name in weights if name not in own or name in new]
-    say(f"init_from: loaded {_named(loaded)}; new: {_named(new)}; left behind: {_named(left)}")
+    say(f"init_from: loaded {_summary(loaded)}; new: {_summary(new)}; left behind: {_summary(left)}")
+
+
+def _has_more_specials(name: str, value: Tensor, given: Tensor) -> bool:
+    """Whether an embedding differs from the origin's in a special token or two that the origin did not have."""
+    return "embed." in name and given.shape[1:] == value.shape[1:] and 0 < len(value) - len(given) < 3
 
 
 def _incompatibility(model: SequenceModel, weights: dict[str, Tensor], faults: Sequence[str]) -> str:
     """One line for weights of other shapes: of another width, which each of them has, or the first of them."""
+    # A width stands in every shape: to name it says more than the first shape that differs.
     embedding = weights.get("model.embed.weight")
     if embedding is not None and embedding.shape[-1] != model.dim:
-        return (
-            f"init_from: model.dim={model.dim} here, and that run's model has {embedding.shape[-1]}; "
-            f"set model.dim={embedding.shape[-1]}"
-        )
+        dim = embedding.shape[-1]
+        return f"init_from: model.dim={model.dim} here, and that run's model has {dim}; set model.dim={dim}"
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"init_from: {faults[0]}{more}; set the same model options"
 
@@ -69,33 +85,35 @@ def freeze(model: SequenceModel, names: Sequence[str]) -> int:
     Names are those of modules, with dots: embed, layer, blocks.0; `all` is the whole model.
     """
     count = 0
-    known = sorted({name.split(".")[0] for name, _ in model.named_parameters()})
+    weights = dict(model.named_parameters())
     for wanted in names:
-        found = [
-            value
-            for name, value in model.named_parameters()
-            if wanted == "all" or name == wanted or name.startswith(f"{wanted}.")
-        ]
-        if not found:
+        matching = [name for name in weights if wanted == "all" or f"{name}.".startswith(f"{wanted}.")]
+        if not matching:
+            known = sorted({name.split(".")[0] for name in weights})
             raise UserError(f"freeze={wanted}: the model has no such part{did_you_mean(wanted, known)}")
-        for value in found:
-            count += value.numel() if value.requires_grad else 0
-            value.requires_grad_(False)
+        for name in matching:
+            weight = weights[name]
+            if weight.requires_grad:  # else an earlier name has it already
+                count += weight.numel()
+            weight.requires_grad_(False)
     return count
 
 
-def _named(names: Sequence[str]) -> str:
+def _summary(names: Sequence[str]) -> str:
     """How many, and the modules that they belong to."""
     if not names:
         return "nothing"
-    parts: dict[str, Any] = dict.fromkeys(_part(name) for name in names)
-    listed = list(parts)
-    shown = ", ".join(listed[:6]) + (", ..." if len(listed) > 6 else "")
-    return f"{len(names)} ({shown})"
+    modules = list(dict.fromkeys(map(_module_of, names)))
+    if len(modules) > MAX_MODULES:
+        modules[MAX_MODULES:] = ["..."]
+    return f"{len(names)} ({', '.join(modules)})"
 
 
-def _part(name: str) -> str:
-    return name if " " in name else ".".join(name.split(".")[:2])
+def _module_of(name: str) -> str:
+    """The module of model or task that a weight belongs to: `model.embed`."""
+    if " " in name:  # words about special tokens
+        return name
+    return ".".join(name.split(".")[:2])
 
 
 def _shape(value: torch.Tensor) -> str:

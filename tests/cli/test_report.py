@@ -15,7 +15,7 @@ from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
-from seqtrain.training.data import StreamData
+from seqtrain.training.splits import StreamData
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_only_the_lanes_that_are_no_number_are_forgotten() -> None:
     state = {"hidden": torch.randn(4, 2, 3), "filled": torch.arange(4)}
     state["hidden"][1, 0, 2], state["hidden"][3, 1, 1] = float("nan"), float("inf")
     carried.put(slice(0, 4), state)
-    carried.forget_broken()
+    carried.reset_nonfinite()
     after = carried.take(slice(0, 4))
     assert after is not None
     assert not after["hidden"][[1, 3]].any()

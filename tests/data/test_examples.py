@@ -67,7 +67,7 @@ def session(name: str, folder: Path, *more: str) -> Session:
     data = make_data(config, ("train", "validation"), lambda line: None)
     run = Run.create(folder / str(len(list(folder.iterdir()))))
     run.write_config(config_text(config))
-    return make_session(config, data, run, Signals(), Console(quiet=True))
+    return make_session(config, data, run, Signals(), Console(quiet=True), logged_config={})
 
 
 def trained(name: str, folder: Path, *more: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_a_recorder_refuses_other_batches_than_the_runs_and_goes_on_with_its_clo
     layout = plan(8, 4, "never", shuffle=False)
     recorder = Recorder(run=Run(Path("nowhere")), every=1, plan=layout)
     recorder._check_read(3, 7, 7)
-    recorder.seen = {3: f"{7:08x}", 4: f"{8:08x}"}
+    recorder.recorded = {3: f"{7:08x}", 4: f"{8:08x}"}
     recorder._check_read(3, 7, 7)
     for step, marks in ((3, (7, 8)), (4, (7, 7))):
         with pytest.raises(RunFailed, match=f"step {step} does not go on with the batches"):

@@ -17,7 +17,7 @@ from seqtrain.files.untrusted import read_json, read_yaml
 from seqtrain.runs.directory import Run
 from seqtrain.runs.listing import is_written
 from seqtrain.sweeps.folder import Asked, Sweep
-from seqtrain.training.loggers.base import remembered
+from seqtrain.training.loggers.base import load_or_make_identity
 
 pytestmark = pytest.mark.timeout(20)  # a pipe that is waited for
 
@@ -148,7 +148,7 @@ def test_nothing_is_written_through_a_name_that_can_be_foreseen(precious: Path) 
 def test_an_identity_is_not_written_through_a_link(precious: Path) -> None:
     path = precious.parent / "home" / "wandb_id"
     path.symlink_to(precious.parent / "made")
-    remembered(path, lambda: "abc")
+    load_or_make_identity(path, lambda: "abc")
     assert not (precious.parent / "made").exists()
 
 

@@ -27,8 +27,8 @@ from seqtrain.models.layers.recorder import recording
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.translation import joined
 from seqtrain.training.callbacks.attention import AttentionMaps
-from seqtrain.training.data import StreamData
 from seqtrain.training.loggers.base import RunLogger
+from seqtrain.training.splits import StreamData
 from tests.support.model_cases import cases, starting
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 

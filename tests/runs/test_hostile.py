@@ -17,7 +17,7 @@ from seqtrain.data.corpus import tokenised
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.data.tokenizers.recipes import Byte
 from seqtrain.errors import UserError
-from seqtrain.training.loggers.base import remembered
+from seqtrain.training.loggers.base import load_or_make_identity
 from tests.conftest import Seqtrain
 from tests.support import tiny, untrained_runs
 from tests.support.quick import some_long
@@ -289,4 +289,4 @@ def test_labels_are_texts(tmp_path: Path, labels: str) -> None:
 def test_an_identity_for_a_logger_is_a_word(tmp_path: Path, identity: str) -> None:
     (tmp_path / "wandb_id").write_text(identity)
     with pytest.raises(ValueError, match="holds no identity"):
-        remembered(tmp_path / "wandb_id", lambda: "new")
+        load_or_make_identity(tmp_path / "wandb_id", lambda: "new")

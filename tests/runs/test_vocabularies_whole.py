@@ -16,7 +16,7 @@ from seqtrain.config import check
 from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, TOKENIZER, Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
-from seqtrain.training.data import Data
+from seqtrain.training.splits import Data
 from tests.kills.hook import killed_before
 from tests.support.examples import files, options
 

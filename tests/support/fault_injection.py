@@ -153,7 +153,7 @@ class Hangs(RunLogger):
         super().__init__("Hangs", directory)
         from seqtrain.training.loggers import base
 
-        base.LONGEST = 0.2
+        base.MAX_CALL_SECONDS = 0.2
 
     def _metrics(self, metrics, step):
         if step >= 5:

@@ -22,7 +22,7 @@ from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.tasks.translation import Translation
-from seqtrain.training.data import Data
+from seqtrain.training.splits import Data
 from tests.support.masked import OPTIONS
 
 SPLITS: tuple[Split, ...] = ("train", "validation")

@@ -19,7 +19,7 @@ from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.sentiment import LabelledExamples, Pool, Sentiment, pool
-from seqtrain.training.callbacks.confusion import MOST, plot_confusion
+from seqtrain.training.callbacks.confusion import MAX_LABELS, plot_confusion
 from tests.conftest import Seqtrain
 from tests.support.examples import SAMPLES, files, options
 from tests.support.model_cases import Case, assert_near, cases, mixtures_long, some_tokens
@@ -261,8 +261,8 @@ def test_the_confusion_matrix_is_drawn_where_it_can_be_read(tmp_path: Path) -> N
         np.array([[3, 1, 0], [0, 0, 0], [2, 0, 9]]), ("bad", "a label far too long to be read", "_$"), path
     )
     assert path.read_bytes().startswith(b"\x89PNG")
-    many = tuple(map(str, range(MOST + 1)))
-    assert not plot_confusion(np.eye(MOST + 1, dtype=int), many, tmp_path / "many.png")
+    many = tuple(map(str, range(MAX_LABELS + 1)))
+    assert not plot_confusion(np.eye(MAX_LABELS + 1, dtype=int), many, tmp_path / "many.png")
     assert not (tmp_path / "many.png").exists()
 
 

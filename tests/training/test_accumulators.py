@@ -33,6 +33,6 @@ def test_sums_of_processes_are_added_part_by_part_also_where_one_has_none() -> N
         own.add({"loss": (torch.tensor(float(rank)), rank + 1)})
         if rank:
             own.add({"table": (torch.tensor([1.0, rank]), 2)})
-        everyone.append(own.parts)
+        everyone.append(own.terms)
     found = merged([{}, *everyone]).read()
     assert found == {"loss": (3.0, 6.0), "table": ([2.0, 3.0], 4.0)}

@@ -15,8 +15,8 @@ from seqtrain.runs.checkpoint import load, step_name
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
-from seqtrain.training.session import begin_from
-from seqtrain.training.transfer import adopt, freeze
+from seqtrain.training.session import load_initial_weights
+from seqtrain.training.transfer import copy_matching, freeze
 from tests.support import untrained_runs
 from tests.support.model_cases import Case
 
@@ -42,7 +42,7 @@ def test_a_head_of_another_task_is_never_copied_though_its_shape_fits() -> None:
     before = task.head.weight.clone()
     said: list[str] = []
     with torch.no_grad():
-        adopt(model, task, given, same_task=False, say=said.append)
+        copy_matching(model, task, given, same_task=False, say=said.append)
     assert torch.equal(task.head.weight, before)
     assert "new: 2 (task.head); left behind: 2 (task.head)" in said[0]
 
@@ -67,7 +67,7 @@ def test_a_run_hands_its_head_on_to_its_own_task_alone(same: bool, origin: Path)
     before: Tensor = task.head.weight.clone()  # type: ignore[union-attr,operator]
     session: Any = SimpleNamespace(learner=SimpleNamespace(model=model, task=task))
     config: Any = SimpleNamespace(init_from=str(origin))
-    begin_from(config, session, lambda line: None, known=None)
+    load_initial_weights(config, session, lambda line: None, parent_hash=None)
     assert all(torch.equal(value, saved[f"model.{name}"]) for name, value in model.state_dict().items())
     assert torch.equal(task.head.weight, saved["task.head.weight"] if same else before)  # type: ignore[union-attr,arg-type]
 

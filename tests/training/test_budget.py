@@ -20,9 +20,10 @@ from seqtrain.data.batching.plan import TBPTT, Chunk
 from seqtrain.errors import UserError
 from seqtrain.training import budget
 from seqtrain.training.cost import Reading, training_flops
-from seqtrain.training.data import Data, make_data
+from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.session import cost_of
+from seqtrain.training.splits import Data
 from tests.support.examples import DATA, SMALL, files
 from tests.support.model_cases import MODELS
 

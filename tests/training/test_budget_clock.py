@@ -66,10 +66,10 @@ def test_the_schedule_reckons_with_the_steps_that_the_clock_still_allows() -> No
     assert looked(deadline, 8, 9.9) == (9, 100), "the step that begins is taken"
     assert looked(deadline, 60, 2.0) == (100, 100), "trainer.max_steps ends training before the clock does"
     assert not deadline.met
-    recorder._began = record.time.monotonic()
+    recorder._started_at = record.time.monotonic()
     assert looked(deadline, 8, 10.0) == (8, 8)
     assert deadline.met
-    assert recorder._began is None, "what is saved and measured from here on is not training"
+    assert recorder._started_at is None, "what is saved and measured from here on is not training"
 
 
 TRAIN = (

@@ -54,7 +54,7 @@ def session(run: Path) -> Session:
     data = make_data(
         config, ("train", "validation"), lambda line: None, Preprocessor.load(run, opened.summary["hashes"])
     )
-    return make_session(config, data, opened, Signals(alone=False), Console(quiet=True))
+    return make_session(config, data, opened, Signals(alone=False), Console(quiet=True), logged_config={})
 
 
 @pytest.fixture(scope="module")

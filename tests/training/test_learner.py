@@ -23,7 +23,7 @@ from seqtrain.models.base import SequenceModel, State
 from seqtrain.tasks.base import Facts
 from seqtrain.training import trainer as trainers
 from seqtrain.training.accumulators import Accumulators
-from seqtrain.training.carried_state import CarriedState, joined
+from seqtrain.training.carried_state import CarriedState, join_slices
 from seqtrain.training.learner import Learner
 from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token
 
@@ -106,7 +106,7 @@ def everything(learner: Learner) -> dict[str, Any]:
     return {
         "weights": dict(learner.state_dict()),
         "optimizer": learner.trainer.optimizers[0].state_dict()["state"],
-        "carried": joined([learner.carried.on_cpu()]),
+        "carried": join_slices([learner.carried.on_cpu()]),
         "sums": learner.sums.read(),
         "tokens": learner.progress.own,
     }
@@ -263,14 +263,14 @@ def test_carried_state_is_held_over_global_lanes_whatever_slices_read_it(lanes: 
             taken = carried.take(own)
             assert taken is not None
             assert_near(taken, {name: value[own] for name, value in whole.items()}, 0)
-        assert_near(joined([carried.on_cpu()]), whole, 0)
+        assert_near(join_slices([carried.on_cpu()]), whole, 0)
         # Micro-batches of processes, told in the order of their ranks, each with its own in any order.
         told = list(carried.on_cpu().items())
         ranks = [dict(reversed(told[share::2])) for share in (1, 0)]
-        assert_near(joined(ranks), whole, 0)
+        assert_near(join_slices(ranks), whole, 0)
     carried.spread({}, [slice(0, lanes)], torch.device("cpu"))
     assert carried.take(slice(0, lanes)) is None
-    assert joined([carried.on_cpu()]) == {}
+    assert join_slices([carried.on_cpu()]) == {}
 
 
 def test_carried_state_is_cut_from_the_graph() -> None:

@@ -97,7 +97,7 @@ def test_wandb_is_offline_without_a_key_and_says_so_in_one_line(directory: Path,
 
 def test_wandb_is_offline_where_the_host_never_answers(directory: Path, monkeypatch, capfd) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    monkeypatch.setattr(base, "PATIENCE", 0.2)
+    monkeypatch.setattr(base, "MAX_ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(socket, "create_connection", lambda *args: threading.Event().wait())
     assert _wandb(directory).mode == "offline"
     assert "check the network" in capfd.readouterr().err
@@ -215,7 +215,7 @@ def test_trials_never_share_a_wandb_run_whoever_starts_them(tmp_path: Path, monk
 
 def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> None:
     records = [{"step": step, "tokens": 64 * step, "train/loss": 1 / step, "record": step} for step in range(1, 9)]
-    monkeypatch.setattr(wandb_logger, "FINISH", 0.5)
+    monkeypatch.setattr(wandb_logger, "MAX_FINISH_SECONDS", 0.5)
     wandb.teardown()
     with wandb_tools.host() as server:
         for name, value in wandb_tools.environment(server).items():

@@ -27,6 +27,7 @@ from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_task  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.training.session import Session, make_session
+from seqtrain.training.shipped import shipped
 from tests.conftest import REPOSITORY, Seqtrain
 from tests.support.examples import DATA, files
 from tests.support.model_cases import Case, cases
@@ -95,7 +96,7 @@ def train(config: DictConfig, folder: Path) -> Session:
     data = make_data(config, ("train", "validation"), lambda line: None)
     run = Run.create(folder / "run")
     run.write_config(config_text(config))
-    session = make_session(config, data, run, Signals(), Console(quiet=True))
+    session = make_session(config, data, run, Signals(), Console(quiet=True), logged_config={})
     session.fit(None)
     run.close()
     return session
@@ -251,7 +252,7 @@ def test_what_the_page_of_models_says_of_options_is_true() -> None:
     page, command = (sections(lines) for lines in (on_the_page("models"), models()))
     assert len(page) > 8
     assert page.items() <= command.items(), REMEDY
-    for name in compatibility.shipped("model"):
+    for name in shipped("model"):
         options = OmegaConf.load(CONF / "model" / f"{name}.yaml")
         assert all(f"| `model.{key}` |" in command[name] for key in options if not str(key).startswith("_")), name
 

@@ -51,8 +51,8 @@ def test_a_skipped_update_moves_nothing_and_takes_back_its_loss() -> None:
     update(learner, optimizer, 1.0)
     before = {name: value.clone() for name, value in learner.state_dict().items()}
     moments = [state["momentum_buffer"].clone() for state in optimizer.state.values()]
-    learner.sums_before = {"loss": (3.0, 2)}  # pyright: ignore[reportAttributeAccessIssue]
-    learner.sums.parts = {"loss": (float("nan"), 4)}
+    learner.terms_before = {"loss": (3.0, 2)}  # pyright: ignore[reportAttributeAccessIssue]
+    learner.sums.terms = {"loss": (float("nan"), 4)}
     learner.carried.put(slice(0, 2), {"hidden": torch.tensor([[1.0, 2.0], [float("nan"), 4.0]])})
     update(learner, optimizer, float("nan"))
     assert_near(dict(learner.state_dict()), before, 0)
@@ -73,7 +73,7 @@ def test_a_lane_is_forgotten_whole_where_any_part_of_its_state_is_no_number(brok
     state[broken][1, 1, 0] = value  # the output of an LSTM is a number where its cell is infinite
     carried = CarriedState()
     carried.put(slice(3, 6), state)
-    carried.forget_broken()
+    carried.reset_nonfinite()
     taken = carried.take(slice(3, 6))
     assert taken is not None
     assert taken.keys() == state.keys()

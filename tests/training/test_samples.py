@@ -16,8 +16,8 @@ from seqtrain.runs.directory import Run
 from seqtrain.tasks import next_token
 from seqtrain.tasks.base import ExampleTask
 from seqtrain.training.callbacks.samples import Samples
-from seqtrain.training.data import ExampleData
 from seqtrain.training.loggers.base import RunLogger
+from seqtrain.training.splits import ExampleData
 
 TOKENIZER = Char().train(["abc déjà"])
 

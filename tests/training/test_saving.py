@@ -94,7 +94,7 @@ def test_a_record_tells_step_tokens_rate_and_the_mean_since_the_one_before(tmp_p
 
     class Watch(Callback):
         def on_before_optimizer_step(self, trainer: Trainer, pl_module: Any, optimizer: Any) -> None:
-            total, count = pl_module.sums.parts["loss"]
+            total, count = pl_module.sums.terms["loss"]
             losses.append((float(total), count))
 
     run = Run.create(tmp_path / "run")

@@ -47,7 +47,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         run = Run.create(tmp_path / "run")
         run.write_config({"data": {}})
         run.close()
-        return make_session(config, data, run, Signals(), Console(file=io.StringIO()))
+        return make_session(config, data, run, Signals(), Console(file=io.StringIO()), logged_config={})
 
     return made
 

@@ -23,7 +23,7 @@ from seqtrain.tasks.sentiment import Sentiment
 from seqtrain.training.data import _check_known
 from seqtrain.training.learner import parameter_groups
 from seqtrain.training.model_and_task import make_model
-from seqtrain.training.transfer import adopt, freeze
+from seqtrain.training.transfer import copy_matching, freeze
 from tests.conftest import Seqtrain
 from tests.support.examples import DATA, files
 from tests.support.model_cases import VOCABULARY, Case, next_token
@@ -45,7 +45,7 @@ def weights_of(model: SequenceModel, task: Task) -> Weights:
 def adopted(model: SequenceModel, task: Task, weights: Weights, *, same_task: bool = False) -> str:
     lines: list[str] = []
     with torch.no_grad():
-        adopt(model, task, weights, same_task=same_task, say=lines.append)
+        copy_matching(model, task, weights, same_task=same_task, say=lines.append)
     (line,) = lines
     return line
 
@@ -310,7 +310,7 @@ def test_a_model_of_which_the_origin_has_less_than_half_is_refused() -> None:
     task = sentiment(model)
     given = {name: value for name, value in weights_of(model, task).items() if ".blocks.0." in name}
     with pytest.raises(UserError, match=r"has only \d+ of this model's \d+ weights"):
-        adopt(model, task, given, same_task=False, say=lambda line: None)
+        copy_matching(model, task, given, same_task=False, say=lambda line: None)
 
 
 def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:

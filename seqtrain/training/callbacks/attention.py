@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,11 +12,11 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.errors import UserError
 from seqtrain.inference.attention_maps import Seen, draw, labels, look
 from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.pictures import log_picture
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import RunLogger, say
 
 if TYPE_CHECKING:
-    from seqtrain.training.data import Data
+    from seqtrain.training.splits import Data
 
 MAX_TOKENS = 30  # of the example, on each side
 
@@ -30,21 +32,18 @@ class AttentionMaps(Callback):
         if not trainer.is_global_zero:
             return
         training = pl_module.training
-        pl_module.eval()
+        pl_module.eval()  # with dropout the maps would differ from drawing to drawing
+        log_picture(trainer, "attention", "the maps of attention", partial(self._draw, pl_module))
+        pl_module.train(training)
+
+    def _draw(self, learner: Learner) -> Path | None:
         try:
-            maps = self._maps(pl_module)
-            path = self.run.plots / "attention.png"
-            draw(maps, path, "validation, first example")
+            maps = self._maps(learner)
         except UserError:  # the model does not attend
-            return
-        except Exception as error:  # a picture must not fail a run
-            say(f"the maps of attention could not be drawn: {error}")
-            return
-        finally:
-            pl_module.train(training)
-        for logger in trainer.loggers:
-            if isinstance(logger, RunLogger):
-                logger.log_image("attention", path, trainer.global_step)
+            return None
+        path = self.run.plots / "attention.png"
+        draw(maps, path, "validation, first example")
+        return path
 
     def _maps(self, learner: Learner) -> list[Seen]:
         words = self.data.preprocessor

@@ -15,6 +15,7 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.errors import NonFinite
 from seqtrain.runs.checkpoint import BEST, best_name, keep_newest, remove_older, step_name
 from seqtrain.runs.directory import Run
+from seqtrain.training.accumulators import LOSS
 from seqtrain.training.callbacks.pruning import Pruning
 from seqtrain.training.callbacks.record import step_done
 from seqtrain.training.callbacks.signals import Signals
@@ -44,7 +45,7 @@ class Checkpoints(Callback):
     @property
     def best(self) -> dict[str, Any]:
         """Step and metrics of the best validation, by the task's own measure; empty before the first."""
-        return self.ranked[0] if self.ranked else {}
+        return next(iter(self.ranked), {})
 
     def state_dict(self) -> dict[str, Any]:
         return {"ranked": self.ranked, "stopped": self.stopped}
@@ -94,24 +95,25 @@ class Checkpoints(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         self.signals.at_once()
 
-    def _rank(self, found: dict[str, Any], name: str, mode: str) -> None:
+    def _rank(self, validation: dict[str, Any], name: str, mode: str) -> None:
         """Puts a validation in its place; of equal ones the earlier is the better, of a step measured twice one stays.
 
-        Where many weights are as right, the surer ones; what is no number comes last.
+        Of weights that are equally often right the surer ones, by their loss, are better; what is no number comes last.
         """
-        sign = 1 if mode == "min" else -1
 
-        def order(one: dict[str, Any]) -> tuple[float, ...]:
-            return tuple(math.inf if math.isnan(value) else value for value in (sign * one[name], one["loss"]))
+        def badness(entry: dict[str, Any]) -> tuple[float, float]:
+            value = entry[name] if mode == "min" else -entry[name]
+            return _infinite_for_nan(value), _infinite_for_nan(entry[LOSS])
 
-        if all(one["step"] != found["step"] for one in self.ranked):
-            self.ranked = sorted([*self.ranked, found], key=order)[: self.keep_best]
+        known_steps = {entry["step"] for entry in self.ranked}
+        if validation["step"] not in known_steps:
+            self.ranked = sorted([*self.ranked, validation], key=badness)[: self.keep_best]
 
     def _save(self, trainer: Trainer) -> None:
         step = trainer.global_step
         # An overflow shows in the loss one step later: what is saved before that would be called the last good one.
-        sound = all(bool(torch.isfinite(weight).all()) for weight in trainer.lightning_module.parameters())
-        if not trainer.strategy.reduce_boolean_decision(sound):
+        finite = all(bool(torch.isfinite(weight).all()) for weight in trainer.lightning_module.parameters())
+        if not trainer.strategy.reduce_boolean_decision(finite):
             raise NonFinite(f"a weight is no number any more at step {step}")
         self.run.sync()
         trainer.save_checkpoint(self.run.checkpoints / step_name(step))
@@ -126,15 +128,20 @@ class Checkpoints(Callback):
         if not trainer.is_global_zero or not self.ranked:
             return
         folder = self.run.checkpoints
-        wanted = {best_name(one["step"]): one["step"] for one in self.ranked} if self.keep_best > 1 else {}
+        wanted = {best_name(entry["step"]): entry["step"] for entry in self.ranked if self.keep_best > 1}
         for name, step in [*wanted.items(), (BEST, self.best["step"])]:
-            sources = (folder / step_name(step), folder / best_name(step))
-            source = next((path for path in sources if path.exists() and path.name != name), None)
-            if source is not None:
-                _link(source, folder / name)
+            # Older steps are removed by and by: then only a second name still leads to the weights.
+            for source in (folder / step_name(step), folder / best_name(step)):
+                if source.exists() and source.name != name:
+                    _link(source, folder / name)
+                    break
         for path in folder.glob("best-*.ckpt"):
             if path.name not in wanted:
                 path.unlink()
+
+
+def _infinite_for_nan(value: float) -> float:
+    return math.inf if math.isnan(value) else value
 
 
 def _link(source: Path, target: Path) -> None:
@@ -148,7 +155,7 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, temporary)
     except OSError:
         shutil.copyfile(source, temporary)
-    os.replace(temporary, target)
+    os.replace(temporary, target)  # at no moment is there a run without a best checkpoint
 
 
 class Plateau(Callback):
@@ -157,4 +164,4 @@ class Plateau(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if pl_module.plateau is not None and trainer.state.fn == "fit":
             with torch.no_grad():
-                pl_module.plateau.step(pl_module.metrics["loss"])
+                pl_module.plateau.step(pl_module.metrics[LOSS])

@@ -10,10 +10,11 @@ from pytorch_lightning import Callback, Trainer
 
 from seqtrain.files.atomic import atomic
 from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks.pictures import log_picture
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import RunLogger, say
 
-MOST = 40  # labels that a picture can hold
+MAX_LABELS = 40  # that a picture can hold
+MAX_LABEL_CHARACTERS = 16
 
 
 class ConfusionMatrix(Callback):
@@ -28,36 +29,38 @@ class ConfusionMatrix(Callback):
         table = np.array(pl_module.totals["confusion"][0], dtype=np.int64)
         labels: tuple[str, ...] = pl_module.task.labels  # type: ignore[assignment]
         path = self.run.plots / "confusion.png"
-        try:
-            drawn = plot_confusion(table, labels, path)
-        except Exception as error:  # a picture must not fail a run
-            say(f"the confusion matrix could not be drawn: {error}")
-            return
-        for logger in trainer.loggers if drawn else []:
-            if isinstance(logger, RunLogger):
-                logger.log_image("confusion", path, trainer.global_step)
+
+        def draw() -> Path | None:
+            return path if plot_confusion(table, labels, path) else None
+
+        log_picture(trainer, "confusion", "the confusion matrix", draw)
 
 
 def plot_confusion(table: np.ndarray, labels: tuple[str, ...], path: Path) -> bool:
-    """Draws counts (true, predicted), coloured by their share of the true label; False where they are too many."""
-    if len(labels) > MOST:
+    """Draws counts (true, predicted), coloured by their fraction of the true label; False where they are too many."""
+    if len(labels) > MAX_LABELS:
         return False
-    shares = table / np.maximum(table.sum(1, keepdims=True), 1)
+    fractions = table / np.maximum(table.sum(1, keepdims=True), 1)  # a label may have no example
     size = 2.5 + 0.6 * len(labels)
     figure = Figure(figsize=(size + 1, size), dpi=140, layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)
-    names = [label if len(label) <= 16 else f"{label[:15]}…" for label in labels]
+    image = axes.imshow(fractions, cmap="cividis", vmin=0, vmax=1)
+    names = [_shortened(label) for label in labels]
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     for (row, column), count in np.ndenumerate(table):
-        shade = "black" if shares[row, column] > 0.5 else "white"
-        axes.text(
-            column, row, f"{count:,}\n{shares[row, column]:.0%}", ha="center", va="center", color=shade, fontsize=8
-        )
+        fraction = fractions[row, column]
+        shade = "black" if fraction > 0.5 else "white"  # the upper half of cividis is light
+        axes.text(column, row, f"{count:,}\n{fraction:.0%}", ha="center", va="center", color=shade, fontsize=8)
     figure.colorbar(image, ax=axes, label="share of the true label")
     with atomic(path) as file:
         figure.savefig(file, format="png")
     return True
+
+
+def _shortened(label: str) -> str:
+    if len(label) <= MAX_LABEL_CHARACTERS:
+        return label
+    return f"{label[: MAX_LABEL_CHARACTERS - 1]}…"

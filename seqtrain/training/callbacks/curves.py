@@ -13,13 +13,14 @@ from pytorch_lightning import Callback, Trainer
 
 from seqtrain.files.atomic import atomic
 from seqtrain.tasks.base import Task
+from seqtrain.training.accumulators import LOSS
+from seqtrain.training.callbacks.pictures import log_picture
 from seqtrain.training.learner import Learner
-from seqtrain.training.loggers.base import RunLogger, say
 
 Record = dict[str, Any]
 
-ASIDE = {"lr": "learning rate", "tokens_per_second": "tokens a second", "gradient_norm": "gradient norm"}
-TRAIN, VALIDATION, QUIET = "#56B4E9", "#D55E00", "#555555"  # told apart by the colour-blind (Okabe & Ito 2008)
+SMALL_PANELS = {"lr": "learning rate", "tokens_per_second": "tokens a second", "gradient_norm": "gradient norm"}
+TRAIN, VALIDATION, GREY = "#56B4E9", "#D55E00", "#555555"  # told apart by the colour-blind (Okabe & Ito 2008)
 LARGE = EngFormatter(sep="")  # 20k, 1.5M
 
 
@@ -34,17 +35,15 @@ class Curves(Callback):
             self._draw(trainer, pl_module)
 
     def _draw(self, trainer: Trainer, learner: Learner) -> None:
-        if learner.run is None:
+        run = learner.run
+        if run is None:
             return
-        try:
-            path = learner.run.plots / "learning_curve.png"
-            drawn = plot_curves(learner.run.metrics(), path, learner.task, title=learner.run.path.name)
-        except Exception as error:  # a picture must neither fail a run nor hide what did
-            say(f"the learning curve could not be drawn: {error}")
-            return
-        for logger in trainer.loggers if drawn else []:
-            if isinstance(logger, RunLogger):
-                logger.log_image("learning_curve", path, trainer.global_step)
+
+        def draw() -> Path | None:
+            path = run.plots / "learning_curve.png"
+            return path if plot_curves(run.metrics(), path, learner.task, title=run.path.name) else None
+
+        log_picture(trainer, "learning_curve", "the learning curve", draw)
 
 
 def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "") -> bool:
@@ -52,17 +51,18 @@ def plot_curves(records: list[Record], path: Path, task: Task, *, title: str = "
 
     The metric that runs of the task are compared by, where training measures it too; else the loss.
     """
-    names = [task.comparison(), "loss"]
-    measured = [name for name in names if _points(records, f"train/{name}") or name == "loss"]
-    measure = next((name for name in measured if _points(records, f"train/{name}", f"validation/{name}")), None)
-    if measure is None:
+    measure = task.comparison()
+    if not _points(records, f"train/{measure}"):
+        measure = LOSS
+    if not _points(records, f"train/{measure}") and not _points(records, f"validation/{measure}"):
         return False
-    aside = {name: label for name, label in ASIDE.items() if _points(records, name)}
+    recorded = [name for name in SMALL_PANELS if _points(records, name)]
+    columns = 1 + min(len(recorded), 1)
     figure = Figure(figsize=(10, 5.2), dpi=140, layout="constrained")
-    grid = figure.add_gridspec(max(len(aside), 1), 2 if aside else 1, width_ratios=[2.4, 1] if aside else None)
-    _learning(figure.add_subplot(grid[:, 0]), records, measure, _label(task, measure))
-    for row, (name, label) in enumerate(aside.items()):
-        _beside(figure.add_subplot(grid[row, 1]), _points(records, name), label)
+    grid = figure.add_gridspec(max(len(recorded), 1), columns, width_ratios=[2.4, 1][:columns])
+    _draw_metric(figure.add_subplot(grid[:, 0]), records, measure, _label(task, measure))
+    for row, name in enumerate(recorded):
+        _draw_small(figure.add_subplot(grid[row, 1]), _points(records, name), name)
     figure.suptitle(title, fontsize=11)
     with atomic(path) as file:
         figure.savefig(file, format="png")
@@ -74,10 +74,12 @@ def _label(task: Task, name: str) -> str:
     metric, words = task.metric(name), name.replace("_", " ")
     if metric is None:
         return words
-    return metric.unit if metric.unit.lower() == words else f"{words} ({metric.unit})"
+    if metric.unit.lower() == words:  # as of BLEU, which is its own unit
+        return metric.unit
+    return f"{words} ({metric.unit})"
 
 
-def _learning(axes: Axes, records: list[Record], measure: str, label: str) -> None:
+def _draw_metric(axes: Axes, records: list[Record], measure: str, label: str) -> None:
     """The large panel: train and validation, the best validation marked."""
     train, validation = _points(records, f"train/{measure}"), _points(records, f"validation/{measure}")
     if train:
@@ -87,15 +89,18 @@ def _learning(axes: Axes, records: list[Record], measure: str, label: str) -> No
         best = min(value for _, value in validation)
         axes.axhline(best, color=VALIDATION, linewidth=0.8, linestyle=":")
         axes.text(0.01, best, f"best {best:.4g}", transform=axes.get_yaxis_transform(), color=VALIDATION, va="bottom")
-    _style(axes, label, [value for _, value in train + validation])
+    _style(axes, label, _values(train + validation))
     axes.set_xlabel("tokens read")
     axes.legend(frameon=False, loc="upper right")
 
 
-def _beside(axes: Axes, points: list[tuple[float, float]], label: str) -> None:
-    """A small panel."""
-    _line(axes, points, label, QUIET, dots=1)
-    _style(axes, label, [value for _, value in points] if label == ASIDE["gradient_norm"] else [0.0])
+def _draw_small(axes: Axes, points: list[tuple[float, float]], name: str) -> None:
+    """A small panel, of what moves beside the metric."""
+    label, spread = SMALL_PANELS[name], [0.0]
+    if name == "gradient_norm":  # the scale of the others begins at 0
+        spread = _values(points)
+    _line(axes, points, label, GREY, dots=1)
+    _style(axes, label, spread)
     axes.tick_params(labelsize=8)
     if axes.get_yscale() == "linear":
         axes.set_ylim(bottom=0)
@@ -117,10 +122,22 @@ def _style(axes: Axes, label: str, values: list[float]) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: LARGE(value) if abs(value) >= 1000 else f"{value:g}")
+        axis.set_major_formatter(_short)
 
 
-def _points(records: list[Record], *names: str) -> list[tuple[float, float]]:
-    """(tokens, value) of every record that has one of `names` as a finite number."""
-    found = ((record.get("tokens", 0), record[name]) for record in records for name in names if name in record)
-    return [(tokens, value) for tokens, value in found if math.isfinite(value)]
+def _short(value: float, position: float) -> str:
+    """A number at an axis: 0.05, 20k."""
+    return LARGE(value) if abs(value) >= 1000 else f"{value:g}"
+
+
+def _points(records: list[Record], name: str) -> list[tuple[float, float]]:
+    """(tokens, value) of every record that has a finite number of this name."""
+    points = []
+    for record in records:
+        if math.isfinite(record.get(name, math.nan)):
+            points.append((record.get("tokens", 0), record[name]))
+    return points
+
+
+def _values(points: list[tuple[float, float]]) -> list[float]:
+    return [value for _, value in points]

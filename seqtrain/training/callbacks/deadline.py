@@ -37,8 +37,8 @@ class Deadline(Callback):
 
     def _look(self, trainer: Trainer, learner: Learner) -> None:
         """Looks at the clock of the first process, which is the recorded one, so that all of them do the same."""
-        mine = round(self.recorder.elapsed() * MICRO) if rank_info().first else 0
-        step, spent = trainer.global_step, all_max(mine) / MICRO
+        microseconds = round(self.recorder.elapsed() * MICRO) if rank_info().first else 0
+        step, spent = trainer.global_step, all_max(microseconds) / MICRO
         if not step:
             return  # no pace is known yet
         self.met = spent >= self.seconds

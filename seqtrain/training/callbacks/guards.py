@@ -13,7 +13,7 @@ from seqtrain.training.callbacks.record import step_done
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import say
 
-SAID = 3  # skipped updates that are told one by one
+MAX_SAID = 3  # skipped updates that are told one by one
 ELSEWHERE = "while the model was built or the data read; lower model.dim, or read less"
 
 
@@ -33,8 +33,8 @@ class Skips(Callback):
         if skipped == self.known or not step_done(trainer, batch_idx):
             return
         self.known = skipped
-        if skipped <= SAID and trainer.is_global_zero:
-            rest = "; more are counted only: `skipped` in metrics.jsonl" if skipped == SAID else ""
+        if skipped <= MAX_SAID and trainer.is_global_zero:
+            rest = "; more are counted only: `skipped` in metrics.jsonl" if skipped == MAX_SAID else ""
             say(f"step {trainer.global_step}: loss or gradient is no number, so the update was skipped{rest}")
 
 
@@ -45,11 +45,9 @@ class Memory(Callback):
         self.reading = ""
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
-        keys = (
-            "data.batch_tokens, or data.batch_size"
-            if isinstance(batch, ExampleBatch)
-            else "data.batch_size or tbptt.k2"
-        )
+        keys = "data.batch_size or tbptt.k2"
+        if isinstance(batch, ExampleBatch):
+            keys = "data.batch_tokens, or data.batch_size"
         step = trainer.global_step + 1
         self.reading = (
             f"at step {step}, training on {_shape(batch)}; "
@@ -74,6 +72,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error says that there was no memory left, on a GPU or elsewhere."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
+    # torch has no class of its own for what its allocator of the CPU, or a driver, says.
     words = ("can't allocate memory", "Cannot allocate memory", "bad_alloc", "out of memory")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
@@ -84,5 +83,6 @@ def out_of_memory_words(error: BaseException) -> str:
 
 
 def _shape(batch: Any) -> str:
-    lanes, length = batch.tokens.shape[:2]
-    return f"a batch of {lanes:,} {'examples' if isinstance(batch, ExampleBatch) else 'lanes'} x {length:,} tokens"
+    size, length = batch.tokens.shape[:2]
+    side_by_side = "examples" if isinstance(batch, ExampleBatch) else "lanes"
+    return f"a batch of {size:,} {side_by_side} x {length:,} tokens"

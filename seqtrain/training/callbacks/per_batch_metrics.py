@@ -1,4 +1,4 @@
-"""What each batch of an evaluation adds to it, for whoever asks how much hangs on which examples."""
+"""What each batch of an evaluation adds to it, for a comparison that draws batches anew."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pytorch_lightning import Callback, Trainer
 
 from seqtrain.tasks.base import Reduced
-from seqtrain.training.accumulators import Accumulators, merged
+from seqtrain.training.accumulators import Accumulators, Terms, merged
 from seqtrain.training.learner import Learner
 
 
@@ -18,16 +18,16 @@ class PerBatchMetrics(Callback):
 
     def __init__(self) -> None:
         self.batches: list[Reduced] = []
-        self.measure: Callable[[Reduced], dict[str, float]] | None = None  # the task's own, once there are pieces
-        self._parts: list[dict[str, Any]] = []
+        self.measure: Callable[[Reduced], dict[str, float]] | None = None  # the task's own, once there are batches
+        self._terms: list[Terms] = []
 
     def on_validation_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         self.batches.append(pl_module.eval_sums.read())
-        self._parts.append(pl_module.eval_sums.parts)
+        self._terms.append(pl_module.eval_sums.terms)
         pl_module.eval_sums = Accumulators()
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        pl_module.eval_sums = merged(self._parts)
+        pl_module.eval_sums = merged(self._terms)  # the learner measures the whole, as without this callback
         self.measure = partial(pl_module.task.measure, facts=pl_module.facts[pl_module.split])

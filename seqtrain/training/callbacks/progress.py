@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from seqtrain.tasks.base import Metric
-from seqtrain.training.callbacks.record import Recorder
+from seqtrain.training.accumulators import LOSS
+from seqtrain.training.callbacks.record import Recorder, step_done
 from seqtrain.training.learner import Learner
 
-QUIET = 5.0  # seconds between lines about epochs, where no bar is drawn
-REFRESH = 1.0  # seconds; drawing costs milliseconds
+MIN_SECONDS_BETWEEN_LINES = 5.0  # about epochs, where no bar is drawn: short ones would bury everything else
+MIN_SECONDS_BETWEEN_DRAWINGS = 1.0  # of the bar; each costs milliseconds
 
 
 class ProgressBar(Callback):
@@ -25,13 +26,15 @@ class ProgressBar(Callback):
         self.steps_per_epoch = steps_per_epoch
         self.console = console
         self.bar: Progress | None = None
-        self.beside: list[Metric] = []  # what may stand beside the loss: the first that is known
-        self._shown = 0.0
+        self.beside_loss: list[Metric] = []  # the first of them that is recorded is shown beside the loss
+        self._last_drawn = 0.0
 
     def setup(self, trainer: Trainer, pl_module: Learner, stage: str) -> None:  # type: ignore[override]
         task = pl_module.task
-        first = [metric for metric in task.metrics if metric.name == task.comparison() and metric.name != "loss"]
-        self.beside = first + [metric for metric in task.metrics if metric.better == "max"]
+        compared = task.metric(task.comparison())
+        self.beside_loss = [metric for metric in task.metrics if metric.better == "max"]
+        if compared is not None and compared.name != LOSS:
+            self.beside_loss.insert(0, compared)
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if not self.console.is_terminal:
@@ -53,22 +56,23 @@ class ProgressBar(Callback):
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        now = time.monotonic()
+        now, step = time.monotonic(), trainer.global_step
         if self.bar is not None:
-            if now - self._shown > REFRESH:
-                self._shown = now
+            if now - self._last_drawn > MIN_SECONDS_BETWEEN_DRAWINGS:
+                self._last_drawn = now
                 words = self._words("train")
-                self.bar.update(self.task, total=pl_module.max_steps, completed=trainer.global_step, description=words)
+                self.bar.update(self.task, total=pl_module.max_steps, completed=step, description=words)
                 self.bar.refresh()
-        elif trainer.global_step % self.steps_per_epoch == 0 and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
-            epoch = trainer.global_step // self.steps_per_epoch
-            if now - self._shown < QUIET:
-                return  # short epochs would bury everything else
-            self._shown = now
-            self._print(f"epoch {epoch} done at step {trainer.global_step}: {self._words('train')}")
+            return
+        epoch, rest = divmod(step, self.steps_per_epoch)
+        if not rest and step_done(trainer, batch_idx) and now - self._last_drawn >= MIN_SECONDS_BETWEEN_LINES:
+            self._last_drawn = now
+            self._print(f"epoch {epoch} done at step {step}: {self._words('train')}")
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        planned = f"{'' if pl_module.max_steps == trainer.max_steps else 'about '}{pl_module.max_steps}"
+        planned = str(pl_module.max_steps)
+        if pl_module.max_steps != trainer.max_steps:  # the clock decides, and this is what it allows by now
+            planned = f"about {planned}"
         self._print(f"step {trainer.global_step} of {planned}: {self._words('train')}, {self._words('validation')}")
 
     def _print(self, line: str) -> None:
@@ -87,13 +91,15 @@ class ProgressBar(Callback):
         self.close()
 
     def _words(self, split: str) -> str:
-        newest = self.recorder.newest
-        if f"{split}/loss" not in newest:
+        newest, loss = self.recorder.newest, f"{split}/{LOSS}"
+        if loss not in newest:
             return f"{split} ..."
-        words = f"{split} loss {newest[f'{split}/loss']:.4f}"
-        beside = next((metric for metric in self.beside if f"{split}/{metric.name}" in newest), None)
-        if beside is not None:
-            words += f" ({newest[f'{split}/{beside.name}']:.3f} {beside.unit})"
+        words = f"{split} loss {newest[loss]:.4f}"
+        for metric in self.beside_loss:
+            name = f"{split}/{metric.name}"
+            if name in newest:
+                words += f" ({newest[name]:.3f} {metric.unit})"
+                break
         if split == "train":
             words += f" {newest['tokens_per_second']:,.0f} tokens/s"
         return words

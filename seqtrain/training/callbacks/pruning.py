@@ -30,15 +30,15 @@ def is_searched(run: Path) -> bool:
 class Pruning(Callback):
     """Reports each validation to the study, and ends the training where the study says so.
 
-    Every process of a run has one, and all do what the first is told. A study that cannot be asked stops nothing.
+    Every process of a run has one, and all do what the first one decides. A study that cannot be asked stops nothing.
     Stands before what saves checkpoints: a decision is saved with the state that it was made on, so that a run that
     was killed before it could say how it ended is not trained on.
     """
 
-    def __init__(self, *, run: Run, goes_on: bool = False) -> None:
-        """`goes_on`: the run has ended as pruned, and a person trains it on all the same."""
+    def __init__(self, *, run: Run, after_pruning: bool = False) -> None:
+        """`after_pruning`: the run has ended as pruned, and a person trains it on nevertheless."""
         self.run = run
-        self.goes_on = goes_on
+        self.after_pruning = after_pruning
         self.reason = ""  # why the training ended; empty as long as it goes on
         self._trial: optuna.trial.Trial | None = None
         self._silent = False  # once a person has been told that the study does not answer
@@ -47,20 +47,19 @@ class Pruning(Callback):
         return {"reason": self.reason}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Learner, checkpoint: dict[str, Any]) -> None:  # type: ignore[override]
-        if not self.goes_on:
+        if not self.after_pruning:
             self.reason = checkpoint["callbacks"].get(self.state_key, self.state_dict())["reason"]
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if trainer.state.fn != "fit":
             return
         last = trainer.global_step >= trainer.max_steps  # nothing is saved any more
-        self.reason = ranks.broadcast(
-            self._asked(trainer.global_step, pl_module.metrics, last) if self.run.writes else ""
-        )
+        reason = self._judged_or_silent(trainer.global_step, pl_module.metrics, last) if self.run.writes else ""
+        self.reason = ranks.broadcast(reason)
         trainer.should_stop |= bool(self.reason)
 
-    def _asked(self, step: int, metrics: dict[str, float], last: bool) -> str:
-        """Why to stop, or nothing."""
+    def _judged_or_silent(self, step: int, metrics: dict[str, float], last: bool) -> str:
+        """Why to stop, or nothing; nothing too where the study does not answer."""
         try:
             return self._judged(step, metrics, last)
         except Exception as error:  # whatever a storage does, it must not stop the training
@@ -70,15 +69,17 @@ class Pruning(Callback):
             return ""
 
     def _judged(self, step: int, metrics: dict[str, float], last: bool) -> str:
+        """Reports a validation, and gives why to stop, or nothing."""
         self._trial = self._trial or study.running_trial(self.run.path)
         if self._trial is None:
             return ""
         metric = study.reported(self._trial.study)
         if metric is None:
             return ""
-        known = self._trial.storage.get_trial(self._trial._trial_id).intermediate_values
-        if step not in known:  # else an earlier attempt has told
+        reported = self._trial.storage.get_trial(self._trial._trial_id).intermediate_values
+        if step not in reported:  # else an earlier attempt has reported it
             self._trial.report(metrics[metric], step)
-        if last or step < max(known, default=0) or not study.gives_up(self._trial, step):
+        # A resumed run has been judged up to where it left: at an older step the study would judge by newer ones.
+        if last or step < max(reported, default=0) or not study.gives_up(self._trial, step):
             return ""
         return f"validation {metric} {metrics[metric]:.4g} at step {step} is behind that of other trials"

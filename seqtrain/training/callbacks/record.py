@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ from pytorch_lightning import Callback, Trainer
 from seqtrain.data.batching.loader import Plan, fingerprint_of
 from seqtrain.errors import NonFinite, RunFailed
 from seqtrain.runs.directory import Run
+from seqtrain.training.accumulators import LOSS
 from seqtrain.training.learner import Learner, chained
 
 
@@ -33,13 +35,13 @@ class Recorder(Callback):
         self.run = run
         self.every = every
         self.plan = plan
-        self.seen: dict[int, str] = {}  # the checksum of what was read, by step, in earlier attempts of this run
+        self.recorded: dict[int, str] = {}  # the checksum of what was read, by step, in earlier attempts of this run
         self.newest: dict[str, float] = {}  # what the progress bar shows
         self.validated = -1  # the step of the newest evaluation
         self.seconds = 0.0  # of training, until the clock was last stopped, in earlier attempts of this run too
-        self._began: float | None = None  # when it was started; None while it stands still
-        self._window = (0, 0.0)  # tokens and seconds at the last training record
-        self._place: int | None = None  # of the newest record in metrics.jsonl, once there is one of this attempt
+        self._started_at: float | None = None  # by the clock of the machine; None while ours stands still
+        self._last_record = (0, 0.0)  # tokens and seconds at the last training record, from which speed is told
+        self._num_records: int | None = None  # in metrics.jsonl, once there is one of this attempt
 
     def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.elapsed(), "validated": self.validated}
@@ -49,55 +51,62 @@ class Recorder(Callback):
 
     def elapsed(self) -> float:
         """Seconds of training in all attempts."""
-        return self.seconds + (0.0 if self._began is None else time.monotonic() - self._began)
+        if self._started_at is None:
+            return self.seconds
+        return self.seconds + (time.monotonic() - self._started_at)
 
     def stop(self) -> None:
         """Lets the clock stand still, until the next batch of training."""
-        self.seconds, self._began = self.elapsed(), None
+        self.seconds, self._started_at = self.elapsed(), None
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        self._began = time.monotonic()
-        self._window = (pl_module.progress.tokens, self.elapsed())
-        self.seen = {record["step"]: record["read"] for record in self.run.records() if "read" in record}
+        self._started_at = time.monotonic()
+        self._last_record = (pl_module.progress.tokens, self.elapsed())
+        self.recorded = {record["step"]: record["read"] for record in self.run.records() if "read" in record}
+        # Made anew from the plan: a checkpoint's own could not tell that the data has changed since.
         fingerprint = 0
         for step in range(trainer.global_step):
             fingerprint = chained(fingerprint_of(self.plan.chunk(*divmod(step, self.plan.steps))), fingerprint)
         self._check_read(trainer.global_step, fingerprint, pl_module.progress.fingerprint)
 
-    def _check_read(self, step: int, *marks: int) -> None:
+    def _check_read(self, step: int, *fingerprints: int) -> None:
         """RunFailed unless all say the same of what was read up to this step, and what was recorded of it."""
-        found = {f"{fingerprint:08x}" for fingerprint in marks} | {self.seen.get(step, f"{marks[0]:08x}")}
-        if len(found) > 1:
+        distinct = {f"{fingerprint:08x}" for fingerprint in fingerprints}
+        if step in self.recorded:
+            distinct.add(self.recorded[step])
+        if len(distinct) > 1:
             raise RunFailed(
                 f"run {self.run.path}: step {step} does not go on with the batches that this run began with; the data, "
                 "its layout or numpy's random numbers have changed: start a new run"
             )
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Learner, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
-        if self._began is None:  # after a validation, and all that callbacks made of it
-            self._began = time.monotonic()
+        if self._started_at is None:  # after a validation, and all that callbacks made of it
+            self._started_at = time.monotonic()
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: Learner, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if not step_done(trainer, batch_idx) or trainer.global_step % self.every:
             return
-        totals = pl_module.reduce_sums()
-        metrics = pl_module.task.measure(totals, pl_module.facts["train"]) if totals else {}  # else all were skipped
-        if not abs(metrics.get("loss", 0.0)) < float("inf"):
-            raise NonFinite(f"the loss is {metrics['loss']} at step {trainer.global_step}")
-        pl_module.sums.parts = {}
-        self._check_read(trainer.global_step, pl_module.progress.fingerprint)
+        totals, metrics = pl_module.reduce_sums(), {}
+        if totals:  # else all updates since the last record were skipped
+            metrics = pl_module.task.measure(totals, pl_module.facts["train"])
+        if not math.isfinite(metrics.get(LOSS, 0.0)):
+            raise NonFinite(f"the loss is {metrics[LOSS]} at step {trainer.global_step}")
+        pl_module.sums.terms = {}
+        progress = pl_module.progress
+        self._check_read(trainer.global_step, progress.fingerprint)
         record: dict[str, Any] = {f"train/{name}": value for name, value in metrics.items()}
-        record["read"] = f"{pl_module.progress.fingerprint:08x}"
+        record["read"] = f"{progress.fingerprint:08x}"
         record["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
         if pl_module.on_nonfinite == "skip":
-            record["skipped"] = pl_module.progress.skipped
-        if pl_module.progress.gradient_norm is not None:
-            record["gradient_norm"] = float(pl_module.progress.gradient_norm)
-        tokens, seconds = self._window
-        self._window = (pl_module.progress.tokens, self.elapsed())
-        record["tokens_per_second"] = (self._window[0] - tokens) / max(self._window[1] - seconds, 1e-9)
+            record["skipped"] = progress.skipped
+        if progress.gradient_norm is not None:
+            record["gradient_norm"] = float(progress.gradient_norm)
+        tokens, seconds = self._last_record
+        self._last_record = (progress.tokens, self.elapsed())
+        record["tokens_per_second"] = (progress.tokens - tokens) / max(self._last_record[1] - seconds, 1e-9)
         self._write(trainer, pl_module, record)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
@@ -110,12 +119,13 @@ class Recorder(Callback):
         self.validated = trainer.global_step
         values = {f"validation/{name}": value for name, value in pl_module.metrics.items()}
         # After training no checkpoint follows: a process that was killed then has left this record already.
-        if trainer.state.fn == "fit" or not self._recorded(trainer.global_step, "validation/loss"):
+        if trainer.state.fn == "fit" or not self._is_validated(trainer.global_step):
             self._write(trainer, pl_module, values)
-        self._window = (pl_module.progress.tokens, self.elapsed())
+        self._last_record = (pl_module.progress.tokens, self.elapsed())
 
-    def _recorded(self, step: int, name: str) -> bool:
-        return any(record["step"] == step and name in record for record in self.run.metrics())
+    def _is_validated(self, step: int) -> bool:
+        """Whether metrics.jsonl holds a validation of this step."""
+        return any(record["step"] == step and f"validation/{LOSS}" in record for record in self.run.metrics())
 
     def _write(self, trainer: Trainer, learner: Learner, values: dict[str, Any]) -> None:
         step = trainer.global_step
@@ -126,10 +136,10 @@ class Recorder(Callback):
             "seconds": round(self.elapsed(), 3),
             **values,
         }
-        if self._place is None:
-            self._place = sum(1 for _ in self.run.records())
-        self._place += 1
+        if self._num_records is None:
+            self._num_records = sum(1 for _ in self.run.records())
+        self._num_records += 1
         self.newest.update(record)
-        self.run.append(record)
+        self.run.append(record)  # first: loggers can be rebuilt from the record, but not the record from them
         for logger in trainer.loggers:
-            logger.log_metrics({**point(record), "record": self._place}, step)
+            logger.log_metrics({**point(record), "record": self._num_records}, step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import torch
 from pytorch_lightning import Callback, Trainer
@@ -26,23 +27,24 @@ class SameRanks(Callback):
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: Learner, optimizer: Optimizer) -> None:  # type: ignore[override]
         if trainer.global_step % self.every:
             return
-        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        weights = list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
         gradients = [weight.grad for weight in weights if weight.grad is not None]
+        # Gradients first: one that differs makes weights differ, and the message should name the cause.
         for name, tensors in (("gradients", gradients), ("weights", weights)):
-            sums = all_gather(checksum(tensors))
-            strange = [rank for rank, found in enumerate(sums) if found != sums[0]]
-            if strange:
-                step = trainer.global_step + 1
-                raise RunFailed(
-                    f"step {step}: the {name} of process {strange[0]} are not those of process 0; what they compute "
-                    "has come apart, by a fault of the machine or of a model's own code"
-                )
+            checksums = all_gather(checksum(tensors))
+            for rank, other in enumerate(checksums):
+                if other != checksums[0]:
+                    raise RunFailed(
+                        f"step {trainer.global_step + 1}: the {name} of process {rank} are not those of process 0; "
+                        "what they compute has come apart, by a fault of the machine or of a model's own code"
+                    )
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:
     """A number that every bit of the tensors changes, and their order; equal bits give equal numbers."""
     total = 0
     for place, tensor in enumerate(tensors, start=1):
+        # As whole numbers: sums of floats would round small differences away, and hide -0 and kinds of nan.
         bits = tensor.detach().contiguous().view(WIDTHS[tensor.element_size()])
         total += place * int(bits.sum(dtype=torch.int64))
     return total

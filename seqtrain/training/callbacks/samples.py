@@ -14,7 +14,7 @@ from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import RunLogger
 
 if TYPE_CHECKING:
-    from seqtrain.training.data import Data
+    from seqtrain.training.splits import Data
 
 
 class Samples(Callback):
@@ -53,5 +53,6 @@ class Samples(Callback):
         batch = self.data.sample("validation", self.examples)
         if batch is not None:
             batch = batch.to(learner.device)
+        # In the precision of the weights, as evaluation reads.
         with torch.no_grad(), torch.autocast(learner.device.type, enabled=False):
             return "\n".join(learner.task.show(learner.model, batch, self.data.preprocessor, self.options))

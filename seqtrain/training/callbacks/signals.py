@@ -40,7 +40,9 @@ class Signals:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, former in self._former.items():
-            signal.signal(number, signal.SIG_DFL if former is None else former)  # type: ignore[arg-type]
+            if former is None:  # one that C code had set, which Python cannot put back
+                former = signal.SIG_DFL
+            signal.signal(number, former)  # type: ignore[arg-type]
 
     def defer(self) -> None:
         """From here on a signal is only noted: Lightning has put its own handlers in our place, so take it back."""

@@ -22,8 +22,8 @@ from seqtrain.files.checked import check_png, read_checked
 from seqtrain.runs import measures
 from seqtrain.terminal import tell as say
 
-PATIENCE = 2.0  # seconds that a host has to answer
-LONGEST = 60.0  # seconds that one call of a logger may take
+MAX_ANSWER_SECONDS = 2.0  # that a host may take
+MAX_CALL_SECONDS = 60.0  # that one call of a logger may take
 
 MAX_IDENTITY_BYTES = 100
 
@@ -31,7 +31,7 @@ Record = dict[str, Any]
 """One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its place in metrics.jsonl) and whatever was measured."""
 
 NO_METRICS = ("step", "record")  # of a record, where the logger counts steps itself
-FIGURES = (
+SHOWN_IN_SUMMARY = (
     *("status", "reason", "metrics", "best", "baselines", "parameters", "steps", "tokens", "flops", "seconds"),
     *("tokens_per_second", "padding"),
 )
@@ -94,14 +94,14 @@ class RunLogger(Logger):
     @rank_zero_only
     def end(self, summary: dict[str, Any]) -> None:
         """Ends the logger with the figures that the run has come to, its `status` among them."""
-        figures = {name: summary[name] for name in FIGURES if name in summary}
+        figures = {name: summary[name] for name in SHOWN_IN_SUMMARY if name in summary}
         self._send(lambda: self._end(figures))
 
     def missing(self, records: list[Record]) -> list[Record]:
         """What of these records the logger does not have yet, with `step` and `record` of each."""
-        found: list[Record] = []
-        self._send(lambda: found.extend(self._missing(records)))
-        return found
+        missing: list[Record] = []
+        self._send(lambda: missing.extend(self._missing(records)))
+        return missing
 
     def _send(self, action: Callable[[], None]) -> None:
         if self.broken:
@@ -131,25 +131,26 @@ class Worker:
     """A thread that runs one action after the other and is left behind where one of them never ends."""
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue[tuple[Callable[[], None], queue.SimpleQueue[BaseException | None]]]
-        self._asked = queue.SimpleQueue()
+        # Each action brings a queue of its own for the answer: one that comes too late is read by nobody.
+        self._actions: queue.SimpleQueue[tuple[Callable[[], None], queue.SimpleQueue[BaseException | None]]]
+        self._actions = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def run(self, action: Callable[[], None]) -> BaseException | None:
-        """Waits for the action; gives what it raised, or TimeoutError after LONGEST seconds."""
+        """Waits for the action; gives what it raised, or TimeoutError after MAX_CALL_SECONDS."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, daemon=True)  # so that it does not delay leaving
             self._thread.start()
         answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._asked.put((action, answer))
+        self._actions.put((action, answer))
         try:
-            return answer.get(timeout=LONGEST)
+            return answer.get(timeout=MAX_CALL_SECONDS)
         except queue.Empty:
-            return TimeoutError(f"no answer for {LONGEST:g} s")
+            return TimeoutError(f"no answer for {MAX_CALL_SECONDS:g} s")
 
     def _work(self) -> None:
         while True:
-            action, answer = self._asked.get()
+            action, answer = self._actions.get()
             try:
                 action()
                 answer.put(None)
@@ -178,7 +179,7 @@ class Guarded(RunLogger):
 
 
 def guarded(logger: Logger, directory: Path) -> RunLogger:
-    """The logger itself if it is a logger, or as one."""
+    """The logger itself where it is a RunLogger, else wrapped as one."""
     return logger if isinstance(logger, RunLogger) else Guarded(logger, directory)
 
 
@@ -190,7 +191,9 @@ def went_well(figures: dict[str, Any]) -> bool:
 def direction(name: str, summary: measures.Summary) -> Literal["min", "max"] | None:
     """Where a metric such as `validation/loss` is better, by what the run's summary says; None for what is neither."""
     split, _, metric = name.rpartition("/")
-    return measures.better(summary, metric) if split else None
+    if not split:  # `lr`, `tokens`: nothing that a task measures
+        return None
+    return measures.better(summary, metric)
 
 
 def answers(url: str) -> bool:
@@ -202,12 +205,12 @@ def answers(url: str) -> bool:
     answered = threading.Event()
 
     def knock() -> None:
-        with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, PATIENCE):
+        with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, MAX_ANSWER_SECONDS):
             answered.set()
 
     thread = threading.Thread(target=knock, daemon=True)  # a name server that is silent obeys no timeout
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(MAX_ANSWER_SECONDS)
     return answered.is_set()
 
 
@@ -215,13 +218,16 @@ def _host(url: str) -> tuple[str, int]:
     """The host and the port that a request to `url` goes to at first; ValueError where it names none."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
-    if proxy:
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(host):
+        if "://" not in proxy:  # as `proxy:3128`, which urlsplit would take for a scheme and a path
+            proxy = f"http://{proxy}"
+        parts = urlsplit(proxy)
+    default_ports = {"https": 443}
+    return parts.hostname or "", parts.port or default_ports.get(parts.scheme, 80)
 
 
-def remembered(path: Path, make: Callable[[], str]) -> str:
+def load_or_make_identity(path: Path, make: Callable[[], str]) -> str:
     """The identity that an earlier attempt of this run left in `path`, or a new one; ValueError for no such thing."""
     if not path.exists():
         write_text(path, make())

@@ -15,7 +15,9 @@ from seqtrain.errors import Unavailable
 from seqtrain.sweeps.folder import member_of
 from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger, answers
 from seqtrain.training.loggers.mlflow_logger import MLflowRunLogger
-from seqtrain.training.loggers.wandb_logger import Axis, WandbRunLogger, leave_agent, wandb_mode
+from seqtrain.training.loggers.wandb_logger import Axis, WandbRunLogger, wandb_mode
+
+AGENT_VARIABLES = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its sweep agent says to a run
 
 
 def wandb(
@@ -39,24 +41,35 @@ def wandb(
     """
     member = member_of(directory)
     if member:
-        leave_agent()
+        _leave_agent()
+        name, group = name or member.label, group or member.sweep
     options = {
         "project": project,
         "entity": entity,
-        "name": name or (member and member.label) or directory.name,
-        "group": group or (member and member.sweep),
+        "name": name or directory.name,
+        "group": group or None,
         "job_type": job_type,
-        "tags": [*dict.fromkeys([*_kinds(config), *tags])],
+        "tags": list(dict.fromkeys([*_class_names(config), *tags])),
         "config": config,
     }
     return WandbRunLogger(directory, wandb_mode(mode), options, x)
 
 
-def _kinds(config: dict[str, Any]) -> list[str]:
+def _leave_agent() -> None:
+    """Forgets W&B's sweep agent: it gave one identity, and each trial of a sweep of ours needs its own."""
+    for name in AGENT_VARIABLES:
+        os.environ.pop(name, None)
+
+
+def _class_names(config: dict[str, Any]) -> list[str]:
     """What model and task the config names, as tags: LSTM, NextToken."""
-    parts = (config.get(group) for group in ("model", "task"))
-    targets = (part.get("_target_") for part in parts if isinstance(part, dict))
-    return [target.rpartition(".")[2] for target in targets if isinstance(target, str)]
+    names = []
+    for group in ("model", "task"):
+        node = config.get(group)
+        # `seqtrain sync` reads the config of a run that a stranger may have made.
+        if isinstance(node, dict) and isinstance(node.get("_target_"), str):
+            names.append(node["_target_"].rpartition(".")[2])
+    return names
 
 
 def tensorboard(*, directory: Path, config: dict[str, Any]) -> RunLogger:
@@ -93,8 +106,9 @@ class _TensorBoard(RunLogger):
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            folder = self._directory / "tensorboard"
-            purge = step if folder.exists() and not self._opened else None  # a resume: hides what it overwrites
+            folder, purge = self._directory / "tensorboard", None
+            if folder.exists() and not self._opened:  # a resume: hides what it overwrites
+                purge = step
             self._opened = True
             _put_first(sorted(folder.glob("events.out.tfevents.*")))
             self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=10)
@@ -133,7 +147,7 @@ def _put_first(files: list[Path]) -> None:
     if not files or int(files[-1].name.split(".")[3]) < int(time.time()):
         return
     for number, path in enumerate(files):
-        words = path.name.split(".")
+        words = path.name.split(".")  # events, out, tfevents, the time in seconds, the host, ...
         path.rename(path.with_name(".".join([*words[:3], f"{number:010d}", *words[4:]])))
 
 
@@ -152,5 +166,5 @@ def _yaml(values: dict[str, Any]) -> str:
 
 
 def _preformatted(text: str) -> str:
-    """Markdown that shows `text` as it is."""
+    """Markdown that shows `text` as it is: indented by four spaces it is taken for code."""
     return "".join(f"    {line}\n" for line in text.splitlines())

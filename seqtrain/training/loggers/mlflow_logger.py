@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from pytorch_lightning.loggers.logger import rank_zero_experiment
 from seqtrain.config.nodes import flat
 from seqtrain.files.checked import open_checked
 from seqtrain.sweeps.folder import member_of
-from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger, remembered
+from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger, load_or_make_identity
 
-MOST, LONGEST = 100, 500  # parameters that one batch takes, characters that one value takes
+MAX_BATCH, MAX_CHARACTERS = 100, 500  # parameters or tags that MLflow takes at a time, and characters of a value
 ARTIFACTS = "mlflow_artifacts"  # beside the runs, where there is no server
 STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "interrupted": "KILLED"}
 
@@ -52,49 +53,58 @@ class MLflowRunLogger(RunLogger):
             logging.getLogger(chatty).setLevel(logging.WARNING)  # they report the making of each table
         local = self._directory.resolve().parent
         file = local / "mlflow.db"
-        known = self._uri is None and os.path.lexists(file)
-        if known:
+        stood_before = self._uri is None and os.path.lexists(file)
+        if stood_before:
             open_checked(file).close()  # UserError for a link or a pipe, which sqlite would follow or wait for
         client = MlflowClient(self._uri or f"sqlite:///{file}")
-        identity = self._directory / _identity(self._uri)
+        identity = self._directory / _identity_name(self._uri)
         resumes = identity.exists()
-        self._id = remembered(identity, lambda: self._create(client, local))
-        if known:
+        self._id = load_or_make_identity(identity, lambda: self._create(client, local))
+        if stood_before:
             _check_below(file, client.get_run(self._id).info.artifact_uri, local)
         if resumes:
             client.update_run(self._id, status="RUNNING")
             return client
-        params = [Param(key, str(value)[:LONGEST]) for key, value in flat(self._config)]
-        for start in range(0, len(params), MOST):
-            client.log_batch(self._id, params=params[start : start + MOST])
+        params = [Param(key, str(value)[:MAX_CHARACTERS]) for key, value in flat(self._config)]
+        for batch in _batches(params):
+            client.log_batch(self._id, params=batch)
         return client
 
     def _create(self, client: Any, local: Path) -> str:
-        known = client.get_experiment_by_name(self._experiment)
-        artifacts = None if self._uri else (local / ARTIFACTS).as_uri()
-        number = known.experiment_id if known else client.create_experiment(self._experiment, artifacts)
+        """Makes the run, and its experiment where there is none of that name; gives the run's identity."""
+        experiment = client.get_experiment_by_name(self._experiment)
+        if experiment is not None:
+            number = experiment.experiment_id
+        else:
+            artifacts = None
+            if not self._uri:  # else MLflow would put them into the working folder
+                artifacts = (local / ARTIFACTS).as_uri()
+            number = client.create_experiment(self._experiment, artifacts)
+        name, tags = self._directory.name, {}
         member = member_of(self._directory)
-        name, tags = (member.label, {"sweep": member.sweep}) if member else (self._directory.name, {})
-        return client.create_run(number, tags=tags, run_name=name or self._directory.name).info.run_id
+        if member:
+            name, tags = member.label or name, {"sweep": member.sweep}
+        return client.create_run(number, tags=tags, run_name=name).info.run_id
 
     def _missing(self, records: list[Record]) -> list[Record]:
         client = self._open()
-        names = {name for record in records for name in record} - {*NO_METRICS}
-        known = {(name, point.step) for name in names for point in client.get_metric_history(self._id, name)}
-        parts = [
-            {name: record[name] for name in record if name in NO_METRICS or (name, record["step"]) not in known}
-            for record in records
-        ]
-        return [part for part in parts if part.keys() - {*NO_METRICS}]
+        known: dict[str, set[int]] = {}  # steps by metric
+        for name in set().union(*records).difference(NO_METRICS):
+            known[name] = {point.step for point in client.get_metric_history(self._id, name)}
+        missing = []
+        for record in records:
+            kept = [name for name in record if name in NO_METRICS or record["step"] not in known[name]]
+            if not set(kept).issubset(NO_METRICS):
+                missing.append({name: record[name] for name in kept})
+        return missing
 
     def _metrics(self, metrics: Record, step: int) -> None:
-        self._log({name: value for name, value in metrics.items() if name not in NO_METRICS}, step)
-
-    def _log(self, values: dict[str, float], step: int) -> None:
         from mlflow.entities import Metric  # type: ignore[import-not-found]
 
-        now = int(time.time() * 1000)
-        points = [Metric(name, float(value), now, step) for name, value in values.items()]
+        milliseconds, points = int(time.time() * 1000), []
+        for name, value in metrics.items():
+            if name not in NO_METRICS:
+                points.append(Metric(name, float(value), milliseconds, step))
         self._open().log_batch(self._id, metrics=points)
 
     def _text(self, name: str, text: str, step: int) -> None:
@@ -109,9 +119,9 @@ class MLflowRunLogger(RunLogger):
 
         if self._client is None:
             return
-        tags = [RunTag(f"summary.{key}", str(value)[:LONGEST]) for key, value in flat(figures)]
-        for start in range(0, len(tags), MOST):
-            self._client.log_batch(self._id, tags=tags[start : start + MOST])
+        tags = [RunTag(f"summary.{key}", str(value)[:MAX_CHARACTERS]) for key, value in flat(figures)]
+        for batch in _batches(tags):
+            self._client.log_batch(self._id, tags=batch)
         self._client.set_terminated(self._id, STATUS.get(figures.get("status", ""), "FAILED"))
         self._client = None
 
@@ -122,6 +132,13 @@ def _check_below(file: Path, artifacts: str | None, local: Path) -> None:
         raise ValueError(f"{file} keeps what is sent in {artifacts}, not in {local / ARTIFACTS}; move the file away")
 
 
-def _identity(uri: str | None) -> str:
+def _batches(entries: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(entries), MAX_BATCH):
+        yield entries[start : start + MAX_BATCH]
+
+
+def _identity_name(uri: str | None) -> str:
     """The file that keeps the run's identity in a store: one for each, as none knows the others'."""
-    return f"mlflow_id-{hashlib.blake2b(uri.encode(), digest_size=4).hexdigest()}" if uri else "mlflow_id"
+    if not uri:
+        return "mlflow_id"
+    return f"mlflow_id-{hashlib.blake2b(uri.encode(), digest_size=4).hexdigest()}"

@@ -31,16 +31,16 @@ from seqtrain.training.loggers.base import (
     RunLogger,
     answers,
     direction,
-    remembered,
+    load_or_make_identity,
     say,
     went_well,
 )
 
 Mode = Literal["online", "offline", "disabled"]
 Axis = Literal["tokens", "steps", "seconds", "flops"]
-START, FINISH = 10.0, 15.0  # seconds that W&B may take to begin online, and to send the rest at the end
+MAX_START_SECONDS = 10.0  # that W&B may take to begin online
+MAX_FINISH_SECONDS = 15.0  # and to send the rest at the end
 SENT = "wandb_sent"  # a file of the run: the place of the newest record that W&B got, and its number of rows
-AGENT = ("WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")  # what its sweep agent says to a run
 
 
 class WandbRunLogger(RunLogger):
@@ -50,7 +50,7 @@ class WandbRunLogger(RunLogger):
         super().__init__("W&B", directory)
         self._mode: Mode = mode
         self._options = options
-        self._axis = "step" if x == "steps" else x
+        self._axis = "step" if x == "steps" else x  # our records say it in the singular
         self._run: Any = None
         self._begin_at: int | None = None  # W&B's own count of rows, where an earlier attempt has made some
         self._flops_per_token: float | None = None
@@ -76,9 +76,11 @@ class WandbRunLogger(RunLogger):
             self._flops_per_token, self._summary = summary.get("flops_per_token"), summary
             before = self._rows()
             self._run = self._begin()
-            if self._mode == "online" and (entity := self._options["entity"]):  # its config may be a stranger's
+            entity = self._options["entity"]
+            if self._mode == "online" and entity:  # its config may be a stranger's
                 say(f"W&B: records go to {entity}/{self._options['project']}")
-            self._begin_at = before if before > self._run.step else None
+            if before > self._run.step:
+                self._begin_at = before
             for name in {"record", self._axis}:
                 self._run.define_metric(name, hidden=True)
             self._run.define_metric("*", step_metric=self._axis)
@@ -87,7 +89,7 @@ class WandbRunLogger(RunLogger):
     def _rows(self) -> int:
         """As many as earlier attempts can have sent, or more: W&B wants them counted on from there.
 
-        One for each record, and for each text and picture, which W&B keeps; or what a attempt that ended has left.
+        One for each record, and for each text and picture, which W&B keeps; or what an attempt that ended has left.
         """
         if not any(self._directory.glob("wandb/*run-*")):
             return 0
@@ -111,8 +113,12 @@ class WandbRunLogger(RunLogger):
     def _init(self, mode: Mode) -> Any:
         package = trusted_wandb()
         settings = package.Settings(
-            silent=True, console="off", init_timeout=START, finish_timeout=FINISH, disable_git=True
-        )  # its git would run what .git/config names
+            silent=True,
+            console="off",
+            init_timeout=MAX_START_SECONDS,
+            finish_timeout=MAX_FINISH_SECONDS,
+            disable_git=True,  # its git would run what .git/config names
+        )
         resume = "allow" if mode == "online" else None  # offline there is nothing to ask, and W&B would warn
         with _masked_arguments():
             return package.init(
@@ -130,7 +136,7 @@ class WandbRunLogger(RunLogger):
         So are the keys that the agent has set, `model` or `model.dim`: only a flat config goes beside them.
         """
         agent = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
-        identity = remembered(self._directory / "wandb_id", lambda: agent or secrets.token_hex(4))
+        identity = load_or_make_identity(self._directory / "wandb_id", lambda: agent or secrets.token_hex(4))
         if agent is None:
             return {**self._options, "id": identity}
         return {**self._options, "project": None, "entity": None, "config": dict(flat(self._options["config"]))}
@@ -139,8 +145,9 @@ class WandbRunLogger(RunLogger):
         """Online W&B's host knows what it has; offline a file does, and nothing is begun that would hold no record."""
         newest = self._sent()[0]
         if self._mode == "online":
-            begun = self._open()
-            newest = begun.summary.get("record", 0) if self._mode == "online" else newest
+            run = self._open()
+            if self._mode == "online":  # opening it may have failed, and gone offline
+                newest = run.summary.get("record", 0)
         return [record for record in records if record["record"] > newest]
 
     def _sent(self) -> tuple[float, int]:
@@ -149,22 +156,21 @@ class WandbRunLogger(RunLogger):
         if known.exists():
             record, rows = map(int, read_checked(known, MAX_IDENTITY_BYTES).split())
             return record, rows
-        recorded = any(self._directory.glob("wandb/*run-*"))  # by a training that was killed
-        return (math.inf if recorded else 0), 0
+        if any(self._directory.glob("wandb/*run-*")):  # of a training that was killed: what it holds is not known
+            return math.inf, 0
+        return 0, 0
 
     def _metrics(self, metrics: Record, step: int) -> None:
         run = self._open()
         self._newest = metrics.get("record", self._newest)
         for name in metrics.keys() - self._known:
-            if way := direction(name, self._summary):
-                run.define_metric(name, step_metric=self._axis, summary=f"{way},last")
+            better = direction(name, self._summary)
+            if better:
+                run.define_metric(name, step_metric=self._axis, summary=f"{better},last")
             self._known.add(name)
-        self._row(self._with_flops(metrics))
-
-    def _with_flops(self, metrics: Record) -> Record:
-        if self._flops_per_token is None or "tokens" not in metrics:
-            return metrics
-        return {**metrics, "flops": self._flops_per_token * metrics["tokens"]}
+        if self._flops_per_token is not None and "tokens" in metrics:
+            metrics = {**metrics, "flops": self._flops_per_token * metrics["tokens"]}
+        self._row(metrics)
 
     def _row(self, values: dict[str, Any]) -> None:
         """One row; W&B counts them itself, and after a resume would drop what it has counted already."""
@@ -187,27 +193,28 @@ class WandbRunLogger(RunLogger):
         if self._run is None:
             return
         self._run.summary.update({**figures, **self._extremes()})
-        rows, began = self._run.step, time.monotonic()
-        self._run.finish(exit_code=0 if went_well(figures) else 1)
+        rows, start = self._run.step, time.monotonic()
+        self._run.finish(exit_code=int(not went_well(figures)))
         self._run = None
-        if self._mode == "online" and time.monotonic() - began >= FINISH:
+        if self._mode == "online" and time.monotonic() - start >= MAX_FINISH_SECONDS:
             again = pasted("seqtrain", "sync", Path(self._directory))
-            say(f"W&B: no answer for {FINISH:g} s; `{again}` sends what is missing there")
+            say(f"W&B: no answer for {MAX_FINISH_SECONDS:g} s; `{again}` sends what is missing there")
         if self._newest:
             write_text(self._directory / SENT, f"{self._newest} {rows}\n")
 
     def _extremes(self) -> dict[str, dict[str, float]]:
         """Best and last of each metric over all attempts: W&B itself knows those of this one alone."""
-        found: dict[str, list[float]] = {}
+        extremes: dict[str, dict[str, float]] = {}
         run = Run(self._directory)
         summary = run.summary
+        best_of = {"min": min, "max": max}
         for record in run.metrics():
             for name, value in record.items():
-                if direction(name, summary) and math.isfinite(value):
-                    found.setdefault(name, []).append(value)
-        ways = {name: direction(name, summary) or "min" for name in found}
-        best = {"min": min, "max": max}
-        return {name: {ways[name]: best[ways[name]](values), "last": values[-1]} for name, values in found.items()}
+                better = direction(name, summary)
+                if better and math.isfinite(value):
+                    before = extremes.get(name, {}).get(better, value)
+                    extremes[name] = {better: best_of[better](before, value), "last": value}
+        return extremes
 
 
 def wandb_mode(mode: Literal["auto", "online", "offline"], *, option: str = "logger.wandb.mode=") -> Mode:
@@ -271,12 +278,6 @@ def leave_out(directory: Path) -> None:
     for path in directory.glob("wandb/offline-run-*/run-*.wandb"):
         if path.resolve().parent.is_relative_to(home):
             open_append(path.with_name(f"{path.name}.synced")).close()  # which follows no link
-
-
-def leave_agent() -> None:
-    """Forgets W&B's sweep agent: it gave one identity, and each trial of a sweep of ours needs its own."""
-    for name in AGENT:
-        os.environ.pop(name, None)
 
 
 def _in_netrc(host: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -13,38 +14,81 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.tasks.base import Task
 
+ROLES = ("hidden", "other", "vectors")  # in the order of their groups, which a checkpoint keeps by number
+
 
 def parameter_groups(model: SequenceModel, task: Task, layer_decay: float = 1.0) -> list[dict[str, Any]]:
     """Groups by role: `hidden` matrices of the model, `other` matrices, and `vectors`, which do not decay.
 
-    With `layer_decay` each layer has groups of its own, with `lr_scale` = layer_decay ** (layers above it), the task's
-    head on top and the embeddings below (Howard & Ruder 2018). Weights that are frozen are in none.
+    Args:
+        model: Its frozen weights are in no group, nor are those of the task.
+        task: Its head counts as the layer above the model's last one.
+        layer_decay: Where it is not 1, each layer has groups of its own, with `lr_scale` = layer_decay ** (layers
+            above it), the head on top and the embeddings below (Howard & Ruder 2018).
+
+    Returns:
+        Groups as optimizers of torch take them, each with its `role` and its `lr_scale`.
+
+    Raises:
+        UserError: where everything is frozen.
     """
-    fronts = [part for part in model.modules() if isinstance(part, TokenEmbedding | torch.nn.Embedding)]
-    outside = {id(parameter) for part in (model.embed, *fronts) for parameter in part.parameters()}
-    numbered = [(value, _layer(name)) for name, value in model.named_parameters() if id(value) not in outside]
-    # Layers are counted by their matrices: a last norm may have a number of its own.
-    top = max((layer for value, layer in numbered if layer and value.dim() > 1), default=1) + 1
-    depths = {id(value): min(layer or top, top - 1) for value, layer in numbered}
-    found: dict[tuple[str, int], list[Tensor]] = {}
+    embedding_ids = _embedding_ids(model)
+    depths, head_depth = _depths(model, embedding_ids)
+    members: dict[tuple[int, int], list[Tensor]] = defaultdict(list)  # by the place of the role, and depth
     for owner in (model, task):
-        tables = {id(part.weight) for part in owner.modules() if isinstance(part, torch.nn.Embedding)}
-        for parameter in filter(lambda parameter: parameter.requires_grad, owner.parameters()):
-            inside = owner is model and id(parameter) not in outside | tables
-            role = "vectors" if parameter.dim() < 2 else "hidden" if inside and parameter.dim() == 2 else "other"
-            depth = top if owner is task else depths.get(id(parameter), 0)
-            found.setdefault((role, depth if layer_decay != 1 else top), []).append(parameter)
-    if not found:
+        for weight in owner.parameters():
+            if not weight.requires_grad:
+                continue
+            depth = head_depth
+            if owner is model and layer_decay != 1:
+                depth = depths.get(id(weight), 0)  # embeddings lie below all layers
+            # A task's matrices face the vocabulary or the labels: Muon is not meant for them.
+            role = _role(weight, inner=owner is model and id(weight) not in embedding_ids)
+            members[ROLES.index(role), depth].append(weight)
+    if not members:
         raise UserError("freeze: nothing is left to train; leave some part out")
-    roles = ("hidden", "other", "vectors")
-    return [
-        {"params": parameters, "role": role, "lr_scale": layer_decay ** (top - depth)}
-        | ({"weight_decay": 0.0} if role == "vectors" else {})
-        for (role, depth), parameters in sorted(found.items(), key=lambda item: (roles.index(item[0][0]), item[0][1]))
-    ]
+    groups = []
+    for place, depth in sorted(members):
+        group = {"params": members[place, depth], "role": ROLES[place], "lr_scale": layer_decay ** (head_depth - depth)}
+        if ROLES[place] == "vectors":
+            group["weight_decay"] = 0.0
+        groups.append(group)
+    return groups
+
+
+def _embedding_ids(model: SequenceModel) -> set[int]:
+    """The `id` of every weight that maps tokens or positions to vectors."""
+    embeddings = [module for module in model.modules() if isinstance(module, TokenEmbedding | torch.nn.Embedding)]
+    return {id(weight) for module in (model.embed, *embeddings) for weight in module.parameters()}
+
+
+def _role(weight: Tensor, *, inner: bool) -> str:
+    """The role of a weight; `inner`: it is the model's, and of no embedding."""
+    if weight.dim() < 2:
+        return "vectors"
+    # Muon orthogonalises matrices: kernels of convolutions, which have three dimensions, are none.
+    if inner and weight.dim() == 2:
+        return "hidden"
+    return "other"
+
+
+def _depths(model: SequenceModel, embedding_ids: set[int]) -> tuple[dict[int, int], int]:
+    """The layer of every weight but those of embeddings, by `id` and from 1, and the depth of the task's head."""
+    layers: dict[int, int | None] = {}
+    last = 1
+    for name, weight in model.named_parameters():
+        if id(weight) in embedding_ids:
+            continue
+        layers[id(weight)] = layer = _layer(name)
+        # Layers are counted by their matrices: a last norm may have a number of its own.
+        if layer is not None and weight.dim() > 1:
+            last = max(last, layer)
+    return {key: min(layer or last, last) for key, layer in layers.items()}, last + 1
 
 
 def _layer(name: str) -> int | None:
     """The layer that a weight of the model belongs to, from 1; None where it belongs to none, as the last norm does."""
-    numbers = re.findall(r"(?:\.|_l)(\d+)", name)
-    return int(numbers[0]) + 1 if numbers else None
+    number = re.search(r"(?:\.|_l)(\d+)", name)  # `blocks.0.`, and `weight_ih_l0` of torch's recurrent modules
+    if number is None:
+        return None
+    return int(number[1]) + 1

@@ -27,16 +27,20 @@ class Muon(Optimizer):
         eps: float,
         weight_decay: float,
     ) -> None:
-        params = [{"lr": lr if group["role"] == "hidden" else lr_rest, **group} for group in params]
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        hidden, rest = self._divided()
-        self._parts: list[Optimizer] = []
+        # Each group says its learning rate: schedules and checkpoints of this optimizer look into groups alone.
+        groups = []
+        for group in params:
+            groups.append({"lr": lr if group["role"] == "hidden" else lr_rest, **group})
+        super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
+        hidden, rest = self._groups_by_optimizer()
+        self._optimizers: list[Optimizer] = []
         if hidden:
-            self._parts.append(MatrixMuon(hidden, lr, weight_decay, momentum, adjust_lr_fn="match_rms_adamw"))
+            self._optimizers.append(MatrixMuon(hidden, lr, weight_decay, momentum, adjust_lr_fn="match_rms_adamw"))
         if rest:
-            self._parts.append(AdamW(rest, lr_rest, (betas[0], betas[1]), eps, weight_decay, fused=True))
+            self._optimizers.append(AdamW(rest, lr_rest, (betas[0], betas[1]), eps, weight_decay, fused=True))
 
-    def _divided(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def _groups_by_optimizer(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The groups that Muon updates, and those that AdamW does."""
         hidden = [group for group in self.param_groups if group["role"] == "hidden"]
         return hidden, [group for group in self.param_groups if group["role"] != "hidden"]
 
@@ -46,9 +50,9 @@ class Muon(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # Loading a checkpoint replaces groups and state: the parts work on whatever this optimizer holds now.
-        groups = [part for part in self._divided() if part]
-        for part, mine in zip(self._parts, groups, strict=True):
-            part.param_groups, part.state = mine, self.state
-            part.step()
+        # Loading a checkpoint replaces groups and state: both work on whatever this optimizer holds now.
+        groups_of_each = filter(None, self._groups_by_optimizer())  # an optimizer without weights was not made
+        for optimizer, groups in zip(self._optimizers, groups_of_each, strict=True):
+            optimizer.param_groups, optimizer.state = groups, self.state
+            optimizer.step()
         return loss

@@ -1,0 +1,55 @@
+"""What comes with seqtrain: the files of conf/, and the models that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
+
+
+def shipped(group: str) -> list[str]:
+    """The options of a group that come with seqtrain."""
+    return sorted(path.stem for path in Path(conf.__path__[0], group).glob("*.yaml"))
+
+
+def shipped_file(group: str, name: str) -> Path:
+    """The file of an option of a group."""
+    return Path(conf.__path__[0], group, f"{name}.yaml")
+
+
+def compose_data(name: str) -> DictConfig:
+    """The options of a shipped data set as its file gives them, with a word in place of what the user must say."""
+    node = cast(DictConfig, OmegaConf.load(shipped_file("data", name)))
+    parents = [compose_data(parent).data for parent in node.pop("defaults", [])]
+    merged = cast(DictConfig, OmegaConf.merge({}, *parents, node))
+    for key in OmegaConf.missing_keys(merged) | ({"path"} & merged.keys()):
+        merged[key] = "x"
+    return OmegaConf.create({"data": merged})
+
+
+def models() -> Iterator[str]:
+    """Every shipped model, as it is and with the option turned round that decides which way it reads."""
+    for name in shipped("model"):
+        yield from (name, *_turned_round(name))
+
+
+def _turned_round(model: str) -> Iterator[str]:
+    """The model with the option that turns what it promises about directions round."""
+    options = cast(DictConfig, OmegaConf.load(shipped_file("model", model)))
+    if options.get("bidirectional") is False:
+        yield f"{model} model.bidirectional=true"
+    if options.get("causal") is True:
+        yield f"{model} model.causal=false"
+
+
+def with_model(config: DictConfig, words: str) -> DictConfig:
+    """The configuration with another shipped model, and its option turned round."""
+    name, *options = words.split()
+    other = cast(DictConfig, OmegaConf.merge(config, {"model": None}))  # or options of the model before would stay
+    other.model = OmegaConf.load(shipped_file("model", name))
+    other.merge_with_dotlist(options)
+    return other

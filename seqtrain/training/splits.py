@@ -1,0 +1,262 @@
+"""Tokenised splits, and the plans and loaders that lay them out: a stream on lanes, or examples by themselves."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqtrain.config.options import Batching
+from seqtrain.data.batching.examples import ExampleBatch, ExampleLoader, Examples
+from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan, most_lanes
+from seqtrain.data.batching.stream import EvalLoader, Stream
+from seqtrain.data.corpus import Corpus
+from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.data.sources.base import Source, Split
+from seqtrain.data.tokenizers.recipes import Tokenizer
+from seqtrain.distributed import ranks
+from seqtrain.models.base import SequenceModel
+from seqtrain.tasks.base import ExampleTask, Facts, Say, Task
+from seqtrain.training.accumulators import LOSS
+from seqtrain.training.cost import Reading
+
+
+@dataclass
+class Data(ABC):
+    """Vocabularies and tokenised splits, how they are laid out, and the source they came from."""
+
+    source: Source
+    preprocessor: Preprocessor
+    rows: dict[Split, Rows]
+    batching: Batching
+    tbptt: TBPTT
+    seed: int
+    task: Task  # on the meta device: its options say what rows become; another one trains
+    say: Say
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of text, and of sources."""
+        return self.preprocessor.tokenizer
+
+    @property
+    def corpora(self) -> dict[Split, Corpus]:
+        """The text of each split, or its sources."""
+        return {split: next(iter(rows.columns.values())) for split, rows in self.rows.items()}
+
+    def facts(self) -> dict[str, Facts]:
+        """What turns losses per token into losses per byte and word, of each split."""
+        facts: dict[str, Facts] = {}
+        for split, corpus in self.corpora.items():
+            words_per_token = corpus.num_words / len(corpus.tokens) if self.tokenizer.kind == "word" else None
+            facts[split] = Facts(bytes_per_token=corpus.bytes_per_token, words_per_token=words_per_token)
+        return facts
+
+    @property
+    def label_counts(self) -> tuple[int, ...]:
+        """How often train has each label; nothing where there are none."""
+        if "train" not in self.rows or self.task.label_kind == "number":
+            return ()
+        labels = self.rows["train"].labels
+        if labels is None:
+            return ()
+        if isinstance(labels, list):  # a label for each token of a row
+            labels = np.concatenate(labels)
+        return tuple(np.bincount(labels, minlength=len(self.preprocessor.labels)).tolist())
+
+    def baselines(self, split: Split) -> dict[str, dict[str, float]]:
+        """What knows little or nothing of sequences, on the same split."""
+        return self.task.baselines(self.rows["train"], self.rows[split], self.preprocessor, self.say)
+
+    @abstractmethod
+    def batcher(self, split: Split) -> Stream | Examples:
+        """Cuts batches from a split."""
+
+    def plan(self, split: Split) -> Any:
+        """How a run reads a split: train by the plan of training, made once; any other by that of evaluation."""
+        return self._train_plan if split == "train" else self.eval_plan(split)
+
+    @functools.cached_property
+    @abstractmethod
+    def _train_plan(self) -> Any:
+        """The plan of training."""
+
+    @abstractmethod
+    def eval_plan(self, split: Split, batch_size: int | None = None) -> Any:
+        """How evaluation reads a split, train too; of examples, so many at a time."""
+
+    @abstractmethod
+    def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader | ExampleLoader:
+        """Every token, or example, of a split once; where there are several processes, this one's share."""
+
+    @abstractmethod
+    def reading(self) -> Reading:
+        """How training reads, for its cost."""
+
+    @abstractmethod
+    def most_read(self, step: int) -> int:
+        """Tokens that one lane can have read since the beginning of its state, after so many steps."""
+
+    @abstractmethod
+    def context(self) -> dict[str, Any]:
+        """What evaluation's numbers depend on, beside weights and text."""
+
+    @abstractmethod
+    def size(self, split: Split) -> dict[str, int | None]:
+        """What is said of how evaluation read a split."""
+
+    @abstractmethod
+    def sample(self, split: Split, count: int) -> Any:
+        """A batch of `count` examples, the same each time, spread over the split; None of a stream."""
+
+    @abstractmethod
+    def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
+        """The first tokens of a split, at most `limit`, and the source that they are written from, if there is one."""
+
+
+class StreamData(Data):
+    """One long text, read on lanes side by side."""
+
+    @functools.cached_property
+    def _warned(self) -> set[Split]:
+        """Splits of which it was said that they are read on fewer lanes than data.eval_lanes."""
+        return set()
+
+    def batcher(self, split: Split) -> Stream:
+        corpus = self.corpora[split]
+        return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
+
+    @functools.cached_property
+    def _train_plan(self) -> StreamPlan:
+        return self._plan("train", self.batching.lanes, self.tbptt, shuffle=True)
+
+    def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
+        tbptt = self.tbptt.evaluation
+        # Not of the machine or the memory: how many lanes there are decides how much context each token has.
+        lanes = min(self.batching.eval_lanes, most_lanes(self.corpora[split].documents, tbptt))
+        if lanes < self.batching.eval_lanes and split not in self._warned:
+            self._warned.add(split)
+            self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
+        return self._plan(split, lanes, tbptt, shuffle=False)
+
+    def _plan(self, split: Split, lanes: int, tbptt: TBPTT, *, shuffle: bool) -> StreamPlan:
+        documents = self.corpora[split].documents
+        return StreamPlan(documents=documents, lanes=lanes, tbptt=tbptt, seed=self.seed, shuffle=shuffle)
+
+    def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader:
+        here = ranks.rank_info()
+        batch_size = batch_size or self.batching.eval_batch_size
+        return EvalLoader(
+            self.batcher(split), self.eval_plan(split), batch_size=batch_size, world=here.world, rank=here.rank
+        )
+
+    def reading(self) -> Reading:
+        return Reading(length=self.tbptt.k1, warmup_chunks=self.tbptt.warmup_chunks, carry=self.tbptt.carry)
+
+    def most_read(self, step: int) -> int:
+        return self.plan("train").most_read(step)
+
+    def context(self) -> dict[str, Any]:
+        context = {"eval_lanes": self.plan("validation").lanes, "carry": self.tbptt.carry}
+        if self.tbptt.carry and self.tbptt.reset == "never":
+            return context  # a state goes on over all cuts, so they change no number
+        cut = self.tbptt.evaluation
+        return context | {"k1": cut.k1, "k2": cut.k2, "reset": cut.reset}
+
+    def size(self, split: Split) -> dict[str, int | None]:
+        return {"eval_lanes": self.eval_plan(split).lanes, "examples": None}
+
+    def sample(self, split: Split, count: int) -> None:
+        return None
+
+    def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
+        return [self.tokenizer.start, *self.corpora[split].tokens[: limit - 1].tolist()], None
+
+
+class ExampleData(Data):
+    """Examples that are read each by itself, those of like length together."""
+
+    task: ExampleTask
+
+    @functools.cached_property
+    def _examples(self) -> dict[Split, Examples]:
+        return {}
+
+    def batcher(self, split: Split) -> Examples:
+        """The examples of a split, made once."""
+        if split not in self._examples:
+            examples = self.task.examples(
+                self.rows[split], self.preprocessor, max_length=self.batching.max_length, seed=self.seed
+            )
+            self._describe(split, examples)
+            self._examples[split] = examples
+        return self._examples[split]
+
+    def _describe(self, split: Split, examples: Examples) -> None:
+        """Says what of the examples will not be read as it stands in the data."""
+        lengths = examples.lengths  # (n, sides)
+        if examples.cut:
+            self.say(f"{split}: {examples.cut:,} of {len(lengths):,} examples are cut to data.max_length tokens")
+        most = self.batching.batch_tokens or lengths.sum()
+        alone = int((lengths.sum(1) > most).sum())
+        if alone:
+            self.say(f"{split}: {alone:,} examples are longer than data.batch_tokens={most}: each is a step alone")
+        if examples.remark and split == "train":
+            self.say(f"{split}: {examples.remark}")
+
+    @functools.cached_property
+    def _train_plan(self) -> ExamplePlan:
+        return self._plan("train", self.batching.batch_size, shuffle=True)
+
+    def eval_plan(self, split: Split, batch_size: int | None = None) -> ExamplePlan:
+        return self._plan(split, batch_size or self.batching.eval_batch_size, shuffle=False)
+
+    def _plan(self, split: Split, batch_size: int | None, *, shuffle: bool) -> ExamplePlan:
+        return ExamplePlan(
+            lengths=self.batcher(split).lengths,
+            batch_tokens=self.batching.batch_tokens,
+            batch_size=batch_size,
+            seed=self.seed,
+            shuffle=shuffle,
+        )
+
+    def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
+        here = ranks.rank_info()
+        # With none of them batch_tokens alone says how many are read at a time.
+        batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
+        return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), world=here.world, rank=here.rank)
+
+    def reading(self) -> Reading:
+        examples = self.batcher("train")
+        lengths = examples.lengths  # (n, sides)
+        most = self.tbptt.k2 if self.task.needs_whole is None else int(lengths.max())  # tokens read at a time
+        reached = float(lengths.clip(max=most).sum() / lengths.sum())
+        # An estimate: the first step stands for all, of which a task might have to draw every mask.
+        first = self.plan("train").chunk(0, 0).examples
+        return Reading(
+            length=min(round(float(lengths.mean())), most),
+            carry=self.tbptt.carry or reached < 1,  # longer examples are read from state to state
+            targets_per_token=examples.totals(first, 0)[LOSS] / int(lengths[first].sum()),
+            reached=reached,
+        )
+
+    def most_read(self, step: int) -> int:
+        return 0  # no state is carried from batch to batch
+
+    def context(self) -> dict[str, Any]:
+        return {"max_length": self.batching.max_length}
+
+    def size(self, split: Split) -> dict[str, int | None]:
+        return {"eval_lanes": None, "examples": len(self.batcher(split).lengths)}
+
+    def sample(self, split: Split, count: int) -> ExampleBatch:
+        examples = self.batcher(split)
+        every = len(examples.lengths)
+        index = np.arange(min(count, every)) * every // min(count, every)  # spread evenly: rows may lie in some order
+        return examples.collate(index, 0, examples.totals(index, 0))
+
+    def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
+        return self.task.look_at(model, self.sample(split, 1), limit)
