@@ -12,7 +12,7 @@ from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.tasks.predictors import Predictor
 
 if TYPE_CHECKING:
-    pass
+    from seqtrain.tasks.masked_lm import MaskedLM  # noqa: F401  in quotes below
 
 
 class FillMasks(Predictor["MaskedLM"]):
