@@ -14,17 +14,60 @@ from torch.nn import functional as F
 from seqtrain.data.batching.masking import MaskedBatch, MaskedExamples, Masking
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
+from seqtrain.data.tokenizers.masked_text import MAX_CHARACTERS, bracketed, fill
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
 from seqtrain.tasks.baselines.counts import baselines
-from seqtrain.tasks.fill_masks import FillMasks
-from seqtrain.tasks.predictors import Loaded, Score
+from seqtrain.tasks.predictors import Loaded, Predictor, Score
 
 COPIES = 64  # of a text, each with another token hidden, that are read at a time
-MAX_CHARACTERS = 160  # of an example that is shown
 NEXT_SENTENCE = ("next", "not next")  # what the two labels mean
 MAX_TOKENS = 8192  # of a text, where the model has no table of positions: memory has an end
+
+
+class FillMasks(Predictor["MaskedLM"]):
+    """The likeliest tokens for each [MASK]; each text is read by itself, so a batch gives what its texts would give."""
+
+    takes = MappingProxyType({"top_k": 5})
+
+    def reason(self, text: str) -> str | None:
+        reason = super().reason(text)
+        if reason is None and self.task.mask not in self.encode(text):
+            return f"has no {HIDDEN} to fill in"
+        return reason
+
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """Of each text what it is `filled` in, and for each of its `masks` the `top_k` likeliest tokens, each a
+        `token` with its `probability`."""
+        top_k = {**self.takes, **options}["top_k"]
+        return [self._fill(text, top_k) for text in texts]
+
+    @torch.no_grad()
+    def _fill(self, text: str, top_k: int) -> dict[str, Any]:
+        tokenizer, model, task = self.loaded.tokenizer, self.loaded.model, self.task
+        row = task.row(model, self.encode(text).tolist())
+        places = (row == task.mask).nonzero().flatten()
+        hidden, _ = model(row[None])
+        probs = task.logits(model, hidden[0, places]).double().softmax(-1)  # (N, V)
+        best = probs.topk(min(top_k, task.vocab_size))
+        masks = []
+        for tokens, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            guesses = []
+            for token, prob in zip(tokens, values, strict=True):
+                guesses.append({"token": tokenizer.token_text(token), "probability": prob})
+            masks.append(guesses)
+        return {"text": text, "filled": fill(tokenizer, text, best.indices[:, 0].tolist()), "masks": masks}
+
+    def words(self, answer: dict[str, Any]) -> str:
+        lines = [answer["filled"]]
+        for number, guesses in enumerate(answer["masks"], 1):
+            words = []
+            for guess in guesses:
+                token = guess["token"].strip() or repr(guess["token"])  # a space alone would not be seen
+                words.append(f"{token} {guess['probability']:.1%}")
+            lines.append(f"  {number}: {'  '.join(words)}")
+        return "\n".join(lines)
 
 
 class PseudoScore(Score["MaskedLM"]):
@@ -233,7 +276,7 @@ class MaskedLM(ExampleTask):
         lines = []
         for row, guess, length in zip(batch.original, guesses.view_as(batch.targets), batch.lengths, strict=True):
             text = slice(1, int(length) - 1)  # without the start and the last separator
-            lines.append(_bracketed(preprocessor.tokenizer, row[text].tolist(), guess[text].tolist()))
+            lines.append(bracketed(preprocessor.tokenizer, row[text].tolist(), guess[text].tolist()))
         if self.follows is None:
             return lines
         answers = self.follows(hidden[:, 0]).argmax(-1).tolist()
@@ -246,26 +289,3 @@ class MaskedLM(ExampleTask):
         """A text between the special tokens that examples have."""
         device = next(model.parameters()).device
         return torch.tensor([self.vocab_size, *text, self.vocab_size + 1], device=device)
-
-
-def _bracketed(tokenizer: Tokenizer, tokens: list[int], guesses: list[int]) -> str:
-    """Text in which the tokens that have a guess stand in brackets, in one line, cut to what can be read."""
-    words: list[str] = []
-    plain: list[int] = []  # decoded run by run: it may take several tokens to spell a character
-    for token, guess in zip(tokens, guesses, strict=True):
-        if guess == IGNORED and token < tokenizer.vocab_size:
-            plain.append(token)
-            continue
-        if plain:
-            words.append(tokenizer.decode(plain))
-            plain = []
-        if token >= tokenizer.vocab_size:
-            words.append(" [SEP] ")
-        elif guess == token:
-            words.append(f"[{tokenizer.decode([token])}]")
-        else:
-            words.append(f"[{tokenizer.decode([guess])}|{tokenizer.decode([token])}]")
-    if plain:
-        words.append(tokenizer.decode(plain))
-    text = (" " if tokenizer.kind == "word" else "").join(words)
-    return "".join(char if char.isprintable() else " " for char in text)[:MAX_CHARACTERS]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqtrain.data.batching.examples import by_length, padded
+from seqtrain.data.batching.sentence_pairs import TranslationBatch, TranslationExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -27,7 +28,6 @@ from seqtrain.tasks.baselines.tfidf import closest
 from seqtrain.tasks.metrics import bleu
 from seqtrain.tasks.metrics.quality import compute, update
 from seqtrain.tasks.predictors import Loaded, Predictor
-from seqtrain.tasks.translation_examples import TranslationBatch, TranslationExamples
 
 EXTRA_TOKENS = 10  # that a translation may have beyond what task.max_ratio allows: short sources need them
 LANES = 64  # texts that are translated at a time
