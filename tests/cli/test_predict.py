@@ -17,7 +17,7 @@ import torch
 from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main, predict
-from seqtrain.data.tokenizers.masked_text import fill
+from seqtrain.data.batching.masked_text import fill
 from seqtrain.data.tokenizers.recipes import Byte
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 
