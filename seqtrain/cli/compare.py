@@ -20,7 +20,7 @@ from seqtrain.files.atomic import write_text
 from seqtrain.files.untrusted import check_output
 
 if TYPE_CHECKING:
-    from seqtrain.compare.entries import Entry, Which
+    from seqtrain.compare.entries import Checkpoint, Entry
     from seqtrain.compare.verdict import Conclusion
 
 
@@ -69,14 +69,14 @@ def _check(options: Namespace) -> None:
 
 
 def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
-    which: Which = "best" if options.best else "final"
-    found = conclusions(entries, metric=options.metric, x=options.x, which=which, across=options.across)
+    checkpoint: Checkpoint = "best" if options.best else "final"
+    found = conclusions(entries, metric=options.metric, x=options.x, checkpoint=checkpoint, across=options.across)
     absent = table.not_run(options.paths)
     missing = left_out + absent
     if options.csv is not None:
         _csv(options.csv, table.as_csv(table.rows(found, sort=options.sort)))
     if options.html is not None:
-        _page(found, missing, options, which)
+        _page(found, missing, options, checkpoint)
     if options.json:
         print(json.dumps(table.record(found, sort=options.sort) | {"not_run": missing}))
     elif options.csv != STDOUT:
@@ -87,11 +87,13 @@ def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> i
     return 0
 
 
-def _page(found: list[Conclusion], missing: list[str], options: Namespace, which: Which) -> None:
+def _page(found: list[Conclusion], missing: list[str], options: Namespace, checkpoint: Checkpoint) -> None:
     """Writes the page on these groups."""
     from seqtrain.compare.page import report
 
-    report.write(Path(options.html), found, title=", ".join(options.paths), missing=missing, x=options.x, which=which)
+    report.write(
+        Path(options.html), found, title=", ".join(options.paths), missing=missing, x=options.x, checkpoint=checkpoint
+    )
     say(f"wrote {options.html}")
 
 

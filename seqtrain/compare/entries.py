@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,22 +20,21 @@ from seqtrain.terminal import pasted, printable
 
 Axis = Literal["steps", "tokens", "seconds", "flops"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-Which = Literal["final", "best"]
+Checkpoint = Literal["final", "best"]  # whose validation is compared
+Mode = Literal["min", "max"]
+BEST_OF: dict[Mode, Callable[..., Any]] = {"min": min, "max": max}
 
+# Groups of a config whose target says which option was chosen.
 GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
-"""Groups of a config whose target says which option was chosen."""
-
+# What of a config changes no number: runs that differ in nothing else are the same variant.
 NO_SETTINGS = {
     *("logger", "run_dir", "dry_run", "data.workers", "data.eval_batch_size"),
-    *(f"trainer.{name}" for name in ("check_ranks_every", "checkpoint_every", "keep_last", "keep_best", "log_every")),
+    *("trainer.check_ranks_every", "trainer.checkpoint_every", "trainer.keep_last", "trainer.keep_best"),
+    "trainer.log_every",
 }
-"""What of a config changes no number."""
-
-LARGEST = 1e305
-"""Beyond it, and beyond any perplexity, lie infinities and what only a stranger writes."""
-
-RECORDED = {"steps": "step", "flops": "tokens"}
-"""What a record calls an axis, where that is not its own name; of FLOPs, what they are reckoned from."""
+SETTING_ORDER = {"model": 0, "task": 0, "seed": 2}  # of columns; the other settings, 1, stand between them
+MAX_NUMBER = 1e305  # larger than any perplexity: beyond it lie infinities and what only a stranger writes
+RECORDED = {"steps": "step", "flops": "tokens"}  # keys of a record where they differ from the axis; FLOPs from tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ class Entry:
 
     @property
     def seed(self) -> Any:
-        """The seed that it was drawn from."""
+        """The seed of its random numbers."""
         return self.config.get("seed")
 
     @property
@@ -82,28 +81,32 @@ class Entry:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The config by dotted key, without what changes no number; `model` and its like are the options chosen."""
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for key, value in self.config.items():
-            if key == "callbacks" and isinstance(value, dict):  # ours only show; another's may end the training
-                value = {name: node for name, node in value.items() if not _shows(node)}
-            _flatten(str(key), value, found)
-        return found
+            if key == "callbacks" and isinstance(value, dict):
+                # Our callbacks only show what happens; those of others may end the training or change it.
+                value = {name: node for name, node in value.items() if not _is_own(node)}
+            _flatten(str(key), value, settings)
+        return settings
 
-    def metric(self, name: str, split: str = "validation", which: Which = "final") -> float | None:
+    def metric(self, name: str, split: str = "validation", checkpoint: Checkpoint = "final") -> float | None:
         """A metric of the whole split: of the last weights, or of those that the run's own measure calls best.
 
         None where there is none. Of a run that is not finished, the last that was recorded.
         """
-        if which == "best":
+        if checkpoint == "best":
             found = _mapping(self.summary.get("best")).get(split)
         else:
             found = _mapping(self.summary.get("metrics")).get(split)
         if found is not None or self.finished:
             return number(_mapping(found).get(name))
+        # The summary gets its metrics at the end: until then the record alone has them.
         values = self.curve(f"{split}/{name}", "steps")[1]
         if not values:
             return None
-        return values[-1] if which == "final" else (min, max)[self.maximises(name)](values)
+        if checkpoint == "final":
+            return values[-1]
+        return BEST_OF[self.mode(name)](values)
 
     @property
     def metrics(self) -> Mapping[str, Any]:
@@ -121,9 +124,9 @@ class Entry:
         """Tokens a second of training; None where it is not finished."""
         return number(self.summary.get("tokens_per_second"))
 
-    def maximises(self, name: str) -> bool:
-        """Whether more of this metric is better."""
-        return measures.better(self.summary, name) == "max"
+    def mode(self, name: str) -> Mode:
+        """Whether less or more of this metric is better."""
+        return measures.better(self.summary, name) or "min"
 
     def unit(self, name: str) -> str:
         """What stands behind a number of this metric."""
@@ -136,13 +139,17 @@ class Entry:
         """
         factor = self.flops_per_token if axis == "flops" else 1.0
         key = RECORDED.get(axis, axis)
-        points = [(number(record.get(key)), number(record.get(metric))) for record in self.records]
-        sound = [(x * factor, y) for x, y in points if x is not None and y is not None and factor is not None]
-        return [x for x, _ in sound], [y for _, y in sound]
+        xs, ys = [], []
+        for record in self.records:
+            x, y = number(record.get(key)), number(record.get(metric))
+            if x is not None and y is not None and factor is not None:
+                xs.append(x * factor)
+                ys.append(y)
+        return xs, ys
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        """What metrics.jsonl says, read when it is first asked for."""
+        """What metrics.jsonl says; read at the first use: a table of finished runs does without it."""
         return Run(self.path).metrics()
 
     @property
@@ -154,39 +161,42 @@ class Entry:
         return flops / tokens if flops and tokens else None
 
     def cost(self, axis: Axis) -> float | None:
-        """How far it has come; of a run that is not finished, at its last record."""
+        """Steps, tokens, seconds or FLOPs of the training; of a run that is not finished, up to its last record."""
         known = number(self.summary.get(axis))
         if known is not None or self.finished:
             return known
-        key = RECORDED.get(axis, axis)
-        last = next((x for record in reversed(self.records) if (x := number(record.get(key))) is not None), None)
-        if axis == "flops" and last is not None:
-            return None if self.flops_per_token is None else last * self.flops_per_token
-        return last
+        # The axis against itself: all records count here, also those without a metric.
+        costs = self.curve(RECORDED.get(axis, axis), axis)[0]
+        return costs[-1] if costs else None
 
 
 def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list[Entry]:
     """The runs at, and below, these paths: runs, sweeps, or any folder of runs; each once, in the order of paths.
 
-    Damaged runs below a path are left out, with a line each in `left_out`. UserError where a path does not exist or
-    holds
-    no run, for damaged runs that are named themselves, and where nothing is left or nobody hears what is left out.
+    Args:
+        left_out: gets a line for each damaged run below a path; None: damaged runs are refused.
+
+    Raises:
+        UserError: where a path does not exist or holds no run, for damaged runs that are named themselves, and where
+            nothing is left.
     """
+    # By their real paths: a run that several paths lead to counts once, under the first one's name.
     found: dict[Path, tuple[Path, str, bool]] = {}
     for path in map(Path, paths):
-        for run in _below(path, left_out):
-            inside = run.path.relative_to(path)
-            name = str(Path(path.resolve().name) / inside) if inside.parts else path.resolve().name
-            found.setdefault(run.path.resolve(), (run.path, name, not inside.parts))
+        for run in _runs_at(path, left_out):
+            name = str(Path(path.resolve().name) / run.path.relative_to(path))
+            found.setdefault(run.path.resolve(), (run.path, name, run.path == path))
     names = collections.Counter(name for _, name, _ in found.values())
-    entries, faults, named = [], [], left_out is None
-    for path, name, asked in found.values():
+    entries, faults, must_refuse = [], [], left_out is None
+    for path, name, is_named in found.values():
+        if names[name] > 1:  # a/runs/1 and b/runs/1, of `compare a/runs b/runs`
+            name = str(path)
         try:
-            entries.append(_entry(path, name if names[name] == 1 else str(path)))
+            entries.append(_read_entry(path, name))
         except UserError as fault:
             faults += fault.lines
-            named |= asked
-    if faults and (named or not entries):
+            must_refuse |= is_named
+    if faults and (must_refuse or not entries):
         raise UserError(*faults)
     if left_out is not None:
         left_out += [printable(f"left out: {line}") for line in faults]
@@ -195,18 +205,24 @@ def read(paths: Iterable[Path | str], left_out: list[str] | None = None) -> list
 
 def differing(entries: Sequence[Entry]) -> list[str]:
     """Keys of settings that take several values among the runs that have them: the model, the task, then the rest."""
-    values: dict[str, set[str]] = {}
+    values: dict[str, set[str]] = collections.defaultdict(set)
     for entry in entries:
         for key, value in entry.settings.items():
-            values.setdefault(key, set()).add(repr(value))
-    found = [key for key, several in values.items() if len(several) > 1 and not is_path(key)]
-    return sorted(found, key=lambda key: (key not in ("model", "task"), key == "seed"))
+            values[key].add(repr(value))  # as text: a list cannot stand in a set
+    several = [key for key in values if len(values[key]) > 1 and not is_path(key)]
+    return sorted(several, key=lambda key: SETTING_ORDER.get(key, 1))
 
 
-def standing(entries: Iterable[Entry]) -> str:
-    """How many of them stand how, such as `8 finished, 1 failed`."""
+def count_runs(entries: Sequence[Entry]) -> str:
+    """Their number, such as `1 run` or `8 runs`."""
+    return "1 run" if len(entries) == 1 else f"{len(entries)} runs"
+
+
+def count_statuses(entries: Iterable[Entry]) -> str:
+    """How many of the runs have which status, such as `8 finished, 1 failed`."""
     counts = collections.Counter(entry.status for entry in entries)
-    return ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=lambda s: (s != "finished", s)))
+    statuses = sorted(counts, key=lambda status: (status != "finished", status))
+    return ", ".join(f"{counts[status]} {status}" for status in statuses)
 
 
 def is_path(key: str) -> bool:
@@ -214,58 +230,76 @@ def is_path(key: str) -> bool:
     return key.startswith("data.") and key.endswith("path")
 
 
+def last_word(key: str) -> str:
+    """What stands behind the last dot of a key."""
+    return key.rpartition(".")[2]
+
+
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Each key's last word where no other one ends in it, and else the whole key."""
-    last = [key.rpartition(".")[2] for key in keys]
-    return {key: word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)}
+    counts = collections.Counter(map(last_word, keys))
+    names = {}
+    for key in keys:
+        word = last_word(key)
+        names[key] = word if counts[word] == 1 else key
+    return names
 
 
 def number(value: Any) -> float | None:
     """A number of which a thousand can be added up, or None."""
-    sound = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
-    return float(value) if sound else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
+        return float(value)
+    return None
 
 
 def option(target: str) -> str:
     """The name by which a target is chosen: MinGRU is min_gru, AdamW adamw."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z]\w)|(?<=[A-Z])(?=[A-Z][a-z])", "_", target.rpartition(".")[2]).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z]\w)|(?<=[A-Z])(?=[A-Z][a-z])", "_", last_word(target)).lower()
 
 
-def _below(path: Path, left_out: list[str] | None) -> list[Run]:
+def _runs_at(path: Path, left_out: list[str] | None) -> list[Run]:
+    """The run at this path, or those below it."""
     if exists(path / CONFIG):
         return [Run(path)]
     if not path.is_dir():
-        others = [near.name for near in path.parent.iterdir() if near.is_dir()] if path.parent.is_dir() else []
-        raise UserError(f"{path}: no such run, sweep or folder of runs{did_you_mean(path.name, others)}")
-    if not (runs := list_runs(path, left_out)):
-        raise UserError(
-            f"{path}: holds no run; `{pasted('seqtrain', 'train', 'run_dir=' + str(path / 'NAME'))}` makes one"
-        )
+        siblings: list[str] = []
+        if path.parent.is_dir():
+            siblings = [near.name for near in path.parent.iterdir() if near.is_dir()]
+        raise UserError(f"{path}: no such run, sweep or folder of runs{did_you_mean(path.name, siblings)}")
+    runs = list_runs(path, left_out)
+    if not runs:
+        command = pasted("seqtrain", "train", f"run_dir={path / 'NAME'}")
+        raise UserError(f"{path}: holds no run; `{command}` makes one")
     return runs
 
 
-def _entry(path: Path, name: str) -> Entry:
+def _read_entry(path: Path, name: str) -> Entry:
     run, member = Run.open(path), member_of(path)
-    label, sweep = (path.resolve().name, None) if member is None else (member.label, member.sweep)
-    return Entry(path, name, label, run.config, run.summary, sweep)
+    if member is None:
+        return Entry(path, name, path.resolve().name, run.config, run.summary)
+    return Entry(path, name, member.label, run.config, run.summary, member.sweep)
 
 
-def _flatten(key: str, value: Any, found: dict[str, Any]) -> None:
-    if key in NO_SETTINGS or key.rpartition(".")[2] in ("_recommend_", "_partial_"):
+def _flatten(key: str, value: Any, settings: dict[str, Any]) -> None:
+    """Adds a node of a config, and all below it, to the settings by dotted key."""
+    group, _, word = key.rpartition(".")
+    # What a YAML recommends has become a value of its own; whether a target is partial follows from the target.
+    if key in NO_SETTINGS or word in ("_recommend_", "_partial_"):
         return
     if isinstance(value, Mapping):
         for below, inner in value.items():
-            _flatten(f"{key}.{below}", inner, found)
-    elif key.endswith("._target_"):
-        owner = key.removesuffix("._target_")
-        found[owner if owner in GROUPS else key] = option(str(value)) if owner in GROUPS else value
+            _flatten(f"{key}.{below}", inner, settings)
+    elif word == "_target_" and group in GROUPS:
+        settings[group] = option(str(value))
     else:
-        found[key] = value
+        settings[key] = value
 
 
-def _shows(callback: Any) -> bool:
+def _is_own(callback: Any) -> bool:
+    """Whether a callback is switched off or one of seqtrain's."""
     return not isinstance(callback, dict) or str(callback.get("_target_")).startswith("seqtrain.")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
+    """The value where it is a mapping, and else an empty one: a stranger may have written it."""
     return value if isinstance(value, Mapping) else {}

@@ -2,95 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from seqtrain.compare.entries import Entry, number
+from seqtrain.compare.entries import Entry, Mode, last_word, number
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.runs import measures
 
-ACROSS = ("train",)
-"""Unlikeness that one may choose to look past: of runs on other training text the verdict is about text and model."""
-
+ACROSS = ("train",)  # conditions that may be left out: over other training text the verdict is about text and model
+# Stands for every tokenizer without <unk>: language models of all such tokenizers meet in bits per byte.
 NOTHING_HIDDEN = "one that hides nothing behind <unk>"
-"""Language models of all such tokenizers meet in bits per byte."""
-
-UNKNOWN = object()
-"""What a run that has not come so far cannot say of itself: it is like any other's."""
-
-
-@dataclass
-class Group:
-    """Runs that may be held against each other in one metric."""
-
-    metric: str
-    mode: Literal["min", "max"]
-    entries: list[Entry] = field(default_factory=list)
-    reason: list[str] = field(default_factory=list)  # in what it differs from the first group
-    notes: list[str] = field(default_factory=list)  # what its own runs do not share
-
-    @property
-    def unit(self) -> str:
-        """What stands behind a number of its metric."""
-        return self.entries[0].unit(self.metric)
-
-
-def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Sequence[str] = ()) -> list[Group]:
-    """The entries, sorted into groups of like ones; `across` looks past other training text (`train`).
-
-    `metric`: what they shall be held against each other in; by default bits per byte of language models, else what
-    their task monitors. UserError where no run has it.
-    """
-    if metric is not None and not any(has(entry, metric) for entry in entries):
-        known = {name for entry in entries for name in entry.metrics}
-        raise UserError(f"--metric {metric}: no run has it{did_you_mean(metric, known)}")
-    found: list[tuple[dict[str, Any], Group]] = []
-    complete_first = sorted(entries, key=lambda entry: UNKNOWN in likeness(entry, metric).values())
-    for entry in complete_first:
-        mine = {name: value for name, value in likeness(entry, metric).items() if name not in across}
-        for known, group in found:
-            if all(UNKNOWN in (value, mine[name]) or value == mine[name] for name, value in known.items()):
-                group.entries.append(entry)
-                break
-        else:
-            chosen = metric or default_metric(entry)
-            reason = [] if not found else differences(found[0][0], mine)
-            found.append((mine, Group(chosen, "max" if entry.maximises(chosen) else "min", [entry], reason)))
-    place = {id(entry): number for number, entry in enumerate(entries)}
-    for _, group in found:
-        group.entries.sort(key=lambda entry: place[id(entry)])
-        group.notes += _notes(group)
-    return [group for _, group in found]
-
-
-def likeness(entry: Entry, metric: str | None = None) -> dict[str, Any]:
-    """What two runs must share for their numbers to mean the same; UNKNOWN for what this one cannot say yet."""
-    hashes = entry.summary.get("hashes", {})
-    preprocessor = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
-    tokenizer: Any = preprocessor or UNKNOWN
-    if "measures" not in entry.summary:  # it has not come so far as to say in what it may be compared
-        tokenizer = UNKNOWN
-    elif across_tokenizers(entry, metric):
-        lost = hidden(entry)
-        tokenizer = (
-            UNKNOWN if lost is None else preprocessor | {"unknown_tokens": int(lost)} if lost else NOTHING_HIDDEN
-        )
-    options = {key: value for key, value in entry.settings.items() if key.startswith("task.")}
-    trained_by = entry.summary.get("trained_by")
-    measured = {key: value for key, value in options.items() if key.removeprefix("task.") not in (trained_by or ())}
-    return {
-        "task": entry.task,
-        "validation": hashes.get("validation", UNKNOWN),
-        "train": hashes.get("train", UNKNOWN),
-        "split": entry.settings.get("data.split_by"),
-        "context": entry.summary.get("context", UNKNOWN),
-        "tokenizer": tokenizer,
-        "signatures": entry.summary.get("signatures", UNKNOWN),
-        "decoding": measured if isinstance(trained_by, list) else UNKNOWN,
-    }
-
-
+UNKNOWN = object()  # what a run that has not come so far cannot say of itself: it agrees with every value
 WORDS = {
     "task": "another task",
     "validation": "other validation text",
@@ -100,32 +23,94 @@ WORDS = {
     "tokenizer": "another tokenizer",
     "signatures": "the metric is reckoned in another way",
     "decoding": "another way of asking the model",
-}
-"""Kinds of unlikeness, in words."""
+}  # what is said where a condition differs
+
+
+@dataclass
+class Group:
+    """Runs that may be compared in one metric."""
+
+    metric: str
+    mode: Mode
+    entries: list[Entry] = field(default_factory=list)
+    reason: list[str] = field(default_factory=list)  # in what it differs from the first group
+    notes: list[str] = field(default_factory=list)  # what its own runs do not share
+    conditions: dict[str, Any] = field(default_factory=dict)  # of its first run
+
+    @property
+    def unit(self) -> str:
+        """What stands behind a number of its metric."""
+        return self.entries[0].unit(self.metric)
+
+
+def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Sequence[str] = ()) -> list[Group]:
+    """The entries, sorted into groups that share the conditions of their measurement.
+
+    Args:
+        metric: what they are compared in; None: bits per byte of language models, else what their task monitors.
+        across: conditions that may differ within a group (`train`).
+
+    Raises:
+        UserError: where no run has the metric.
+    """
+    if metric is not None and not any(has(entry, metric) for entry in entries):
+        raise UserError(f"--metric {metric}: no run has it{did_you_mean(metric, _metric_names(entries))}")
+    found: list[Group] = []
+    # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike.
+    for entry in sorted(entries, key=lambda entry: UNKNOWN in conditions(entry, metric).values()):
+        own = conditions(entry, metric)
+        for name in across:
+            own.pop(name, None)
+        group = _group_with(found, own)
+        if group is None:
+            chosen = metric or default_metric(entry)
+            reason = differences(found[0].conditions, own) if found else []
+            group = Group(chosen, entry.mode(chosen), reason=reason, conditions=own)
+            found.append(group)
+        group.entries.append(entry)
+    order = {id(entry): place for place, entry in enumerate(entries)}
+    for group in found:
+        group.entries.sort(key=lambda entry: order[id(entry)])
+        group.notes += _notes(group)
+    return found
+
+
+def conditions(entry: Entry, metric: str | None = None) -> dict[str, Any]:
+    """What two runs must share for their numbers to mean the same; UNKNOWN for what this one cannot say yet."""
+    hashes = entry.summary.get("hashes", {})
+    return {
+        "task": entry.task,
+        "validation": hashes.get("validation", UNKNOWN),
+        "train": hashes.get("train", UNKNOWN),
+        "split": entry.settings.get("data.split_by"),
+        "context": entry.summary.get("context", UNKNOWN),
+        "tokenizer": _tokenizer(entry, metric),
+        "signatures": entry.summary.get("signatures", UNKNOWN),
+        "decoding": _decoding(entry),
+    }
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """In what `other` is unlike `one`, a short sentence each; of other tasks nothing else is told."""
-    if one["task"] != other["task"]:
+    """In which conditions `other` is unlike `one`, a short sentence each."""
+    if one["task"] != other["task"]:  # then all else differs too, and says nothing more
         return [f"{WORDS['task']}: {other['task']}, not {one['task']}"]
-    return [
-        f"{WORDS[name]}: {_told(value, one[name])}, not {_told(one[name], value)}"
-        for name, value in other.items()
-        if UNKNOWN not in (value, one[name]) and value != one[name]
-    ]
+    sentences = []
+    for name in _differing(one, other):
+        sentences.append(f"{WORDS[name]}: {_brief(other[name], one[name])}, not {_brief(one[name], other[name])}")
+    return sentences
 
 
 def default_metric(entry: Entry) -> str:
-    """What runs like this one are held against each other in."""
+    """The metric in which runs like this one are compared where none is asked for."""
     return measures.compared_by(entry.summary)
 
 
 def across_tokenizers(entry: Entry, metric: str | None) -> bool:
-    """Whether runs like this one are held against each other in what does not depend on their tokenizers."""
+    """Whether runs like this one are compared in what does not depend on their tokenizers."""
     return measures.tokenizer_free(entry.summary, metric or default_metric(entry))
 
 
-def hidden(entry: Entry) -> float | None:
+def unknown_tokens(entry: Entry) -> float | None:
     """Tokens of validation that hide their spelling behind <unk>, where bits per byte are of less text.
 
     None where the run has not come so far as to count them.
@@ -139,24 +124,79 @@ def has(entry: Entry, metric: str) -> bool:
     return entry.metric(metric) is not None
 
 
+def _metric_names(entries: Iterable[Entry]) -> set[str]:
+    names: set[str] = set()
+    return names.union(*(entry.metrics for entry in entries))
+
+
+def _group_with(found: Iterable[Group], own: dict[str, Any]) -> Group | None:
+    """The first group whose conditions a run with these does not contradict."""
+    for group in found:
+        if not _differing(group.conditions, own):
+            return group
+    return None
+
+
+def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Names of the conditions that both know and that are not equal."""
+    names = []
+    for name, value in other.items():
+        if UNKNOWN not in (value, one[name]) and value != one[name]:
+            names.append(name)
+    return names
+
+
+def _tokenizer(entry: Entry, metric: str | None) -> Any:
+    """The hashes of all that turns text into ids and labels, or what stands for tokenizers that may be compared."""
+    hashes = entry.summary.get("hashes", {})
+    preprocessor = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
+    if "measures" not in entry.summary:  # it has not come so far as to say in what it may be compared
+        return UNKNOWN
+    if not across_tokenizers(entry, metric):
+        return preprocessor or UNKNOWN
+    unknown = unknown_tokens(entry)
+    if unknown is None:
+        return UNKNOWN
+    # A tokenizer that hides text is like itself alone, and only where it hides as much.
+    return preprocessor | {"unknown_tokens": int(unknown)} if unknown else NOTHING_HIDDEN
+
+
+def _decoding(entry: Entry) -> Any:
+    """The options of the task that change what is measured: those that change only training may differ."""
+    trained_by = entry.summary.get("trained_by")
+    if not isinstance(trained_by, list):
+        return UNKNOWN
+    options = {}
+    for key, value in entry.settings.items():
+        if key.startswith("task.") and key.removeprefix("task.") not in trained_by:
+            options[key] = value
+    return options
+
+
 def _notes(group: Group) -> list[str]:
-    kinds = {
-        name: {str(entry.summary.get("hashes", {}).get(name)) for entry in group.entries} - {"None"}
-        for name in ("tokenizer", "train")
-    }
     notes = []
-    if (several := len(kinds["tokenizer"])) > 1:
-        notes.append(f"{several} tokenizers: held against each other in bits per byte only")
-    if (several := len(kinds["train"])) > 1:
-        notes.append(f"{several} training texts, as asked for: a difference may be the text's")
+    tokenizers, texts = _count_hashes(group, "tokenizer"), _count_hashes(group, "train")
+    if tokenizers > 1:
+        notes.append(f"{tokenizers} tokenizers: held against each other in bits per byte only")
+    if texts > 1:
+        notes.append(f"{texts} training texts, as asked for: a difference may be the text's")
     return notes
 
 
-def _told(value: Any, beside: Any) -> str:
-    """A value on one line; of mappings what differs, of hashes the beginning."""
-    if isinstance(value, dict):
-        other = beside if isinstance(beside, dict) else {}
-        kept = {key: inner for key, inner in value.items() if key not in other or other[key] != inner}
-        return " ".join(f"{key.rpartition('.')[2]}={_told(inner, None)}" for key, inner in kept.items()) or "none"
-    text = str(value)
-    return text[:8] if len(text) == 32 and text.isalnum() else text
+def _count_hashes(group: Group, name: str) -> int:
+    """How many texts, or tokenizers, its runs were trained with, as far as they say it."""
+    found = {str(entry.summary.get("hashes", {}).get(name)) for entry in group.entries}
+    return len(found - {"None"})
+
+
+def _brief(value: Any, beside: Any) -> str:
+    """A value on one line; of mappings what differs from `beside`, of hashes the beginning."""
+    if not isinstance(value, dict):
+        text = str(value)
+        return text[:8] if len(text) == 32 and text.isalnum() else text
+    others = beside if isinstance(beside, dict) else {}
+    words = []
+    for key, inner in value.items():
+        if key not in others or others[key] != inner:
+            words.append(f"{last_word(key)}={_brief(inner, None)}")
+    return " ".join(words) or "none"

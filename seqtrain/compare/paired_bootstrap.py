@@ -9,74 +9,94 @@ import numpy as np
 
 from seqtrain.compare.guard import Group
 from seqtrain.compare.variants import CONFIDENCE
-from seqtrain.compare.verdict import places
+from seqtrain.compare.verdict import decimals
 from seqtrain.errors import UserError
 
 RESAMPLES = 1000
 
-Reduced = dict[str, tuple[Any, float]]
-"""Sum and count of each part of a piece, or of many, as `task.measure` takes them."""
+Reduced = dict[str, tuple[Any, float]]  # sum and count of each loss term, as `task.measure` takes them
 
 
 def bootstrap(
     one: Sequence[Reduced], other: Sequence[Reduced], measure: Callable[[Reduced], float], *, seed: int = 0
 ) -> tuple[float, float, float]:
-    """measure(other) - measure(one) of two runs, and its 95 % interval over the pieces, drawn anew with replacement.
+    """Draws the batches of two runs anew with replacement, the same ones for both.
 
-    Both runs get the same draw each time. UserError where their pieces are not the same ones.
+    Returns:
+        measure(other) - measure(one), and the lower and upper end of its 95 % interval.
+
+    Raises:
+        UserError: where their batches are not the same ones.
     """
-    tables = _stacked(one), _stacked(other)
-    shapes = {name: np.shape(total) for name, (total, _) in one[0].items()}
-    if len(one) != len(other) or any(
-        not np.array_equal(part[:, -1], tables[1][name][:, -1]) for name, part in tables[0].items()
-    ):
+    tables = _tables(one), _tables(other)
+    if not _same_counts(*tables):
         raise UserError(
             "--paired: the two runs do not read the text in the same pieces (another tokenizer, or another tbptt.k2); "
             "leave --paired out"
         )
+    shapes = {name: np.shape(total) for name, (total, _) in one[0].items()}
 
-    def difference(weights: np.ndarray) -> float:
-        first, second = (measure(_summed(table, shapes, weights)) for table in tables)
+    def difference(weights: np.ndarray) -> float:  # (N,), how often each batch was drawn
+        first, second = (measure(_weighted(table, shapes, weights)) for table in tables)
         return second - first
 
     size, rng = len(one), np.random.default_rng(seed)
-    drawn = [difference(np.bincount(rng.integers(size, size=size), minlength=size)) for _ in range(RESAMPLES)]
-    edge = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(drawn, [edge, 1 - edge])
+    differences = []
+    for _ in range(RESAMPLES):
+        # Sums and counts are drawn, not metrics, which holds for BLEU and others that are no mean over batches.
+        times_drawn = np.bincount(rng.integers(size, size=size), minlength=size)
+        differences.append(difference(times_drawn))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(differences, [tail, 1 - tail])
     return difference(np.ones(size)), float(low), float(high)
 
 
 def verdict(names: Sequence[str], found: tuple[float, float, float], group: Group, size: int, kind: str) -> str:
-    """What two runs' `bootstrap` over so many pieces says, in words that promise nothing of other seeds."""
-    worse_by, *edges = found
-    if (worse_by >= 0) == (group.mode == "min"):
+    """What `bootstrap` found of two runs, in words that promise nothing of other seeds.
+
+    Args:
+        size: the number of batches that were drawn from.
+        kind: what a batch is, such as `examples`.
+    """
+    difference, low, high = found
+    worse, better = names
+    if difference < 0:  # turned, so that the interval is of how much better the better one is
+        difference, low, high = -difference, -high, -low
         better, worse = names
-    else:
-        worse, better = names
-    difference, (low, high) = abs(worse_by), sorted(edges if worse_by >= 0 else (-edge for edge in edges))
-    digits = places((high - low) / 2) if high > low else 4
-    told = f"{difference:.{digits}f} {group.unit} (95 % interval {low:.{digits}f} to {high:.{digits}f}"
+    if group.mode == "min":
+        better, worse = worse, better
+    digits = decimals((high - low) / 2) if high > low else 4
     claim = f"{better} is better than {worse} by"
     if low <= 0:
         claim = f"not shown which of {better} and {worse} is better: the first by"
+    amount = f"{abs(difference):.{digits}f} {group.unit} (95 % interval {low:.{digits}f} to {high:.{digits}f}"
     return (
-        f"these two runs: {claim} {told} over {size:,} {kind} of validation, drawn anew {RESAMPLES:,} times); "
+        f"these two runs: {claim} {amount} over {size:,} {kind} of validation, drawn anew {RESAMPLES:,} times); "
         "that says nothing of other seeds"
     )
 
 
-def _stacked(batches: Sequence[Reduced]) -> dict[str, np.ndarray]:
-    """Of each part the sums and, last, the counts: (N, ..., + 1), tables laid flat."""
-    return {
-        name: np.array([[*np.ravel(piece[name][0]), piece[name][1]] for piece in batches], dtype=float)
-        for name in batches[0]
-    }
+def _tables(batches: Sequence[Reduced]) -> dict[str, np.ndarray]:
+    """Of each term (N, K + 1): a row for each batch, with its sum, or K sums of a table, and last its count."""
+    tables = {}
+    for name in batches[0]:
+        rows = []
+        for batch in batches:
+            total, count = batch[name]
+            rows.append([*np.ravel(total), count])
+        tables[name] = np.array(rows, dtype=float)
+    return tables
 
 
-def _summed(table: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], weights: np.ndarray) -> Reduced:
-    """The parts of as many copies of each piece as `weights` (N,) say."""
-    sums = {name: weights @ part for name, part in table.items()}
-    return {
-        name: (total[:-1].reshape(shapes[name]).tolist() if shapes[name] else float(total[0]), float(total[-1]))
-        for name, total in sums.items()
-    }
+def _same_counts(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    """Whether each batch of one has as many targets as that of the other: else no batch has a partner."""
+    return all(np.array_equal(table[:, -1], other[name][:, -1]) for name, table in one.items())
+
+
+def _weighted(tables: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]], weights: np.ndarray) -> Reduced:
+    """The terms of as many copies of each batch as `weights` (N,) say."""
+    reduced: Reduced = {}
+    for name, table in tables.items():
+        *flat, count = (weights @ table).tolist()
+        reduced[name] = np.reshape(flat, shapes[name]).tolist(), count
+    return reduced

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import attrgetter, methodcaller
+from typing import Any, TypeVar
 
 from seqtrain.compare.entries import Entry, short_names
 from seqtrain.errors import UserError, did_you_mean
 
+T = TypeVar("T")
+# What every run has beside its settings and its metrics.
 FIGURES: dict[str, Callable[[Entry], Any]] = {
-    "name": lambda entry: entry.name,
-    "label": lambda entry: entry.label,
-    "sweep": lambda entry: entry.sweep,
-    "status": lambda entry: entry.status,
-    "reason": lambda entry: entry.reason,
-    "steps": lambda entry: entry.cost("steps"),
-    "tokens": lambda entry: entry.cost("tokens"),
-    "flops": lambda entry: entry.cost("flops"),
-    "seconds": lambda entry: entry.cost("seconds"),
-    "tokens_per_second": lambda entry: entry.speed,
-    "parameters": lambda entry: entry.parameters,
+    "name": attrgetter("name"),
+    "label": attrgetter("label"),
+    "sweep": attrgetter("sweep"),
+    "status": attrgetter("status"),
+    "reason": attrgetter("reason"),
+    "steps": methodcaller("cost", "steps"),
+    "tokens": methodcaller("cost", "tokens"),
+    "flops": methodcaller("cost", "flops"),
+    "seconds": methodcaller("cost", "seconds"),
+    "tokens_per_second": attrgetter("speed"),
+    "parameters": attrgetter("parameters"),
 }
-"""What every run has beside its settings and its metrics."""
 
 
 def value(entry: Entry, key: str) -> Any:
@@ -32,17 +35,24 @@ def value(entry: Entry, key: str) -> Any:
     return entry.settings[key] if key in entry.settings else entry.metric(key)
 
 
-def resolved(entries: Sequence[Entry], key: str, asked: str) -> str:
-    """The whole key that `key`, a last word perhaps, stands for; UserError, about what was `asked`, where it is
-    unknown."""
-    settings = list(dict.fromkeys(key for entry in entries for key in entry.settings))
-    metrics = [name for entry in entries for name in entry.metrics]
-    known = {key: key for key in (*settings, *metrics, *FIGURES)}
-    known |= {word: key for key, word in short_names(settings).items() if word not in known}
+def resolved(entries: Sequence[Entry], key: str, option: str) -> str:
+    """The whole key that `key`, a last word perhaps, stands for.
+
+    Raises:
+        UserError: where it is unknown, about the command's `option` that gave it.
+    """
+    settings: dict[str, None] = {}  # each once, in the order of the runs
+    metrics: dict[str, None] = {}
+    for entry in entries:
+        settings |= dict.fromkeys(entry.settings)
+        metrics |= dict.fromkeys(entry.metrics)
+    known = {whole: whole for whole in (*settings, *metrics, *FIGURES)}
+    for whole, word in short_names(list(settings)).items():
+        known.setdefault(word, whole)  # what is a whole key itself is never short for another
     if key not in known:
         ends = ", ".join(whole for whole in settings if whole.endswith(f".{key}"))
         remedy = f"; say which: {ends}" if ends else did_you_mean(key, known)
-        raise UserError(f"{asked}: no run has {key}{remedy}")
+        raise UserError(f"{option}: no run has {key}{remedy}")
     return known[key]
 
 
@@ -53,6 +63,7 @@ def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
         key, equals, wanted = condition.partition("=")
         if not equals:
             raise UserError(f"--where {condition}: expected KEY=VALUE, such as model=lstm")
+        # Among all entries: whether a key is known must not depend on the conditions before it.
         whole = resolved(entries, key, f"--where {condition}")
         kept = [entry for entry in kept if _meets(value(entry, whole), wanted)]
     if not kept:
@@ -60,25 +71,33 @@ def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
     return kept
 
 
-def ordered(entries: Sequence[Entry], of: Callable[[Entry], Any], *, descending: bool) -> list[Entry]:
-    """The entries by what `of` gives of each; those of which that is None last."""
-    having = [entry for entry in entries if of(entry) is not None]
-    lacking = [entry for entry in entries if of(entry) is None]
-    return sorted(having, key=lambda entry: _rank(of(entry)), reverse=descending) + lacking
+def ordered(items: Sequence[T], values: Sequence[Any], *, descending: bool) -> list[T]:
+    """Runs or variants by their values; those without one (None) last, whichever way the others go."""
+    having, lacking = [], []
+    for item, found in zip(items, values, strict=True):
+        if found is None:
+            lacking.append(item)
+        else:
+            having.append((_rank(found), item))
+    having.sort(key=lambda ranked: ranked[0], reverse=descending)
+    return [item for _, item in having] + lacking
 
 
 def written(found: Any) -> str:
     """A value as the command line writes it."""
     if found is None or isinstance(found, bool):
-        return {None: "null", True: "true", False: "false"}[found]
-    return str(found).replace("'", "").replace(" ", "") if isinstance(found, list) else str(found)
+        return json.dumps(found)
+    if isinstance(found, list):
+        return str(found).replace("'", "").replace(" ", "")
+    return str(found)
 
 
 def _meets(found: Any, wanted: str) -> bool:
+    """Whether a value is one of those that a condition lists."""
     text = written(found)
-    return text == wanted or any(
-        fnmatch.fnmatchcase(text, pattern) or _equal(found, pattern) for pattern in wanted.split(",")
-    )
+    if text == wanted:  # first: a list holds commas itself
+        return True
+    return any(fnmatch.fnmatchcase(text, pattern) or _equal(found, pattern) for pattern in wanted.split(","))
 
 
 def _equal(found: Any, pattern: str) -> bool:
@@ -90,5 +109,6 @@ def _equal(found: Any, pattern: str) -> bool:
 
 
 def _rank(found: Any) -> tuple[bool, Any]:
+    """Numbers before texts, which cannot be compared with them."""
     is_number = isinstance(found, int | float)
     return not is_number, found if is_number else str(found)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from seqtrain.compare.entries import AXES, Axis, Entry, Which, differing, is_path, short_names
+from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry, differing, is_path, short_names
 from seqtrain.compare.guard import Group
+from seqtrain.compare.selection import ordered
 from seqtrain.errors import UserError
 
 CONFIDENCE = 0.95
@@ -47,103 +49,143 @@ class Variant:
         return self.mean - half, self.mean + half
 
 
-def variants(group: Group, *, x: Axis | None = None, which: Which = "final") -> list[Variant]:
+class Measurement(NamedTuple):
+    """What one run gives to its variant."""
+
+    entry: Entry
+    value: float
+    costs: dict[Axis, float]  # at the weights that were measured
+    validations: int  # that the value was chosen from
+
+
+def variants(group: Group, *, x: Axis | None = None, checkpoint: Checkpoint = "final") -> list[Variant]:
     """The runs of a group folded over seeds, the best first and those without a value last.
 
-    `x`: each run's value is that of its last validation at or before the largest x that all of them reached; without
-    it, the final one. `which="best"`: the best validation up to there. UserError where a run has none so early.
+    Args:
+        x: each run's value is that of its last validation at or before the largest x that all of them reached; None:
+            the final one.
+        checkpoint: `best` takes the best validation up to there.
+
+    Raises:
+        UserError: where a run has no validation so early.
     """
     folded: dict[str, list[Entry]] = {}
     for entry in group.entries:
         folded.setdefault(_identity(entry), []).append(entry)
-    names = distinct([entries[0] for entries in folded.values()])
-    limit = None if x is None else common(group, x)
-    made = [_arm(name, own, group, x, limit, which) for name, own in zip(names, folded.values(), strict=True)]
-    sign = 1 if group.mode == "min" else -1
-    return sorted(made, key=lambda variant: math.inf if variant.mean is None else sign * variant.mean)
+    names = variant_names([entries[0] for entries in folded.values()])
+    limit = None if x is None else last_common(group, x)
+    found = []
+    for name, entries in zip(names, folded.values(), strict=True):
+        measurements: dict[str, Measurement] = {}
+        for entry in entries:
+            if not entry.finished:
+                continue
+            measurement = _measure(entry, group, x, limit, checkpoint)
+            if measurement is not None:  # a seed that was run twice says nothing more
+                measurements.setdefault(repr(entry.seed), measurement)
+        found.append(_fold(name, entries, list(measurements.values()), checkpoint))
+    return ordered(found, [variant.mean for variant in found], descending=group.mode == "max")
 
 
-def common(group: Group, x: Axis) -> float | None:
+def last_common(group: Group, x: Axis) -> float | None:
     """The largest x at which, or after which, every finished run has a validation; None where none has finished."""
     ends = []
-    for entry in filter(lambda entry: entry.finished, group.entries):
-        places = entry.curve(f"validation/{group.metric}", x)[0]
-        if not places:
+    for entry in group.entries:
+        if not entry.finished:
+            continue
+        xs = entry.curve(f"validation/{group.metric}", x)[0]
+        if not xs:
             raise UserError(f"--x {x}: {entry.name} has no {group.metric} of validation against {x}; leave it out")
-        ends.append(places[-1])
+        ends.append(xs[-1])
     return min(ends, default=None)
 
 
-def distinct(entries: Sequence[Entry]) -> list[str]:
+def variant_names(entries: Sequence[Entry]) -> list[str]:
     """A short name for each: the model, what was swept, and of the other settings as many as tell them apart."""
     keys = [key for key in differing(entries) if key not in ("model", "seed")]
-    swept = {word.partition("=")[0] for entry in entries if entry.sweep for word in entry.label.split()}
-    chosen: list[str] = ["model", *(key for key in keys if key in swept)]
+    swept = set()
+    for entry in entries:
+        if entry.sweep:  # then its label is made of `word=value`
+            swept.update(word.partition("=")[0] for word in entry.label.split())
+    chosen = ["model", *filter(swept.__contains__, keys)]
     for key in keys:
-        if _told_apart(entries, [*chosen, key]) > _told_apart(entries, chosen):
+        if _count_distinct(entries, [*chosen, key]) > _count_distinct(entries, chosen):
             chosen.append(key)
     short = short_names(chosen)
-    named = [[key for key in chosen[1:] if key in entry.settings] for entry in entries]
-    names = [
-        " ".join([entry.model, *(f"{short[key]}={shown(entry.settings[key])}" for key in keys)])
-        for entry, keys in zip(entries, named, strict=True)
-    ]
-    return [
-        name if names.count(name) == 1 else f"{name} {entry.name}" for name, entry in zip(names, entries, strict=True)
-    ]
+    names = []
+    for entry in entries:
+        words = [entry.model]
+        for key in chosen[1:]:
+            if key in entry.settings:
+                words.append(f"{short[key]}={_setting(entry.settings[key])}")
+        names.append(" ".join(words))
+    counts = Counter(names)
+    for place, entry in enumerate(entries):
+        if counts[names[place]] > 1:  # alike but in settings that a short name rounds off
+            names[place] += f" {entry.name}"
+    return names
 
 
-def shown(value: Any) -> str:
+def _setting(value: Any) -> str:
     """A setting in a name: of a number, as many digits as a person reads."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _told_apart(entries: Sequence[Entry], keys: Sequence[str]) -> int:
-    return len({tuple(repr(entry.settings.get(key)) for key in keys) for entry in entries})
+def _count_distinct(entries: Sequence[Entry], keys: Sequence[str]) -> int:
+    """How many different values these settings take together."""
+    return len({repr(list(map(entry.settings.get, keys))) for entry in entries})
 
 
 def _identity(entry: Entry) -> str:
-    """What an variant's runs share: all settings but the seed, and where the data lies, whose hash the guard
-    compares."""
-    return repr(sorted((key, repr(v)) for key, v in entry.settings.items() if key != "seed" and not is_path(key)))
+    """What a variant's runs share: all settings but the seed and where the data lies."""
+    shared = []
+    for key, value in entry.settings.items():
+        if key != "seed" and not is_path(key):  # the hash of the data is compared by the guard
+            shared.append((key, repr(value)))
+    return repr(sorted(shared))  # two files may name the same settings in another order
 
 
-def _arm(name: str, entries: list[Entry], group: Group, x: Axis | None, limit: float | None, which: Which) -> Variant:
-    measured: dict[str, tuple[Entry, float, dict[Axis, float], int]] = {}
-    for entry in filter(lambda entry: entry.finished, entries):
-        found = _measured(entry, group, x, limit, which)
-        if found is not None:  # a seed that was run twice says nothing more
-            measured.setdefault(repr(entry.seed), (entry, *found))
-    counted, values, costs, seen = zip(*measured.values(), strict=True) if measured else ((), (), (), ())
+def _fold(name: str, entries: list[Entry], measurements: list[Measurement], checkpoint: Checkpoint) -> Variant:
+    """The variant of these runs, with the mean costs of those that were measured."""
+    if not measurements:
+        return Variant(name, tuple(entries), (), (), {})
+    counted, values, costs, validations = zip(*measurements, strict=True)
     means: dict[Axis, float] = {}
     for axis in AXES:
-        if costs and all(axis in one for one in costs):
-            means[axis] = statistics.fmean(one[axis] for one in costs)
-    validations = statistics.fmean(seen) if seen and which == "best" else None
-    return Variant(name, tuple(entries), counted, values, means, validations)
+        known = [one[axis] for one in costs if axis in one]
+        if len(known) == len(costs):  # else it would be a mean over other runs than the value's
+            means[axis] = statistics.fmean(known)
+    chosen_from = statistics.fmean(validations) if checkpoint == "best" else None
+    return Variant(name, tuple(entries), counted, values, means, chosen_from)
 
 
-def _measured(
-    entry: Entry, group: Group, x: Axis | None, limit: float | None, which: Which
-) -> tuple[float, dict[Axis, float], int] | None:
-    """A run's value, what it had cost there, and the number of validations that it was taken from."""
-    if limit is None and which == "final":
+def _measure(
+    entry: Entry, group: Group, x: Axis | None, limit: float | None, checkpoint: Checkpoint
+) -> Measurement | None:
+    """A run's value and what it had cost there; None where it has none."""
+    costs: dict[Axis, float] = {}
+    if limit is None and checkpoint == "final":
         value = entry.metric(group.metric)
-        costs: dict[Axis, float] = {axis: cost for axis in AXES if (cost := entry.cost(axis)) is not None}
-        return None if value is None else (value, costs, 1)
-    places, values = entry.curve(f"validation/{group.metric}", x or "steps")
-    upto = [k for k, place in enumerate(places) if limit is None or place <= limit]
-    if not upto:
+        for axis in AXES:
+            cost = entry.cost(axis)
+            if cost is not None:
+                costs[axis] = cost
+        return None if value is None else Measurement(entry, value, costs, 1)
+    name = f"validation/{group.metric}"
+    xs, values = entry.curve(name, x or "steps")
+    places = [place for place, end in enumerate(xs) if limit is None or end <= limit]
+    if not places:
         if limit is None:
             return None
         raise UserError(
             f"--x {x}: {entry.name} has no validation before {x}={limit:,.6g}, where another run ends; "
             "set a smaller trainer.validate_every, or leave --x out"
         )
-    best = min(upto, key=lambda k: values[k] if group.mode == "min" else -values[k])
-    chosen = upto[-1] if which == "final" else best
-    there: dict[Axis, float] = {}
+    chosen = places[-1]
+    if checkpoint == "best":
+        chosen = BEST_OF[group.mode](places, key=values.__getitem__)
     for axis in AXES:
-        if curve := entry.curve(f"validation/{group.metric}", axis)[0]:
-            there[axis] = curve[chosen]
-    return values[chosen], there, len(upto)
+        ends = entry.curve(name, axis)[0]
+        if ends:
+            costs[axis] = ends[chosen]
+    return Measurement(entry, values[chosen], costs, len(places))

@@ -5,6 +5,7 @@ Commands, reports, comparisons, curves and loggers loop over what a task says he
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +31,11 @@ Reduced = dict[str, tuple[Any, float]]
 """Sums and counts of all parts of a split: numbers, and tables as nested lists."""
 
 Say = Callable[[str], None]
+
+
+def perplexity(loss: float) -> float:
+    """exp of a mean loss in nats; of a loss beyond 700 that of 700, since exp of more is no number."""
+    return math.exp(min(loss, 700.0))
 
 
 @dataclass(frozen=True)

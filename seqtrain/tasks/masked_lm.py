@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
@@ -13,18 +12,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqtrain.data.batching.masked_text import MAX_CHARACTERS, bracketed, fill
 from seqtrain.data.batching.masking import MaskedBatch, MaskedExamples, Masking
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
 from seqtrain.tasks.baselines.counts import baselines
 from seqtrain.tasks.predictors import Loaded, Predictor, Score
 
-ROWS = 64  # copies of a text, each with another token hidden, that are read at a time
-SHOWN = 160  # characters of an example
-AT_ONCE = 8192  # tokens of a text that are read where the model has no table of positions: memory has an end
+COPIES = 64  # of a text, each with another token hidden, that are read at a time
+NEXT_SENTENCE = ("next", "not next")  # what the two labels mean
+MAX_TOKENS = 8192  # of a text, where the model has no table of positions: memory has an end
 
 
 class FillMasks(Predictor["MaskedLM"]):
@@ -49,19 +49,25 @@ class FillMasks(Predictor["MaskedLM"]):
         tokenizer, model, task = self.loaded.tokenizer, self.loaded.model, self.task
         row = task.row(model, self.encode(text).tolist())
         places = (row == task.mask).nonzero().flatten()
-        probs = task.logits(model, model(row[None])[0][0, places]).double().softmax(-1)
+        hidden, _ = model(row[None])
+        probs = task.logits(model, hidden[0, places]).double().softmax(-1)  # (N, V)
         best = probs.topk(min(top_k, task.vocab_size))
-        masks = [
-            [{"token": tokenizer.token_text(token), "probability": prob} for token, prob in zip(*each, strict=True)]
-            for each in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
-        return {"text": text, "filled": filled(tokenizer, text, best.indices[:, 0].tolist()), "masks": masks}
+        masks = []
+        for tokens, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            guesses = []
+            for token, prob in zip(tokens, values, strict=True):
+                guesses.append({"token": tokenizer.token_text(token), "probability": prob})
+            masks.append(guesses)
+        return {"text": text, "filled": fill(tokenizer, text, best.indices[:, 0].tolist()), "masks": masks}
 
     def words(self, answer: dict[str, Any]) -> str:
         lines = [answer["filled"]]
-        for number, mask in enumerate(answer["masks"], 1):
-            best = (f"{each['token'].strip() or repr(each['token'])} {each['probability']:.1%}" for each in mask)
-            lines.append(f"  {number}: " + "  ".join(best))
+        for number, guesses in enumerate(answer["masks"], 1):
+            words = []
+            for guess in guesses:
+                token = guess["token"].strip() or repr(guess["token"])  # a space alone would not be seen
+                words.append(f"{token} {guess['probability']:.1%}")
+            lines.append(f"  {number}: {'  '.join(words)}")
         return "\n".join(lines)
 
 
@@ -73,27 +79,10 @@ class PseudoScore(Score["MaskedLM"]):
         return self.task.surprisals(self.loaded.model, self.task.row(self.loaded.model, ids.tolist())).tolist()
 
     def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
-        return {"pseudo_perplexity": _perplexity(loss)}
+        return {"pseudo_perplexity": perplexity(loss)}
 
     def total_words(self, answer: dict[str, Any]) -> str:
         return f"pseudo-perplexity {answer['pseudo_perplexity']:.4g}"
-
-
-def filled(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> str:
-    """The text with a token in place of each [MASK], and otherwise as it was written.
-
-    Tokens side by side are decoded together, since it may take several to spell a character.
-    """
-    *others, last = text.split(HIDDEN)
-    parts: list[str] = []
-    spelled: list[int] = []
-    for other, token in zip(others, tokens, strict=True):
-        before = other.removesuffix(tokenizer.before)
-        if before:
-            parts += [tokenizer.decode(spelled), before]
-            spelled = []
-        spelled.append(token)
-    return "".join([*parts, tokenizer.decode(spelled), last])
 
 
 class MaskedLM(ExampleTask):
@@ -133,11 +122,11 @@ class MaskedLM(ExampleTask):
         dim: int,
         vocab_size: int,
     ) -> None:
-        """Raises ValueError for shares that are none."""
+        """Raises ValueError for shares outside 0 to 1, or that are more than 1 together."""
         super().__init__()
         if not 0 < mask_prob <= 1:
             raise ValueError(f"mask_prob={mask_prob}: must be above 0 and at most 1")
-        if min(mask_share, random_share) < 0 or mask_share + random_share > 1 + 1e-9:
+        if min(mask_share, random_share) < 0 or mask_share + random_share > 1 + 1e-9:  # sums of decimals round
             raise ValueError(f"mask_share={mask_share}, random_share={random_share}: from 0, and at most 1 together")
         if pseudo_examples < 0:
             raise ValueError(f"pseudo_examples={pseudo_examples}: must be at least 0")
@@ -147,7 +136,7 @@ class MaskedLM(ExampleTask):
         self.pseudo_examples = pseudo_examples
         self.dim = dim
         self.vocab_size = vocab_size
-        self.mask = vocab_size + 2
+        self.mask = vocab_size + 2  # behind the start and the separator, which stand behind all tokens of text
         self.transform = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim)) if transform else None
         self.head = None if tied else nn.Linear(dim, vocab_size)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if tied else None
@@ -162,7 +151,8 @@ class MaskedLM(ExampleTask):
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the token at each position."""
-        hidden = hidden if self.transform is None else self.transform(hidden)
+        if self.transform is not None:
+            hidden = self.transform(hidden)
         if self.head is not None:
             return self.head(hidden)
         return model.embed.logits(hidden) + self.bias  # type: ignore[operator]
@@ -174,61 +164,73 @@ class MaskedLM(ExampleTask):
 
         Outside training also `pseudo`: -log p of each token hidden in turn, in the first examples of the split.
         """
-        hidden = self._hidden(model, batch)
+        hidden = self._hidden_states(model, batch)
+        # Only hidden tokens go through the head: over a large vocabulary it costs more than the model.
         logits = self.logits(model, hidden.flatten(0, 1)[batch.places])
-        parts = self._parts("loss", "accuracy", logits, batch.targets.flatten()[batch.places], len(batch.places))
+        targets = batch.targets.flatten()[batch.places]
+        terms = self._terms("loss", "accuracy", logits, targets, len(batch.places))
         if self.follows is not None:
-            pairs = len(batch.tokens) if batch.count else 0  # a silent batch has no target
-            told = self.follows(hidden[:, 0])
-            parts |= self._parts("next_sentence", "next_sentence_accuracy", told, batch.next_labels, pairs)
+            pairs = len(batch.tokens) if batch.count else 0  # a batch without targets has no pair either
+            logits = self.follows(hidden[:, 0])  # (B, 2)
+            terms |= self._terms("next_sentence", "next_sentence_accuracy", logits, batch.next_labels, pairs)
         if self.pseudo_examples and not self.training:
-            parts["pseudo"] = self._pseudo(model, batch)
-        return parts, {}
+            terms["pseudo"] = self._pseudo_term(model, batch)
+        return terms, {}
 
-    def _hidden(self, model: SequenceModel, batch: MaskedBatch) -> Float[Tensor, "B T D"]:
-        full = batch.count == batch.tokens.numel()  # no padding, told without waiting for a GPU
-        return model(batch.tokens, None, None if full else batch.lengths)[0]
+    def _hidden_states(self, model: SequenceModel, batch: MaskedBatch) -> Float[Tensor, "B T D"]:
+        unpadded = batch.count == batch.tokens.numel()  # by a count of the CPU: reading `lengths` waits for a GPU
+        hidden, _ = model(batch.tokens, None, None if unpadded else batch.lengths)
+        return hidden
 
-    def _parts(self, loss: str, accuracy: str, logits: Tensor, targets: Tensor, count: int) -> LossTerms:
+    def _terms(self, loss: str, accuracy: str, logits: Tensor, targets: Tensor, count: int) -> LossTerms:
+        """The summed loss and, outside training, the number of right answers, by these names."""
         if self.training:
             return {loss: (F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum"), count)}
         losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
-        right = logits.argmax(-1) == targets
-        return {loss: (losses.double().sum(), count), accuracy: (right.sum(), count)}
+        correct = logits.argmax(-1) == targets
+        return {loss: (losses.double().sum(), count), accuracy: (correct.sum(), count)}
 
-    def _pseudo(self, model: SequenceModel, batch: MaskedBatch) -> tuple[Tensor, int]:
+    def _pseudo_term(self, model: SequenceModel, batch: MaskedBatch) -> tuple[Tensor, int]:
         """Sum and count of the pseudo-log-likelihood (Salazar et al. 2020) of the split's first examples."""
         total, count = torch.zeros((), dtype=torch.float64, device=batch.tokens.device), 0
-        asked = batch.index < self.pseudo_examples if batch.count else torch.zeros(0, dtype=torch.bool)
-        for lane in asked.nonzero().flatten().tolist():
-            row = batch.original[lane, : int(batch.lengths[lane])]
-            found = self.surprisals(model, row)
-            total, count = total + found.sum(), count + len(found)
+        if not batch.count:  # a batch without targets repeats an example that another process has
+            return total, count
+        for lane in (batch.index < self.pseudo_examples).nonzero().flatten().tolist():
+            nats = self.surprisals(model, batch.original[lane, : int(batch.lengths[lane])])
+            total = total + nats.sum()
+            count += len(nats)
         return total, count
 
     def surprisals(self, model: SequenceModel, row: Int[Tensor, " T"]) -> Float[Tensor, " N"]:
         """Nats of each token of a row that stands for text, in float64, where it alone is hidden."""
-        found = [row.new_zeros(0, dtype=torch.float64)]
-        for places in (row < self.vocab_size).nonzero().flatten().split(ROWS):
+        nats = [row.new_zeros(0, dtype=torch.float64)]  # a row may hold no text
+        for places in (row < self.vocab_size).nonzero().flatten().split(COPIES):
             copies = torch.arange(len(places), device=row.device)
             tokens = row.repeat(len(places), 1)
-            tokens[copies, places] = self.mask
-            logits = self.logits(model, model(tokens)[0][copies, places])
-            found.append(F.cross_entropy(logits.double(), row[places], reduction="none"))
-        return torch.cat(found)
+            tokens[copies, places] = self.mask  # in each copy another token is hidden
+            hidden, _ = model(tokens)
+            logits = self.logits(model, hidden[copies, places])
+            nats.append(F.cross_entropy(logits.double(), row[places], reduction="none"))
+        return torch.cat(nats)
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats a hidden token, its `perplexity`, `accuracy`, `pseudo_perplexity` and `next_sentence_*`."""
         means = {name: total / count for name, (total, count) in totals.items() if count}
-        metrics = {"loss": means["loss"], "perplexity": _perplexity(means["loss"])}
+        metrics = {"loss": means["loss"], "perplexity": perplexity(means["loss"])}
         if "pseudo" in means:
-            metrics["pseudo_perplexity"] = _perplexity(means["pseudo"])
+            metrics["pseudo_perplexity"] = perplexity(means["pseudo"])
         if "next_sentence" in means:
             metrics["next_sentence_loss"] = means["next_sentence"]
-        return metrics | {name: means[name] for name in ("accuracy", "next_sentence_accuracy") if name in means}
+        for name in ("accuracy", "next_sentence_accuracy"):
+            if name in means:
+                metrics[name] = means[name]
+        return metrics
 
     def head_flops(self) -> float:
-        return 2.0 * self.dim * (self.vocab_size + (0 if self.transform is None else self.dim))
+        outputs = self.vocab_size
+        if self.transform is not None:
+            outputs += self.dim
+        return 2.0 * self.dim * outputs
 
     # -- data ----------------------------------------------------------------------------------------------------
 
@@ -245,11 +247,12 @@ class MaskedLM(ExampleTask):
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Over all tokens of the split, hidden or not: `unigram`, and `left_bigram`, which sees the one before."""
-        text, asked = train.columns["text"], split.columns["text"]
-        losses = baselines(text, asked, preprocessor.tokenizer.vocab_size)
-        common = np.bincount(text.tokens).argmax()
+        train_text, split_text = train.columns["text"], split.columns["text"]
+        losses = baselines(train_text, split_text, preprocessor.tokenizer.vocab_size)
+        most_frequent = np.bincount(train_text.tokens).argmax()
+        accuracy = float((split_text.tokens == most_frequent).mean())
         return {
-            "unigram": {"loss": losses["unigram"]["loss"], "accuracy": float((asked.tokens == common).mean())},
+            "unigram": {"loss": losses["unigram"]["loss"], "accuracy": accuracy},
             "left_bigram": {"loss": losses["bigram"]["loss"]},
         }
 
@@ -260,59 +263,30 @@ class MaskedLM(ExampleTask):
         return tokenizer.encode_masked(text)
 
     def most_tokens(self, loaded: Loaded) -> int | None:
-        positions = loaded.model.max_length or max(AT_ONCE, loaded.max_length)
-        return positions - 2
+        positions = loaded.model.max_length or max(MAX_TOKENS, loaded.max_length)
+        return positions - 2  # the start and the separator take two
 
     @torch.no_grad()
     def show(
         self, model: SequenceModel, batch: MaskedBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """The beginning of each example: `[word]` was hidden and guessed, `[guess|word]` was not."""
-        hidden = self._hidden(model, batch)
+        hidden = self._hidden_states(model, batch)
         guesses = torch.full_like(batch.targets, IGNORED).flatten()
         guesses[batch.places] = self.logits(model, hidden.flatten(0, 1)[batch.places]).argmax(-1)
-        rows = zip(batch.original, guesses.view_as(batch.targets), batch.lengths, strict=True)
-        lines = [
-            _line(preprocessor.tokenizer, row[1 : length - 1].tolist(), guess[1 : length - 1].tolist())
-            for row, guess, length in rows
-        ]
+        lines = []
+        for row, guess, length in zip(batch.original, guesses.view_as(batch.targets), batch.lengths, strict=True):
+            text = slice(1, int(length) - 1)  # without the start and the last separator
+            lines.append(bracketed(preprocessor.tokenizer, row[text].tolist(), guess[text].tolist()))
         if self.follows is None:
             return lines
-        told = self.follows(hidden[:, 0]).argmax(-1).tolist()
-        words = ("next", "not next")
-        verdicts = [
-            f"{words[guess]} ({'right' if guess == label else 'wrong'})"
-            for guess, label in zip(told, batch.next_labels.tolist(), strict=True)
-        ]
-        return [f"{verdict}: {line}"[:SHOWN] for verdict, line in zip(verdicts, lines, strict=True)]
+        answers = self.follows(hidden[:, 0]).argmax(-1).tolist()
+        for lane, (answer, label) in enumerate(zip(answers, batch.next_labels.tolist(), strict=True)):
+            verdict = "right" if answer == label else "wrong"
+            lines[lane] = f"{NEXT_SENTENCE[answer]} ({verdict}): {lines[lane]}"[:MAX_CHARACTERS]
+        return lines
 
     def row(self, model: SequenceModel, text: list[int]) -> Int[Tensor, " T"]:
         """A text between the special tokens that examples have."""
         device = next(model.parameters()).device
         return torch.tensor([self.vocab_size, *text, self.vocab_size + 1], device=device)
-
-
-def _perplexity(loss: float) -> float:
-    return math.exp(min(loss, 700.0))
-
-
-def _line(tokenizer: Tokenizer, tokens: list[int], guesses: list[int]) -> str:
-    """Text in which the tokens that have a guess stand in brackets, in one line, cut to what can be read."""
-    parts: list[str] = []
-    run: list[int] = []
-    for token, guess in zip([*tokens, None], [*guesses, 0], strict=True):
-        if token is not None and guess == IGNORED and token < tokenizer.vocab_size:
-            run.append(token)
-            continue
-        parts += [tokenizer.decode(run)] if run else []
-        run = []
-        if token is None:
-            break
-        if token >= tokenizer.vocab_size:
-            parts.append(" [SEP] ")
-        elif guess == token:
-            parts.append(f"[{tokenizer.decode([token])}]")
-        else:
-            parts.append(f"[{tokenizer.decode([guess])}|{tokenizer.decode([token])}]")
-    text = (" " if tokenizer.kind == "word" else "").join(parts)
-    return "".join(char if char.isprintable() else " " for char in text)[:SHOWN]

@@ -20,7 +20,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State, read_warmup
 from seqtrain.models.decoding import continue_tokens
-from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, Task
+from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, Task, perplexity
 from seqtrain.tasks.baselines.counts import baselines, xz_baselines
 from seqtrain.tasks.predictors import Predictor, Score
 
@@ -44,17 +44,20 @@ class Continue(Predictor["NextToken"]):
         options = {**self.takes, **options}
         if not texts:
             return []
-        found = self.task.continued(
+        temperature = options["temperature"]
+        if options["greedy"]:
+            temperature = 0.0
+        continuations = self.task.continue_texts(
             self.loaded.model,
             self.loaded.tokenizer,
             texts,
             num_tokens=options["length"],
-            temperature=0.0 if options["greedy"] else options["temperature"],
+            temperature=temperature,
             top_k=options["top_k"],
             top_p=options["top_p"],
             seed=options["seed"] + first,
         )
-        return [{"prompt": prompt, "text": text} for prompt, text in zip(texts, found, strict=True)]
+        return [{"prompt": prompt, "text": text} for prompt, text in zip(texts, continuations, strict=True)]
 
     def words(self, answer: dict[str, Any]) -> str:
         return answer["prompt"] + answer["text"]
@@ -72,13 +75,17 @@ class ScoreText(Score["NextToken"]):
         model, tbptt, start = self.loaded.model, self.loaded.tbptt, self.loaded.tokenizer.start
         documents = np.array([0, len(ids)])
         plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)
-        state, found = None, []
+        state = None
+        nats: list[float] = []
         for batch in EvalLoader(Stream(ids, documents, start), plan, batch_size=None):
-            before = read_warmup(model, batch.warmup_chunks, state if tbptt.carry else None)[-1]
-            hidden, state = model(batch.tokens, before)
-            log_probs = self.task.logits(model, hidden).double().log_softmax(-1)
-            found += (-log_probs.gather(-1, batch.targets.unsqueeze(-1))).flatten().tolist()
-        return found
+            if not tbptt.carry:  # then a chunk knows of the text before only what its warm-up reads again
+                state = None
+            state = read_warmup(model, batch.warmup_chunks, state)[-1]
+            hidden, state = model(batch.tokens, state)
+            # In float64: what evaluation sums over a whole split is here one token, and printed.
+            log_probs = self.task.logits(model, hidden).double().log_softmax(-1)  # (1, T, V)
+            nats += (-log_probs.gather(-1, batch.targets.unsqueeze(-1))).flatten().tolist()
+        return nats
 
     def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
         return {"bits_per_byte": nats / math.log(2) / len(text.encode())}
@@ -120,7 +127,9 @@ class NextToken(Task):
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the next token."""
-        return model.embed.logits(hidden) if self.head is None else self.head(hidden)  # type: ignore[operator]
+        if self.head is not None:
+            return self.head(hidden)
+        return model.embed.logits(hidden)  # type: ignore[operator]
 
     def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
@@ -131,8 +140,8 @@ class NextToken(Task):
             loss = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
             return {"loss": (loss, batch.count)}, after
         losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
-        right = logits.argmax(-1) == targets
-        return {"loss": (losses.double().sum(), batch.count), "accuracy": (right.sum(), batch.count)}, after
+        correct = logits.argmax(-1) == targets  # IGNORED is no token, so it is never right
+        return {"loss": (losses.double().sum(), batch.count), "accuracy": (correct.sum(), batch.count)}, after
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats a token, its `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""
@@ -140,11 +149,11 @@ class NextToken(Task):
         loss = total / count
         metrics = {
             "loss": loss,
-            "perplexity": math.exp(min(loss, 700.0)),
+            "perplexity": perplexity(loss),
             "bits_per_byte": loss / math.log(2) / facts.bytes_per_token,
         }
         if facts.words_per_token is not None:
-            metrics["word_perplexity"] = math.exp(min(loss / facts.words_per_token, 700.0))
+            metrics["word_perplexity"] = perplexity(loss / facts.words_per_token)
         if "accuracy" in totals:
             metrics["accuracy"] = totals["accuracy"][0] / totals["accuracy"][1]
         return metrics
@@ -154,18 +163,17 @@ class NextToken(Task):
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Counts of one and two tokens of `train`, and what a compressor makes of the same text."""
-        text, asked = train.columns["text"], split.columns["text"]
-        found = baselines(text, asked, preprocessor.tokenizer.vocab_size)
-        xz = xz_baselines(lambda: _texts(train), lambda: _texts(split))
+        counts = baselines(train.columns["text"], split.columns["text"], preprocessor.tokenizer.vocab_size)
+        xz = xz_baselines(partial(_texts, train), partial(_texts, split))  # functions: a text is read several times
         if not xz:
             say("xz is left out: the text is too large to compress twice")
-        return found | xz
+        return counts | xz
 
     def show(
         self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
         """The prompt, and what the model writes after it."""
-        (text,) = self.continued(
+        (text,) = self.continue_texts(
             model,
             preprocessor.tokenizer,
             [options.prompt],
@@ -176,13 +184,13 @@ class NextToken(Task):
         )
         return [options.prompt + text]
 
-    def continued(
+    def continue_texts(
         self, model: SequenceModel, tokenizer: Tokenizer, prompts: Sequence[str], **options: Any
     ) -> list[str]:
         """What the model writes after each prompt; `options` as those of `continue_tokens`."""
-        begun = [[tokenizer.start, *tokenizer.encode(prompt).tolist()] for prompt in prompts]
-        tokens = continue_tokens(model, partial(self.logits, model), begun, **options)
-        return [tokenizer.decode(lane) for lane in torch.stack(list(tokens), 1).tolist()]
+        ids = [[tokenizer.start, *tokenizer.encode(prompt).tolist()] for prompt in prompts]
+        steps = continue_tokens(model, partial(self.logits, model), ids, **options)  # each a token of every text
+        return list(map(tokenizer.decode, torch.stack(list(steps), 1).tolist()))
 
 
 def _texts(rows: Rows) -> Iterator[str]:

@@ -59,7 +59,9 @@ class TextReader(Generic[T]):
     @property
     def room(self) -> int | None:
         """Tokens of a text above which there is no answer; None where any text fits, or is cut to what does."""
-        return None if self.longest is not None else self.task.most_tokens(self.loaded)
+        if self.longest is not None:
+            return None
+        return self.task.most_tokens(self.loaded)
 
     def reason(self, text: str) -> str | None:
         """Why there is no answer to this text, or None."""
@@ -70,11 +72,11 @@ class TextReader(Generic[T]):
         ids, room = self.encode(text), self.room
         if not len(ids):
             return "holds no text"
-        if room is not None and len(ids) > room:
-            positions = self.loaded.model.max_length
-            held = "the model has positions for" if positions else "a text is read at once, so it may have"
-            return f"has {len(ids):,} tokens, and {held} {room:,}"
-        return None
+        if room is None or len(ids) <= room:
+            return None
+        if self.loaded.model.max_length:
+            return f"has {len(ids):,} tokens, and the model has positions for {room:,}"
+        return f"has {len(ids):,} tokens, and a text is read at once, so it may have {room:,}"
 
     def cuts(self, text: str) -> bool:
         """Whether only the beginning of the text is read."""
@@ -125,18 +127,19 @@ class Score(Predictor[T]):
         tokenizer, ids = self.loaded.tokenizer, self.encode(text)
         nats = self.surprisals(ids)
         loss = sum(nats) / len(nats)
-        tokens = [
-            {"text": tokenizer.token_text(token), "bits": each / math.log(2)}
-            for token, each in zip(ids.tolist(), nats, strict=True)
-        ]
+        tokens = []
+        for token, surprisal in zip(ids.tolist(), nats, strict=True):
+            tokens.append({"text": tokenizer.token_text(token), "bits": surprisal / math.log(2)})
         unknown = ids.tolist().count(tokenizer.unknown)
         return {"unknown": unknown, "loss": loss, **self.total(sum(nats), loss, text), "tokens": tokens}
 
     def words(self, answer: dict[str, Any]) -> str:
-        head = f"{answer['loss']:.4f} nats a token, {self.total_words(answer)}, {len(answer['tokens'])} tokens"
+        lines = [f"{answer['loss']:.4f} nats a token, {self.total_words(answer)}, {len(answer['tokens'])} tokens"]
         if answer["unknown"]:
-            head += f"; {answer['unknown']} are <unk>, whose spelling no number counts"
-        return "\n".join([head, *(f"{token['bits']:8.3f} bits  {token['text']}" for token in answer["tokens"])])
+            lines[0] += f"; {answer['unknown']} are <unk>, whose spelling no number counts"
+        for token in answer["tokens"]:
+            lines.append(f"{token['bits']:8.3f} bits  {token['text']}")
+        return "\n".join(lines)
 
     @abstractmethod
     def total_words(self, answer: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from seqtrain.tasks.baselines.naive_bayes import naive_bayes
 from seqtrain.tasks.predictors import Predictor
 
 Pool = Literal["last", "mean", "max", "cls"]
+MAX_CHARACTERS = 160  # of a text that is shown
 
 
 class LabelledExamples(TextExamples):
@@ -39,7 +41,7 @@ class LabelledExamples(TextExamples):
 class Classify(Predictor["Sentiment"]):
     """The label of a text, with how likely each is; of a longer text the first tokens are read, as in training."""
 
-    shown = 3  # labels, in words
+    num_named = 3  # labels, in words
 
     @property
     def longest(self) -> int | None:
@@ -50,20 +52,25 @@ class Classify(Predictor["Sentiment"]):
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Of each text its `label` and the `probabilities` of all labels, likeliest first."""
         before, after = self.task.edges(self.loaded.tokenizer)
-        rows = [np.concatenate([before, self.encode(text)[: self.longest], after]).astype(np.int64) for text in texts]
-        found: list[dict[str, Any]] = [{} for _ in rows]
+        rows = []
+        for text in texts:
+            rows.append(np.concatenate([before, self.encode(text)[: self.longest], after]).astype(np.int64))
+        answers: dict[int, dict[str, Any]] = {}
         for lanes in by_length(rows):
             tokens, lengths = padded([rows[lane] for lane in lanes])
             pooled = self.task.pooled(self.loaded.model, tokens, lengths)
             probs = self.task.logits(self.loaded.model, pooled).double().softmax(-1).tolist()
             for lane, values in zip(lanes, probs, strict=True):
-                best = dict(sorted(zip(self.task.labels, values, strict=True), key=lambda pair: -pair[1]))
-                found[lane] = {"text": texts[lane], "label": next(iter(best)), "probabilities": best}
-        return found
+                by_label = dict(zip(self.task.labels, values, strict=True))
+                likeliest = sorted(by_label, key=by_label.__getitem__, reverse=True)
+                ordered = {label: by_label[label] for label in likeliest}
+                answers[lane] = {"text": texts[lane], "label": likeliest[0], "probabilities": ordered}
+        return [answers[lane] for lane in range(len(rows))]
 
     def words(self, answer: dict[str, Any]) -> str:
-        likeliest = list(answer["probabilities"].items())[: self.shown]
-        return f"{'  '.join(f'{label} {prob:.1%}' for label, prob in likeliest)}: {answer['text']}"
+        likeliest = islice(answer["probabilities"].items(), self.num_named)
+        words = "  ".join(f"{label} {prob:.1%}" for label, prob in likeliest)
+        return f"{words}: {answer['text']}"
 
 
 class Sentiment(ExampleTask):
@@ -126,9 +133,11 @@ class Sentiment(ExampleTask):
     def pooled(self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]) -> Tensor:
         """One vector of each sequence: (B, D); of what lies beyond `bptt_length`, mean and max are constants."""
         if tokens.shape[1] > self.bptt_length:
-            return pool_segments(read_in_segments(model, tokens, lengths, self.bptt_length), lengths, self.pool)
+            segments = read_in_segments(model, tokens, lengths, self.bptt_length)
+            return pool_segments(segments, lengths, self.pool)
         # What is padded on the right changes nothing that a causal model has said before.
-        hidden, _ = model(tokens, None, None if Capability.CAUSAL in model.capabilities else lengths)
+        is_causal = Capability.CAUSAL in model.capabilities
+        hidden, _ = model(tokens, None, None if is_causal else lengths)
         return pool(hidden, lengths, self.pool)
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B V"]:
@@ -138,15 +147,17 @@ class Sentiment(ExampleTask):
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats, weighted; outside training unweighted, with the table `confusion` (true, predicted)."""
         logits = self.logits(model, self.pooled(model, batch.tokens, batch.lengths))
-        count = int((batch.targets != IGNORED).sum())
+        known = batch.targets != IGNORED
+        count = int(known.sum())
         if self.training:
-            weight = None if self.weights is None else self.weights.to(logits.dtype)
+            weight = self.weights
+            if weight is not None:
+                weight = weight.to(logits.dtype)  # cross_entropy wants one type, and logits may be bf16
             loss = F.cross_entropy(logits, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
             return {"loss": (loss, count)}, {}
         losses = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="none")
-        known = batch.targets != IGNORED
         size = len(self.labels)
-        pairs = batch.targets[known] * size + logits.argmax(-1)[known]
+        pairs = batch.targets[known] * size + logits.argmax(-1)[known]  # a cell of the table, as one number
         confusion = torch.bincount(pairs, minlength=size * size).view(size, size)
         return {"loss": (losses.double().sum(), count), "confusion": (confusion, count)}, {}
 
@@ -156,48 +167,52 @@ class Sentiment(ExampleTask):
         metrics = {"loss": total / count}
         if "confusion" in totals:
             table = np.array(totals["confusion"][0])
-            right = table.diagonal()
-            metrics["accuracy"] = float(right.sum() / table.sum())
-            both = table.sum(0) + table.sum(1)
+            correct = table.diagonal()
+            metrics["accuracy"] = float(correct.sum() / table.sum())
+            both = table.sum(0) + table.sum(1)  # how often each label is predicted, and how often it is true
             seen = both > 0  # a label that neither occurs nor is predicted has no F1
-            metrics["macro_f1"] = float((2 * right[seen] / both[seen]).mean())
+            metrics["macro_f1"] = float((2 * correct[seen] / both[seen]).mean())
         return metrics
 
     def head_flops(self) -> float:
         return 2.0 * self.dim * len(self.labels)
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> LabelledExamples:
-        made = LabelledExamples(rows, preprocessor, max_length=max_length)
-        if longer := int((made.lengths > self.bptt_length).sum()):
-            enters = f"; task.pool={self.pool} holds what is before as a constant" if self.pool != "last" else ""
-            made.remark = (
-                f"{longer:,} of {len(made.lengths):,} examples are longer than tbptt.k2={self.bptt_length} tokens: "
-                f"gradients reach the last {self.bptt_length}, read from the state that the others left{enters}"
+        examples = LabelledExamples(rows, preprocessor, max_length=max_length)
+        longer = int((examples.lengths > self.bptt_length).sum())
+        if longer:
+            examples.remark = (
+                f"{longer:,} of {len(examples.lengths):,} examples are longer than tbptt.k2={self.bptt_length} tokens: "
+                f"gradients reach the last {self.bptt_length}, read from the state that the others left"
             )
-        return made
+            if self.pool != "last":  # mean and max are of all positions, also of those that no gradient reaches
+                examples.remark += f"; task.pool={self.pool} holds what is before as a constant"
+        return examples
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         assert isinstance(train.labels, np.ndarray)
         assert isinstance(split.labels, np.ndarray)
         counts = np.bincount(train.labels, minlength=len(preprocessor.labels))
         majority = float((split.labels == counts.argmax()).mean())
-        found = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(preprocessor.labels))
+        predicted = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(preprocessor.labels))
         return {
             "majority": {"accuracy": majority},
-            "naive_bayes": {"accuracy": float((found == split.labels).mean())},
+            "naive_bayes": {"accuracy": float((predicted == split.labels).mean())},
         }
 
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """Each text with its label, and the likeliest one where that is another."""
-        probs = self.logits(model, self.pooled(model, batch.tokens, batch.lengths)).double().softmax(-1)
+        probs = self.logits(model, self.pooled(model, batch.tokens, batch.lengths)).double().softmax(-1)  # (B, V)
         lines = []
         for tokens, length, target, each in zip(batch.tokens, batch.lengths, batch.targets, probs, strict=True):
             text = " ".join(preprocessor.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
             best = int(each.argmax())
-            verdict = "right" if best == target else f"wrong: it is {self.labels[int(target)]}"
-            lines.append(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text[:160]}")
+            verdict = "right"
+            if best != target:
+                verdict = f"wrong: it is {self.labels[int(target)]}"
+            lines.append(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text[:MAX_CHARACTERS]}")
         return lines
 
 
@@ -213,23 +228,21 @@ def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) 
 
 
 def pool_segments(segments: Iterable[Segment], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
-    """The same of lanes that are read piece by piece, keeping one vector of each; not cls, which no such model has.
-
-    Sums are in float32 at least: a long text has more positions than bf16 can count.
-    """
-    found: Tensor | None = None
+    """The same of lanes that are read segment by segment, keeping one vector of each; no such model has cls."""
+    pooled: Tensor | None = None
     for lanes, hidden, counts in segments:
-        if found is None:
+        if pooled is None:
+            empty = -math.inf if how == "max" else 0.0
+            # In float32 at least: a long text has more positions than bf16 can count.
             wide = torch.promote_types(hidden.dtype, torch.float32)
-            nothing = -math.inf if how == "max" else 0.0
-            found = hidden.new_full((len(lengths), hidden.shape[-1]), nothing, dtype=wide)
-        found = found.index_copy(0, lanes, _joined(found[lanes], hidden, counts, how))
-    assert found is not None
-    return found / lengths.unsqueeze(1) if how == "mean" else found
+            pooled = hidden.new_full((len(lengths), hidden.shape[-1]), empty, dtype=wide)
+        pooled = pooled.index_copy(0, lanes, _pool_more(pooled[lanes], hidden, counts, how))
+    assert pooled is not None
+    return pooled / lengths.unsqueeze(1) if how == "mean" else pooled
 
 
-def _joined(before: Float[Tensor, "b D"], hidden: Float[Tensor, "b T D"], lengths: Tensor, how: Pool) -> Tensor:
-    """The last, the maximum or the sum of what was pooled before and the real positions of one more piece."""
+def _pool_more(before: Float[Tensor, "b D"], hidden: Float[Tensor, "b T D"], lengths: Tensor, how: Pool) -> Tensor:
+    """The last, the maximum or the sum of what was pooled before and the real positions of one more segment."""
     if how == "mean":
         return before + hidden.masked_fill(_padding(hidden, lengths), 0.0).sum(1, dtype=before.dtype)
     newest = pool(hidden, lengths, how).to(before.dtype)
@@ -253,4 +266,5 @@ def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Tensor | Non
         if not any(choice):
             raise ValueError(f"class_weights={choice}: no label would count; give at least one a weight above 0")
         raw = torch.tensor(choice, dtype=torch.float64)
+    # The mean over training examples is 1: weights change which labels count, not how large a step is.
     return (raw * seen.sum() / (raw * seen).sum()).float()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,83 +15,24 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
+from seqtrain.data.batching.examples import by_length, padded
+from seqtrain.data.batching.sentence_pairs import TranslationBatch, TranslationExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.decoding import decode
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
 from seqtrain.tasks.baselines.tfidf import closest
-from seqtrain.tasks.metrics import bleu, chrf
+from seqtrain.tasks.metrics import bleu
+from seqtrain.tasks.metrics.quality import compute, update
 from seqtrain.tasks.predictors import Loaded, Predictor
 
-EXTRA = 10  # tokens that a translation may have beyond its share of the source
+EXTRA_TOKENS = 10  # that a translation may have beyond what task.max_ratio allows: short sources need them
 LANES = 64  # texts that are translated at a time
-MOST_ROWS = 1000  # that baselines are measured on
-MOST_MEMORY = 100_000  # training rows that the nearest one is looked for in
-
-
-@dataclass(kw_only=True)
-class TranslationBatch(ExampleBatch):
-    """Sources as `tokens`, ended by the separator; `targets` (B, T) are the target's tokens and the end."""
-
-    target_tokens: Tensor  # (B, T) start, and the target's tokens
-    num_targets: int
-    unpadded: bool  # whether no source is padded
-    references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
-
-    def without_targets(self) -> Self:
-        return replace(super().without_targets(), num_targets=0)
-
-
-class TranslationExamples(Examples):
-    """`source..., separator`, and `start, target..., end`; of a longer side the first tokens."""
-
-    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
-        if max_length < 4:
-            raise UserError(f"data.max_length={max_length}: must be at least 4, two tokens for each side")
-        self.rows = rows
-        self.columns = rows.columns["source"], rows.columns["target"]
-        self.separator = np.array([preprocessor.tokenizer.separator])
-        self.start = np.array([preprocessor.target_tokenizer.start])
-        self.longest = max_length // 2 - 1
-        whole = np.stack([column.lengths for column in self.columns], 1)
-        self.lengths = np.minimum(whole, self.longest) + 1
-        self.cut = int((whole > self.longest).any(1).sum())  # rows
-
-    @cached_property
-    def texts(self) -> list[str]:
-        """The targets as they are written, whole."""
-        return self.rows.texts("target")
-
-    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
-        return {"loss": int(self.lengths[index, 1].sum())}
-
-    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> TranslationBatch:
-        sources, targets = ([column[i][: self.longest] for i in index] for column in self.columns)
-        tokens, lengths = padded([np.concatenate([source, self.separator]) for source in sources])
-        target_tokens, target_lengths = padded([np.concatenate([self.start, target]) for target in targets])
-        ended, _ = padded([np.concatenate([target, self.start]) for target in targets])  # the start stands for the end
-        real = torch.arange(ended.shape[1]) < target_lengths.unsqueeze(1)
-        num_targets = int(target_lengths.sum())
-        return TranslationBatch(
-            tokens=tokens,
-            lengths=lengths,
-            targets=ended.masked_fill(~real, IGNORED),
-            index=torch.from_numpy(index),
-            count=int(lengths.sum()) + num_targets,
-            totals=totals,
-            target_tokens=target_tokens,
-            num_targets=num_targets,
-            unpadded=bool((lengths == tokens.shape[1]).all()),
-            references=partial(self.written, index),
-        )
-
-    def written(self, index: np.ndarray) -> list[str]:
-        """The targets of some examples as they are written."""
-        return [self.texts[i] for i in index]
+MAX_ROWS = 1000  # that baselines are measured on
+MAX_TRAIN_ROWS = 100_000  # that the nearest source is looked for in
 
 
 class Translate(Predictor["Translation"]):
@@ -112,10 +52,10 @@ class Translate(Predictor["Translation"]):
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """The `translation` of each `source`, searched for as the run's task says where nothing else is given."""
         options = {**self.takes, **options}
-        found = self.task.translate(
+        translations = self.task.translate(
             self.loaded.model, list(texts), self.loaded.preprocessor, longest=self.longest, **options
         )
-        return [{"source": source, "translation": text} for source, text in zip(texts, found, strict=True)]
+        return [{"source": source, "translation": text} for source, text in zip(texts, translations, strict=True)]
 
     def words(self, answer: dict[str, Any]) -> str:
         return " ".join(answer["translation"].split("\n"))  # a line for a line
@@ -197,50 +137,62 @@ class Translation(ExampleTask):
 
     def evaluate(self, model: SequenceModel, batch: TranslationBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats, smoothed in training; outside it plain, with `accuracy` and what translations are worth."""
-        begun = model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
-        hidden, after = model(batch.target_tokens, begun)
+        source_state = _read_sources(model, batch)
+        hidden, after = model(batch.target_tokens, source_state)
         logits, targets = self.logits(model, hidden).flatten(0, 1), batch.targets.flatten()
-        options = {"ignore_index": IGNORED, "label_smoothing": self.label_smoothing if self.training else 0.0}
         if self.training:
-            return {"loss": (F.cross_entropy(logits, targets, reduction="sum", **options), batch.num_targets)}, after
-        losses = F.cross_entropy(logits, targets, reduction="none", **options)
-        parts = {"loss": (losses.double().sum(), batch.num_targets)}
-        parts["accuracy"] = (logits.argmax(-1) == targets).sum(), batch.num_targets
-        return parts | self._quality(model, batch, begun), after
+            smoothing = self.label_smoothing
+            loss = F.cross_entropy(logits, targets, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
+            return {"loss": (loss, batch.num_targets)}, after
+        # Evaluation is not smoothed: runs of other label_smoothing would have losses that mean something else.
+        losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
+        correct = logits.argmax(-1) == targets
+        terms = {"loss": (losses.double().sum(), batch.num_targets), "accuracy": (correct.sum(), batch.num_targets)}
+        return terms | self._quality(model, batch, source_state), after
 
-    def _quality(self, model: SequenceModel, batch: TranslationBatch, begun: State) -> LossTerms:
+    def _quality(self, model: SequenceModel, batch: TranslationBatch, source_state: State) -> LossTerms:
         """What the translations of a batch add to `bleu`, `chrf` and `exact_match`."""
-        if batch.num_targets == 0:  # a share without examples reads a silent batch, whose row is no one's
+        if batch.num_targets == 0:  # a share without examples reads a batch without targets, whose row is no one's
             return update([], [])
         assert self.preprocessor is not None
-        return update(self._texts(model, begun, batch.lengths, self.preprocessor), batch.references())
+        return update(self._decode(model, source_state, batch.lengths, self.preprocessor), batch.references())
 
-    def _texts(
+    def _decode(
         self,
         model: SequenceModel,
-        begun: State,
+        source_state: State,
         lengths: Tensor,
         preprocessor: Preprocessor,
         beam: int | None = None,
         length_penalty: float | None = None,
     ) -> list[str]:
         """Translations of sources of `lengths` (B,) tokens that `model.begin` has read."""
+        if beam is None:
+            beam = self.beam
+        if length_penalty is None:
+            length_penalty = self.length_penalty
         tokenizer = preprocessor.target_tokenizer
-        most = (lengths.double() * self.max_ratio).long() + EXTRA
-        if model.max_length is not None:
-            left = model.max_length - lengths if reads_in_one(model) else most.new_tensor(model.max_length)
-            most = torch.minimum(most, left).clamp(min=1)
-        found = decode(
+        targets = decode(
             model,
             partial(self.logits, model),
-            begun,
+            source_state,
             start=tokenizer.start,
             end=self.end,
-            max_tokens=most,
-            beam=self.beam if beam is None else beam,
-            length_penalty=self.length_penalty if length_penalty is None else length_penalty,
+            max_tokens=self._max_tokens(model, lengths),
+            beam=beam,
+            length_penalty=length_penalty,
         )
-        return [tokenizer.decode(target) for target in found]
+        return list(map(tokenizer.decode, targets))
+
+    def _max_tokens(self, model: SequenceModel, lengths: Tensor) -> Tensor:
+        """Tokens (B,) that the translation of each source may have, its end included."""
+        most = (lengths.double() * self.max_ratio).long() + EXTRA_TOKENS
+        if model.max_length is None:
+            return most
+        positions = torch.full_like(most, model.max_length)
+        if reads_in_one(model):  # then the source has taken its part of the table of positions
+            positions -= lengths
+        return torch.minimum(most, positions).clamp(min=1)
 
     @torch.no_grad()
     def translate(
@@ -259,26 +211,24 @@ class Translation(ExampleTask):
         """
         if model.max_length is not None:
             longest = min(longest or model.max_length, model.max_length // 2 - 1)
-        separator = preprocessor.tokenizer.separator
-        encoded = [np.append(ids[:longest], separator) for ids in preprocessor.tokenizer.encode_documents(sources)]
-        order = sorted(range(len(encoded)), key=lambda number: len(encoded[number]))
+        tokenizer = preprocessor.tokenizer
+        rows = [np.append(ids[:longest], tokenizer.separator) for ids in tokenizer.encode_documents(sources)]
         device = next(model.parameters()).device
-        found = [""] * len(sources)
-        for begin in range(0, len(order), LANES):
-            lanes = order[begin : begin + LANES]
-            tokens, lengths = (part.to(device) for part in padded([encoded[lane] for lane in lanes]))
-            unpadded = len(encoded[lanes[0]]) == len(encoded[lanes[-1]])
-            begun = model.begin(tokens, None if unpadded else lengths)
-            texts = self._texts(model, begun, lengths, preprocessor, beam, length_penalty)
+        translations = [""] * len(sources)
+        for lanes in by_length(rows, LANES):
+            tokens, lengths = padded([rows[lane] for lane in lanes])
+            unpadded = bool((lengths == tokens.shape[1]).all())
+            source_state = model.begin(tokens.to(device), None if unpadded else lengths.to(device))
+            texts = self._decode(model, source_state, lengths.to(device), preprocessor, beam, length_penalty)
             for lane, text in zip(lanes, texts, strict=True):
-                found[lane] = text
-        return found
+                translations[lane] = text
+        return translations
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats a token of the target, its `perplexity`, `accuracy`, and what translations are worth:
         `bleu` and `chrf`, 0 to 100, and the share of those that are `exact_match`es of the reference."""
         loss = totals["loss"][0] / totals["loss"][1]
-        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        metrics = {"loss": loss, "perplexity": perplexity(loss)}
         if "accuracy" in totals:
             metrics["accuracy"] = totals["accuracy"][0] / totals["accuracy"][1]
         return metrics | compute(totals)
@@ -290,33 +240,35 @@ class Translation(ExampleTask):
         return TranslationExamples(rows, preprocessor, max_length=max_length)
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
-        """On the first rows of `split`, at most MOST_ROWS, with the first MOST_MEMORY rows of `train` to look in."""
-        asked = list(islice(split.read(), MOST_ROWS))
-        known = list(islice(train.read(), MOST_MEMORY))
-        sources, references = [row["source"] for row in asked], [row["target"] for row in asked]
-        alike = [known[place]["target"] for place in closest([row["source"] for row in known], sources)]
-        answers = {"copy": sources, "nearest": alike}
-        return {
-            name: compute({part: (total.tolist(), count) for part, (total, count) in update(texts, references).items()})
-            for name, texts in answers.items()
-        }
+        """On the first rows of `split`, at most MAX_ROWS, with the first MAX_TRAIN_ROWS rows of `train` to look in."""
+        sources, references = _columns(split, MAX_ROWS)
+        train_sources, train_targets = _columns(train, MAX_TRAIN_ROWS)
+        nearest = [train_targets[row] for row in closest(train_sources, sources)]
+        metrics = {}
+        for name, texts in (("copy", sources), ("nearest", nearest)):
+            reduced: Reduced = {}
+            for term, (total, count) in update(texts, references).items():
+                reduced[term] = total.tolist(), count
+            metrics[name] = compute(reduced)
+        return metrics
 
     @torch.no_grad()
     def show(
         self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """Of each example three lines: its source, its reference, and the model's translation."""
-        begun = model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
-        texts = self._texts(model, begun, batch.lengths, preprocessor)
-        lines = []
+        texts = self._decode(model, _read_sources(model, batch), batch.lengths, preprocessor)
+        examples = []
         for ids, length, reference, text in zip(batch.tokens, batch.lengths, batch.references(), texts, strict=True):
-            source = preprocessor.tokenizer.decode(ids[: length - 1].tolist())
-            parts = {"source": source, "reference": reference, "model": text}
-            lines.append("\n".join(f"{name}: {' '.join(part.split())}" for name, part in parts.items()))
-        return lines
+            source = preprocessor.tokenizer.decode(ids[: length - 1].tolist())  # without the separator
+            lines = []
+            for name, words in (("source", source), ("reference", reference), ("model", text)):
+                lines.append(f"{name}: {' '.join(words.split())}")
+            examples.append("\n".join(lines))
+        return examples
 
     def look_at(self, model: SequenceModel, batch: TranslationBatch, limit: int) -> tuple[list[int], list[int] | None]:
-        return joined(model, batch.tokens[0, :limit].tolist(), batch.target_tokens[0, :limit].tolist())
+        return model_inputs(model, batch.tokens[0, :limit].tolist(), batch.target_tokens[0, :limit].tolist())
 
     # -- texts ---------------------------------------------------------------------------------------------------
 
@@ -332,11 +284,11 @@ class Translation(ExampleTask):
         tokenizer = loaded.preprocessor.target_tokenizer
         if target is None:
             target = self.translate(loaded.model, [text], loaded.preprocessor, beam=1)[0]
-        return joined(loaded.model, source, [tokenizer.start, *tokenizer.encode(target).tolist()])
+        return model_inputs(loaded.model, source, [tokenizer.start, *tokenizer.encode(target).tolist()])
 
 
-def joined(model: SequenceModel, source: list[int], target: list[int]) -> tuple[list[int], list[int] | None]:
-    """What a model reads of a pair, and the source that it reads before, where it does not read both as one."""
+def model_inputs(model: SequenceModel, source: list[int], target: list[int]) -> tuple[list[int], list[int] | None]:
+    """The tokens that a model reads of a pair, and the source where it reads that by itself."""
     if reads_in_one(model):
         return [*source, *target][: model.max_length], None
     return target[: model.max_length], source
@@ -352,22 +304,15 @@ def target_embedding(model: SequenceModel) -> nn.Module:
     return getattr(model, "target_embed", model.embed)
 
 
-def update(hypotheses: Sequence[str], references: Sequence[str]) -> LossTerms:
-    """What sentences add to each part: the statistics of `bleu` and `chrf`, and the number of exact matches."""
-    pairs, count = list(zip(hypotheses, references, strict=True)), len(references)
-    sums = {"bleu": torch.zeros(bleu.STATISTICS).double(), "chrf": torch.zeros(chrf.STATISTICS).double()}
-    for hypothesis, reference in pairs:
-        sums["bleu"] += bleu.statistics(hypothesis, reference)
-        sums["chrf"] += chrf.statistics(hypothesis, reference)
-    sums["exact_match"] = torch.tensor(float(sum(one == other for one, other in pairs)))
-    return {name: (total, count) for name, total in sums.items()}
+def _read_sources(model: SequenceModel, batch: TranslationBatch) -> State:
+    """The state from which the targets are written."""
+    return model.begin(batch.tokens, None if batch.unpadded else batch.lengths)
 
 
-def compute(totals: Reduced) -> dict[str, float]:
-    """The metrics of what `update` counted, as far as there is any."""
-    scores: dict[str, Callable[[Any, float], float]] = {
-        "bleu": lambda table, count: bleu.score(table),
-        "chrf": lambda table, count: chrf.score(table),
-        "exact_match": lambda equal, count: equal / count,
-    }
-    return {name: score(*totals[name]) for name, score in scores.items() if name in totals and totals[name][1]}
+def _columns(rows: Rows, most: int) -> tuple[list[str], list[str]]:
+    """Sources and targets of the first rows."""
+    sources, targets = [], []
+    for row in islice(rows.read(), most):
+        sources.append(row["source"])
+        targets.append(row["target"])
+    return sources, targets

@@ -17,8 +17,8 @@ import torch
 from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main, predict
+from seqtrain.data.batching.masked_text import fill
 from seqtrain.data.tokenizers.recipes import Byte
-from seqtrain.tasks.masked_lm import filled
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 
 RUNS = {"masked_lm": MASKED, "sentiment": SENTIMENT, "translation": TRANSLATION, "next_token": NEXT_TOKEN}
@@ -101,7 +101,7 @@ def test_masks_are_filled_with_the_likeliest_and_the_rest_stays_as_written(train
 def test_masks_side_by_side_are_spelled_together() -> None:
     tokenizer = Byte().train([])
     e_acute = list("é".encode())
-    assert filled(tokenizer, "d[MASK][MASK]j[MASK]", [*e_acute, ord("!")]) == "déj!"
+    assert fill(tokenizer, "d[MASK][MASK]j[MASK]", [*e_acute, ord("!")]) == "déj!"
 
 
 def test_the_score_of_a_masked_model_hides_each_token_in_turn(trained: dict[str, Trained]) -> None:

@@ -85,16 +85,16 @@ def test_runs_of_one_name_keep_the_names_that_were_typed(tmp_path: Path) -> None
     assert [entry.name for entry in read(paths)] == [str(path) for path in paths]
 
 
-@pytest.mark.parametrize("which", ["final", "best"])
-def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(which: str) -> None:
+@pytest.mark.parametrize("checkpoint", ["final", "best"])
+def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(checkpoint: str) -> None:
     def stands(final: float, best: float) -> Any:
-        return SimpleNamespace(metric=lambda name, which: {"final": final, "best": best}[which])
+        return SimpleNamespace(metric=lambda name, checkpoint: {"final": final, "best": best}[checkpoint])
 
     entries = [stands(2.0, 1.0), stands(1.0, 3.0), stands(3.0, 2.0)]
     fake_runs: Any = SimpleNamespace(group=SimpleNamespace(entries=entries, metric="loss", mode="min"))
-    order = {"final": [1, 0, 2], "best": [0, 2, 1]}[which]
-    for sort, expected in ((which, order), (f"-{which}", order[::-1])):
-        (found,) = table._sorted([fake_runs], sort)
+    order = {"final": [1, 0, 2], "best": [0, 2, 1]}[checkpoint]
+    for sort, expected in ((checkpoint, order), (f"-{checkpoint}", order[::-1])):
+        ((_, _, found),) = table._sorted([fake_runs], sort)
         assert [entries.index(entry) for entry in found] == expected
 
 
@@ -107,6 +107,6 @@ def test_whether_more_is_better_of_a_measure_that_nobody_knows_is_for_its_task_t
         {},
         {"measures": {"mine": {"better": mode}, "bleu": {"better": "max"}, "loss": {"better": "min"}}},
     )
-    assert entry.maximises("mine") == (mode == "max")
-    assert entry.maximises("bleu")
-    assert not entry.maximises("loss")
+    assert entry.mode("mine") == mode
+    assert entry.mode("bleu") == "max"
+    assert entry.mode("loss") == "min"

@@ -74,7 +74,7 @@ def test_a_run_that_is_not_finished_shows_what_it_has_recorded(tmp_path: Path) -
     path = fake_runs.run(tmp_path / "1", 1.7, values=(2.0, 1.5))
     (path / "summary.json").write_text(json.dumps({"status": "interrupted", "flops_per_token": 10.0}))
     (entry,) = read([tmp_path])
-    assert (entry.metric("bits_per_byte"), entry.metric("bits_per_byte", which="best")) == (1.7, 1.5)
+    assert (entry.metric("bits_per_byte"), entry.metric("bits_per_byte", checkpoint="best")) == (1.7, 1.5)
     assert [entry.cost(axis) for axis in ("steps", "tokens", "seconds", "flops")] == [150, 3000, 30, 30_000]
 
 

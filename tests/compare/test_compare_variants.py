@@ -123,12 +123,12 @@ def test_best_of_several_validations_says_of_how_many(tmp_path: Path) -> None:
     values = {"lstm": (1.5, 1.6), "gpt": (1.7, 1.8)}
     fake_runs.sweep(tmp_path / "sweep", values, values=(1.2, 1.1, 1.3))
     (last,) = conclusions(read([tmp_path]))
-    (best,) = conclusions(read([tmp_path]), which="best")
+    (best,) = conclusions(read([tmp_path]), checkpoint="best")
     assert [variant.mean for variant in last.variants] == [pytest.approx(1.55), pytest.approx(1.75)]
     assert [variant.mean for variant in best.variants] == [pytest.approx(1.1)] * 2
     assert all("same number" in said for said in best.sentences)
     fake_runs.run(tmp_path / "more", 1.0, seed=9, values=(1.2,))
-    (mixed,) = conclusions(read([tmp_path]), which="best")
+    (mixed,) = conclusions(read([tmp_path]), checkpoint="best")
     assert mixed.sentences[0].endswith("best of 3.33 and 4 validations")
 
 
@@ -136,7 +136,7 @@ def test_the_best_of_several_validations_is_the_most_where_more_is_better(tmp_pa
     bleu = {"metric": "bleu", "monitor": ["bleu", "max"], "config": fake_runs.TRANSLATION}
     fake_runs.run(tmp_path / "1", 21.0, values=(20.0, 22.0), **bleu)
     (group,) = groups(read([tmp_path]))
-    assert [variant.mean for variant in variants(group, which="best")] == [22.0]
+    assert [variant.mean for variant in variants(group, checkpoint="best")] == [22.0]
 
 
 def test_costs_that_differ_are_said(tmp_path: Path) -> None:

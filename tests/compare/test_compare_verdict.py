@@ -39,7 +39,7 @@ def means(rng: np.random.Generator, num_arms: int) -> np.ndarray:
 @pytest.mark.parametrize("num_arms", [2, 4])
 def test_of_equal_arms_at_most_one_comparison_in_twenty_calls_any_different(num_arms: int) -> None:
     called = [
-        any(fake_runs.shown for fake_runs in compared(folded(*each), "min"))
+        any(fake_runs.significant for fake_runs in compared(folded(*each), "min"))
         for each in means(np.random.default_rng(0), num_arms)
     ]
     assert np.mean(called) <= 0.05
@@ -51,7 +51,7 @@ def test_a_real_difference_is_found() -> None:
     sd = better.std()
     better[:, 0] -= 4 * sd
     found = [compared(folded(*each), "min")[0] for each in better]
-    assert np.mean([fake_runs.shown and fake_runs.best.name == "variant0" for fake_runs in found]) > 0.8
+    assert np.mean([fake_runs.significant and fake_runs.best.name == "variant0" for fake_runs in found]) > 0.8
     assert np.mean([fake_runs.low <= 4 * sd <= fake_runs.high for fake_runs in found]) >= 0.95
 
 
@@ -96,7 +96,7 @@ def test_the_best_of_several_is_held_to_all_pairs_that_might_have_been_chosen() 
 
 def verdict(path: Path, final: dict[str, tuple[float, ...]], **options: Any) -> list[str]:
     """The sentences on a sweep of these values."""
-    ask = {name: options.pop(name) for name in ("x", "which") if name in options}
+    ask = {name: options.pop(name) for name in ("x", "checkpoint") if name in options}
     (found,) = conclusions(read([fake_runs.sweep(path / "sweep", final, **options)]), **ask)
     return found.sentences
 
@@ -174,7 +174,7 @@ def test_rounding_is_no_spread() -> None:
 
 def test_values_whose_squares_are_beyond_all_numbers_are_compared() -> None:
     (found,) = compared(folded((1e300, 1.1e300, 1.2e300), (5e300, 5.1e300, 5.2e300)), "min")
-    assert found.shown
+    assert found.significant
     assert found.difference == pytest.approx(4e300)
 
 

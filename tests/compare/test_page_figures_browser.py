@@ -35,7 +35,7 @@ def test_what_the_filter_leaves_is_what_costs_and_options_are_drawn_of(tab: Any,
 
 def test_a_page_that_concludes_at_equal_cost_opens_there_and_says_what_is_not(tab: Any, tmp_path: Path) -> None:
     pages.sweep(tmp_path / "sweep", records=60)
-    reader = tab().open(written(tmp_path, "report.html", x="seconds", which="best")).drawn("costs", "importance")
+    reader = tab().open(written(tmp_path, "report.html", x="seconds", checkpoint="best")).drawn("costs", "importance")
     assert reader.page.evaluate(AXIS) == "training time (s)"
     assert [reader.page.input_value(f"#{name}") for name in ("cost", "which")] == ["seconds", "best"]
     for section in ("costs", "importance"):

@@ -25,7 +25,7 @@ from seqtrain.inference import attention_maps
 from seqtrain.inference.attention_maps import ATTENDING, Seen, draw, write_page
 from seqtrain.models.layers.recorder import recording
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.translation import joined
+from seqtrain.tasks.translation import model_inputs
 from seqtrain.training.callbacks.attention import AttentionMaps
 from seqtrain.training.loggers.base import RunLogger
 from seqtrain.training.splits import StreamData
@@ -322,7 +322,7 @@ def test_a_picture_of_a_pair_names_each_token_in_its_own_vocabulary(name: str, t
     run = trained[name]
     data = SimpleNamespace(
         preprocessor=SimpleNamespace(tokenizer=tokenizer("en"), target_tokenizer=tokenizer("de")),
-        look_at=lambda model, split, limit: joined(model, [1, 2, 3], [4, 5]),
+        look_at=lambda model, split, limit: model_inputs(model, [1, 2, 3], [4, 5]),
     )
     callback: Any = SimpleNamespace(data=data)
     learner: Any = SimpleNamespace(model=run.model, device=torch.device("cpu"))

@@ -73,7 +73,7 @@ def test_a_comparison_puts_the_better_first_and_says_so(metric: str, way: str, t
     (group,) = groups(read([tmp_path]), metric=metric)
     assert group.mode == way
     assert [variant.name for variant in variants(group)] == [better, other]
-    best = variants(group, which="best")
+    best = variants(group, checkpoint="best")
     assert best[0].mean == (15.5 if way == "min" else 35.5)
     found = conclusions(read([tmp_path]), metric=metric)
     rows = [row["final"] for row in table.rows(found)]
@@ -88,7 +88,7 @@ def test_the_best_of_a_run_that_has_not_finished_is_its_best_record(metric: str,
     kept = {name: summary[name] for name in ("task", "measures", "compared_by")}
     (path / "summary.json").write_text(json.dumps({"status": "interrupted", **kept}))
     (entry,) = read([tmp_path])
-    assert entry.metric(metric, which="best") == (2.0 if way == "min" else 4.0)
+    assert entry.metric(metric, checkpoint="best") == (2.0 if way == "min" else 4.0)
     assert entry.metric(metric) == 3.0
 
 

@@ -25,7 +25,7 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import Facts, Reduced
 from seqtrain.tasks.baselines.tfidf import closest
 from seqtrain.tasks.metrics import bleu, chrf
-from seqtrain.tasks.translation import EXTRA, Translation, TranslationBatch
+from seqtrain.tasks.translation import EXTRA_TOKENS, Translation, TranslationBatch
 from seqtrain.training.model_and_task import make_model
 from tests.support.examples import SAMPLES
 from tests.support.model_cases import Case
@@ -249,7 +249,7 @@ def test_a_translation_that_never_ends_is_cut_at_its_share_of_the_source(case: C
     model, task = pair(case, tied=False, max_ratio=1.5)
     never_ends(task)
     for (source, _), text in zip(PAIRS, task.translate(model, [s for s, _ in PAIRS], data()[0]), strict=True):
-        assert len(text.split()) == int(1.5 * (len(source.split()) + 1)) + EXTRA
+        assert len(text.split()) == int(1.5 * (len(source.split()) + 1)) + EXTRA_TOKENS
 
 
 @pytest.mark.parametrize("name", ["gpt", "encoder_decoder"])

@@ -21,9 +21,9 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
     """
     if len(values) <= most:
         return list(range(len(values)))
-    stretches = most // 2 - 1
+    num_stretches = most // 2 - 1  # each keeps two values, and two are left for the ends
     inner = len(values) - 2
-    edges = [1 + stretch * inner // stretches for stretch in range(stretches + 1)]
+    edges = [1 + stretch * inner // num_stretches for stretch in range(num_stretches + 1)]
     kept = {0, len(values) - 1}
     for start, end in pairwise(edges):
         kept.add(min(range(start, end), key=values.__getitem__))
@@ -33,8 +33,10 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
 
 def finite(value: Any) -> float | None:
     """The value as a number; None where it is none, or nan or an infinity."""
+    if not isinstance(value, int | float):
+        return None
     try:
-        number = float(value) if isinstance(value, int | float) else math.nan
+        number = float(value)
     except OverflowError:  # a whole number that only a stranger writes
         return None
     return number if math.isfinite(number) else None
@@ -47,47 +49,53 @@ def short(value: float) -> float:
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of one run: `clock` of the records that any of them needs, and for each metric (records, values).
+    """The curves of one run: the clock of the records that any of them needs, and each metric at some of these.
 
-    Steps, tokens and records are written as differences, which pack well; seconds in units of `tick` seconds.
+    Whole numbers are written as differences from one to the next, which pack well.
     """
 
     steps: list[int]
     tokens: list[int]
-    seconds: list[int]
-    tick: float
-    metrics: dict[str, tuple[list[int], list[float]]]
+    seconds: list[int]  # in units of `tick`
+    tick: float  # seconds
+    metrics: dict[str, tuple[list[int], list[float]]]  # by name: places in the clock, and the values there
 
 
 def curves(records: Iterable[dict[str, Any]]) -> Curves:
     """What is drawn of the records of metrics.jsonl; values that are not finite are left out."""
     rows = [record for record in records if "step" in record]
-    found: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    rows_kept, values_kept = _thinned_metrics(rows)
+    # Metrics are thinned apart, yet share the clock: it holds each record that any of them draws, once.
+    needed = sorted(set().union(*rows_kept.values()))
+    place = {row: index for index, row in enumerate(needed)}
+    steps, tokens, seconds = [], [], []
+    for row in needed:
+        steps.append(int(finite(rows[row].get("step")) or 0))
+        tokens.append(int(finite(rows[row].get("tokens")) or 0))
+        seconds.append(finite(rows[row].get("seconds")) or 0.0)
+    tick = max(seconds, default=0.0) / TICKS or 1.0
+    metrics = {}
+    for name, kept in rows_kept.items():
+        metrics[name] = differences([place[row] for row in kept]), list(map(short, values_kept[name]))
+    ticks = [round(each / tick) for each in seconds]
+    return Curves(differences(steps), differences(tokens), differences(ticks), tick, metrics)
+
+
+def _thinned_metrics(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, list[int]], dict[str, list[float]]]:
+    """Of each metric that is drawn the rows that are kept, and its values there."""
+    found: dict[str, list[int]] = defaultdict(list)
+    values: dict[str, list[float]] = defaultdict(list)
     for row, record in enumerate(rows):
         for name, value in record.items():
-            if _drawn(name) and (number := finite(value)) is not None:
-                found[name].append((row, number))
-    kept = {}
-    for name, points in found.items():
-        kept[name] = [points[index] for index in thinned([value for _, value in points])]
-    needed = sorted({row for points in kept.values() for row, _ in points})
-    place = {row: index for index, row in enumerate(needed)}
-    clock = {name: [finite(rows[row].get(name)) or 0.0 for row in needed] for name in ("step", "tokens", "seconds")}
-    tick = max(clock["seconds"], default=0.0) / TICKS or 1.0
-    return Curves(
-        steps=differences([int(step) for step in clock["step"]]),
-        tokens=differences([int(tokens) for tokens in clock["tokens"]]),
-        seconds=differences([round(seconds / tick) for seconds in clock["seconds"]]),
-        tick=tick,
-        metrics={
-            name: (differences([place[row] for row, _ in points]), [short(value) for _, value in points])
-            for name, points in kept.items()
-        },
-    )
-
-
-def _drawn(name: str) -> bool:
-    return name in OTHERS or name.startswith(("train/", "validation/"))
+            number = finite(value)
+            if number is not None and (name in OTHERS or name.startswith(("train/", "validation/"))):
+                found[name].append(row)
+                values[name].append(number)
+    for name, every in values.items():
+        kept = thinned(every)
+        found[name] = [found[name][index] for index in kept]
+        values[name] = [every[index] for index in kept]
+    return found, values
 
 
 def differences(numbers: Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ import functools
 import gzip
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from html import escape
 from importlib import metadata, resources
@@ -15,9 +15,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from seqtrain.compare.entries import Axis, Entry, Which, differing, short_names, standing
+from seqtrain.compare.entries import Axis, Checkpoint, Entry, count_runs, count_statuses, differing, short_names
 from seqtrain.compare.page import curves
-from seqtrain.compare.verdict import COSTS, Conclusion
+from seqtrain.compare.verdict import COSTS, Conclusion, all_entries
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import open_checked
@@ -26,10 +26,11 @@ from seqtrain.runs.directory import CONFIG, METRICS, Run
 from seqtrain.terminal import printable
 
 SCRIPTS = ("state.js", "draw.js", "tables.js", "page.js")
+# The page fetches nothing, and of scripts only those run whose hashes are added to this.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:"
 LONGEST_SAMPLE, LONGEST_CONFIG = 1500, 20_000  # characters
+# Entries of summary.json that say where and how a run was made, beside the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "gpu", "world_size", "commit")
-"""Entries of summary.json that say where and how a run was made, beside the versions of packages."""
 
 
 def write(
@@ -39,10 +40,10 @@ def write(
     title: str,
     missing: Sequence[str] = (),
     x: Axis | None = None,
-    which: Which = "final",
+    checkpoint: Checkpoint = "final",
 ) -> None:
     """Writes the report on these groups of runs; options as those of `page`. UserError where it cannot be written."""
-    text = page(found, title=title, missing=missing, x=x, which=which)
+    text = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint)
     try:
         write_text(path, text)
     except OSError as error:
@@ -55,27 +56,35 @@ def page(
     title: str,
     missing: Sequence[str] = (),
     x: Axis | None = None,
-    which: Which = "final",
+    checkpoint: Checkpoint = "final",
     mark: str = "",
 ) -> str:
     """The report as text.
 
-    `missing`: sentences on trials that left no run. `x`, `which`: what the groups were concluded by, as of
-    `verdict.conclusions`. `mark`: the ETag under which it is served; the page then asks for newer ones.
+    Args:
+        missing: sentences on trials that left no run.
+        x, checkpoint: what the groups were concluded by, as of `verdict.conclusions`.
+        mark: the ETag under which it is served; the page then asks for newer ones.
     """
-    from plotly.offline import get_plotlyjs
+    from plotly.offline import get_plotlyjs  # 5 MB of text, read only where a page is made
 
-    entries = _entries(found)
-    drawn = [_curves(entry.path, _stamp(entry.path / METRICS)) for entry in entries]
-    metrics = sorted({name for each in drawn for name in each.metrics}, key=_metric_order)
+    entries = all_entries(found)
+    drawn, recorded = [], set()
+    for entry in entries:
+        drawn.append(_curves(entry.path, _stamp(entry.path / METRICS)))
+        recorded.update(drawn[-1].metrics)
+    metrics = sorted(recorded, key=_metric_order)
     plotly, script = get_plotlyjs(), "".join(map(_asset, SCRIPTS))
+    policy = f"{POLICY}; script-src 'sha256-{_sha256(plotly)}' 'sha256-{_sha256(script)}'"
+    if mark:
+        policy += "; connect-src 'self'"  # to the server that it came from
     content = {
         "title": printable(title),
         "about": _about(found),
         "missing": list(missing),
         "x": x,
         "equal": "" if x is None else f"at equal {COSTS[x]}",
-        "which": which,
+        "which": checkpoint,
         "made": datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
         "version": metadata.version("seqtrain"),
         "mark": mark,
@@ -83,35 +92,17 @@ def page(
         "sample": LONGEST_SAMPLE,
         "metrics": metrics,
         "units": _units(entries),
-        **_runs(found, drawn, metrics),
+        **_groups_and_runs(found, drawn, metrics),
     }
-    packed = {
-        "clock": [{"steps": c.steps, "tokens": c.tokens, "seconds": c.seconds, "tick": c.tick} for c in drawn],
-        "samples": [_sample(entry) for entry in entries],
-        "configs": [_text(entry.path / CONFIG, LONGEST_CONFIG) for entry in entries],
-        "environment": [_environment(entry) for entry in entries],
-        **{f"metric-{place}": [c.metrics.get(name) for c in drawn] for place, name in enumerate(metrics)},
-    }
-    scripts = " ".join(f"'sha256-{_sha256(text)}'" for text in (plotly, script))
     return Template(_asset("page.html")).substitute(
         title=escape(printable(title)),
-        policy=f"{POLICY}; script-src {scripts}" + ("; connect-src 'self'" if mark else ""),
+        policy=policy,
         style=_asset("page.css"),
         data=safe_json(content),
-        blocks="\n".join(
-            f'<script type="text/plain" id="block-{name}">{pack(what)}</script>' for name, what in packed.items()
-        ),
+        blocks="\n".join(_blocks(entries, drawn, metrics)),
         plotly=plotly,
         script=script,
     )
-
-
-def _units(entries: Sequence[Entry]) -> dict[str, str]:
-    """The unit of each metric, by its name; of runs that differ, as the first one says."""
-    found: dict[str, str] = {}
-    for entry in entries:
-        found = measures.units(entry.summary) | found
-    return found
 
 
 def safe_json(value: Any) -> str:
@@ -121,27 +112,64 @@ def safe_json(value: Any) -> str:
 
 def pack(value: Any) -> str:
     """JSON, compressed, as text that may stand anywhere."""
+    # Without the time of its making: the same runs give the same page.
     return base64.b64encode(gzip.compress(safe_json(value).encode(), mtime=0)).decode()
 
 
-def _runs(found: Sequence[Conclusion], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, Any]:
-    """The groups and the runs, of which groups know the index."""
-    entries = _entries(found)
-    keys, place = differing(entries), {id(entry): index for index, entry in enumerate(entries)}
+def _blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> Iterator[str]:
+    """Script elements of packed data, one value for each run: the page unpacks a block when it is looked at."""
+    clocks, samples, configs, environments = [], [], [], []
+    for entry, each in zip(entries, drawn, strict=True):
+        clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
+        samples.append(_sample(entry))
+        configs.append(_text(entry.path / CONFIG, LONGEST_CONFIG))
+        environments.append(_environment(entry))
+    packed = {"clock": clocks, "samples": samples, "configs": configs, "environment": environments}
+    for place, name in enumerate(metrics):
+        packed[f"metric-{place}"] = [each.metrics.get(name) for each in drawn]
+    for name, values in packed.items():
+        yield f'<script type="text/plain" id="block-{name}">{pack(values)}</script>'
+
+
+def _units(entries: Sequence[Entry]) -> dict[str, str]:
+    """The unit of each metric, by its name; of runs that differ, as the first one says."""
+    units: dict[str, str] = {}
+    for entry in entries:
+        units = measures.units(entry.summary) | units
+    return units
+
+
+def _groups_and_runs(
+    found: Sequence[Conclusion], drawn: Sequence[curves.Curves], metrics: Sequence[str]
+) -> dict[str, Any]:
+    """The groups, which know their runs by index, the runs, and the settings that all of them share."""
+    entries = all_entries(found)
+    settings = differing(entries)
     groups, runs = [], []
     for conclusion in found:
-        own = [place[id(entry)] for entry in conclusion.group.entries]
-        recorded = [index for index, name in enumerate(metrics) if any(name in drawn[run].metrics for run in own)]
-        groups.append(_group(conclusion) | {"runs": own, "metrics": recorded})
-        names = {id(entry): variant.name for variant in conclusion.variants for entry in variant.entries}
-        for index, entry in zip(own, conclusion.group.entries, strict=True):
-            runs.append(_run(entry, conclusion.group.metric, keys) | {"index": index, "variant": names[id(entry)]})
-    common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in keys} if entries else {}
-    return {"groups": groups, "runs": runs, "common": common, "short": short_names(keys)}
+        variants = {}
+        for variant in conclusion.variants:
+            variants |= dict.fromkeys(map(id, variant.entries), variant.name)
+        own, recorded = [], set()
+        for entry in conclusion.group.entries:
+            index = len(runs)  # `entries` lists them group by group, too
+            own.append(index)
+            recorded.update(drawn[index].metrics)
+            run = _run(entry, conclusion.group.metric, settings)
+            runs.append(run | {"index": index, "variant": variants[id(entry)]})
+        places = [place for place, name in enumerate(metrics) if name in recorded]
+        groups.append(_group(conclusion) | {"runs": own, "metrics": places})
+    common = {}
+    if entries:  # any one of them has what all share
+        common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in settings}
+    return {"groups": groups, "runs": runs, "common": common, "short": short_names(settings)}
 
 
 def _group(found: Conclusion) -> dict[str, Any]:
-    group, keys = found.group, differing(found.group.entries)
+    group, variants = found.group, []
+    for each in found.variants:
+        seeds = len(each.values)
+        variants.append({"name": each.name, "mean": each.mean, "interval": each.interval, "seeds": seeds})
     return {
         "metric": group.metric,
         "mode": group.mode,
@@ -149,23 +177,20 @@ def _group(found: Conclusion) -> dict[str, Any]:
         "notes": group.notes,
         "remarks": found.remarks,
         "verdict": found.sentences,
-        "variants": [
-            {"name": variant.name, "mean": variant.mean, "interval": variant.interval, "seeds": len(variant.values)}
-            for variant in found.variants
-        ],
-        "keys": keys,
+        "variants": variants,
+        "keys": differing(group.entries),
     }
 
 
-def _run(entry: Entry, metric: str, keys: Sequence[str]) -> dict[str, Any]:
+def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
     return {
         "name": printable(entry.name),
         "label": printable(entry.label),
         "status": printable(entry.status),
         "reason": entry.reason,
-        "values": {key: _plain(entry.settings[key]) for key in keys if key in entry.settings},
+        "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
         "final": entry.metric(metric),
-        "best": entry.metric(metric, which="best"),
+        "best": entry.metric(metric, checkpoint="best"),
         "tokens": entry.cost("tokens"),
         "flops": entry.cost("flops"),
         "seconds": entry.cost("seconds"),
@@ -177,31 +202,38 @@ def _run(entry: Entry, metric: str, keys: Sequence[str]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A value of a config as JSON knows it; what it does not know, as text."""
-    return value if value is None or isinstance(value, bool | str) or curves.finite(value) is not None else str(value)
+    if value is None or isinstance(value, bool | str) or curves.finite(value) is not None:
+        return value
+    return str(value)
 
 
-def _environment(entry: Entry) -> dict[str, Any]:
+def _environment(entry: Entry) -> dict[str, str]:
     found = {"run": str(entry.path)}
     for name in ENVIRONMENT:
         value = entry.summary.get(name)
         if value not in (None, [], ""):
             found[name] = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     versions = entry.summary.get("versions")
-    return found | {
-        str(name): str(version) for name, version in (versions if isinstance(versions, dict) else {}).items()
-    }
+    if isinstance(versions, dict):
+        for name, version in versions.items():
+            found[str(name)] = str(version)
+    return found
 
 
 def _sample(entry: Entry) -> tuple[int, str] | None:
     """Step and text of the newest sample; None where there is none."""
-    files = [path for path in sorted((entry.path / "samples").glob("step-*.txt")) if path.stem[5:].isdecimal()]
-    return (int(files[-1].stem[5:]), _text(files[-1], LONGEST_SAMPLE)) if files else None
+    newest = None
+    # The names are padded with zeros, so the order of names is that of steps.
+    for path in sorted((entry.path / "samples").glob("step-*.txt")):
+        if path.stem[5:].isdecimal():
+            newest = path
+    return None if newest is None else (int(newest.stem[5:]), _text(newest, LONGEST_SAMPLE))
 
 
 def _text(path: Path, most: int) -> str:
-    """The beginning of a text file; a whole character may take four bytes."""
+    """The beginning of a text file, of at most so many characters."""
     with open_checked(path) as file:
-        return file.read(4 * most).decode("utf-8", "replace")[:most]
+        return file.read(4 * most).decode("utf-8", "replace")[:most]  # a whole character may take four bytes
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -211,22 +243,20 @@ def _curves(run: Path, stamp: tuple[int, int]) -> curves.Curves:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
+    """What changes whenever the file does: its time in nanoseconds and its size in bytes."""
     found = path.stat()
     return found.st_mtime_ns, found.st_size
 
 
 def _metric_order(name: str) -> tuple[bool, bool, str]:
+    """What was validated first, then what was trained, then the rest."""
     return not name.startswith("validation/"), not name.startswith("train/"), name
 
 
 def _about(found: Sequence[Conclusion]) -> str:
-    entries = _entries(found)
+    entries = all_entries(found)
     apart = f" in {len(found)} groups that are not alike" if len(found) > 1 else ""
-    return f"{len(entries)} run{'s' * (len(entries) != 1)} ({standing(entries)}){apart}"
-
-
-def _entries(found: Sequence[Conclusion]) -> list[Entry]:
-    return [entry for conclusion in found for entry in conclusion.group.entries]
+    return f"{count_runs(entries)} ({count_statuses(entries)}){apart}"
 
 
 def _asset(name: str) -> str:
@@ -234,4 +264,5 @@ def _asset(name: str) -> str:
 
 
 def _sha256(text: str) -> str:
+    """The hash of a script as a policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

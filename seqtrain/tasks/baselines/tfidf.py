@@ -15,23 +15,23 @@ def closest(known: Sequence[str], asked: Sequence[str]) -> list[int]:
 
     The cosine of their sets of words, where a word weighs the logarithm of how rare it is among those known.
     """
-    rows: dict[str, list[int]] = defaultdict(list)
+    rows: dict[str, list[int]] = defaultdict(list)  # of each word the texts that have it
     for row, text in enumerate(known):
         for word in words(text):
             rows[word].append(row)
-    where = {word: np.array(found) for word, found in rows.items()}
-    weight = {word: math.log(1 + len(known) / len(found)) ** 2 for word, found in where.items()}
-    norms = np.zeros(len(known))
-    for word, found in where.items():
-        norms[found] += weight[word]
+    places, weights, norms = {}, {}, np.zeros(len(known))
+    for word, having in rows.items():
+        places[word] = np.array(having)  # once: an index that is a list is turned into one at each use
+        weights[word] = math.log(1 + len(known) / len(having)) ** 2  # squared: it stands in both vectors
+        norms[places[word]] += weights[word]
     norms = np.sqrt(np.maximum(norms, 1e-12))  # a text without words is like none
-    places = []
+    nearest = []
     for text in asked:
-        shared = np.zeros(len(known))
-        for word in sorted(words(text) & where.keys()):
-            shared[where[word]] += weight[word]
-        places.append(int((shared / norms).argmax()))
-    return places
+        products = np.zeros(len(known))
+        for word in sorted(words(text) & places.keys()):  # sorted: a sum of floats depends on its order
+            products[places[word]] += weights[word]
+        nearest.append(int((products / norms).argmax()))  # the length of the asked one changes no order
+    return nearest
 
 
 def words(text: str) -> set[str]:

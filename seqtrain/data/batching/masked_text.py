@@ -1,0 +1,47 @@
+"""Texts in which tokens are hidden: what a model guesses, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
+
+MAX_CHARACTERS = 160  # of an example that is shown
+
+
+def fill(tokenizer: Tokenizer, text: str, tokens: Sequence[int]) -> str:
+    """The text with a token in place of each [MASK], and otherwise as it was written."""
+    *others, last = text.split(HIDDEN)
+    written = ""
+    adjacent: list[int] = []  # tokens side by side are decoded together: it may take several to spell a character
+    for other, token in zip(others, tokens, strict=True):
+        before = other.removesuffix(tokenizer.before)
+        if before:
+            written += tokenizer.decode(adjacent) + before
+            adjacent = []
+        adjacent.append(token)
+    return written + tokenizer.decode(adjacent) + last
+
+
+def bracketed(tokenizer: Tokenizer, tokens: list[int], guesses: list[int]) -> str:
+    """Text in which the tokens that have a guess stand in brackets, in one line, cut to what can be read."""
+    words: list[str] = []
+    plain: list[int] = []  # decoded run by run: it may take several tokens to spell a character
+    for token, guess in zip(tokens, guesses, strict=True):
+        if guess == IGNORED and token < tokenizer.vocab_size:
+            plain.append(token)
+            continue
+        if plain:
+            words.append(tokenizer.decode(plain))
+            plain = []
+        if token >= tokenizer.vocab_size:
+            words.append(" [SEP] ")
+        elif guess == token:
+            words.append(f"[{tokenizer.decode([token])}]")
+        else:
+            words.append(f"[{tokenizer.decode([guess])}|{tokenizer.decode([token])}]")
+    if plain:
+        words.append(tokenizer.decode(plain))
+    text = (" " if tokenizer.kind == "word" else "").join(words)
+    return "".join(char if char.isprintable() else " " for char in text)[:MAX_CHARACTERS]

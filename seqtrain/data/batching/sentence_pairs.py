@@ -1,0 +1,83 @@
+"""The examples of translation: pairs of source and target, padded each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.errors import UserError
+
+
+@dataclass(kw_only=True)
+class TranslationBatch(ExampleBatch):
+    """Sources as `tokens`, ended by the separator; `targets` (B, T) are the target's tokens and the end."""
+
+    target_tokens: Tensor  # (B, T) start, and the target's tokens
+    num_targets: int
+    unpadded: bool  # whether no source is padded
+    references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
+
+    def without_targets(self) -> Self:
+        return replace(super().without_targets(), num_targets=0)
+
+
+class TranslationExamples(Examples):
+    """`source..., separator`, and `start, target..., end`; of a longer side the first tokens."""
+
+    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
+        if max_length < 4:
+            raise UserError(f"data.max_length={max_length}: must be at least 4, two tokens for each side")
+        self.rows = rows
+        self.columns = rows.columns["source"], rows.columns["target"]
+        self.separator = np.array([preprocessor.tokenizer.separator])
+        self.start = np.array([preprocessor.target_tokenizer.start])
+        self.longest = max_length // 2 - 1
+        whole = np.stack([column.lengths for column in self.columns], 1)  # (N, 2) without separator and end
+        self.lengths = np.minimum(whole, self.longest) + 1
+        self.cut = int((whole > self.longest).any(1).sum())  # rows
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The targets as they are written, whole."""
+        return self.rows.texts("target")
+
+    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
+        return {"loss": int(self.lengths[index, 1].sum())}
+
+    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> TranslationBatch:
+        sources, inputs, answers = [], [], []
+        for row in index:
+            source, target = (column[row][: self.longest] for column in self.columns)
+            sources.append(np.append(source, self.separator))
+            inputs.append(np.append(self.start, target))
+            answers.append(np.append(target, self.start))  # the start stands for the end
+        tokens, lengths = padded(sources)
+        target_tokens, target_lengths = padded(inputs)
+        targets, _ = padded(answers)
+        real = torch.arange(targets.shape[1]) < target_lengths.unsqueeze(1)
+        num_targets = int(target_lengths.sum())
+        return TranslationBatch(
+            tokens=tokens,
+            lengths=lengths,
+            targets=targets.masked_fill(~real, IGNORED),
+            index=torch.from_numpy(index),
+            count=int(lengths.sum()) + num_targets,
+            totals=totals,
+            target_tokens=target_tokens,
+            num_targets=num_targets,
+            unpadded=bool((lengths == tokens.shape[1]).all()),
+            references=partial(self.references, index),  # not a lambda: batches of data.workers are pickled
+        )
+
+    def references(self, index: np.ndarray) -> list[str]:
+        """The targets of some examples as they are written."""
+        return [self.texts[row] for row in index]
