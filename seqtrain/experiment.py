@@ -62,7 +62,7 @@ class Experiment:
         """Trains to the end; whatever happens, summary.json says how it ended."""
         alone = ranks.rank_info().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
         self._open_summary()
-        with Signals(alone=alone) as signals, endings.told(self):
+        with Signals(alone=alone) as signals, endings.record_ending(self):
             self._open_directory()
             data = self._read_data()
             self.session = self._make_session(data, signals)
@@ -124,7 +124,7 @@ class Experiment:
         """What the whole training costs, told before it begins."""
         assert self.session is not None
         cost = cost_of(self.config, data, self.attempt.trust)
-        self.summary |= report.begun(self.session, cost) | self._budget_met(cost, flops=cost.flops)
+        self.summary |= report.before_training(self.session, cost) | self._budget_met(cost, flops=cost.flops)
         if self.session.deadline:
             seconds = self.config.trainer.max_seconds
             say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")

@@ -9,7 +9,7 @@ import yaml
 
 from seqtrain.cli import sweep
 from seqtrain.cli.arguments import Parser, finish, say
-from seqtrain.cli.start import Request, preflight, run_attempt
+from seqtrain.cli.start import Request, check_all, run_attempt
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import listed
@@ -80,7 +80,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
             changed = _apply(config, overrides)
             config.run_dir = None  # of a new run only
             check.check_config(config, {}, trust=trust)
-            preflight(config, Request(trust=trust))
+            check_all(config, Request(trust=trust))
             newest = newest_sound(run.checkpoints, say, run=run.identity)
             checkpoint = None if newest is None else newest[0]
             step = 0 if checkpoint is None else step_of(checkpoint)

@@ -109,7 +109,7 @@ def _check(args: Sequence[str], config_dirs: Sequence[Path], trust: Sequence[str
         raise UserError("dry_run=true: what trains nothing cannot be resumed; leave it out")
     if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
         raise UserError("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
-    preflight.check(config, trust)
+    preflight.check_machine_and_data(config, trust)
 
 
 def _fresh(folder: Path) -> Path:

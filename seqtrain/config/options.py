@@ -22,6 +22,9 @@ class RunOptions:
     dry_run: bool
     init_from: str | None  # a run whose weights and tokenizers are the beginning
     freeze: list[str]  # parts of the model that stay as they are
+    # Four things make the learning rate, and they are multiplied: optimizer.lr (of Muon also lr_rest) is what a
+    # parameter begins with, layer_decay scales it by depth, the schedule by the step, tbptt.jitter by the length of
+    # the chunk.
     layer_decay: float  # factor of the learning rate from each layer to the one below it
     budget: str | list[str] | None  # what the run may cost: see `read_budget`
 
@@ -98,7 +101,9 @@ def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
     """What a run may cost, by kind (`params`, `flops`, `seconds`), from texts such as params:1e6; UserError for
     others."""
     found: dict[str, float] = {}
-    for text in [budget] if isinstance(budget, str) else budget or ():
+    if isinstance(budget, str):
+        budget = [budget]
+    for text in budget or ():
         kind, _, number = text.partition(":")
         if kind not in BUDGETS:
             raise UserError(f"budget={text}: expected {', '.join(f'{name}:NUMBER' for name in BUDGETS)}")
@@ -112,6 +117,6 @@ def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
             raise UserError(f"budget={text}: expected a number above 0")
         if kind == "seconds" and not RANGES["trainer.max_seconds"].holds(found[kind]):
             raise UserError(f"budget={text}: expected {RANGES['trainer.max_seconds'].words()}")
-    if found.keys() >= {"flops", "seconds"}:
+    if found.keys() >= {"flops", "seconds"}:  # params says how large, these two both how long
         raise UserError("budget: flops and seconds both say when training ends; give one of them")
     return found

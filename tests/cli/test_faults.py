@@ -204,7 +204,7 @@ def test_every_fault_of_a_stage_is_told_at_once(folder: Path, seqtrain) -> None:
 def test_every_fault_of_the_preflight_is_told_at_once() -> None:
     wrong = ["trainer.devices=all", "trainer.num_nodes=2", "tbptt.k1=7", "data.path=/nowhere"]
     with pytest.raises(UserError) as raised:
-        preflight.check(check.compose(["data=text", *wrong]).config)
+        preflight.check_machine_and_data(check.compose(["data=text", *wrong]).config)
     assert [line.partition(":")[0] for line in raised.value.lines] == wrong
 
 

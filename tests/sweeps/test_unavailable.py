@@ -123,8 +123,8 @@ WANTING: dict[str, Callable[[Path], Any]] = {
     "a folder of configs": lambda path: ConfFiles([path / "mine"]),
     "a package": lambda path: targets.resolve("nowhere_installed.Model", ("nowhere_installed",)),
     "a package of a target": lambda path: preflight_of(composed(), "nowhere_installed.Model"),
-    "a GPU": lambda path: preflight.check(composed("trainer.accelerator=gpu")),
-    "what to begin from": lambda path: preflight.check(composed(f"init_from={path}/run")),
+    "a GPU": lambda path: preflight.check_machine_and_data(composed("trainer.accelerator=gpu")),
+    "what to begin from": lambda path: preflight.check_machine_and_data(composed(f"init_from={path}/run")),
     "a server": lambda path: make.mlflow(experiment="x", tracking_uri="http://127.0.0.1:9", directory=path, config={}),
     "the network": lambda path: wandb_logger.wandb_mode("online"),
 }
@@ -147,8 +147,10 @@ OWN: dict[str, Callable[[Path], Any]] = {
     "a value": lambda path: composed("seed=nothing"),
     "a choice": lambda path: composed("model=lsmt"),
     "a name in a package": lambda path: targets.resolve("seqtrain.models.recurrent.Nobody"),
-    "a GPU on the CPU": lambda path: preflight.check(composed("trainer.accelerator=cpu", "trainer.precision=16-mixed")),
-    "two things, one of them wanting": lambda path: preflight.check(
+    "a GPU on the CPU": lambda path: preflight.check_machine_and_data(
+        composed("trainer.accelerator=cpu", "trainer.precision=16-mixed")
+    ),
+    "two things, one of them wanting": lambda path: preflight.check_machine_and_data(
         composed("trainer.accelerator=cpu", "trainer.devices=all", f"init_from={path}/run")
     ),
     "a file of another kind": lambda path: find("data.path", f"{path}/file.xyz", "auto", ()),
