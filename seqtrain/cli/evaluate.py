@@ -28,16 +28,19 @@ def main(argv: list[str]) -> int:
         help="lanes, or examples, at a time: changes memory and speed, no number",
     )
     options = parser.parse_args(argv)
-    found = evaluate(options.run, options.split, options.checkpoint, options.batch_size, options.trust)
+    result = evaluate(options.run, options.split, options.checkpoint, options.batch_size, options.trust)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
     else:
         from seqtrain.cli.report import words
         from seqtrain.runs.directory import Run
 
-        lanes = f" on {found['eval_lanes']} lanes" if found["eval_lanes"] else f", {found['examples']:,} examples"
-        where = f"step {found['step']:,}, {found['tokens']:,} tokens{lanes}"
-        metrics = words(found["metrics"], Run(Path(options.run)).summary)
+        # How many lanes a stream is cut into changes what each token sees before it, so the number needs them.
+        size = f", {result['examples']:,} examples"
+        if result["eval_lanes"]:
+            size = f" on {result['eval_lanes']} lanes"
+        where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
+        metrics = words(result["metrics"], Run(Path(options.run)).summary)
         print(f"{options.split}: {metrics} ({options.checkpoint} checkpoint, {where})")
     return 0
 

@@ -262,9 +262,8 @@ def _attend(options: argparse.Namespace) -> int:
     if options.score:
         useless.append("score")
     if useless:
-        raise UserError(
-            f"{', '.join(map(flag, useless))}: --attention draws where the model looks and answers nothing; leave one of them out"
-        )
+        flags = ", ".join(map(flag, useless))
+        raise UserError(f"{flags}: --attention draws where the model looks and answers nothing; leave one of them out")
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (line,) = from_arguments(options.texts)

@@ -37,16 +37,18 @@ def main(argv: list[str]) -> int:
             return 0
         if not here.first:
             return finish(lambda: _run(trial, todo, sweep, tuple(options.trust), options.threads), as_json=False)
-        return _recorded(trial, todo, sweep, tuple(options.trust), options.threads)
+        return _run_recorded(trial, todo, sweep, tuple(options.trust), options.threads)
 
 
 def _todo(trial: Trial) -> str | None:
     """What is to be done: `begin`, `resume`, or nothing, where it has ended, or another process runs it."""
     if (trial.sweep / STOP).exists() or is_written(trial.path):
         return None
-    if (trial.path / CONFIG).exists():
-        return "resume" if trial.status != "finished" and trial.status != "pruned" else None
-    return "begin"
+    if not (trial.path / CONFIG).exists():
+        return "begin"
+    if trial.status in ("finished", "pruned"):
+        return None
+    return "resume"
 
 
 def _redirect(log: Path) -> None:
@@ -54,11 +56,12 @@ def _redirect(log: Path) -> None:
     with open_append(log) as file:
         sys.stdout.flush()
         sys.stderr.flush()
+        # The descriptors and not sys.stdout: libraries written in C, and child processes, print there too.
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
 
 
-def _recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> int:
+def _run_recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> int:
     """Runs it; whatever happens, the sweep's directory tells how it ended."""
     trial.conclude("running", pid=os.getpid())
     status: Status = "failed"
@@ -94,7 +97,7 @@ def _run(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads:
     composed = check.compose(trial.overrides, folders, trust)
     config = composed.config
     config.run_dir = str(trial.path)
-    if threads is not None and config.trainer.threads is None:
+    if threads is not None and config.trainer.threads is None:  # what the trial asks for itself, stays
         config.trainer.threads = threads
     if ranks.rank_info().first:
         _clear(trial.path)
@@ -105,7 +108,9 @@ def _clear(path: Path) -> None:
     """Removes what a start left that was killed before there was a config; UserError where a run has lost its
     config."""
     metrics, checkpoints = path / METRICS, path / "checkpoints"
-    if (metrics.exists() and metrics.stat().st_size) or (checkpoints.exists() and any(checkpoints.iterdir())):
+    has_records = metrics.exists() and metrics.stat().st_size
+    has_checkpoints = checkpoints.exists() and any(checkpoints.iterdir())
+    if has_records or has_checkpoints:
         raise UserError(
             f"{path} is a run without its {CONFIG}: bring that back, or delete the folder to train the trial anew"
         )

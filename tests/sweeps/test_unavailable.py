@@ -194,7 +194,7 @@ def test_a_trial_that_could_not_begin_has_failed_and_one_that_never_can_is_refus
 
     monkeypatch.setattr(trials, "_run", fails)
     with pytest.raises(type(error)):
-        trials._recorded(trial, "begin", sweep, (), None)
+        trials._run_recorded(trial, "begin", sweep, (), None)
     assert (trial.status, trial.unavailable) == (status, unavailable)
 
 
@@ -210,7 +210,7 @@ def test_a_trial_that_could_not_go_on_stands_as_it_did_and_says_why(
 
     monkeypatch.setattr(trials, "_run", fails)
     with pytest.raises(Unavailable):
-        trials._recorded(trial, "resume", sweep, (), None)
+        trials._run_recorded(trial, "resume", sweep, (), None)
     assert (trial.status, trial.reason) == ("interrupted", "data.path=corpus.txt: no such file")
     end(trial, "finished")
     assert (trial.status, trial.reason) == ("finished", "")
