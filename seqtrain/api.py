@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.config.ranges import check_answer_options
+from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
 from seqtrain.training.callbacks.signals import Interrupted
 
@@ -195,7 +196,8 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
     from seqtrain.inference.opened import open_run
 
     _check_list("trust", trust)
-    return Trained(open_run(run, trust, checkpoint))
+    with trusting(trust):
+        return Trained(open_run(run, checkpoint))
 
 
 def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str | Path] = ()) -> Trained:
@@ -216,7 +218,8 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
             "wait for it, or start this one in another process"
         )
     try:
-        return _train(overrides, trust, config_dirs)
+        with trusting(trust):
+            return _train(overrides, config_dirs)
     finally:
         _TRAINING.release()
 
@@ -232,17 +235,18 @@ def _check_list(name: str, value: Sequence[str | Path]) -> None:
         raise UserError(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
 
 
-def _train(overrides: Sequence[str], trust: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
+def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
     import torch
 
     from seqtrain.cli.start import Request, start
     from seqtrain.config import check
+    from seqtrain.inference.opened import open_run
 
     directories = tuple(map(Path, config_dirs))
-    composed = check.compose(list(overrides), directories, tuple(trust))
+    composed = check.compose(list(overrides), directories)
     if composed.config.dry_run:
         raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.start.dry_run")
-    request = Request(list(overrides), tuple(trust), directories, ("seqtrain.train", *overrides))
+    request = Request(list(overrides), directories, ("seqtrain.train", *overrides))
     threads = torch.get_num_threads()
     try:
         run = start(composed.config, composed.choices, request)
@@ -252,4 +256,4 @@ def _train(overrides: Sequence[str], trust: Sequence[str], config_dirs: Sequence
         raise KeyboardInterrupt("the training was interrupted; it can be resumed") from None
     finally:
         torch.set_num_threads(threads)
-    return load(run.path, trust=trust)
+    return Trained(open_run(run.path))

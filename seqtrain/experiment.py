@@ -18,6 +18,7 @@ from seqtrain.cli import endings, report
 from seqtrain.cli.arguments import say
 from seqtrain.cli.run_data import read_data
 from seqtrain.cli.written_config import config_text, plain_config
+from seqtrain.config.trust import trusted
 from seqtrain.distributed import ranks
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
@@ -41,7 +42,6 @@ class Attempt:
     attempt needs is there; what is refused before that leaves the run as it was.
     """
 
-    trust: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     checkpoint: Path | None = None  # to go on from; None: from the start
     goes_on: bool = False
@@ -77,7 +77,7 @@ class Experiment:
         summary = earlier | {
             "status": "running",
             "command": provenance.mask_command(list(self.attempt.command)),
-            "trust": list(self.attempt.trust),
+            "trust": list(trusted()),
         }
         summary.pop("reason", None)  # of an earlier attempt
         if self.attempt.goes_on and earlier.get("status") == "pruned":
@@ -88,7 +88,7 @@ class Experiment:
     def _open_directory(self) -> None:
         """Writes that the run is running, where it can be written at all."""
         self.summary |= provenance.environment() | {"world_size": ranks.rank_info().world}
-        self.summary |= task_class(self.config, self.attempt.trust).said()
+        self.summary |= task_class(self.config).said()
         if self.run.writes:
             self.run.probe()
             probe(self.run.checkpoints)
@@ -100,9 +100,9 @@ class Experiment:
     def _read_data(self) -> Data:
         """The text, tokenised and laid out; a budget is solved for once its size is known."""
         attempt = self.attempt
-        data = read_data(self.run, self.config, attempt.trust, self.summary, attempt.checkpoint)
+        data = read_data(self.run, self.config, self.summary, attempt.checkpoint)
         if attempt.checkpoint is None and self.config.budget is not None:
-            budget.solve(self.config, data, attempt.trust, say)
+            budget.solve(self.config, data, say)
             ranks.run_on_all(lambda: self.run.write_config(config_text(self.config)))
             self.summary["identity"] = digest(self.run.config)  # of what was solved for
         return data
@@ -114,7 +114,6 @@ class Experiment:
             data,
             self.run,
             signals,
-            self.attempt.trust,
             Console(stderr=True, quiet=not self.run.writes),
             logged=plain_config(self.config),
             after_pruning=AFTER_PRUNING in self.summary,
@@ -123,7 +122,7 @@ class Experiment:
     def _count_cost(self, data: Data) -> Cost:
         """What the whole training costs, told before it begins."""
         assert self.session is not None
-        cost = cost_of(self.config, data, self.attempt.trust)
+        cost = cost_of(self.config, data)
         self.summary |= report.before_training(self.session, cost) | self._budget_met(cost, flops=cost.flops)
         if self.session.deadline:
             seconds = self.config.trainer.max_seconds
@@ -136,7 +135,7 @@ class Experiment:
         config, checkpoint, learner = self.config, self.attempt.checkpoint, self.session.learner
         if checkpoint is None and config.init_from is not None:
             known = self.summary.get("parent")
-            self.summary["parent"] = begin_from(config, self.session, self.attempt.trust, say, known=known)
+            self.summary["parent"] = begin_from(config, self.session, say, known=known)
         learner.run_identity = identity(self.run.config, self.summary)
         learner.surroundings = surroundings(config, self.session.trainer, self.summary["cpu"])
         if checkpoint is not None:

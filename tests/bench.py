@@ -94,14 +94,14 @@ class Setup:
     def __init__(self, overrides: str, text: Path, steps: int) -> None:
         words = [*overrides.split(), *COMMON.split(), "data=text", f"data.path={text}", f"trainer.max_steps={steps}"]
         self.config = check.compose([*words, "data.split_by=position"]).config
-        self.data = make_data(self.config, ("train", "validation"), (), lambda line: None)
+        self.data = make_data(self.config, ("train", "validation"), lambda line: None)
         self.plan = self.data.plan("train")
         self.steps = steps
 
     def fresh(self) -> tuple[torch.nn.Module, torch.nn.Module]:
         vocab_size = self.data.tokenizer.vocab_size
-        model = make_model(self.config, vocab_size, ())
-        return model, make_task(self.config, model, vocab_size, ())
+        model = make_model(self.config, vocab_size)
+        return model, make_task(self.config, model, vocab_size)
 
     def optimizer(self, parameters: object) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, 0.001, (0.9, 0.99), weight_decay=0.01, fused=True)  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ class Setup:
             run = Run.create(Path(folder) / "run")
             run.write_config(config_text(self.config))
             console = Console(file=io.StringIO(), force_terminal=True)
-            session = make_session(self.config, self.data, run, Signals(), (), console)
+            session = make_session(self.config, self.data, run, Signals(), console)
             session.trainer.callbacks.append(clock)
             session.trainer.fit(session.learner, self.loader())
             run.close()

@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "sweeps": "files distributed config runs tasks training",
     "compare": "files runs sweeps tasks",
     "api": "config data models tasks training inference cli",
-    "experiment": "cli distributed runs training",
+    "experiment": "cli config distributed runs training",
     "cli": "experiment files data distributed config runs models tasks training inference sweeps compare api",
     "": "api runs",
 }
@@ -250,7 +250,7 @@ def run(tmp_path: Path) -> Path:
     config = check.compose(small).config
     tokenizer = Byte().train([])
     preprocessor = Preprocessor(tokenizer, tokenizer)
-    model, _ = make_pair(config, preprocessor, ())
+    model, _ = make_pair(config, preprocessor)
     run = Run.create(tmp_path / "run")
     run.write_config(config_text(config))
     preprocessor.save(run.path)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from seqtrain.config.ranges import Range
+from seqtrain.config.trust import trust_from_here
 from seqtrain.distributed.ranks import rank_info
 from seqtrain.errors import RunFailed, UserError
 from seqtrain.terminal import tell
@@ -31,6 +32,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--trust", action="append", default=[], metavar="PACKAGE", help="let configs name targets of this package"
         )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parses; the command trusts, from here to its end, what it was told to trust."""
+        known, rest = super().parse_known_args(args, namespace)  # every other way to parse comes through here
+        trust_from_here(known.trust)
+        return known, rest
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{self.prog}: {message}; see `{self.prog} --help`")

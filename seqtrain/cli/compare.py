@@ -110,7 +110,7 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     kind = ""
     for entry, recorder in zip(entries, recorders, strict=True):
         # One example, or lane, at a time: a batch is what is drawn anew, and more of them say more.
-        result = evaluate(str(entry.path), "validation", "best", 1, options.trust, callbacks=[recorder])
+        result = evaluate(str(entry.path), "validation", "best", 1, callbacks=[recorder])
         kind = "examples" if result["examples"] else "chunks of a lane"  # the same of both: they are of one task
     one, other = recorders
     measure = one.measure or dict

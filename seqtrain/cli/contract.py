@@ -29,7 +29,6 @@ class SmallModel:
     name: str
     options: dict[str, Any]
     shrunk: dict[str, int]  # what was not asked for
-    trust: tuple[str, ...]
 
     def make(self, seed: int, **changes: Any) -> SequenceModel:
         """The model, with weights drawn from a seed; UserError where it cannot be made."""
@@ -40,7 +39,7 @@ class SmallModel:
 
         config = OmegaConf.create({"seed": seed, "model": {**self.options, **changes}})
         try:
-            return make_model(config, VOCAB_SIZE, self.trust)
+            return make_model(config, VOCAB_SIZE)
         except UserError as fault:
             raise UserError(*(f"{line}{self._remedy()}" for line in fault.lines)) from None
         except Exception as error:  # a model of the user's may raise anything
@@ -69,7 +68,7 @@ def main(argv: list[str]) -> int:
         "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
     )
     options = parser.parse_intermixed_args(argv)
-    small = compose(options.overrides, options.config_dir, tuple(options.trust))
+    small = compose(options.overrides, options.config_dir)
     subject, promised = _subject(small)
 
     from seqtrain.models.contract import judge
@@ -95,7 +94,7 @@ def _heading(small: SmallModel, promised: Capability) -> str:
     return f"{name}, in float64, promises {', '.join(_names(promised)) or 'nothing'}"
 
 
-def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[str, ...]) -> SmallModel:
+def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> SmallModel:
     """The model that the overrides ask for, small where they do not say how large; UserError for what is wrong in
     them."""
     from omegaconf import OmegaConf
@@ -103,9 +102,9 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[
     from seqtrain.config import check
     from seqtrain.config.instantiate import plain
 
-    composed = check.compose(overrides, config_dirs, trust)
+    composed = check.compose(overrides, config_dirs)
     options = plain(composed.config.model)
-    faults = check.signature_faults(OmegaConf.create({"model": options}), trust)
+    faults = check.signature_faults(OmegaConf.create({"model": options}))
     if faults:
         raise UserError(*itertools.chain.from_iterable(fault.lines for fault in faults))
     name = composed.choices["model"]
@@ -116,7 +115,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path], trust: tuple[
 
     given = {check.key_of(text) for text in overrides}
     shrunk = {key: SMALL[key] for key in SMALL if key in options and f"model.{key}" not in given}
-    return SmallModel(name, {**options, **shrunk}, shrunk, trust)
+    return SmallModel(name, {**options, **shrunk}, shrunk)
 
 
 def _subject(small: SmallModel) -> tuple[Subject, Capability]:

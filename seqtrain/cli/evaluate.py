@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
         help="lanes, or examples, at a time: changes memory and speed, no number",
     )
     options = parser.parse_args(argv)
-    result = evaluate(options.run, options.split, options.checkpoint, options.batch_size, options.trust)
+    result = evaluate(options.run, options.split, options.checkpoint, options.batch_size)
     if options.json:
         print(json.dumps(result))
     else:
@@ -50,7 +50,6 @@ def evaluate(
     split: Any,
     checkpoint: str,
     batch_size: int | None,
-    trust: Sequence[str],
     *,
     callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
@@ -64,13 +63,13 @@ def evaluate(
     from seqtrain.training.trainer import make_trainer, trainer_options
 
     Run.open(path)  # an export does not know its data
-    opened = open_run(path, trust, checkpoint)
+    opened = open_run(path, checkpoint)
     config = opened.config
-    source = make_source(config, trust)
+    source = make_source(config)
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
-    data = make_data(config, (split,), trust, say, opened.preprocessor)
+    data = make_data(config, (split,), say, opened.preprocessor)
     known = opened.run.summary.get("hashes", {}).get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     from seqtrain.runs.directory import Run
 
     Run.open(options.run)  # an export is not exported again
-    opened = open_run(options.run, options.trust, options.checkpoint)
+    opened = open_run(options.run, options.checkpoint)
     weights = {}
     for name, module in (("model", opened.model), ("task", opened.task)):
         for key, value in module.state_dict().items():

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from seqtrain import terminal
+from seqtrain.config.trust import trusting
 from seqtrain.distributed.ranks import check_place, rank_info
 from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 from seqtrain.runs.working_folder import distrust
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     distrust()
     if argv is None:
         argv = sys.argv[1:]
-    with terminal.guarded():
+    with terminal.guarded(), trusting(()):
         try:
             code = _run(argv)
             sys.stdout.flush()  # here, where it can still be told that nobody takes it

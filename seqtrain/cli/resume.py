@@ -43,7 +43,6 @@ def main(argv: list[str]) -> int:
         return sweep.resume(
             Path(options.run),
             options.overrides,
-            tuple(options.trust),
             retry_failed=options.retry_failed,
             as_json=options.json,
         )
@@ -54,12 +53,12 @@ def main(argv: list[str]) -> int:
         from seqtrain.cli import addresses
 
         addresses.check_run(Run.open(options.run), options.overrides)
-        return resume(options.run, options.overrides, tuple(options.trust), ("seqtrain", "resume", *argv))
+        return resume(options.run, options.overrides, ("seqtrain", "resume", *argv))
 
     return finish(work, options.json)
 
 
-def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tuple[str, ...]) -> Run:
+def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
     """Continues the run in `path`; UserError for changes that would make it another run, and if there is nothing to
     do."""
     from seqtrain.cli import endings
@@ -71,7 +70,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
     with ranks.process_group() as here:
         run = Run.open(path)
         run.writes = here.first
-        config = checked_config(run, trust)
+        config = checked_config(run)
 
         def ready() -> tuple[list[str], Path | None]:
             with endings.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
@@ -79,8 +78,8 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
             budget.check_free(config, overrides)
             changed = _apply(config, overrides)
             config.run_dir = None  # of a new run only
-            check.check_config(config, {}, trust=trust)
-            check_all(config, Request(trust=trust))
+            check.check_config(config, {})
+            check_all(config, Request())
             newest = newest_sound(run.checkpoints, say, run=run.identity)
             checkpoint = None if newest is None else newest[0]
             step = 0 if checkpoint is None else step_of(checkpoint)
@@ -95,7 +94,7 @@ def resume(path: str, overrides: list[str], trust: tuple[str, ...], command: tup
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
-        run_attempt(run, config, Attempt(trust, command, checkpoint, goes_on=True))
+        run_attempt(run, config, Attempt(command, checkpoint, goes_on=True))
     return run
 
 

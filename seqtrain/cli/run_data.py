@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-def read_data(
-    run: Run, config: DictConfig, trust: Sequence[str], summary: dict[str, Any], checkpoint: Path | None
-) -> Data:
+def read_data(run: Run, config: DictConfig, summary: dict[str, Any], checkpoint: Path | None) -> Data:
     """The data, with the run's own vocabularies if it has them; UserError if the text is not what the run began with.
 
     What identifies text and vocabularies is in the summary before the first file of them is written: where a process
@@ -31,7 +28,7 @@ def read_data(
         )
     missing = Preprocessor.missing(run.path, recorded)
     known = None if missing else Preprocessor.load(run.path, recorded)
-    data = make_data(config, ("train", "validation"), trust, say, known)
+    data = make_data(config, ("train", "validation"), say, known)
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
     for name, value in recorded.items():
         if name in data.preprocessor.hashes and hashes[name] != value:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from seqtrain.cli.arguments import say
+from seqtrain.config.trust import trusted, trusting
 from seqtrain.distributed import launch, ranks
 from seqtrain.errors import RunFailed, UserError, merged
 from seqtrain.files.atomic import listed
@@ -31,7 +32,6 @@ class Request:
     """What was asked for, beside the config itself."""
 
     overrides: list[str] = field(default_factory=list)
-    trust: tuple[str, ...] = ()
     config_dirs: tuple[Path, ...] = ()
     command: tuple[str, ...] = ()
 
@@ -48,8 +48,8 @@ def check_all(config: DictConfig, request: Request) -> None:
     """Raises UserError for all that can be wrong before the data is read: what is cheap to find comes first."""
     from seqtrain.config import check, preflight
 
-    preflight.check_machine_and_data(config, request.trust)
-    faults = check.signature_faults(config, request.trust)
+    preflight.check_machine_and_data(config)
+    faults = check.signature_faults(config)
     if faults:
         raise merged(faults)
 
@@ -57,11 +57,11 @@ def check_all(config: DictConfig, request: Request) -> None:
     from seqtrain.training import compatibility, effects
     from seqtrain.training.model_and_task import check_optimizer
 
-    compatibility.check_pair(config, request.trust)
-    effects.check(config, request.overrides, request.trust)
-    compatibility.check_tokenizer(config, request.overrides, request.trust)
-    compatibility.check_stopping(config, request.trust)
-    check_optimizer(config, request.trust)
+    compatibility.check_pair(config)
+    effects.check(config, request.overrides)
+    compatibility.check_tokenizer(config, request.overrides)
+    compatibility.check_stopping(config)
+    check_optimizer(config)
 
 
 def _prepare(config: DictConfig, request: Request) -> None:
@@ -80,9 +80,9 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
     from seqtrain.training.data import make_data
     from seqtrain.training.session import cost_of
 
-    data = make_data(config, ("train", "validation"), request.trust, say)
-    budget.solve(config, data, request.trust, say)
-    return cost_of(config, data, request.trust)
+    data = make_data(config, ("train", "validation"), say)
+    budget.solve(config, data, say)
+    return cost_of(config, data)
 
 
 def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
@@ -114,10 +114,10 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         path = ranks.broadcast(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
-        for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides, request.trust)):
+        for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides)):
             say(line)
         try:
-            run_attempt(run, config, Attempt(request.trust, request.command))
+            run_attempt(run, config, Attempt(request.command))
         except UserError:
             if _holds_nothing(run):
                 run.close()
@@ -162,11 +162,13 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
     from seqtrain.training.trainer import on_gpu
 
     run.claim()  # here and not in a worker: the lock is held as long as any of them may write
-    given = (run.path, plain_config(config), attempt)
+    given = (run.path, plain_config(config), attempt, trusted())
     conclude_group(run, launch.start(config.trainer.devices, worker, *given, gpu=on_gpu(config)))
 
 
-def worker(tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt) -> int:
+def worker(
+    tell: Callable[[str], None], path: Path, config: dict[str, Any], attempt: Attempt, trust: Sequence[str]
+) -> int:
     """One process of a group, with the run's config in plain values; tells what went wrong, gives its exit code."""
     from omegaconf import OmegaConf
 
@@ -174,7 +176,7 @@ def worker(tell: Callable[[str], None], path: Path, config: dict[str, Any], atte
     from seqtrain.experiment import Experiment
 
     try:
-        with ranks.process_group() as here:
+        with trusting(trust), ranks.process_group() as here:
             run = Run(path, writes=here.first, claimed=True)
             Experiment(run, OmegaConf.create(config), attempt).train()
     except Interrupted as interrupted:

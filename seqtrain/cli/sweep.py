@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import say
 from seqtrain.cli.start import Request, dry_run, print_cost
+from seqtrain.config.trust import trust_words, trusted
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed
@@ -34,7 +35,7 @@ def start(request: Request, *, as_json: bool) -> int:
 
     _refuse_several_processes()
     words = Words.sort(request.overrides)
-    settings = Settings.read(words, request.config_dirs, request.trust)
+    settings = Settings.read(words, request.config_dirs)
     searches = str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
     if "dry_run=true" in words.trial:
         if searches:
@@ -47,10 +48,10 @@ def start(request: Request, *, as_json: bool) -> int:
         overrides=tuple(word for word in request.overrides if not word.startswith("hydra.sweeper.storage=")),
         kind="optuna" if searches else "grid",
         config_dirs=tuple(map(str, request.config_dirs)),
-        trust=request.trust,
+        trust=trusted(),
     )
     sweeper = _sweeper(settings)
-    runner = _runner(settings, request.trust, searches)
+    runner = _runner(settings, searches)
     sweep = Sweep.create(settings.directory, asked)
     say(f"sweep {sweep.path}")
     try:
@@ -67,7 +68,7 @@ def start(request: Request, *, as_json: bool) -> int:
     return _finish(sweep, as_json)
 
 
-def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_failed: bool, as_json: bool) -> int:
+def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: bool) -> int:
     """Goes on with a sweep: what is missing or unfinished, and, if asked for, what failed."""
     from seqtrain.cli import addresses
     from seqtrain.sweeps import hydra_launchers
@@ -82,7 +83,7 @@ def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_fa
         raise UserError(
             f"{typed.trial[0]}: a sweep keeps what it was asked for; start another one with seqtrain train -m"
         )
-    missing = [package for package in asked.trust if package not in trust]
+    missing = [package for package in asked.trust if package not in trusted()]
     if missing:
         again = " ".join(f"--trust {package}" for package in missing)
         raise UserError(f"sweep {path} was run with {again}; if you trust that code, add {again}")
@@ -92,12 +93,11 @@ def resume(path: Path, words: Sequence[str], trust: tuple[str, ...], *, retry_fa
     settings = Settings.read(
         Words(typed.hydra, recorded.trial),
         list(map(Path, asked.config_dirs)),
-        trust,
         recorded=recorded.hydra,
         directory=path,
     )
     sweeper = _sweeper(settings)
-    runner = _runner(settings, trust, asked.kind == "optuna")
+    runner = _runner(settings, asked.kind == "optuna")
     sweep.claim()
     sweep.prepare()
     running = hydra_launchers.queued(hydra_launchers.submitted(hydra_launchers.attempts(path)))
@@ -127,7 +127,7 @@ def _run_trials(
         task_function=hydra_launchers.run_trial,
         config=settings.config,
     )
-    sweeper.attempt = SweepAttempt(runner, tuple(settings.trust), retry_failed, say)
+    sweeper.attempt = SweepAttempt(runner, retry_failed, say)
     try:
         return sweeper.sweep(words)
     except Interrupted as interrupted:
@@ -144,20 +144,20 @@ def _sweeper(settings: Settings) -> Any:
     return settings.make("sweeper", Sweeper)
 
 
-def _runner(settings: Settings, trust: tuple[str, ...], searches: bool) -> Any:
+def _runner(settings: Settings, searches: bool) -> Any:
     """Who runs the trials: our own launcher, or what drives one of Hydra's."""
     from hydra.plugins.launcher import Launcher
 
     from seqtrain.sweeps import hydra_launchers
-    from seqtrain.sweeps.launchers import Local, trust_words
+    from seqtrain.sweeps.launchers import Local
 
     launcher = settings.make("launcher", Launcher)
-    work = functools.partial(hydra_launchers.run_trial, words=trust_words(trust))
+    work = functools.partial(hydra_launchers.run_trial, words=trust_words())
     launcher.setup(
         hydra_context=hydra_launchers.context(settings.files.loader), task_function=work, config=settings.config
     )
     if isinstance(launcher, Local):
-        launcher.trust, launcher.say = trust, say
+        launcher.say = say
         return launcher
     # A search learns from what has ended: it hands out as many as run at a time. A grid hands out all.
     node = settings.config.hydra.launcher
@@ -188,7 +188,7 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     for number, (overrides, label) in enumerate(dict.fromkeys(combinations(words, settings.files))):
         say(f"trial {number:03d} {label}")
         try:
-            config = check.compose(overrides, request.config_dirs, request.trust).config
+            config = check.compose(overrides, request.config_dirs).config
             print_cost(dry_run(config, request), as_json)
         except UserError as fault:
             code = 2

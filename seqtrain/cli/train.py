@@ -43,7 +43,6 @@ def main(argv: list[str]) -> int:
     known, rest = parser.parse_known_args(argv) if for_hydra else parser.parse_known_intermixed_args(argv)
     request = Request(
         overrides=[*(rest if for_hydra else known.overrides), *(["dry_run=true"] if known.dry_run else [])],
-        trust=tuple(known.trust),
         config_dirs=tuple(known.config_dir),
         command=("seqtrain", "train", *argv),
     )
@@ -59,7 +58,7 @@ def main(argv: list[str]) -> int:
 def _one(request: Request, as_json: bool) -> int:
     from seqtrain.config import check
 
-    composed = check.compose(request.overrides, request.config_dirs, request.trust)
+    composed = check.compose(request.overrides, request.config_dirs)
     if composed.config.dry_run:
         print_cost(dry_run(composed.config, request), as_json)
         return 0

@@ -36,8 +36,8 @@ def main(argv: list[str]) -> int:
         if todo is None:
             return 0
         if not here.first:
-            return finish(lambda: _run(trial, todo, sweep, tuple(options.trust), options.threads), as_json=False)
-        return _run_recorded(trial, todo, sweep, tuple(options.trust), options.threads)
+            return finish(lambda: _run(trial, todo, sweep, options.threads), as_json=False)
+        return _run_recorded(trial, todo, sweep, options.threads)
 
 
 def _todo(trial: Trial) -> str | None:
@@ -61,14 +61,14 @@ def _redirect(log: Path) -> None:
         os.dup2(file.fileno(), 2)
 
 
-def _run_recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> int:
+def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> int:
     """Runs it; whatever happens, the sweep's directory tells how it ended."""
     trial.conclude("running", pid=os.getpid())
     status: Status = "failed"
     reason = ""
     unavailable = False
     try:
-        return finish(lambda: _run(trial, todo, sweep, trust, threads), as_json=False)
+        return finish(lambda: _run(trial, todo, sweep, threads), as_json=False)
     except Interrupted:
         status = "interrupted"
         raise
@@ -86,22 +86,22 @@ def _run_recorded(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...],
         trial.conclude(status, reason, unavailable=unavailable)
 
 
-def _run(trial: Trial, todo: str, sweep: Sweep, trust: tuple[str, ...], threads: int | None) -> Run:
+def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
     """Trains it, from the start or from its newest checkpoint."""
     command = ("seqtrain", "train", *trial.overrides, f"run_dir={trial.path}")
     if todo == "resume":
-        return resume(str(trial.path), [], trust, command)
+        return resume(str(trial.path), [], command)
     from seqtrain.config import check
 
     folders = tuple(Path(folder) for folder in sweep.asked.config_dirs)
-    composed = check.compose(trial.overrides, folders, trust)
+    composed = check.compose(trial.overrides, folders)
     config = composed.config
     config.run_dir = str(trial.path)
     if threads is not None and config.trainer.threads is None:  # what the trial asks for itself, stays
         config.trainer.threads = threads
     if ranks.rank_info().first:
         _clear(trial.path)
-    return start(config, composed.choices, Request(list(trial.overrides), trust, folders, command))
+    return start(config, composed.choices, Request(list(trial.overrides), folders, command))
 
 
 def _clear(path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
 from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import SEED, Range
+from seqtrain.config.trust import trust_words
 from seqtrain.distributed.fork_server import ForkServer
 from seqtrain.errors import UserError
 from seqtrain.terminal import pasted
@@ -48,11 +49,11 @@ def verify(options: argparse.Namespace) -> int:
     """0 where both runs end with the same bits, else 1; says so."""
     from seqtrain.runs import resume_check
 
-    kills, seed, keep, trust = options.kills, options.seed, options.keep, options.trust
+    kills, seed, keep = options.kills, options.seed, options.keep
     args = shortened(options.overrides)
-    _check(args, options.config_dir, trust)
+    _check(args, options.config_dir)
     folder = Path(tempfile.mkdtemp(prefix="seqtrain-verify-")) if keep is None else _fresh(keep)
-    trusted = [word for package in trust for word in ("--trust", package)]
+    trusted = trust_words()
     words = [*args, *trusted]
     words += [word for path in options.config_dir for word in ("--config-dir", str(path))]
     here, began = Path.cwd(), time.monotonic()
@@ -98,18 +99,18 @@ def shortened(overrides: Sequence[str]) -> list[str]:
     return [*extra, *overrides]
 
 
-def _check(args: Sequence[str], config_dirs: Sequence[Path], trust: Sequence[str]) -> None:
+def _check(args: Sequence[str], config_dirs: Sequence[Path]) -> None:
     """UserError for what `seqtrain train` would refuse, before anything is trained."""
     from seqtrain.config import check, preflight
 
-    config = check.compose(args, config_dirs, trust).config
+    config = check.compose(args, config_dirs).config
     if config.run_dir is not None:
         raise UserError(f"run_dir={config.run_dir}: both runs get a folder of their own; --keep DIR leaves them in DIR")
     if config.dry_run:
         raise UserError("dry_run=true: what trains nothing cannot be resumed; leave it out")
     if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
         raise UserError("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
-    preflight.check_machine_and_data(config, trust)
+    preflight.check_machine_and_data(config)
 
 
 def _fresh(folder: Path) -> Path:

@@ -36,7 +36,7 @@ class Composed:
     overrides: list[str]
 
 
-def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: Sequence[str] = ()) -> Composed:
+def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Composed:
     """The configuration that the overrides ask for; raises UserError with a line for each fault. Writes nothing."""
     files = ConfFiles(config_dirs)
     line = _CommandLine.read(overrides, files)
@@ -48,7 +48,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = (), trust: S
     # Hydra's own part is of the command, not of the run: it holds times, folders and what was typed.
     with open_dict(config):
         del config["hydra"]
-    schema = Schema(config, choices, files, trust, given=line.values, added=added, unread=line.unread)
+    schema = Schema(config, choices, files, given=line.values, added=added, unread=line.unread)
     faults = [*line.faults, *schema.faults(skip=line.refused)]
     if faults:
         raise UserError(*faults)
@@ -65,11 +65,10 @@ def check_config(
     choices: dict[str, str],
     overrides: Sequence[str] = (),
     config_dirs: Sequence[Path] = (),
-    trust: Sequence[str] = (),
 ) -> None:
     """Stage 1 of a configuration that is composed already; raises UserError with a line for each fault."""
     given = [key_of(text) for text in overrides]
-    faults = list(Schema(config, choices, ConfFiles(config_dirs), trust, given).faults())
+    faults = list(Schema(config, choices, ConfFiles(config_dirs), given).faults())
     if faults:
         raise UserError(*faults)
 
@@ -79,12 +78,12 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def signature_faults(config: DictConfig, trust: Sequence[str] = ()) -> list[UserError]:
+def signature_faults(config: DictConfig) -> list[UserError]:
     """Stage 2: imports every target and holds the keys of its node against its real signature."""
     faults: list[UserError] = []
     for path, node in targets(OmegaConf.to_container(config, resolve=True)):
         try:
-            parameters = inspect.signature(resolve(node["_target_"], trust, path=path)).parameters
+            parameters = inspect.signature(resolve(node["_target_"], path=path)).parameters
         except UserError as fault:
             # The kind stays: a package that is not installed here refuses no trial of a sweep for good.
             faults.append(type(fault)(*(f"{path}._target_={line}" for line in fault.lines)))

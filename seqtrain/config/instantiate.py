@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any, cast
 
 from hydra.utils import instantiate
@@ -18,18 +17,18 @@ def plain(node: DictConfig) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
 
 
-def make(node: DictConfig, trust: Sequence[str], **given: Any) -> Any:
+def make(node: DictConfig, **given: Any) -> Any:
     """The object that a config node describes, with what it takes of `given`: what is known only at run time."""
     options: dict[str, Any] = {**plain(node), "_convert_": "all"}
     options.pop("_recommend_", None)  # for the optimizer, not for the model that it stands beside
     partial = options.pop("_partial_", False)
     path = node._get_full_key(None)
     for inner_path, inner in targets(options, path):
-        resolve(inner["_target_"], trust, path=inner_path)  # Hydra's own rule is about names only
-    target = resolve(options["_target_"], trust)
+        resolve(inner["_target_"], path=inner_path)  # Hydra's own rule is about names only
+    target = resolve(options["_target_"])
     free = inspect.signature(target).parameters.keys() - options.keys()  # an option keeps what the config says
     # In two steps: Hydra would merge what is handed over, such as a module, into a config of its own.
-    deferred = instantiate({**options, "_partial_": True}, _execution_whitelist_=whitelist(trust))
+    deferred = instantiate({**options, "_partial_": True}, _execution_whitelist_=whitelist())
     if partial:
         return deferred
     try:

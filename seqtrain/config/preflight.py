@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ SHARED_MEMORY = Path("/dev/shm")
 MIN_FREE_BYTES = 1 << 16
 
 
-def check_machine_and_data(config: DictConfig, trust: Sequence[str] = ()) -> None:
+def check_machine_and_data(config: DictConfig) -> None:
     """Raises UserError with a line for each thing that stands in the way of a run of this (checked) configuration."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
@@ -34,7 +34,7 @@ def check_machine_and_data(config: DictConfig, trust: Sequence[str] = ()) -> Non
         *_time(values["tbptt"], values["schedule"]),
         *_place(values["run_dir"]),
         *_origin(values["init_from"]),
-        *_source(values["data"], trust),
+        *_source(values["data"]),
         *_workers(values["data"]["workers"]),
     ]
     if faults:
@@ -158,10 +158,10 @@ def _origin(init_from: str | None) -> Iterator[UserError]:
     yield Unavailable(f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain")
 
 
-def _source(data: dict[str, Any], trust: Sequence[str]) -> Iterator[UserError]:
+def _source(data: dict[str, Any]) -> Iterator[UserError]:
     """What the source itself finds, with the code that will read it."""
     try:
-        make = resolve(data["_target_"], trust, path="data")
+        make = resolve(data["_target_"], path="data")
         source = make(**_options(data, leave_out=own_options("data")))
         if not source.has("validation"):
             yield UserError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from seqtrain.config.nodes import Unresolved, below, leaves
 from seqtrain.config.ranges import out_of_range
 from seqtrain.config.signatures import Option, fits, signature, words
 from seqtrain.config.targets import refusal, targets
+from seqtrain.config.trust import trusted
 from seqtrain.config.wording import first_lines, show
 from seqtrain.errors import UserError, refuse_tilde
 from seqtrain.files.untrusted import ENVIRONMENT
@@ -31,7 +32,6 @@ class Schema:
     config: DictConfig  # without Hydra's own part
     choices: dict[str, str]
     files: ConfFiles
-    trust: Sequence[str] = ()
     given: Collection[str] = ()  # keys that the user typed
     added: Collection[str] = ()  # those of them that stand in no file
     unread: Collection[str] = ()  # keys that the user typed with a value that was refused already
@@ -77,7 +77,7 @@ class Schema:
 
     def _environment(self) -> Iterator[str]:
         """Values that read the environment though nobody typed them: loggers would carry secrets away."""
-        if ENVIRONMENT in self.trust:
+        if ENVIRONMENT in trusted():
             return
         # What is typed is the user's own word; it is taken out, so that what a file makes of it is judged alone.
         others = self.config.copy()
@@ -132,7 +132,7 @@ class Schema:
         if not isinstance(target, str):
             yield self._no_target(path, node)
             return
-        reason = refusal(target, self.trust)
+        reason = refusal(target)
         if reason:
             yield f"{path}._target_={target}: {reason}{self.hints.set_in(f'{path}._target_')}"
             return

@@ -9,6 +9,7 @@ from typing import Any
 
 from seqtrain.config.nodes import below
 from seqtrain.config.signatures import defined_in
+from seqtrain.config.trust import trusted
 from seqtrain.errors import UserError, kind_of
 
 # Packages whose classes may be targets, where they are defined there: what such a module merely imports, such as
@@ -56,16 +57,16 @@ def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
         yield from targets(value, below(path, key))
 
 
-def allowed(target: str, trust: Sequence[str] = ()) -> bool:
+def allowed(target: str) -> bool:
     """Whether a configuration may name this target; decided from names and sources, so nothing is imported."""
-    return refusal(target, trust) is None
+    return refusal(target) is None
 
 
-def refusal(target: Any, trust: Sequence[str] = ()) -> str | None:
+def refusal(target: Any) -> str | None:
     """Why a target may not be named, with the remedy; None where it may."""
     if not isinstance(target, str):
         return "expected the dotted name of a class"
-    if target in NAMES or _inside(target, trust):
+    if target in NAMES or _inside(target, trusted()):
         return None
     if not _inside(target, CLASSES):
         package = target.partition(".")[0]
@@ -81,12 +82,12 @@ def refusal(target: Any, trust: Sequence[str] = ()) -> str | None:
     return None
 
 
-def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
+def resolve(target: Any, *, path: str = "") -> Any:
     """The class or function of this name, imported only if it may be named, and checked again once it is there.
 
     `path`: where the configuration names it; a group takes only what is of its kind.
     """
-    reason = refusal(target, trust)
+    reason = refusal(target)
     if reason:
         raise UserError(f"{target}: {reason}")
     module, _, name = target.rpartition(".")
@@ -96,7 +97,7 @@ def resolve(target: Any, trust: Sequence[str] = (), *, path: str = "") -> Any:
         raise kind_of(error)(f"{target}: cannot be imported: {error}") from error
     # The name was judged by source files; what the import has bound to it may be something else.
     defined = inspect.isroutine(made) or inspect.isclass(made)
-    if not defined or not (target in NAMES or _inside(made.__module__, (*CLASSES, *trust))):
+    if not defined or not (target in NAMES or _inside(made.__module__, (*CLASSES, *trusted()))):
         raise UserError(f"{target}: not a class that its package defines; name it where it is defined")
     kind = _kind_at(path)
     if kind and kind not in map(_full_name, getattr(made, "__mro__", ())):
@@ -118,9 +119,9 @@ def _full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def whitelist(trust: Sequence[str] = ()) -> list[str]:
+def whitelist() -> list[str]:
     """The same rule as patterns for Hydra's `instantiate`, which holds the line once more."""
-    return [*(f"{package}.*" for package in (*CLASSES, *trust)), *NAMES]
+    return [*(f"{package}.*" for package in (*CLASSES, *trusted())), *NAMES]
 
 
 def _inside(name: str, packages: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqtrain.config.check import check_config
 from seqtrain.config.instantiate import make
+from seqtrain.config.trust import trusted
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.errors import Unavailable, UserError
@@ -50,7 +51,7 @@ class Opened:
     @property
     def loaded(self) -> Loaded:
         """What predictors of the task need."""
-        tbptt = make(self.config.tbptt, ()).evaluation
+        tbptt = make(self.config.tbptt).evaluation
         return Loaded(self.model, self.preprocessor, self.config.data.max_length, tbptt)
 
     def predictor(self, name: str | None = None) -> Predictor[Any]:
@@ -79,19 +80,19 @@ class Opened:
         return found.hexdigest()
 
 
-def open_run(path: Path | str, trust: Sequence[str] = (), checkpoint: str = "best") -> Opened:
+def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
     """Opens a run directory with its `best` or its `last` checkpoint; nothing in it can execute."""
     run = Run.open(path, export="take")
-    config = checked_config(run, trust)
+    config = checked_config(run)
     preprocessor = Preprocessor.load(run.path, run.summary.get("hashes", {}))
     if run.exported:  # before it is read whole
-        _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, preprocessor, trust)
+        _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, preprocessor)
     file, saved = _saved(run, checkpoint)
     weights = saved.get("state_dict") if isinstance(saved, dict) else None
     if not isinstance(weights, dict) or type(saved.get("global_step")) is not int or saved["global_step"] < 0:
         raise UserError(f"checkpoint {file}: holds no weights of a step; it is not what a run saves")
-    _check_fit(weights, check_weights, file, config, preprocessor, trust)
-    model, task = make_pair(config, preprocessor, trust)
+    _check_fit(weights, check_weights, file, config, preprocessor)
+    model, task = make_pair(config, preprocessor)
     load_weights(weights, model, task)
     return Opened(run, config, preprocessor, model.eval(), task.eval(), saved["global_step"])
 
@@ -131,7 +132,6 @@ def _check_fit(
     file: Path,
     config: DictConfig,
     preprocessor: Preprocessor,
-    trust: Sequence[str],
 ) -> None:
     """UserError where `check` finds that these are not the weights which the config of their run describes.
 
@@ -141,7 +141,7 @@ def _check_fit(
     if config.model.get("num_layers", 1) > len(weights):
         raise UserError(words)
     with torch.device("meta"):
-        pair = make_pair(config, preprocessor, trust)
+        pair = make_pair(config, preprocessor)
     expected = {
         f"{name}.{key}": value
         for name, module in zip(("model", "task"), pair, strict=True)
@@ -170,12 +170,12 @@ def run_config(run: Run) -> DictConfig:
         raise UserError(f"{run.path}: its config cannot be read: {error}") from None
 
 
-def checked_config(run: Run, trust: Sequence[str]) -> DictConfig:
+def checked_config(run: Run) -> DictConfig:
     """The config of a run that a stranger may have made; UserError for whatever it may not name or ask for."""
-    check_references(run.config, run.path, trust)
+    check_references(run.config, run.path, trusted())
     config = run_config(run)
     try:
-        check_config(config, {}, trust=trust)
+        check_config(config, {})
     except UserError as fault:
         first, *others = fault.lines
         more = f" (the first of {len(others) + 1} faults)" if others else ""

@@ -19,6 +19,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from seqtrain.config.trust import trust_words
 from seqtrain.distributed import ranks
 from seqtrain.distributed.fork_server import Child, ForkServer
 from seqtrain.errors import UserError
@@ -61,7 +62,6 @@ class Local(Launcher):
                 raise UserError(f"hydra.launcher.{name}={value}: expected a whole number above 0")
         self.n_jobs = self.together = n_jobs
         self.threads = threads
-        self.trust: tuple[str, ...] = ()
         self.say: Callable[[str], None] = print
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -88,7 +88,7 @@ class Local(Launcher):
                     free = [slot for slot in range(self.n_jobs) if slot not in {slot for slot, _ in running.values()}]
                     for slot, trial in zip(free, trials, strict=False):
                         words = [
-                            *trial_words(trial, self.trust),
+                            *trial_words(trial),
                             *(() if threads is None else (f"--threads={threads}",)),
                         ]
                         child = server.popen(words, env=env | shares[slot])
@@ -117,13 +117,9 @@ class Local(Launcher):
             self.say(f"{self.n_jobs} trials at a time{', each with ' * bool(parts)}{' and '.join(parts)}")
 
 
-def trial_words(trial: Trial, trust: Sequence[str]) -> list[str]:
+def trial_words(trial: Trial) -> list[str]:
     """The hidden command that runs a trial."""
-    return ["trial", str(trial.sweep), trial.name, *trust_words(trust)]
-
-
-def trust_words(trust: Sequence[str]) -> list[str]:
-    return [word for package in trust for word in ("--trust", package)]
+    return ["trial", str(trial.sweep), trial.name, *trust_words()]
 
 
 def gpus(env: Mapping[str, str]) -> list[str]:

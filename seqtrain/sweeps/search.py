@@ -164,7 +164,7 @@ class Search(Sweeper):
         from seqtrain.training.model_and_task import task_class
 
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
-        task = task_class(self._corner(folders), self.attempt.trust)
+        task = task_class(self._corner(folders))
         if self.wanted is None:
             return [Objective.read(f"best/{task.monitor}", task.metrics)]
         if not self.wanted or len(set(self.wanted)) < len(self.wanted):
@@ -179,7 +179,7 @@ class Search(Sweeper):
         for side in (0, -1):
             words = [f"{name}={show(ends(kind)[side])}" for name, kind in self.space.items()]
             try:
-                return check.compose([*self.fixed, *words], folders, self.attempt.trust).config
+                return check.compose([*self.fixed, *words], folders).config
             except UserError as fault:
                 faults.append(fault)
         raise faults[0]

@@ -21,6 +21,7 @@ from seqtrain.config.groups import GLOBAL
 from seqtrain.config.nodes import leaves
 from seqtrain.config.ranges import RANGES, is_number, out_of_range
 from seqtrain.config.schema import first_lines, show
+from seqtrain.config.trust import trusted
 from seqtrain.errors import Unavailable, UserError, did_you_mean, refuse_tilde
 from seqtrain.files.untrusted import ENVIRONMENT
 from seqtrain.sweeps.folder import TRIALS
@@ -75,14 +76,12 @@ class Settings:
 
     config: DictConfig
     files: ConfFiles
-    trust: Sequence[str]
 
     @classmethod
     def read(
         cls,
         words: Words,
         config_dirs: Sequence[Path] = (),
-        trust: Sequence[str] = (),
         *,
         recorded: Collection[str] = (),
         directory: Path | None = None,
@@ -107,7 +106,7 @@ class Settings:
         for name, value in {"dir": str(directory), "subdir": TRIALS}.items():
             OmegaConf.update(config, f"hydra.sweep.{name}", value)
             config.hydra.overrides.hydra.append(f"hydra.sweep.{name}={quoted(value)}")
-        settings = cls(config, files, trust)
+        settings = cls(config, files)
         foreign = bool(anywhere or config_dirs)  # our own files ask for nothing else
         faults = [*(settings._unused() if foreign else ()), *settings._commands({key_of(word) for word in words.hydra})]
         if faults:
@@ -124,7 +123,7 @@ class Settings:
         node = OmegaConf.to_container(self.config.hydra[kind], resolve=True)
         assert isinstance(node, dict)
         target = str(node.pop("_target_", None))
-        found = _resolved(target, kind, self.trust)
+        found = _resolved(target, kind)
         if not (inspect.isclass(found) and issubclass(found, base)):
             raise UserError(f"hydra.{kind}._target_={target}: no {base.__name__}, so it cannot be the {kind}")
         parameters = inspect.signature(found).parameters
@@ -163,11 +162,11 @@ class Settings:
             told = f"{key}={show(value)}: becomes a command, and nobody typed it"
             asks = name == "launcher" and inner[0] in COMMANDS and value and value != UNPICKLED
             breaks = any(isinstance(text, str) and re.search(r"[\r\n]", text) for text in (value, key))
-            if (breaks or asks) and PLUGINS not in self.trust:
+            if (breaks or asks) and PLUGINS not in trusted():
                 lines.append(f"{told}; add it to the command line, or --trust {PLUGINS}")
             elif key == "hydra.sweeper.storage" and value:
                 lines.append(f"{key}: leads out of the sweep, and nobody typed it; add it to the command line")
-            elif "${" in str(value) and ENVIRONMENT not in self.trust and reads_environment(self.config, key):
+            elif "${" in str(value) and ENVIRONMENT not in trusted() and reads_environment(self.config, key):
                 lines.append(f"{key}={show(value)}: reads the environment; if you trust it, add --trust {ENVIRONMENT}")
         return lines
 
@@ -252,10 +251,10 @@ def _fault(word: str, files: ConfFiles) -> str | None:
     return None
 
 
-def _resolved(target: str, kind: str, trust: Sequence[str]) -> Any:
+def _resolved(target: str, kind: str) -> Any:
     """The class of this name, imported only if it may run."""
     package = target.partition(".")[0]
-    if not (target.startswith(f"{OURS}.") or target in FOREIGN or package in trust):
+    if not (target.startswith(f"{OURS}.") or target in FOREIGN or package in trusted()):
         raise UserError(
             f"hydra.{kind}._target_={target}: not a {kind} that may run; if you trust the code of {package}, "
             f"add --trust {package}"

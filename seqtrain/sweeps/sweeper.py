@@ -36,7 +36,6 @@ class SweepAttempt:
     """What the command that runs a sweep now gives its sweeper, beside the folder."""
 
     runner: Runner  # takes an iterator of trials, gives each back when it has ended
-    trust: tuple[str, ...] = ()
     retry_failed: bool = False  # what was refused, too: files, packages and this program may have changed
     say: Callable[[str], None] = print
 
@@ -113,7 +112,7 @@ class Sweeper(HydraSweeper):
             if check.key_of(word).partition(".")[0] == "logger":
                 raise UserError(f"{word}: swept, but it cannot change a run: give it one value")
         folders = [Path(folder) for folder in self.folder.asked.config_dirs]
-        check.compose(trial.overrides, folders, self.attempt.trust)
+        check.compose(trial.overrides, folders)
 
     def _conclude(self, trial: Trial) -> None:
         self._ended.append(trial)

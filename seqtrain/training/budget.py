@@ -57,17 +57,17 @@ def prepare(config: DictConfig) -> None:
         config.trainer.max_seconds = asked["seconds"]
 
 
-def solve(config: DictConfig, data: Data, trust: Sequence[str], say: Say) -> None:
+def solve(config: DictConfig, data: Data, say: Say) -> None:
     """Sets width and steps in the config, and says them; solved again they stay as they are.
 
     UserError where nothing comes within a hundredth of what was asked.
     """
     asked = read_budget(config.budget)
     if "params" in asked:
-        solved = _widths(config, data, trust, asked["params"])
+        solved = _widths(config, data, asked["params"])
         say(f"budget: params {asked['params']:g}: {_shown(config)}, {solved:,} parameters")
     if "flops" in asked:
-        flops = _steps(config, data, trust, asked["flops"])
+        flops = _steps(config, data, asked["flops"])
         say(f"budget: flops {asked['flops']:g}: trainer.max_steps={config.trainer.max_steps}, {flops:.4g} FLOPs")
 
 
@@ -85,14 +85,14 @@ def _shown(config: DictConfig) -> str:
     return f"model.dim={config.model.dim}" + (f", model.{INNER}={inner}" if inner else "")
 
 
-def _widths(config: DictConfig, data: Data, trust: Sequence[str], number: float) -> int:
+def _widths(config: DictConfig, data: Data, number: float) -> int:
     """Sets the width whose parameters are nearest to `number`, or the inner width too; gives the parameters."""
     if "dim" not in config.model:
         raise UserError(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
     from seqtrain.training.memory import check_memory
 
     check_memory(config, f"budget=params:{number:g}", number)
-    size, inner = _sizes(config, data, trust), config.model.get(INNER)
+    size, inner = _sizes(config, data), config.model.get(INNER)
     grain = _grain(size, config.model.dim)
     dim = grain * closest(lambda times: size(grain * times, inner), number, MAX_WIDTH // grain)
     around = [width for width in (dim - grain, dim, dim + grain) if width]
@@ -104,7 +104,7 @@ def _widths(config: DictConfig, data: Data, trust: Sequence[str], number: float)
     return size(dim, inner)
 
 
-def _sizes(config: DictConfig, data: Data, trust: Sequence[str]) -> Callable[..., int]:
+def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
     """The parameters of the run by width and inner width, asked on the meta device, where weights take no memory."""
     import torch
 
@@ -117,7 +117,7 @@ def _sizes(config: DictConfig, data: Data, trust: Sequence[str]) -> Callable[...
     def size(dim: int, inner: int | None = None) -> int:
         other.model.update({"dim": dim} | ({INNER: inner} if INNER in other.model else {}))
         with torch.device("meta"):
-            return sum(map(count, make_pair(other, data.preprocessor, trust, data.label_counts)))
+            return sum(map(count, make_pair(other, data.preprocessor, data.label_counts)))
 
     return size
 
@@ -138,11 +138,11 @@ def _too_coarse(number: float, sizes: dict[int, int]) -> str:
     return f"budget=params:{number:g}: no width comes within 1 %: {words}; ask for one of these, or for more"
 
 
-def _steps(config: DictConfig, data: Data, trust: Sequence[str], number: float) -> float:
+def _steps(config: DictConfig, data: Data, number: float) -> float:
     """Sets the optimiser steps whose operations are nearest to `number`; gives the operations."""
     from seqtrain.training.session import cost_of
 
-    plan, each = data.plan("train"), cost_of(config, data, trust).flops_per_token
+    plan, each = data.plan("train"), cost_of(config, data).flops_per_token
 
     def flops(steps: int) -> float:
         return each * plan.tokens_before(steps)

@@ -32,15 +32,15 @@ WANTED = {
 }
 
 
-def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
+def check_pair(config: DictConfig) -> None:
     """UserError unless data, model, task and cut of time fit; asks a model on the meta device, so nothing is
     computed."""
-    model, task, tbptt = _asked(config, trust)
+    model, task, tbptt = _asked(config)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
-        reason = f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task, trust)) or 'none'}"
+        reason = f"{reason}; models that do, as shipped: {', '.join(_fitting(config, task)) or 'none'}"
     lines = list(
-        filter(None, [reason, _unread(config, task, trust), _needs_whole(config, task, tbptt), _uneven(config, task)])
+        filter(None, [reason, _unread(config, task), _needs_whole(config, task, tbptt), _uneven(config, task)])
     )
     if lines:
         raise UserError(*lines)
@@ -52,20 +52,20 @@ def check_pair(config: DictConfig, trust: Sequence[str]) -> None:
         )
     size = config.tokenizer.get("size")  # of the others only the data tells how many tokens they have
     with torch.device("meta"):
-        check_model(config, make_model(config, size, trust) if isinstance(size, int) else model)
+        check_model(config, make_model(config, size) if isinstance(size, int) else model)
 
 
-def _asked(config: DictConfig, trust: Sequence[str]) -> tuple[SequenceModel, Task, TBPTT]:
+def _asked(config: DictConfig) -> tuple[SequenceModel, Task, TBPTT]:
     """Model, task and cut of time that can only be asked what fits."""
     with torch.device("meta"):
-        model = make_model(config, 2, trust)
-        task = make_task(config, model, 2, trust)
-    return model, task, make(config.tbptt, trust)
+        model = make_model(config, 2)
+        task = make_task(config, model, 2)
+    return model, task, make(config.tbptt)
 
 
-def _unread(config: DictConfig, task: Task, trust: Sequence[str]) -> str | None:
+def _unread(config: DictConfig, task: Task) -> str | None:
     """Why the task cannot read the data, with the data that it can read, or None."""
-    source = make_source(config, trust)
+    source = make_source(config)
     missing = [field for field in task.fields if field not in source.fields]
     if not missing:
         return None
@@ -73,18 +73,18 @@ def _unread(config: DictConfig, task: Task, trust: Sequence[str]) -> str | None:
     return (
         f"task={name}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
         f"has {' and '.join(source.fields)}; data that does, as shipped: "
-        f"{', '.join(_readable(task, trust)) or 'none'}"
+        f"{', '.join(_readable(task)) or 'none'}"
     )
 
 
-def _readable(task: Task, trust: Sequence[str]) -> list[str]:
+def _readable(task: Task) -> list[str]:
     """The shipped data whose rows have what the task reads."""
     found = []
     for name in shipped("data"):
         composed = compose_data(name)
         if "_target_" in composed.data:  # a file that is no data by itself has none
             with contextlib.suppress(UserError):
-                if set(task.fields) <= set(make_source(composed, trust).fields):
+                if set(task.fields) <= set(make_source(composed).fields):
                     found.append(name)
     return found
 
@@ -178,25 +178,22 @@ def _not_in_pieces(model: SequenceModel, k2: int, max_length: int) -> str | None
     return None
 
 
-def _fitting(config: DictConfig, task: Task, trust: Sequence[str]) -> list[str]:
+def _fitting(config: DictConfig, task: Task) -> list[str]:
     """The shipped models that fit the task and the cut of time, by default or with one option turned round."""
     names = []
     for words in _models():
         other = _with_model(config, words)
         with torch.device("meta"), contextlib.suppress(UserError):
-            if (
-                incompatibility(make_model(other, 2, trust), task, make(config.tbptt, trust), config.data.max_length)
-                is None
-            ):
+            if incompatibility(make_model(other, 2), task, make(config.tbptt), config.data.max_length) is None:
                 names.append(words)
     alone = [words for words in names if " " not in words]
     return alone + [words for words in names if words.split()[0] not in alone]
 
 
-def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
+def check_stopping(config: DictConfig) -> None:
     """UserError for early stopping by what no validation measures: Lightning would tell at the first one, or never."""
     node = config.callbacks.get("early_stopping")
-    task = task_class(config, trust)
+    task = task_class(config)
     measured = [f"validation/{metric.name}" for metric in task.metrics]
     if node is None or node._target_ != "pytorch_lightning.callbacks.EarlyStopping":
         return
@@ -214,9 +211,9 @@ def check_stopping(config: DictConfig, trust: Sequence[str]) -> None:
         raise UserError(*(f"callbacks.early_stopping.{line}" for line in lines))
 
 
-def check_tokenizer(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> None:
+def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for a tokenizer that cannot be made, or that a run with `init_from` would not take."""
-    make(config.tokenizer, trust)
+    make(config.tokenizer)
     typed = [text for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
     if config.init_from is not None and typed:
         raise UserError(
@@ -283,6 +280,6 @@ def shipped_file(group: str, name: str) -> Path:
 
 def _reason(config: DictConfig) -> str | None:
     """The first thing that `check_pair` has to say."""
-    model, task, tbptt = _asked(config, ())
+    model, task, tbptt = _asked(config)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
-    return reason or _unread(config, task, ()) or _needs_whole(config, task, tbptt)
+    return reason or _unread(config, task) or _needs_whole(config, task, tbptt)

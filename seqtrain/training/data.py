@@ -264,12 +264,11 @@ class ExampleData(Data):
 def make_data(
     config: DictConfig,
     splits: Sequence[Split],
-    trust: Sequence[str],
     say: Say,
     preprocessor: Preprocessor | None = None,
 ) -> Data:
     """Reads, tokenises (or takes from the cache) and lays out the splits."""
-    source = make_source(config, trust)
+    source = make_source(config)
     origin = None
     if preprocessor is None and config.init_from is not None:
         run = Run.open(config.init_from, export="take")
@@ -277,10 +276,10 @@ def make_data(
         say(f"tokenizer: that of {config.init_from}")
     preprocessor, rows = prepare_rows(
         source,
-        make(config.tokenizer, trust),
+        make(config.tokenizer),
         splits,
-        task_class(config, trust).fields,
-        label_kind=task_class(config, trust).label_kind,
+        task_class(config).fields,
+        label_kind=task_class(config).label_kind,
         shared=config.task.get("shared_vocab", True),
         preprocessor=preprocessor,
         origin=origin,
@@ -289,15 +288,15 @@ def make_data(
     if origin is not None:
         _check_known(str(config.init_from), rows, say)
     with torch.device("meta"):
-        task = make_pair(config, preprocessor, trust)[1]
+        task = make_pair(config, preprocessor)[1]
     kind = StreamData if task.streams else ExampleData
-    return kind(source, preprocessor, rows, make_batching(config), make(config.tbptt, trust), config.seed, task, say)
+    return kind(source, preprocessor, rows, make_batching(config), make(config.tbptt), config.seed, task, say)
 
 
-def make_source(config: DictConfig, trust: Sequence[str]) -> Source:
+def make_source(config: DictConfig) -> Source:
     """The source of `config.data`, without what it says of lanes."""
     options = {key: value for key, value in plain(config.data).items() if key not in Batching.__annotations__}
-    return make(OmegaConf.create({"data": options}).data, trust)
+    return make(OmegaConf.create({"data": options}).data)
 
 
 def make_batching(config: DictConfig) -> Batching:

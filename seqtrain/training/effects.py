@@ -22,29 +22,29 @@ PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
 
 
-def check(config: DictConfig, overrides: Sequence[str], trust: Sequence[str]) -> None:
+def check(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for options on the command line that this run has no use for."""
     given = list(dict.fromkeys(map(key_of, overrides)))
-    idle = make_source(config, trust).idle()
+    idle = make_source(config).idle()
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
-    reasons |= _of_the_other_layout(config, trust) | _of_greedy(config) | _of_plateau(config)
+    reasons |= _of_the_other_layout(config) | _of_greedy(config) | _of_plateau(config)
     lines = [f"{key}: {reasons[key]}" for key in given if key in reasons]
     if lines:
         raise UserError(*lines)
 
 
-def notes(config: DictConfig, overrides: Sequence[str], trust: Sequence[str] = ()) -> list[str]:
+def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
     """A line for each value on the command line that will do nothing in this run, as it is configured."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     given = set(map(key_of, overrides))
-    of_task = task_class(config, trust).without_effect(values["task"])
+    of_task = task_class(config).without_effect(values["task"])
     idle = [*_beyond_the_end(values), *((f"task.{key}", why) for key, why in of_task.items())]
     return [f"{key}={OmegaConf.select(config, key)}: {why}" for key, why in idle if key in given]
 
 
-def _of_the_other_layout(config: DictConfig, trust: Sequence[str]) -> dict[str, str]:
+def _of_the_other_layout(config: DictConfig) -> dict[str, str]:
     """What only a stream, or only examples, have a use for."""
-    whole = not task_class(config, trust).streams
+    whole = not task_class(config).streams
     useless = [f"data.{key}" for key in (STREAMED if whole else WHOLE)]
     if whole:
         useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import torch
 from omegaconf import DictConfig
@@ -18,18 +17,17 @@ from seqtrain.tasks.base import Task
 
 
 def make_pair(
-    config: DictConfig, preprocessor: Preprocessor, trust: Sequence[str], label_counts: tuple[int, ...] = ()
+    config: DictConfig, preprocessor: Preprocessor, label_counts: tuple[int, ...] = ()
 ) -> tuple[SequenceModel, Task]:
     """Model and task for these vocabularies, in the precision that a checkpoint keeps."""
     size = preprocessor.tokenizer.vocab_size
     model = make_model(
         config,
         size,
-        trust,
-        specials=task_class(config, trust).specials,
+        specials=task_class(config).specials,
         target_vocab_size=None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size,
     )
-    task = make_task(config, model, size, trust, preprocessor=preprocessor, label_counts=label_counts)
+    task = make_task(config, model, size, preprocessor=preprocessor, label_counts=label_counts)
     if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
         return model.double(), task.double()
     return model, task
@@ -38,7 +36,6 @@ def make_pair(
 def make_model(
     config: DictConfig,
     vocab_size: int,
-    trust: Sequence[str],
     *,
     specials: int = 3,
     target_vocab_size: int | None = None,
@@ -48,14 +45,13 @@ def make_model(
     embed = target_embed = TokenEmbedding(vocab_size=vocab_size, dim=config.model.dim, specials=specials)
     if target_vocab_size is not None:
         target_embed = TokenEmbedding(vocab_size=target_vocab_size, dim=config.model.dim, specials=specials)
-    return make(config.model, trust, embed=embed, target_embed=target_embed)
+    return make(config.model, embed=embed, target_embed=target_embed)
 
 
 def make_task(
     config: DictConfig,
     model: SequenceModel,
     vocab_size: int,
-    trust: Sequence[str],
     *,
     preprocessor: Preprocessor | None = None,
     label_counts: tuple[int, ...] = (),
@@ -67,7 +63,6 @@ def make_task(
     labels = ("0", "1") if preprocessor is None else preprocessor.labels
     return make(
         config.task,
-        trust,
         dim=model.dim,
         bptt_length=config.tbptt.k2,
         vocab_size=vocab_size,
@@ -78,17 +73,17 @@ def make_task(
     )
 
 
-def task_class(config: DictConfig, trust: Sequence[str]) -> type[Task]:
+def task_class(config: DictConfig) -> type[Task]:
     """The class of the task."""
-    return resolve(config.task._target_, trust)
+    return resolve(config.task._target_)
 
 
-def check_optimizer(config: DictConfig, trust: Sequence[str]) -> None:
+def check_optimizer(config: DictConfig) -> None:
     """UserError for values that optimizer or schedule refuse only once they have weights: tries them on a single
     one."""
     waiting = [{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "role": "hidden"}]
     for group in ("optimizer", "schedule"):
-        made = make(config[group], trust)
+        made = make(config[group])
         try:
             waiting = made(waiting) if isinstance(made, functools.partial) else made
         except ValueError as error:

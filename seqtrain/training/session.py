@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -122,7 +121,6 @@ def make_session(
     data: Data,
     run: Run,
     signals: Signals,
-    trust: Sequence[str],
     console: Console,
     *,
     logged: dict[str, Any] | None = None,
@@ -140,7 +138,7 @@ def make_session(
 
     options, plan = trainer_options(config), data.plan("train")
     steps = max_steps(options, plan)
-    learner = make_learner(config, data, run, trust)
+    learner = make_learner(config, data, run)
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
     deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
     pruning = Pruning(run=run, goes_on=after_pruning) if is_searched(run.path) else None
@@ -157,22 +155,22 @@ def make_session(
         *([deadline] if deadline else []),
         Plateau(),
         *_guards(options),
-        *_chosen_callbacks(config, data, run, trust),
+        *_chosen_callbacks(config, data, run),
         ProgressBar(recorder=recorder, steps_per_epoch=plan.steps, console=console),
         *([pruning] if pruning else []),
         checkpoints,  # behind the others, so that what it saves holds their newest state, and what was decided
     ]
-    loggers = _loggers(config, run, trust, run.config if logged is None else logged)
+    loggers = _loggers(config, run, run.config if logged is None else logged)
     trainer = make_trainer(options, steps or ENDLESS, callbacks, loggers, run.path)
     return Session(data, plan, learner, trainer, recorder, checkpoints, steps, deadline, pruning)
 
 
-def make_learner(config: DictConfig, data: Data, run: Run, trust: Sequence[str]) -> Learner:
+def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
     """Model and task, joined by what trains them."""
     from seqtrain.training.learner import Learner
 
     options, plan = trainer_options(config), data.plan("train")
-    model, task = make_pair(config, data.preprocessor, trust, data.label_counts)
+    model, task = make_pair(config, data.preprocessor, data.label_counts)
     learner = Learner(
         model=model,
         task=task,
@@ -180,8 +178,8 @@ def make_learner(config: DictConfig, data: Data, run: Run, trust: Sequence[str])
         lanes=plan.lanes,
         facts=data.facts(),
         seed=config.seed,
-        optimizer=make(config.optimizer, trust),
-        schedule=paced(make(config.schedule, trust), plan),
+        optimizer=make(config.optimizer),
+        schedule=paced(make(config.schedule), plan),
         max_steps=max_steps(options, plan) or ENDLESS,
         run=run,
         layer_decay=config.layer_decay,
@@ -207,21 +205,21 @@ def _guards(options: TrainerOptions) -> list[Callback]:
     return guards
 
 
-def _chosen_callbacks(config: DictConfig, data: Data, run: Run, trust: Sequence[str]) -> list[Callback]:
+def _chosen_callbacks(config: DictConfig, data: Data, run: Run) -> list[Callback]:
     """The callbacks of the config; ours only show what one process knows, so the others have none of them."""
     return [
-        make(node, trust, run=run, data=data, tokenizer=data.tokenizer)
+        make(node, run=run, data=data, tokenizer=data.tokenizer)
         for node in config.callbacks.values()
         if node and (run.writes or not node._target_.startswith("seqtrain."))
     ]
 
 
-def _loggers(config: DictConfig, run: Run, trust: Sequence[str], shown: dict[str, Any]) -> list[RunLogger]:
+def _loggers(config: DictConfig, run: Run, shown: dict[str, Any]) -> list[RunLogger]:
     """The loggers of the config, in the process that writes the run."""
     from seqtrain.training.loggers.base import guarded
 
     chosen = [node for node in config.logger.values() if node] if run.writes else []
-    return [guarded(make(node, trust, directory=run.path, config=shown), run.path) for node in chosen]
+    return [guarded(make(node, directory=run.path, config=shown), run.path) for node in chosen]
 
 
 def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
@@ -237,21 +235,21 @@ def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | 
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def cost_of(config: DictConfig, data: Data, trust: Sequence[str]) -> Cost:
+def cost_of(config: DictConfig, data: Data) -> Cost:
     """What the whole training costs."""
     options, plan = trainer_options(config), data.plan("train")
     with torch.device("meta"):  # only shapes count: the weights that train are made once, by the session
-        model, task = make_pair(config, data.preprocessor, trust, data.label_counts)
+        model, task = make_pair(config, data.preprocessor, data.label_counts)
     steps = max_steps(options, plan)
     return estimate(model, task, plan, data.reading(), accumulate=options.accumulate, steps=steps)
 
 
-def begin_from(config: DictConfig, session: Session, trust: Sequence[str], say: Say, *, known: str | None) -> str:
+def begin_from(config: DictConfig, session: Session, say: Say, *, known: str | None) -> str:
     """Puts the weights of the run `config.init_from` into a session that has not begun; gives the hash of that run.
 
     UserError where the hash is not `known`, that of an earlier beginning of the same run.
     """
-    origin = open_run(config.init_from, trust)
+    origin = open_run(config.init_from)
     found = origin.hash
     if known not in (None, found):
         raise UserError(

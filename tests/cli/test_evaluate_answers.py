@@ -54,7 +54,7 @@ def small(folder: Path, *overrides: str) -> Path:
 
 def metrics(run: Path, split: str, **options: Any) -> dict[str, float]:
     """What evaluate finds, told of the run as it is."""
-    found = evaluate(str(run), split, options.get("checkpoint", "last"), options.get("batch_size"), ())
+    found = evaluate(str(run), split, options.get("checkpoint", "last"), options.get("batch_size"))
     assert found["split"] == split
     return found["metrics"]
 
@@ -89,7 +89,7 @@ def test_the_checkpoint_that_was_asked_for_is_measured(tmp_path: Path) -> None:
     checkpoint.save(saved | {"state_dict": weights, "global_step": 3}, folder / checkpoint.BEST)
     found = {}
     for which, step in (("best", 3), ("last", STEP)):
-        answer = evaluate(str(run), "test", which, None, ())
+        answer = evaluate(str(run), "test", which, None)
         assert (answer["checkpoint"], answer["step"]) == (which, step)
         found[which] = answer["metrics"]["loss"]
         scored = seqtrain.load(run, checkpoint=which).score(TEXTS["test"])  # type: ignore[arg-type]

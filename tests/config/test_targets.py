@@ -11,6 +11,7 @@ from hydra.utils import instantiate
 
 from seqtrain.config import check
 from seqtrain.config.targets import allowed, resolve, whitelist
+from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
 
 FORBIDDEN = [
@@ -85,12 +86,13 @@ def test_a_package_runs_only_when_it_is_trusted(package: str, tmp_path: Path) ->
         check.compose([override])
     with pytest.raises(UserError, match=f"--trust {package}"):
         resolve(f"{package}.net.Net")
-    config = check.compose([override], trust=[package]).config
-    assert not (tmp_path / package / "imported").exists()  # stage 1 reads its source and runs nothing
-    assert check.signature_faults(config, trust=[package]) == []
+    with trusting([package]):
+        config = check.compose([override]).config
+        assert not (tmp_path / package / "imported").exists()  # stage 1 reads its source and runs nothing
+        assert check.signature_faults(config) == []
     assert (tmp_path / package / "imported").exists()
 
 
 def test_a_trusted_package_may_not_pass_on_what_others_define(package: str) -> None:
-    with pytest.raises(UserError, match="its package defines"):
-        resolve(f"{package}.net.Path", trust=[package])
+    with trusting([package]), pytest.raises(UserError, match="its package defines"):
+        resolve(f"{package}.net.Path")

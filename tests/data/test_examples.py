@@ -64,10 +64,10 @@ def session(name: str, folder: Path, *more: str) -> Session:
     given = [*chosen, *exact, "model.dim=8", "trainer.validate_every=1000", "optimizer.lr=0.01", *own, *more]
     config = check.compose(given).config
     check_all(config, Request())
-    data = make_data(config, ("train", "validation"), (), lambda line: None)
+    data = make_data(config, ("train", "validation"), lambda line: None)
     run = Run.create(folder / str(len(list(folder.iterdir()))))
     run.write_config(config_text(config))
-    return make_session(config, data, run, Signals(), (), Console(quiet=True))
+    return make_session(config, data, run, Signals(), Console(quiet=True))
 
 
 def trained(name: str, folder: Path, *more: str) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def test_batched_decoding_equals_single_however_sources_are_padded(case: Case, b
 @cache
 def tiny(case: Case) -> SequenceModel:
     """The model with three words."""
-    model = make_model(case.config(), 3, ()).double().eval()
+    model = make_model(case.config(), 3).double().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.6)
     return model

@@ -19,7 +19,7 @@ LEARNED = {"positions": "learned", "max_length": 100}
 
 
 def fresh(name: str, **options: Any) -> SequenceModel:
-    return make_model(Case(name, ()).config(dim=WIDTH, **options), VOCABULARY, ())
+    return make_model(Case(name, ()).config(dim=WIDTH, **options), VOCABULARY)
 
 
 def scales(model: SequenceModel) -> dict[str, float]:

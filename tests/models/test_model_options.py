@@ -34,7 +34,7 @@ def changes() -> Iterator[Any]:
     """Each shipped model with what its file says, or what an option needs, and one option changed."""
     for case in (case for case in cases() if not case.options):
         node: Any = OmegaConf.to_container(case.config(), resolve=True)["model"]  # type: ignore[index,call-overload]
-        hints = get_type_hints(resolve(node["_target_"], ()).__init__)
+        hints = get_type_hints(resolve(node["_target_"]).__init__)
         for key in (key for key in node if key[0] != "_"):
             base = LEARNED if key == "max_length" else {}
             for value in others(key, hints[key], {**node, **base}[key]):
@@ -44,7 +44,7 @@ def changes() -> Iterator[Any]:
 
 def read(case: Case, options: dict[str, Any]) -> tuple[dict[str, torch.Size], Tensor]:
     """The shapes of a model's weights, and what it gives in training where they are drawn from one seed."""
-    model = make_model(case.config(**options), VOCABULARY, ()).double().train()
+    model = make_model(case.config(**options), VOCABULARY).double().train()
     torch.manual_seed(1)
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.4)

@@ -147,8 +147,8 @@ def test_only_lanes_that_begin_in_a_chunk_move_the_learned_state(name: str) -> N
 
 @pytest.mark.parametrize("name", CARRIERS)
 def test_a_new_learned_state_is_that_of_zeros_and_no_matrix_for_an_optimizer(name: str) -> None:
-    model = make_model(Case(name, ()).config(learned_state=True), VOCABULARY, ())
-    plain = make_model(Case(name, ()).config(), VOCABULARY, ())
+    model = make_model(Case(name, ()).config(learned_state=True), VOCABULARY)
+    plain = make_model(Case(name, ()).config(), VOCABULARY)
     tokens = some_tokens(2, 5)
     assert torch.equal(model(tokens)[0], plain(tokens)[0])
     assert {value.dim() for key, value in model.named_parameters() if key.startswith("first.")} == {1}

@@ -104,7 +104,7 @@ def test_a_config_that_was_edited_after_a_kill_trains_no_other_run(killed: Path,
     edit(killed, **{key: EDITS[key]})
     before = (killed / "metrics.jsonl").read_bytes()
     with pytest.raises(UserError) as fault:
-        resume(str(killed), [], (), ())
+        resume(str(killed), [], ())
     (line,) = fault.value.lines
     assert key.replace("__", ".", 1) in line
     assert (killed / "metrics.jsonl").read_bytes() == before
@@ -143,7 +143,7 @@ def test_a_limit_that_was_edited_by_hand_extends_the_run_as_an_override_does(
     killed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(killed, trainer__max_steps=5)
-    resume(str(killed), [], (), ())
+    resume(str(killed), [], ())
     assert "trainer.max_steps: 4 -> 5\n" in capsys.readouterr().err
     assert Run(killed).summary["steps"] == 5
 
@@ -151,7 +151,7 @@ def test_a_limit_that_was_edited_by_hand_extends_the_run_as_an_override_does(
 def test_a_run_goes_on_with_fewer_lanes_at_a_time_in_evaluation(
     killed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    resume(str(killed), ["data.eval_batch_size=1"], (), ())
+    resume(str(killed), ["data.eval_batch_size=1"], ())
     assert "data.eval_batch_size: None -> 1\n" in capsys.readouterr().err
     assert Run(killed).summary["steps"] == STEP
 
@@ -159,16 +159,16 @@ def test_a_run_goes_on_with_fewer_lanes_at_a_time_in_evaluation(
 @pytest.mark.parametrize("key", ["trainer.accumulate=2", "data.batch_size=2", "tbptt.k2=4"])
 def test_what_lowers_the_memory_of_training_is_for_a_new_run(killed: Path, key: str) -> None:
     with pytest.raises(UserError, match="a resumed run keeps it"):
-        resume(str(killed), [key], (), ())
+        resume(str(killed), [key], ())
 
 
 def test_a_run_without_a_checkpoint_begins_again_as_it_began_only(killed: Path) -> None:
     shutil.rmtree(killed / "checkpoints")
     edit(killed, trainer__grad_clip=0.5)
     with pytest.raises(UserError, match=r"config\.yaml was edited, so that it would be another run"):
-        resume(str(killed), [], (), ())
+        resume(str(killed), [], ())
     edit(killed, trainer__grad_clip=1.0)
-    resume(str(killed), [], (), ())
+    resume(str(killed), [], ())
     assert Run(killed).summary["steps"] == STEP
 
 
@@ -180,7 +180,7 @@ def test_what_the_bits_depend_on_is_said_where_it_differs_from_the_checkpoints(
     assert saved["seqtrain"]["where"]["torch"] == torch.__version__
     saved["seqtrain"]["where"] |= {"torch": "2.0.1", "threads": 99, "processes": 3, "machine": "another"}
     save(saved, path)
-    resume(str(killed), [], (), ())
+    resume(str(killed), [], ())
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"since {path} was written: ")]
     assert len(lines) == 1
     for word in ("torch '2.0.1' -> ", "threads 99 -> ", "processes 3 -> 1", "machine 'another' -> "):
@@ -191,10 +191,10 @@ def test_a_step_beyond_what_the_run_may_have_is_refused(killed: Path) -> None:
     saved = load(killed / "checkpoints" / step_name(3))
     save(saved | {"global_step": 99_999_999}, killed / "checkpoints" / step_name(99_999_999))
     with pytest.raises(UserError, match=r"trainer\.max_steps=4: run .* is at step 99999999 already"):
-        resume(str(killed), [], (), ())
+        resume(str(killed), [], ())
     edit(killed, trainer__max_steps=None, trainer__max_epochs=1)
     with pytest.raises(UserError, match=r"they allow \d+ steps, and checkpoint .* is of 99999999"):
-        resume(str(killed), [], (), ())
+        resume(str(killed), [], ())
 
 
 # -- the checkpoints of another run ------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_the_parent_of_a_run_is_known_by_its_weights(folder: Path, tmp_path: Pat
     with pytest.raises(
         UserError, match=r"init_from=.*: its weights or tokenizers are not those that the run began with"
     ):
-        resume(str(child), [], (), ())
+        resume(str(child), [], ())
 
 
 def test_a_checkpoint_of_a_run_with_another_parent_is_not_opened(killed: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_refused_checkpoint_leaves_config_summary_and_records_as_they_were(
     save(saved, run / "checkpoints" / step_name(step))
     before = contents(run)
     with pytest.raises(UserError, match=says) as fault:
-        resume(str(run), limits, (), ("seqtrain", "resume"))
+        resume(str(run), limits, ("seqtrain", "resume"))
     assert len(fault.value.lines) == 1
     assert contents(run) == before
 

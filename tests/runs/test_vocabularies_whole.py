@@ -41,13 +41,13 @@ def composed(*overrides: str) -> DictConfig:
 
 def begun(config: DictConfig, name: str = "run") -> Run:
     run = Run.create(name, config={"seed": 1})
-    read_data(run, config, (), {}, None)
+    read_data(run, config, {}, None)
     return run
 
 
 def again(run: Run, config: DictConfig, checkpoint: Path | None = None) -> Data:
     """What a resume reads, with what stands in the run's directory."""
-    return read_data(run, config, (), dict(run.summary), checkpoint)
+    return read_data(run, config, dict(run.summary), checkpoint)
 
 
 @pytest.mark.parametrize(("overrides", "names"), [(SEPARATE, 2), (SENTIMENT, 2)], ids=["two tokenizers", "labels"])
@@ -60,7 +60,7 @@ def test_a_run_killed_between_its_vocabularies_goes_on_with_the_same_ones(
     assert len({TOKENIZER, TARGET_TOKENIZER, LABELS} & {path.name for path in whole.path.iterdir()}) == names
     for number in count():
         run = Run.create(str(number), config={"seed": 1})
-        if not killed_before(number, lambda run=run: read_data(run, config, (), {}, None), below=run.path):
+        if not killed_before(number, lambda run=run: read_data(run, config, {}, None), below=run.path):
             break
         preprocessor = again(run, config).preprocessor
         assert preprocessor.hashes.items() <= expected.items()

@@ -103,13 +103,13 @@ class Case:
 
     def draw(self, seed: int) -> SequenceModel:
         """The model as build makes it from a seed."""
-        return make_model(self.config() | {"seed": seed}, VOCABULARY, ())
+        return make_model(self.config() | {"seed": seed}, VOCABULARY)
 
 
 @cache
 def _built(case: Case, options: tuple[tuple[str, Any], ...]) -> tuple[SequenceModel, Tensor]:
     """A model to copy, and torch's state behind it: to compose and build one takes most of the time of a small test."""
-    model = make_model(case.config(**dict(options)), VOCABULARY, ()).double().eval()
+    model = make_model(case.config(**dict(options)), VOCABULARY).double().eval()
     return model, torch.get_rng_state()
 
 

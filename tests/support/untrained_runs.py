@@ -29,10 +29,10 @@ NEXT_TOKEN = ("task=next_token", "model=gpt", "tokenizer=char", "model.num_layer
 def make_run(path: Path, *overrides: str, labels: tuple[str, ...] = ("bad", "fair", "good")) -> Path:
     """A run directory of `overrides`, as a training leaves it, whose tokenizer knows TEXTS."""
     config = check.compose([*overrides, "model.dim=16"]).config
-    tokenizer = make(config.tokenizer, ()).train(TEXTS * 3)
+    tokenizer = make(config.tokenizer).train(TEXTS * 3)
     task = config.task._target_.rpartition(".")[2]
     preprocessor = Preprocessor(tokenizer, tokenizer, labels if task == "Sentiment" else ())
-    model, task = make_pair(config, preprocessor, ())
+    model, task = make_pair(config, preprocessor)
     torch.manual_seed(1)
     for module in (model, task):
         for weight in module.parameters():

@@ -364,7 +364,7 @@ def test_every_corner_of_a_shipped_space_is_a_run(name: str) -> None:
         words = [f"{key}={ends(kind)[side]}" for key, kind in swept.items()]
         composed = check.compose([*fixed, *words]).config
         assert check.signature_faults(composed) == []
-        compatibility.check_pair(composed, ())
+        compatibility.check_pair(composed)
 
 
 def test_every_model_has_a_space_of_its_own() -> None:

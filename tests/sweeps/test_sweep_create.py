@@ -121,7 +121,7 @@ def test_a_resume_removes_what_was_left_half_written(tmp_path: Path, monkeypatch
     (left[-1] / "config.yaml").touch()
     monkeypatch.setattr(command, "_run_trials", lambda *_, **__: [])
     with pytest.raises(UserError, match="nothing to do"):
-        command.resume(sweep.path, [], (), retry_failed=False, as_json=False)
+        command.resume(sweep.path, [], retry_failed=False, as_json=False)
     assert [path for path in left if path.exists()] == []
 
 
@@ -174,7 +174,7 @@ def test_a_folder_that_no_sweep_was_begun_in_is_a_fault_or_said(begun: Path, whe
 
 def test_a_resume_and_a_trial_look_where_the_sweep_was_begun(begun: Path) -> None:
     with pytest.raises(UserError, match="--config-dir mine: no such folder"):
-        command.resume(Path("../there/sweep"), [], (), retry_failed=False, as_json=False)
+        command.resume(Path("../there/sweep"), [], retry_failed=False, as_json=False)
     assert os.path.samefile(Path.cwd(), begun)
     os.chdir(begun.parent)
     with pytest.raises(UserError, match="no trial 007"):

@@ -169,7 +169,7 @@ def test_a_sweep_is_run_once_and_not_by_every_process_of_a_group(sweep: Sweep, m
         monkeypatch.setenv(name, value)
     for ask in (
         lambda: command.start(train.Request(["seed=1,2"]), as_json=False),
-        lambda: command.resume(sweep.path, [], (), retry_failed=False, as_json=False),
+        lambda: command.resume(sweep.path, [], retry_failed=False, as_json=False),
     ):
         with pytest.raises(UserError, match="run it once, without srun or torchrun"):
             ask()
@@ -236,8 +236,8 @@ def test_a_search_hands_out_as_many_trials_as_its_launcher_runs_together_and_a_g
         pytest.importorskip(f"hydra_plugins.{package}")
     monkeypatch.setattr(command.os, "sched_getaffinity", lambda pid: set(range(7)))
     settings = Settings.read(Words.sort([*words, f"hydra.sweep.dir={tmp_path}/sweep"]))
-    assert command._runner(settings, (), searches=True).together == together
-    assert command._runner(settings, (), searches=False).together is None
+    assert command._runner(settings, searches=True).together == together
+    assert command._runner(settings, searches=False).together is None
 
 
 @pytest.mark.parametrize("planned", [False, True])
@@ -251,7 +251,7 @@ def test_an_interrupt_leaves_an_index_of_what_was_planned_whole(sweep: Sweep, pl
     if not planned:
         (sweep.path / "index.json").unlink()
     sweeper = SimpleNamespace(setup=lambda **_: None, sweep=interrupted)
-    settings: Any = SimpleNamespace(files=SimpleNamespace(loader=None), config=None, trust=())
+    settings: Any = SimpleNamespace(files=SimpleNamespace(loader=None), config=None)
     with pytest.raises(Interrupted):
         command._run_trials(sweep, sweeper, None, [], settings, retry_failed=False)
     assert (sweep.path / "index.json").exists() == planned

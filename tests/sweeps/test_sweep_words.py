@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.plugins.launcher import Launcher
 
 from seqtrain.config.conf_files import ConfFiles
+from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
 from seqtrain.sweeps.grid import combinations
 from seqtrain.sweeps.launchers import environment, gpu_shares
@@ -128,7 +129,8 @@ def test_what_is_typed_or_trusted_may_be_a_command(tmp_path: Path) -> None:
     words = Words.sort(["hydra/launcher=ours"])
     with pytest.raises(UserError, match="--trust hydra_plugins"):
         Settings.read(words, [tmp_path])
-    trusted = Settings.read(words, [tmp_path], ("hydra_plugins",))
+    with trusting(["hydra_plugins"]):
+        trusted = Settings.read(words, [tmp_path])
     assert trusted.config.hydra.launcher.setup == ["module load cuda"]
     typed = Words.sort(["hydra/launcher=slurm", "hydra.launcher.setup=[module load cuda]"])
     assert Settings.read(typed).config.hydra.launcher.setup == ["module load cuda"]
@@ -139,7 +141,8 @@ def test_a_launcher_of_others_runs_for_who_trusts_its_code(tmp_path: Path) -> No
     words = Words.sort(["hydra/launcher=theirs"])
     with pytest.raises(UserError, match="if you trust the code of hydra, add --trust hydra"):
         Settings.read(words, [tmp_path]).make("launcher", Launcher)
-    made = Settings.read(words, [tmp_path], ("hydra",)).make("launcher", Launcher)
+    with trusting(["hydra"]):
+        made = Settings.read(words, [tmp_path]).make("launcher", Launcher)
     assert type(made).__name__ == "BasicLauncher"
 
 

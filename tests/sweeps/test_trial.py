@@ -13,6 +13,7 @@ import pytest
 from hydra.core.utils import JobStatus
 
 from seqtrain.cli import trial as trials
+from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import launchers
@@ -64,7 +65,7 @@ def test_what_ends_a_trial_before_its_run_has_begun_is_recorded(
 
     monkeypatch.setattr(trials, "_run", fails)
     with pytest.raises(type(error)):
-        trials._run_recorded(trial, "begin", sweep, (), None)
+        trials._run_recorded(trial, "begin", sweep, None)
     assert (during[0]["status"], during[0]["pid"]) == ("running", os.getpid())
     assert (trial.outcome["status"], trial.outcome["reason"]) == (status, reason)
 
@@ -80,7 +81,7 @@ def test_of_a_trial_whose_run_has_begun_the_run_says_how_it_ended(
 
     monkeypatch.setattr(trials, "finish", lambda work, as_json: work() and 0)
     monkeypatch.setattr(trials, "_run", ends)
-    trials._run_recorded(trial, "resume", sweep, (), None)
+    trials._run_recorded(trial, "resume", sweep, None)
     assert (trial.outcome["status"], trial.outcome["reason"]) == ("pruned", "behind")
 
 
@@ -111,7 +112,7 @@ def test_a_trial_has_the_threads_of_its_share_unless_it_asks_for_others(
     configs: list[Any] = []
     monkeypatch.setattr(trials, "start", lambda config, choices, request: configs.append(config))
     trial = sweep.plan(9, [typed], typed)
-    trials._run(trial, "begin", sweep, (), 3)
+    trials._run(trial, "begin", sweep, 3)
     assert (configs[0].trainer.threads, configs[0].run_dir) == (threads, str(trial.path))
 
 
@@ -168,8 +169,9 @@ def test_every_slot_has_its_share_of_gpus_and_cores_and_its_trials_are_trusted_a
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     said: list[str] = []
     launcher = Local(n_jobs=2)
-    launcher.trust, launcher.say = ("mine", "theirs"), said.append
-    assert [trial.number for trial in launcher.run(iter(sweep.trials()[:3]))] == [0, 1, 2]
+    launcher.say = said.append
+    with trusting(["mine", "theirs"]):
+        assert [trial.number for trial in launcher.run(iter(sweep.trials()[:3]))] == [0, 1, 2]
     assert said == ["2 trials at a time, each with 3 threads and GPUs 0,1 | 2,3"]
     assert [env["CUDA_VISIBLE_DEVICES"] for _, env in Server.begun] == ["0,1", "2,3", "0,1"]
     assert {env["OMP_NUM_THREADS"] for _, env in Server.begun} == {"3"}

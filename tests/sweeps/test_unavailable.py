@@ -18,6 +18,7 @@ from seqtrain.cli import trial as trials
 from seqtrain.cli.start import Request
 from seqtrain.config import check, preflight, targets
 from seqtrain.config.conf_files import ConfFiles
+from seqtrain.config.trust import trusting
 from seqtrain.data.sources import hub
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.text import Text
@@ -70,7 +71,7 @@ def test_a_group_of_processes_says_of_which_kind_its_fault_was(
     monkeypatch.setattr("seqtrain.experiment.Experiment.train", fails)
     monkeypatch.setattr("seqtrain.training.trainer.on_gpu", lambda config: False)
     lines: list[str] = []
-    code = attempts.worker(lines.append, tmp_path, {}, Attempt())
+    code = attempts.worker(lines.append, tmp_path, {}, Attempt(), ())
     outcome = SimpleNamespace(code=code, lines=tuple(lines))
     monkeypatch.setattr(attempts.launch, "start", lambda *_, **__: outcome)
     config: Any = OmegaConf.create({"trainer": {"devices": 2}})
@@ -95,7 +96,14 @@ def composed(*words: str) -> Any:
 def preflight_of(config: Any, target: str) -> None:
     """The second stage of a run with this model."""
     config.model._target_ = target
-    raise merged(check.signature_faults(config, [target.partition(".")[0]]))
+    with trusting([target.partition(".")[0]]):
+        raise merged(check.signature_faults(config))
+
+
+def resolve_trusted(package: str) -> None:
+    """What comes of a target in a package that is trusted but not installed."""
+    with trusting([package]):
+        targets.resolve(f"{package}.Model")
 
 
 def full_disk(path: Path) -> None:
@@ -121,7 +129,7 @@ WANTING: dict[str, Callable[[Path], Any]] = {
     "a folder for a sweep": lambda path: Sweep.create(path / "file" / "sweep", Asked(())),
     "room for a run": full_disk,
     "a folder of configs": lambda path: ConfFiles([path / "mine"]),
-    "a package": lambda path: targets.resolve("nowhere_installed.Model", ("nowhere_installed",)),
+    "a package": lambda path: resolve_trusted("nowhere_installed"),
     "a package of a target": lambda path: preflight_of(composed(), "nowhere_installed.Model"),
     "a GPU": lambda path: preflight.check_machine_and_data(composed("trainer.accelerator=gpu")),
     "what to begin from": lambda path: preflight.check_machine_and_data(composed(f"init_from={path}/run")),
@@ -194,7 +202,7 @@ def test_a_trial_that_could_not_begin_has_failed_and_one_that_never_can_is_refus
 
     monkeypatch.setattr(trials, "_run", fails)
     with pytest.raises(type(error)):
-        trials._run_recorded(trial, "begin", sweep, (), None)
+        trials._run_recorded(trial, "begin", sweep, None)
     assert (trial.status, trial.unavailable) == (status, unavailable)
 
 
@@ -210,7 +218,7 @@ def test_a_trial_that_could_not_go_on_stands_as_it_did_and_says_why(
 
     monkeypatch.setattr(trials, "_run", fails)
     with pytest.raises(Unavailable):
-        trials._run_recorded(trial, "resume", sweep, (), None)
+        trials._run_recorded(trial, "resume", sweep, None)
     assert (trial.status, trial.reason) == ("interrupted", "data.path=corpus.txt: no such file")
     end(trial, "finished")
     assert (trial.status, trial.reason) == ("finished", "")

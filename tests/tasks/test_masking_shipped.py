@@ -23,7 +23,7 @@ ALIKE = Preprocessor(TOKENIZER, TOKENIZER)
 def shipped(*overrides: str) -> MaskedLM:
     """The task of `task=masked_lm`, with nothing set that these overrides do not set."""
     config = check.compose(["task=masked_lm", "tokenizer=char", "model.dim=8", *overrides]).config
-    _, task = make_pair(config, ALIKE, ())
+    _, task = make_pair(config, ALIKE)
     assert isinstance(task, MaskedLM)
     return task
 

@@ -82,7 +82,7 @@ def pair(case: Case, *, shared: bool = True, **options: Any) -> tuple[SequenceMo
     """Model and task in evaluation mode, in float64, with weights large enough that a wrong read shows."""
     preprocessor, _ = data(shared)
     size = preprocessor.target_tokenizer.vocab_size
-    model = make_model(case.config(), preprocessor.tokenizer.vocab_size, (), target_vocab_size=None if shared else size)
+    model = make_model(case.config(), preprocessor.tokenizer.vocab_size, target_vocab_size=None if shared else size)
     defaults: dict[str, Any] = {
         "tied": True,
         "label_smoothing": 0.1,
@@ -308,7 +308,6 @@ def test_a_model_that_has_learned_its_pairs_translates_them(case: Case, shared: 
     model = make_model(
         case.config(dim=32, dropout=0.0),
         preprocessor.tokenizer.vocab_size,
-        (),
         target_vocab_size=None if shared else size,
     ).train()
     _, task = pair(case, shared=shared, label_smoothing=0.0)

@@ -67,7 +67,7 @@ def test_a_run_hands_its_head_on_to_its_own_task_alone(same: bool, origin: Path)
     before: Tensor = task.head.weight.clone()  # type: ignore[union-attr,operator]
     session: Any = SimpleNamespace(learner=SimpleNamespace(model=model, task=task))
     config: Any = SimpleNamespace(init_from=str(origin))
-    begin_from(config, session, (), lambda line: None, known=None)
+    begin_from(config, session, lambda line: None, known=None)
     assert all(torch.equal(value, saved[f"model.{name}"]) for name, value in model.state_dict().items())
     assert torch.equal(task.head.weight, saved["task.head.weight"] if same else before)  # type: ignore[union-attr,arg-type]
 

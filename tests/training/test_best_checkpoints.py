@@ -43,7 +43,7 @@ def chosen(folder: Path, task: str, metrics: list[dict[str, float]], *, keep_bes
     """The steps of the best checkpoints that stay, the best first, after a validation at each step from 1."""
     run = Run.create(folder)
     callback = Checkpoints(run=run, every=1, keep_last=100, keep_best=keep_best, signals=Signals())
-    learner = SimpleNamespace(task=resolve(OmegaConf.load(CONF / "task" / f"{task}.yaml")._target_, ()))
+    learner = SimpleNamespace(task=resolve(OmegaConf.load(CONF / "task" / f"{task}.yaml")._target_))
     for step, found in enumerate(metrics, 1):
         (run.checkpoints / checkpoint.step_name(step)).write_text(str(step))
         trainer = SimpleNamespace(global_step=step, is_global_zero=True, state=SimpleNamespace(fn="validate"))
@@ -106,7 +106,7 @@ def test_a_step_that_is_measured_twice_is_ranked_once() -> None:
 def test_the_shipped_plateau_lowers_the_rate_where_the_loss_stops_falling(
     losses: list[float], rates: list[float]
 ) -> None:
-    made = make(OmegaConf.load(CONF / "schedule" / "plateau.yaml"), ())  # type: ignore[arg-type]
+    made = make(OmegaConf.load(CONF / "schedule" / "plateau.yaml"))  # type: ignore[arg-type]
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     learner = SimpleNamespace(plateau=made(optimizer))
     found = []
@@ -127,7 +127,7 @@ def test_the_shipped_early_stopping_waits_for_the_validation_loss_to_fall(
     losses: list[float], stops: int | None
 ) -> None:
     node = OmegaConf.load(CONF / "callbacks" / "early_stopping.yaml").early_stopping
-    callback: Any = make(node, ())
+    callback: Any = make(node)
     assert isinstance(callback, EarlyStopping)
     trainer: Any = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     trainer.should_stop = False
@@ -144,7 +144,7 @@ def test_early_stopping_that_would_stop_what_gets_better_is_refused(monitor: str
     def checked(mode: str) -> None:
         keys = {"monitor": f"validation/{monitor}", "mode": mode}
         words = [f"callbacks.early_stopping.{key}={value}" for key, value in keys.items()]
-        check_stopping(check.compose(["callbacks=early_stopping", *words]).config, ())
+        check_stopping(check.compose(["callbacks=early_stopping", *words]).config)
 
     other = "max" if mode == "min" else "min"
     checked(other)
@@ -160,7 +160,7 @@ LARGER = {"accuracy", "next_sentence_accuracy", "macro_f1", "bleu", "chrf", "exa
 
 @pytest.mark.parametrize("task", BETTER)
 def test_searches_loggers_and_comparisons_know_which_way_every_metric_is_better(task: str) -> None:
-    made = resolve(OmegaConf.load(CONF / "task" / f"{task}.yaml")._target_, ())
+    made = resolve(OmegaConf.load(CONF / "task" / f"{task}.yaml")._target_)
     assert {metric.name for metric in made.metrics} <= SMALLER | LARGER
     for metric in made.metrics:
         way = "min" if metric.name in SMALLER else "max"
@@ -211,7 +211,7 @@ class Opened(Exception):
 def test_every_command_opens_the_best_checkpoint_unless_it_is_told_to_take_the_last(
     command: str, options: tuple[str, ...], expected: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def opening(path: Any, trust: Any = (), checkpoint: str = "best") -> None:
+    def opening(path: Any, checkpoint: str = "best") -> None:
         raise Opened(checkpoint)
 
     monkeypatch.chdir(tmp_path)

@@ -53,7 +53,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(task: str) -> tuple[DictConfig, Data]:
     """Tiny data of a task, which are the same for every model."""
     config = check.compose([f"task={task}", "tokenizer=byte", *DATA[task], *FREE]).config
-    return config, make_data(config, ("train", "validation"), (), lambda line: None)
+    return config, make_data(config, ("train", "validation"), lambda line: None)
 
 
 @pytest.fixture
@@ -78,14 +78,14 @@ def made(text: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 def solve(config: DictConfig, data: Data) -> list[str]:
     """Solves for the budget; gives what is said."""
     lines: list[str] = []
-    budget.solve(config, data, (), lines.append)
+    budget.solve(config, data, lines.append)
     return lines
 
 
 def parameters(config: DictConfig, data: Data) -> int:
     """Numbers of the model and the head that a run of this config trains."""
     with torch.device("meta"):
-        pair = make_pair(config, data.preprocessor, (), data.label_counts)
+        pair = make_pair(config, data.preprocessor, data.label_counts)
     return sum(weight.numel() for part in pair for weight in part.parameters())
 
 
@@ -151,7 +151,7 @@ def test_steps_are_as_many_as_the_operations_pay_for(task: str, model: str, made
         piece = plan.chunk(*divmod(step, plan.steps))
         read += int((piece.count if isinstance(piece, Chunk) else data.batcher("train").lengths[piece.examples]).sum())
     assert plan.tokens_before(steps) == read
-    each = cost_of(config, data, ()).flops_per_token
+    each = cost_of(config, data).flops_per_token
     assert each * read == pytest.approx(2e11, rel=0.01)
     assert steps % plan.steps, "a case that ends within an epoch"
     assert f"trainer.max_steps={steps}, {each * read:.4g} FLOPs" in line
@@ -162,9 +162,9 @@ def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Ma
     costs = []
     for k2 in (4, config.data.max_length):
         tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
-        costs.append(cost_of(config, replace(data, tbptt=tbptt), ()))
+        costs.append(cost_of(config, replace(data, tbptt=tbptt)))
     lengths = data.batcher("train").lengths
-    model, task = make_pair(config, data.preprocessor, (), data.label_counts)
+    model, task = make_pair(config, data.preprocessor, data.label_counts)
     share = float(lengths.clip(max=4).sum() / lengths.sum())
     given = 1 / float(lengths.mean())
     alone, carried = (training_flops(model, task, Reading(4, carry, (), given, share)) for carry in (False, True))
@@ -176,7 +176,7 @@ def test_the_clock_decides_the_steps_of_a_budget_of_seconds(made: Made) -> None:
     config, data = made("next_token", "lstm model.dim=8", "seconds:7", "trainer.max_epochs=3")
     assert solve(config, data) == []
     assert (config.trainer.max_seconds, config.trainer.max_steps, config.trainer.max_epochs) == (7, None, None)
-    cost = cost_of(config, data, ())
+    cost = cost_of(config, data)
     assert (cost.steps, cost.flops) == (None, None)
     assert "as many as trainer.max_seconds allows" in "\n".join(cost.lines())
 

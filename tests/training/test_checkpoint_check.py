@@ -50,11 +50,11 @@ def trained(folder: Path, *options: str) -> Path:
 def session(run: Path) -> Session:
     """What a run would go on with."""
     opened = Run(run)
-    config = checked_config(opened, ())
+    config = checked_config(opened)
     data = make_data(
-        config, ("train", "validation"), (), lambda line: None, Preprocessor.load(run, opened.summary["hashes"])
+        config, ("train", "validation"), lambda line: None, Preprocessor.load(run, opened.summary["hashes"])
     )
-    return make_session(config, data, opened, Signals(alone=False), (), Console(quiet=True))
+    return make_session(config, data, opened, Signals(alone=False), Console(quiet=True))
 
 
 @pytest.fixture(scope="module")

@@ -194,8 +194,8 @@ def test_parameters_by_part_add_up_to_all_there_are(case: Case, tied: bool) -> N
 @pytest.mark.parametrize("name", ["encoder_decoder", "rnn_encoder_decoder"])
 def test_both_front_ends_of_separate_vocabularies_are_embeddings_and_a_frozen_weight_is_counted(name: str) -> None:
     config = Case(name, ()).config()
-    model = make_model(config, VOCABULARY, (), target_vocab_size=20)
-    shared = make_model(config, VOCABULARY, ())
+    model = make_model(config, VOCABULARY, target_vocab_size=20)
+    shared = make_model(config, VOCABULARY)
     plan = StreamPlan(
         documents=np.array([0, 150]),
         lanes=4,

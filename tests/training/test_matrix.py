@@ -92,10 +92,10 @@ def composed(*overrides: str, task: str = "next_token", tbptt: str = "carry") ->
 def train(config: DictConfig, folder: Path) -> Session:
     """Two steps and a validation, as the command takes them."""
     check_all(config, Request())
-    data = make_data(config, ("train", "validation"), (), lambda line: None)
+    data = make_data(config, ("train", "validation"), lambda line: None)
     run = Run.create(folder / "run")
     run.write_config(config_text(config))
-    session = make_session(config, data, run, Signals(), (), Console(quiet=True))
+    session = make_session(config, data, run, Signals(), Console(quiet=True))
     session.fit(None)
     run.close()
     return session
@@ -112,7 +112,7 @@ def assert_trained(session: Session) -> None:
 def expected_refusal(case: Case, config: DictConfig) -> list[str]:
     """What the lines must say where the three do not fit: one of the pair, and one of the cut of time."""
     model = case.make()
-    task = make_task(config, model, 2, ())
+    task = make_task(config, model, 2)
     task_name = type(task).__name__
     whole = task_name != "NextToken"
     carry, lines = config.tbptt.carry, []
@@ -295,7 +295,7 @@ def test_sizes_that_do_not_fit_each_other_are_refused(options: tuple[str, ...], 
 def test_bytes_and_words_per_token_are_those_of_the_split(kind: str) -> None:
     config = composed()
     config.tokenizer = OmegaConf.load(CONF / "tokenizer" / f"{kind}.yaml")
-    data = make_data(config, ("train", "validation"), (), lambda line: None)
+    data = make_data(config, ("train", "validation"), lambda line: None)
     for split in ("train", "validation"):
         (written,) = data.source.documents(split)
         tokens, found = data.tokenizer.encode(written), data.facts()[split]

@@ -43,11 +43,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     def made(*words: str, base: tuple[str, ...] = (*STREAM, *QUIET)) -> Session:
         config = check.compose([*base, *words]).config
         resolve_auto(config, lambda line: None)
-        data = make_data(config, ("train", "validation"), (), lambda line: None)
+        data = make_data(config, ("train", "validation"), lambda line: None)
         run = Run.create(tmp_path / "run")
         run.write_config({"data": {}})
         run.close()
-        return make_session(config, data, run, Signals(), (), Console(file=io.StringIO()))
+        return make_session(config, data, run, Signals(), Console(file=io.StringIO()))
 
     return made
 
@@ -154,7 +154,7 @@ def test_the_cost_counts_what_overlapping_windows_read_again_and_the_lanes_of_a_
     words = ("tbptt.k2=8", "tbptt.k1=2", "trainer.max_steps=5")
     data = make(*words, base=(*RECURRENT, *QUIET)).data
     found = [
-        cost_of(check.compose([*RECURRENT, *QUIET, *words, f"trainer.accumulate={each}"]).config, data, ())
+        cost_of(check.compose([*RECURRENT, *QUIET, *words, f"trainer.accumulate={each}"]).config, data)
         for each in (1, 4)
     ]
     head = 2 * 8 * data.tokenizer.vocab_size
@@ -165,7 +165,7 @@ def test_the_cost_counts_what_overlapping_windows_read_again_and_the_lanes_of_a_
 
 def test_the_cost_counts_a_head_once_an_example_where_it_has_one_target(make: Make) -> None:
     session = make(base=options("sentiment"))
-    found = cost_of(check.compose(list(options("sentiment"))).config, session.data, ())
+    found = cost_of(check.compose(list(options("sentiment"))).config, session.data)
     examples = session.plan.chunk(0, 0).examples  # type: ignore[union-attr]
     tokens = int(session.data.batcher("train").lengths[examples].sum())
     head = 2 * 8 * 2
