@@ -72,7 +72,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
         run.writes = here.first
         config = checked_config(run)
 
-        def ready() -> tuple[list[str], Path | None]:
+        def ready() -> tuple[list[str], Path | None, int]:
             with endings.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
                 run.claim()
             budget.check_free(config, overrides)
@@ -81,16 +81,18 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
             check.check_config(config, {})
             check_all(config, Request())
             newest = newest_sound(run.checkpoints, say, run=run.identity)
-            checkpoint = None if newest is None else newest[0]
-            step = 0 if checkpoint is None else step_of(checkpoint)
-            _refuse_edited(run, checkpoint)
-            changed += _edited_limits(config, changed, {} if newest is None else written_under(newest[1]))
+            checkpoint, step = None, 0
+            if newest is None:
+                _refuse_edited(run)
+            else:
+                checkpoint, step = newest[0], step_of(newest[0])
+                changed += _edited_limits(config, changed, written_under(newest[1]))
             _refuse_pointless(run, config, changed, step)
             _say_lost(run, step)
-            return changed, checkpoint
+            return changed, checkpoint, step
 
-        changed, checkpoint = ranks.run_on_all(ready)
-        step = 0 if checkpoint is None else step_of(checkpoint)
+        # On each process, for each reads the checkpoint; a fault of one ends all.
+        changed, checkpoint, step = ranks.run_on_all(ready)
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
@@ -101,17 +103,17 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
 def _say_lost(run: Run, step: int) -> None:
     """Tells where metrics.jsonl ends before the checkpoint: a run records what it has done before it saves that."""
     reached, every = run.newest_step(), run.config["trainer"]["log_every"]
-    if reached < step // every * every:
+    if reached < step // every * every:  # the last step before the checkpoint that was to be recorded
         say(
             f"run {run.path}: metrics.jsonl ends at step {reached}, the checkpoint is of step {step}: "
             "the records between them are lost; from here on it is complete"
         )
 
 
-def _refuse_edited(run: Run, checkpoint: Path | None) -> None:
+def _refuse_edited(run: Run) -> None:
     """UserError where a run that saved no checkpoint has another config than it began with: half of it would be of
-    each."""
-    if checkpoint is None and run.summary.get("identity", digest(run.config)) != digest(run.config):
+    each. A checkpoint holds the config against its own."""
+    if run.summary.get("identity", digest(run.config)) != digest(run.config):
         raise UserError(
             f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
             "or start a new run"
@@ -120,12 +122,13 @@ def _refuse_edited(run: Run, checkpoint: Path | None) -> None:
 
 def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any]) -> list[str]:
     """A line for each limit that was edited in config.yaml since the checkpoint: that extends a run as overrides do."""
-    said = {line.partition(":")[0] for line in changed}
-    return [
-        f"trainer.{name}: {shown(before[f'trainer.{name}'])} -> {config.trainer[name]}"
-        for name in LIMITS
-        if f"trainer.{name}" not in said and before.get(f"trainer.{name}", config.trainer[name]) != config.trainer[name]
-    ]
+    overridden = {line.partition(":")[0] for line in changed}
+    lines = []
+    for name in LIMITS:
+        key, limit = f"trainer.{name}", config.trainer[name]
+        if key not in overridden and before.get(key, limit) != limit:
+            lines.append(f"{key}: {shown(before[key])} -> {limit}")
+    return lines
 
 
 def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
@@ -162,7 +165,7 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
         key, equals, text = override.partition("=")
         if not equals:
             raise UserError(f"{override}: expected key=value")
-        before = _standing(config, key)
+        before = _value_at(config, key)
         if before is Unset:
             raise UserError(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
         if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
@@ -171,14 +174,13 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
                 "may change"
             )
         value = _value(text)
-        if before != value:
-            try:
-                OmegaConf.update(config, key, value)
-            except OmegaConfBaseException:  # a date, a set, half an interpolation
-                raise UserError(
-                    f"{override}: no value that a config can hold; give a number, or text in quotes"
-                ) from None
-            changed.append(f"{key}: {before} -> {value}")
+        if before == value:
+            continue
+        try:
+            OmegaConf.update(config, key, value)
+        except OmegaConfBaseException:  # a date, a set, half an interpolation
+            raise UserError(f"{override}: no value that a config can hold; give a number, or text in quotes") from None
+        changed.append(f"{key}: {before} -> {value}")
     return changed
 
 
@@ -186,8 +188,8 @@ class Unset:
     """Stands for a key that is not there."""
 
 
-def _standing(config: DictConfig, key: str) -> Any:
-    """What a key stands for; Unset where there is no such key, or none can be spelled so."""
+def _value_at(config: DictConfig, key: str) -> Any:
+    """The value of a key; Unset where there is no such key, or none can be spelled so."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 SWEEP_FLAGS = ("--multirun", "-m")
+
+# Ways of Hydra's to look at a configuration: they train nothing.
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
-"""Ways of Hydra's to look at a configuration: they train nothing."""
 
 
 def main(argv: list[str]) -> int:
@@ -40,9 +41,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
     )
-    known, rest = parser.parse_known_args(argv) if for_hydra else parser.parse_known_intermixed_args(argv)
+    if for_hydra:
+        known, rest = parser.parse_known_args(argv)
+        overrides = list(rest)
+    else:
+        known, rest = parser.parse_known_intermixed_args(argv)
+        overrides = list(known.overrides)
+    if known.dry_run:
+        overrides.append("dry_run=true")
     request = Request(
-        overrides=[*(rest if for_hydra else known.overrides), *(["dry_run=true"] if known.dry_run else [])],
+        overrides=overrides,
         config_dirs=tuple(known.config_dir),
         command=("seqtrain", "train", *argv),
     )
@@ -73,13 +81,13 @@ def _look(request: Request) -> int:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us and are told in one way
     directories = [word for path in request.config_dirs for word in ("--config-dir", str(path))]
-    former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
     usage = io.StringIO()
+    show = hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=["hydra.*"])
+    # Hydra reads the words of the process, not of a call.
+    former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
     try:
         with contextlib.redirect_stderr(usage):  # argparse tells many lines
-            hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=["hydra.*"])(
-                _nothing
-            )()
+            show(_nothing)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UserError(str(error)) from error
     except SystemExit as leaving:
