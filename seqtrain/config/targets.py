@@ -57,13 +57,9 @@ def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
         yield from targets(value, below(path, key))
 
 
-def allowed(target: str) -> bool:
-    """Whether a configuration may name this target; decided from names and sources, so nothing is imported."""
-    return refusal(target) is None
-
-
 def refusal(target: Any) -> str | None:
-    """Why a target may not be named, with the remedy; None where it may."""
+    """Why a target may not be named, with the remedy; None where it may. Decided from names and sources: nothing is
+    imported."""
     if not isinstance(target, str):
         return "expected the dotted name of a class"
     if target in NAMES or _inside(target, trusted()):
