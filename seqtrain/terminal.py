@@ -82,7 +82,7 @@ def guarded() -> Iterator[None]:
     lacks is spelled out; what standard output cannot take raises OutputLost, and what standard error cannot take is
     dropped: no training ends for want of a reader. A warning of Python is told as one line.
     """
-    # Python gives None for a stream whose descriptor is closed, and every print would fail.
+    # Python gives None for a stream whose descriptor is closed.
     former = sys.stdin, sys.stdout, sys.stderr
     show = warnings.showwarning
     lost = sys.stdout is None

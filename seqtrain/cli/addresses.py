@@ -42,6 +42,7 @@ def check_sweep(sweep: Sweep) -> None:
 
 
 def _check(key: str, address: Any, where: Path, remedy: str = "") -> None:
+    # What the environment names is the user's own word, and the same address in a config adds nothing to it.
     if address not in (None, "null", os.environ.get(VARIABLE)):
         raise UserError(
             f"{where}: {key}={address}: its records would go there, and nobody but its config says so; "

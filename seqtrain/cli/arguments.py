@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from seqtrain.config.ranges import Range
@@ -25,12 +26,18 @@ class Parser(argparse.ArgumentParser):
             prog=f"seqtrain {command}",
             description=description,
             epilog=f"example:\n  {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=argparse.RawDescriptionHelpFormatter,  # descriptions and examples have lines of their own
             allow_abbrev=False,  # a new option must not change what an old script means
         )
         self.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
         self.add_argument(
             "--trust", action="append", default=[], metavar="PACKAGE", help="let configs name targets of this package"
+        )
+
+    def add_config_dir(self) -> None:
+        """For commands that compose a config."""
+        self.add_argument(
+            "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -44,7 +51,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def say(line: str) -> None:
-    """Tells a person what happens, once for all processes of a run; results go to standard output, this to error."""
+    """Tells a person what happens, once for all processes of a run."""
+    # To standard error: who pipes results, reads nothing else on standard output.
     if rank_info().first:
         tell(line)
 

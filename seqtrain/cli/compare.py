@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 def _check(options: Namespace) -> None:
     """UserError where two answers would go the same way, or nowhere."""
-    if options.html == STDOUT:
+    if options.html == STDOUT:  # a browser reads no pipe
         raise UserError("--html -: a page is opened from a file; name one, such as report.html")
     if options.csv == STDOUT and options.json:
         raise UserError("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
@@ -100,9 +100,11 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     """Two runs example by example, or chunk by chunk, at their best checkpoints."""
     if len(entries) != 2:
         raise UserError(f"--paired: needs two runs, not {len(entries)}; name two, or choose them by --where")
+    # Runs that no table would hold against each other are not held against each other here either.
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
         raise UserError(f"--paired: the two runs are not alike: {'; '.join(others[0].reason)}")
+    # These import torch, which no other comparison needs: it reads what runs have written.
     from seqtrain.compare import paired_bootstrap
     from seqtrain.training.callbacks.per_batch_metrics import PerBatchMetrics
 

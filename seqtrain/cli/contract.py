@@ -64,14 +64,12 @@ def main(argv: list[str]) -> int:
         "seqtrain contract model=mine --config-dir my_configs --trust my_package",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument(
-        "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
-    )
+    parser.add_config_dir()
     options = parser.parse_intermixed_args(argv)
     small = compose(options.overrides, options.config_dir)
     subject, promised = _subject(small)
 
-    from seqtrain.models.contract import judge
+    from seqtrain.models.contract import judge  # which imports torch: what is typed wrong is told before
 
     if not options.json:
         print(_heading(small, promised))
@@ -109,6 +107,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> SmallModel
         raise UserError(*itertools.chain.from_iterable(fault.lines for fault in faults))
     name = composed.choices["model"]
     if "dim" not in options:
+        # Without it nothing says how wide the front end is to be, which is made before the model.
         raise UserError(f"model={name}: has no option dim, the width of what its front end gives; add it")
 
     from seqtrain.models.contract import SMALL

@@ -43,6 +43,7 @@ def main(argv: list[str]) -> int:
     check_apart(options.input, options.output)
     if options.output.suffix != ".parquet":
         raise UserError(f"--output {options.output}: vectors are written as parquet; name a file that ends in .parquet")
+    # All that can be wrong with the files comes first: to load the model takes seconds.
     file = open_lines(options.input)
     if not options.output.absolute().parent.is_dir():
         raise UserError(f"--output {options.output}: there is no such folder")
@@ -70,6 +71,7 @@ def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: P
     metadata = {f"seqtrain.{key}": value for key, value in origin(trained, pool).items()}  # what search asks for
     schema = pyarrow.schema(columns(), metadata=metadata)
     written = bad = 0
+    # The file appears whole or not at all.
     with atomic(path) as file, parquet.ParquetWriter(file, schema) as writer:
         for group in groups(arriving):
             good = readable(trained, group)

@@ -70,10 +70,11 @@ def evaluate(
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
     data = make_data(config, (split,), say, opened.preprocessor)
+    # A test split has no hash yet: training never reads it.
     known = opened.run.summary.get("hashes", {}).get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
-    from seqtrain.training.learner import Learner
+    from seqtrain.training.learner import Learner  # imports Lightning: what is wrong with the data is told before
 
     learner = Learner(
         model=opened.model,
@@ -84,6 +85,7 @@ def evaluate(
         seed=config.seed,
     )
     learner.split = split
+    # In one process, whatever the run was trained in.
     trainer = make_trainer(trainer_options(config), 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
     return {

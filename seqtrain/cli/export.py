@@ -27,6 +27,7 @@ def main(argv: list[str]) -> int:
 
     Run.open(options.run)  # an export is not exported again
     opened = open_run(options.run, options.checkpoint)
+    # One flat file: the names of the two modules keep their parameters apart.
     weights = {}
     for name, module in (("model", opened.model), ("task", opened.task)):
         for key, value in module.state_dict().items():

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     if options.attention is not None:
         return _attend(options)
     path: Path | None = options.input
-    check_apart(path, options.output)
+    check_apart(path, options.output)  # before either of them is opened
     if options.output is not None:
         check_output("--output", options.output)
     arriving: Iterable[list[Line]] = ()
@@ -102,7 +102,8 @@ def _parser() -> Parser:
 def _add_answer_options(parser: Parser) -> None:
     """The options of predictors: none has a default here, so that one which was not typed is told from one that was."""
     kinds = {name: bounded(allowed) for name, allowed in ANSWER_RANGES.items()}
-    drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))  # 0 is --greedy
+    # 0 would be greedy, for which there is an option of its own.
+    drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))
     parser.add_argument("--length", type=kinds["length"], metavar="N", help="next_token: tokens to add; 200 by default")
     parser.add_argument("--temperature", type=drawn, metavar="T", help="next_token: 0.8 by default")
     parser.add_argument(
@@ -281,7 +282,7 @@ def _draw(trained: Trained, text: str, path: Path, as_json: bool) -> int:
         left_out = attention_maps.save(maps, path, f"{trained.directory.name}: {text}")
     except OSError as error:
         raise UserError(f"--attention {path}: {error.strerror}") from None
-    names = [seen.name for seen in maps]
+    names = [seen.name for seen in maps]  # layers of a stack, or of an encoder and a decoder
     if as_json:
         print(_json({"text": text, "attention": str(path), "maps": names, "left_out": left_out}))
     else:

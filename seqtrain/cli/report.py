@@ -23,7 +23,7 @@ MAX_SAMPLE_BYTES = 1 << 20
 def before_training(session: Session, cost: Cost) -> dict[str, Any]:
     """What is known of a training before its first step: its size and cost, and what its numbers will mean."""
     figures: dict[str, Any] = {"parameters": cost.parameters, "padding": cost.padding}
-    if session.max_steps is not None:  # else the clock or the epochs end it
+    if session.max_steps is not None:
         figures["max_steps"] = session.max_steps
     figures["flops_per_token"] = cost.flops_per_token
     figures["context"] = session.data.context()
@@ -61,6 +61,7 @@ def _num_unknown(rows: Rows) -> int:
 
 def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
     """What ended the training."""
+    # First: a run that has met its deadline is extended by max_seconds, also where that was at its last step.
     if session.deadline is not None and session.deadline.met:
         return "seconds"
     if session.trainer.global_step == session.max_steps:
@@ -69,7 +70,8 @@ def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
 
 
 def speed(run: Run, otherwise: float) -> float:
-    """Tokens a second of training: the median of the records, so that validation and pauses do not count."""
+    """Tokens a second of training; `otherwise` where no record tells it."""
+    # The median: a record beside a validation, a checkpoint or a pause is slow, and says nothing of training.
     speeds = [record["tokens_per_second"] for record in run.metrics() if "tokens_per_second" in record]
     if not speeds:
         return otherwise
@@ -78,7 +80,7 @@ def speed(run: Run, otherwise: float) -> float:
 
 def newest(run: Run, split: str) -> dict[str, float]:
     """The last recorded metrics of a split."""
-    prefix = f"{split}/"
+    prefix = f"{split}/"  # records of training and of validations stand in one file
     for record in reversed(run.metrics()):
         metrics = {key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)}
         if metrics:

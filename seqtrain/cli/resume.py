@@ -22,6 +22,7 @@ from seqtrain.terminal import pasted
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+# Where records go changes nothing of what is trained.
 SAFE_GROUPS = ("logger.",)
 
 
@@ -52,6 +53,7 @@ def main(argv: list[str]) -> int:
     def work() -> Run:
         from seqtrain.cli import addresses
 
+        # Here and not in `resume`, which trials call, too: the command that runs their sweep has checked them.
         addresses.check_run(Run.open(options.run), options.overrides)
         return resume(options.run, options.overrides, ("seqtrain", "resume", *argv))
 
@@ -69,7 +71,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
 
     with ranks.process_group() as here:
         run = Run.open(path)
-        run.writes = here.first
+        run.writes = here.first  # processes that met: one of them writes for all
         config = checked_config(run)
 
         def ready() -> tuple[list[str], Path | None, int]:
@@ -77,7 +79,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
                 run.claim()
             budget.check_free(config, overrides)
             changed = _apply(config, overrides)
-            config.run_dir = None  # of a new run only
+            config.run_dir = None  # of a new run only; the checks would say that it exists already
             check.check_config(config, {})
             check_all(config, Request())
             newest = newest_sound(run.checkpoints, say, run=run.identity)
@@ -133,7 +135,7 @@ def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any
 
 def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
     """UserError where there is nothing to go on from, or nothing left to do after `step`."""
-    if not step and listed(run.checkpoints, "step-*.ckpt"):
+    if not step and listed(run.checkpoints, "step-*.ckpt"):  # whether they are worth nothing, the user decides
         raise UserError(
             f"run {run.path}: no checkpoint is sound; delete {run.checkpoints}/step-*.ckpt to begin again at step 0"
         )
@@ -151,6 +153,7 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
     seconds, limit = summary.get("seconds", 0.0), config.trainer.max_seconds
     if summary.get("ended_by") == "seconds" and limit is not None and limit <= seconds:
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
+    # `changed` names a limit that was edited in config.yaml, too.
     if not any(line.startswith("trainer.max_") for line in changed):
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
 
@@ -200,6 +203,7 @@ def _value_at(config: DictConfig, key: str) -> Any:
 
 
 def _value(text: str) -> Any:
+    # Read as YAML, as config.yaml is.
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):

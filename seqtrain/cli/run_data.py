@@ -31,6 +31,7 @@ def read_data(run: Run, config: DictConfig, summary: dict[str, Any], checkpoint:
     known = None if missing else Preprocessor.load(run.path, recorded)  # all or none: they are made together
     data = make_data(config, ("train", "validation"), say, known)
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
+    # Another text or vocabulary would go on with weights that mean something else, and nobody would see it.
     for name, value in recorded.items():
         if name in data.preprocessor.hashes and hashes[name] != value:
             raise UserError(

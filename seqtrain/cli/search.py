@@ -75,6 +75,7 @@ def _search(options: argparse.Namespace) -> tuple[list[tuple[float, TextRow]], i
             nearest.add(vectors, rows)
         return nearest.best, 0
     bad = 0
+    # In groups: only the nearest texts stay in memory, however long the corpus is.
     for group in groups(from_file(open_lines(options.corpus), options.corpus)):
         good = readable(trained, group)
         bad += len(group) - len(good)
@@ -85,7 +86,7 @@ def _search(options: argparse.Namespace) -> tuple[list[tuple[float, TextRow]], i
 
 
 def _is_parquet(path: Path) -> bool:
-    if str(path) == "-":
+    if str(path) == "-":  # a pipe cannot be read twice, so it is taken for texts
         return False
     with open_file(path) as file:
         return file.read(len(MAGIC)) == MAGIC
@@ -95,6 +96,7 @@ def _stored_pool(options: argparse.Namespace, trained: Trained) -> Any:
     """How the vectors of a parquet file were pooled; UserError where they are not this run's."""
     from pyarrow import parquet
 
+    # What the file says of itself, before a vector is read.
     with _readable_parquet(options.corpus):
         schema = parquet.read_schema(options.corpus)
     metadata = schema.metadata or {}

@@ -49,11 +49,11 @@ def check_all(config: DictConfig, request: Request) -> None:
     from seqtrain.config import check, preflight
 
     preflight.check_machine_and_data(config)
+    # From here on targets are imported, and torch with them: what could be told within a second has been told.
     faults = check.signature_faults(config)
     if faults:
         raise merged(faults)
 
-    # What follows imports torch, and needs every target to be there.
     from seqtrain.training import compatibility, effects
     from seqtrain.training.model_and_task import check_optimizer
 

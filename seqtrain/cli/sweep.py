@@ -36,6 +36,7 @@ def start(request: Request, *, as_json: bool) -> int:
     _refuse_several_processes()
     words = Words.sort(request.overrides)
     settings = Settings.read(words, request.config_dirs)
+    # A grid is known before it begins; whatever else proposes trials, proposes them as it learns.
     searches = str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
     if "dry_run=true" in words.trial:
         if searches:
@@ -57,7 +58,7 @@ def start(request: Request, *, as_json: bool) -> int:
     try:
         _run_trials(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
     except UserError:
-        if not _has_runs(sweep):
+        if not _has_runs(sweep):  # else there is something to keep
             remove(sweep.path)
         raise
     trials = sweep.trials()
@@ -87,6 +88,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
     if missing:
         again = " ".join(f"--trust {package}" for package in missing)
         raise UserError(f"sweep {path} was run with {again}; if you trust that code, add {again}")
+    # Overrides and configs hold paths relative to the folder where the sweep was typed.
     sweep = sweep.where_it_began(say)
     path = sweep.path
     recorded = Words.sort(asked.overrides)
@@ -98,7 +100,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
     )
     sweeper = _sweeper(settings)
     runner = _runner(settings, asked.kind == "optuna")
-    sweep.claim()
+    sweep.claim()  # before `prepare`, which removes what a process that still runs may be writing
     sweep.prepare()
     running = hydra_launchers.queued(hydra_launchers.submitted(hydra_launchers.attempts(path)))
     if running:  # SLURM's jobs outlive the command that submitted them, and two would train one trial
@@ -185,6 +187,7 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     from seqtrain.sweeps.grid import combinations
 
     code = 0
+    # Without repeats, as the sweep would number them: a value that is typed twice makes one trial.
     for number, (overrides, label) in enumerate(dict.fromkeys(combinations(words, settings.files))):
         say(f"trial {number:03d} {label}")
         try:
@@ -206,7 +209,7 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
         for trial in trials:
             print(json.dumps(_row(trial)))
     else:
-        if statuses["finished"] + statuses["pruned"]:
+        if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
 
             print(table.report([sweep.path]))

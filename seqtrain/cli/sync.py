@@ -109,7 +109,7 @@ def _destination(options: argparse.Namespace) -> str:
     from seqtrain.training.loggers.wandb_logger import wandb_mode
 
     options.mode = wandb_mode(options.mode or "auto", option="--mode ")
-    if options.mode == "disabled":
+    if options.mode == "disabled":  # W&B would take all of it, say nothing, and keep nothing
         raise UserError("WANDB_MODE=disabled: W&B takes nothing; unset it or use --mode offline")
     return f"W&B {options.mode}"
 
@@ -163,7 +163,7 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
 def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]) -> int:
     """Each record, and after the last one of a step what the model wrote then; how many of those there were."""
     samples = _samples(run)
-    last = {record["step"]: record["record"] for record in records}
+    last = {record["step"]: record["record"] for record in records}  # later ones of a step replace earlier ones
     for record in records:
         step = record["step"]
         run_logger.log_metrics(record, step)

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.cli import sweep
@@ -38,9 +37,7 @@ def main(argv: list[str]) -> int:
         parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
         parser.add_argument(*SWEEP_FLAGS, action="store_true", help="train every combination of the values given")
     parser.add_argument("--dry-run", action="store_true", help="compose, check, read the data, print the cost, stop")
-    parser.add_argument(
-        "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
-    )
+    parser.add_config_dir()
     if for_hydra:
         known, rest = parser.parse_known_args(argv)
         overrides = list(rest)
@@ -91,8 +88,9 @@ def _look(request: Request) -> int:
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UserError(str(error)) from error
     except SystemExit as leaving:
-        if not leaving.code:
+        if not leaving.code:  # --hydra-help has been answered
             raise
+        # argparse of Hydra has refused a word: its last line says which.
         raise UserError(
             f"seqtrain train: {usage.getvalue().rpartition('error: ')[2].strip()}; see `seqtrain train --help`"
         ) from None

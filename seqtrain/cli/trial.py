@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     sweep = Sweep.open(options.sweep).where_it_began(lambda _: None)  # the sweep's own process has said it
     trial = sweep.trial(options.number)
-    ranks.die_with_parent()
+    ranks.die_with_parent()  # nobody is left behind where the sweep's own process is killed
     _redirect(trial.log)
     with ranks.process_group() as here:
         # The first decides: the others may look later, when the run has begun.
@@ -63,7 +63,7 @@ def _redirect(log: Path) -> None:
 
 def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> int:
     """Runs it; whatever happens, the sweep's directory tells how it ended."""
-    trial.conclude("running", pid=os.getpid())
+    trial.conclude("running", pid=os.getpid())  # where it is killed at once, this is all that tells of it
     status: Status = "failed"
     reason = ""
     unavailable = False
@@ -89,7 +89,7 @@ def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) ->
 def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
     """Trains it, from the start or from its newest checkpoint."""
     command = ("seqtrain", "train", *trial.overrides, f"run_dir={trial.path}")
-    if todo == "resume":
+    if todo == "resume":  # its own config says all, also where the sweep's config files have changed
         return resume(str(trial.path), [], command)
     from seqtrain.config import check
 

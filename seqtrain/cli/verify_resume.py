@@ -37,9 +37,7 @@ def main(argv: list[str]) -> int:
         "seqtrain verify-resume model=gpt trainer.accumulate=4 --kills 10",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument(
-        "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
-    )
+    parser.add_config_dir()
     parser.add_argument("--kills", type=bounded(Range(1, 10_000, whole=True)), default=5)
     parser.add_argument("--seed", type=bounded(SEED), default=0, help="of the moments")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave both runs here: DIR/twin and DIR/killed")
@@ -134,7 +132,7 @@ def _check(args: Sequence[str], config_dirs: Sequence[Path]) -> None:
         raise UserError("dry_run=true: what trains nothing cannot be resumed; leave it out")
     if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
         raise UserError("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
-    preflight.check_machine_and_data(config)
+    preflight.check_machine_and_data(config)  # else the twin would be refused after seconds of imports
 
 
 def _make_empty(folder: Path) -> Path:
