@@ -42,9 +42,7 @@ class Unavailable(UserError):
 
 def kind_of(error: BaseException) -> type[UserError]:
     """The kind of fault that an error of other code is: one of the surroundings where the system raised it."""
-    if isinstance(error, OSError | ImportError | MemoryError):
-        return Unavailable
-    return UserError
+    return Unavailable if isinstance(error, OSError | ImportError | MemoryError) else UserError
 
 
 def merged(faults: Iterable[UserError]) -> UserError:

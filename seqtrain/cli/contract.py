@@ -49,9 +49,7 @@ class SmallModel:
     def _remedy(self) -> str:
         # The small sizes may not suit each other in every model, so they are named: who gives one keeps it.
         small = " ".join(f"model.{key}={value}" for key, value in self.shrunk.items())
-        if not small:
-            return ""
-        return f" (made small, with {small}; give what must be otherwise)"
+        return f" (made small, with {small}; give what must be otherwise)" if small else ""
 
 
 def main(argv: list[str]) -> int:

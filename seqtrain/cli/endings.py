@@ -43,10 +43,8 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
         raise
     except UserError as error:
         # A run that goes on may find again what is wanting; one that has not begun is removed either way.
-        status = "refused"
-        if isinstance(error, Unavailable) and next(run.records(), None) is not None:
-            status = "failed"
-        _conclude(experiment, status=status, reason=str(error))
+        can_resume = isinstance(error, Unavailable) and next(run.records(), None) is not None
+        _conclude(experiment, status="failed" if can_resume else "refused", reason=str(error))
         raise
     except Exception as error:
         reason, line = verdict(run, error)
@@ -180,9 +178,7 @@ def _resume(run: Run) -> str:
 
 def _last_good(run: Run) -> str:
     saved = _saved(run)
-    if not saved:
-        return "no checkpoint was saved yet"
-    return f"the last good checkpoint is {saved[-1]}"
+    return f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint was saved yet"
 
 
 def _saved(run: Run) -> list[str]:

@@ -36,9 +36,8 @@ def main(argv: list[str]) -> int:
         from seqtrain.runs.directory import Run
 
         # How many lanes a stream is cut into changes what each token sees before it, so the number needs them.
-        size = f", {result['examples']:,} examples"
-        if result["eval_lanes"]:
-            size = f" on {result['eval_lanes']} lanes"
+        lanes, examples = result["eval_lanes"], result["examples"]
+        size = f" on {lanes} lanes" if lanes else f", {examples:,} examples"
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
         metrics = words(result["metrics"], Run(Path(options.run)).summary)
         print(f"{options.split}: {metrics} ({options.checkpoint} checkpoint, {where})")
@@ -46,12 +45,7 @@ def main(argv: list[str]) -> int:
 
 
 def evaluate(
-    path: str,
-    split: Any,
-    checkpoint: str,
-    batch_size: int | None,
-    *,
-    callbacks: Sequence[Any] = (),
+    path: str, split: Any, checkpoint: str, batch_size: int | None, *, callbacks: Sequence[Any] = ()
 ) -> dict[str, Any]:
     """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash.
 

@@ -59,8 +59,7 @@ USAGE = "\n".join(
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; gives its exit code (0 done, 1 failed, 2 the user can mend it, 128 + signal interrupted)."""
     distrust()
-    if argv is None:
-        argv = sys.argv[1:]
+    argv = sys.argv[1:] if argv is None else argv
     with terminal.guarded(), trusting(()):
         try:
             code = _run(argv)

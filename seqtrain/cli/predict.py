@@ -119,10 +119,7 @@ def _add_answer_options(parser: Parser) -> None:
     parser.add_argument("--seed", type=kinds["seed"], help="next_token: 0 by default")
     parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
     parser.add_argument(
-        "--beam",
-        type=kinds["beam"],
-        metavar="N",
-        help="translation: hypotheses kept; the run's by default",
+        "--beam", type=kinds["beam"], metavar="N", help="translation: hypotheses kept; the run's by default"
     )
     parser.add_argument(
         "--length-penalty",
@@ -207,9 +204,7 @@ def _answer(answering: Answering, batch: list[Line], out: TextIO, as_json: bool)
     """Answers some texts in their order; gives how many of them could not be answered."""
     reasons = [line.reason or answering.predictor.reason(line.text) for line in batch]
     good = [line.text for line, reason in zip(batch, reasons, strict=True) if reason is None]
-    answers: Iterator[dict[str, Any]] = iter(())
-    if good:
-        answers = iter(answering.answer(good))
+    answers = iter(answering.answer(good) if good else [])
     for line, reason in zip(batch, reasons, strict=True):
         if reason is not None:
             line.report(reason)

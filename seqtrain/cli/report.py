@@ -64,18 +64,14 @@ def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
     # First: a run that has met its deadline is extended by max_seconds, also where that was at its last step.
     if session.deadline is not None and session.deadline.met:
         return "seconds"
-    if session.trainer.global_step == session.max_steps:
-        return "steps"
-    return "early_stopping"
+    return "steps" if session.trainer.global_step == session.max_steps else "early_stopping"
 
 
 def speed(run: Run, otherwise: float) -> float:
     """Tokens a second of training; `otherwise` where no record tells it."""
     # The median: a record beside a validation, a checkpoint or a pause is slow, and says nothing of training.
     speeds = [record["tokens_per_second"] for record in run.metrics() if "tokens_per_second" in record]
-    if not speeds:
-        return otherwise
-    return statistics.median(speeds)
+    return statistics.median(speeds) if speeds else otherwise
 
 
 def newest(run: Run, split: str) -> dict[str, float]:

@@ -42,10 +42,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_intermixed_args(argv)
     if is_sweep(Path(options.run)):
         return sweep.resume(
-            Path(options.run),
-            options.overrides,
-            retry_failed=options.retry_failed,
-            as_json=options.json,
+            Path(options.run), options.overrides, retry_failed=options.retry_failed, as_json=options.json
         )
     if options.retry_failed:
         parser.error("--retry-failed is for sweeps")

@@ -93,10 +93,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
     path = sweep.path
     recorded = Words.sort(asked.overrides)
     settings = Settings.read(
-        Words(typed.hydra, recorded.trial),
-        list(map(Path, asked.config_dirs)),
-        recorded=recorded.hydra,
-        directory=path,
+        Words(typed.hydra, recorded.trial), list(map(Path, asked.config_dirs)), recorded=recorded.hydra, directory=path
     )
     sweeper = _sweeper(settings)
     runner = _runner(settings, asked.kind == "optuna")
@@ -163,12 +160,10 @@ def _runner(settings: Settings, searches: bool) -> Any:
         return launcher
     # A search learns from what has ended: it hands out as many as run at a time. A grid hands out all.
     node = settings.config.hydra.launcher
-    at_once: int | None = int(node.get("n_jobs", node.get("array_parallelism", 1)))
+    at_once = int(node.get("n_jobs", node.get("array_parallelism", 1)))
     if at_once < 1:  # joblib's way to say so
         at_once = len(os.sched_getaffinity(0))
-    if not searches:
-        at_once = None
-    return hydra_launchers.HydraLauncher(launcher, settings.directory, say, together=at_once)
+    return hydra_launchers.HydraLauncher(launcher, settings.directory, say, together=at_once if searches else None)
 
 
 def _refuse_several_processes() -> None:

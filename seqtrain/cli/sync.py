@@ -145,9 +145,8 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
         records = [{**point(record), "record": place} for place, record in run.standing() if "step" in record]
         missing = run_logger.missing(records)
         samples = _send_records(run_logger, run, missing)
-        plots: list[Path] = []
-        if missing:  # plots are drawn from records: without a new one they are there already
-            plots = listed(run.path / "plots", "*.png")
+        # Plots are drawn from records: without a new one they are there already.
+        plots = listed(run.path / "plots", "*.png") if missing else []
         for path in plots:
             run_logger.log_image(path.stem, path, records[-1]["step"])
         run_logger.end(run.summary)
@@ -202,9 +201,7 @@ def _make_logger(run: Run, options: argparse.Namespace) -> RunLogger:
 def own_options(run: Run) -> dict[str, Any]:
     """What the run's config says of W&B, where it is of the right kind, else what ours says."""
     logger = run.config.get("logger")
-    own = None
-    if isinstance(logger, dict):
-        own = logger.get("wandb")
+    own = logger.get("wandb") if isinstance(logger, dict) else None
     options = yaml.safe_load((files("seqtrain.conf") / "logger" / "wandb.yaml").read_text("utf-8"))["wandb"]
     del options["_target_"]  # the run's config does not choose what is called
     if not isinstance(own, dict):

@@ -46,11 +46,7 @@ def main(argv: list[str]) -> int:
         overrides = list(known.overrides)
     if known.dry_run:
         overrides.append("dry_run=true")
-    request = Request(
-        overrides=overrides,
-        config_dirs=tuple(known.config_dir),
-        command=("seqtrain", "train", *argv),
-    )
+    request = Request(overrides=overrides, config_dirs=tuple(known.config_dir), command=("seqtrain", "train", *argv))
     if for_hydra:
         return _look(request)
     if rest:

@@ -107,9 +107,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
 
 def _moment(step: int) -> str:
     """When a training was killed; it may not have come to its first step."""
-    if step < 0:
-        return "before the first step"
-    return f"step {step}"
+    return "before the first step" if step < 0 else f"step {step}"
 
 
 def shortened(overrides: Sequence[str]) -> list[str]:

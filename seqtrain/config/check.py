@@ -61,10 +61,7 @@ def warm() -> None:
 
 
 def check_config(
-    config: DictConfig,
-    choices: dict[str, str],
-    overrides: Sequence[str] = (),
-    config_dirs: Sequence[Path] = (),
+    config: DictConfig, choices: dict[str, str], overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()
 ) -> None:
     """Stage 1 of a configuration that is composed already; raises UserError with a line for each fault."""
     given = [key_of(text) for text in overrides]
@@ -178,9 +175,7 @@ class _CommandLine:
 
     def _choose(self, text: str, group: str, value: object, files: ConfFiles) -> None:
         """Keeps the choice of an option, or refuses it; several at once make sense where entries are collected."""
-        names = [value]
-        if isinstance(value, list) and value and group in ENTRIES:
-            names = value
+        names = value if isinstance(value, list) and value and group in ENTRIES else [value]
         options = files.options(group)
         unknown = [show(name) for name in names if name not in options]
         if unknown == ["null"] and group in GLOBAL:  # as conf/train.yaml has it already

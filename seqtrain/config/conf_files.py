@@ -62,9 +62,7 @@ class ConfFiles:
         self.loader = ConfigLoaderImpl(search_path)
         repository = self.loader.repository
         repository.sources = [_CheckedFolder.of(source) for source in repository.sources]
-        self._contents = SHIPPED
-        if config_dirs:
-            self._contents = {}
+        self._contents = {} if config_dirs else SHIPPED
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The whole configuration, Hydra's own part included; raises one of UNUSABLE.
@@ -93,9 +91,7 @@ class ConfFiles:
             loaded = self.loader.repository.load_config(f"{group}/{option}")
         except UNUSABLE:  # told when it is composed
             return {}
-        if loaded is None:
-            return {}
-        content = OmegaConf.to_container(loaded.config, resolve=False)
+        content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else None
         if not isinstance(content, dict):
             return {}
         return {str(key): value for key, value in content.items()}
@@ -107,9 +103,7 @@ class _CheckedFolder(FileConfigSource):
     @classmethod
     def of(cls, source: ConfigSource) -> ConfigSource:
         """The same source, checked where it is a folder of files."""
-        if isinstance(source, FileConfigSource):
-            return cls(source.provider, source.path)
-        return source
+        return cls(source.provider, source.path) if isinstance(source, FileConfigSource) else source
 
     def load_config(self, config_path: str) -> ConfigResult:
         path = Path(self.path, self._normalize_file_name(config_path))

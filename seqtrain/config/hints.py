@@ -69,9 +69,7 @@ class Hints:
         return path != unknown and path not in self.added and not any(map(RESERVED.match, keys))
 
     def _alternatives(self, group: str) -> list[str]:
-        if group not in self.choices:
-            return []
-        return self.files.options(group)
+        return self.files.options(group) if group in self.choices else []
 
     def _offers(self, group: str, option: str, key: str) -> bool:
         value = at(self.files.content(group, option), key)

@@ -12,9 +12,7 @@ class Unresolved:
 
 def below(path: str, key: Any) -> str:
     """The dotted path of a key below a path; the top level is the empty path."""
-    if not path:
-        return str(key)
-    return f"{path}.{key}"
+    return f"{path}.{key}" if path else str(key)
 
 
 def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:

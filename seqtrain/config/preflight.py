@@ -57,9 +57,8 @@ def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Use
     accelerator, devices = trainer["accelerator"], trainer["devices"]
     gpu = has_gpu()
     without_gpu = accelerator == "cpu" or not gpu
-    kind = Unavailable  # another machine may have a GPU, so a trial of a sweep can be tried again
-    if accelerator == "cpu":
-        kind = UserError  # the config rules it out on any machine
+    # Another machine may have a GPU, so a trial of a sweep can be tried again; accelerator=cpu rules it out anywhere.
+    kind = UserError if accelerator == "cpu" else Unavailable
     if accelerator == "gpu" and not gpu:
         yield Unavailable("trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto")
     elif trainer["precision"] == "16-mixed" and without_gpu:

@@ -241,6 +241,4 @@ def is_number(value: Any) -> bool:
 
 
 def _spelled(number: float) -> str:
-    if isinstance(number, int):
-        return f"{number:,}"
-    return f"{number:g}"
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}"

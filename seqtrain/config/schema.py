@@ -227,9 +227,7 @@ class Schema:
         if path in self.unread:
             return
         group = path.partition(".")[0]
-        needed = ""
-        if group in self.choices:
-            needed = f"; {group}={self.choices[group]} needs it"
+        needed = f"; {group}={self.choices[group]} needs it" if group in self.choices else ""
         yield f"{path}: missing{needed}; add {path}=..."
 
     def _is_a_strangers(self, path: str) -> bool:
@@ -247,21 +245,16 @@ class Schema:
         return other is not None and out_of_range(other[1], self._resolved(other[1])) is not None
 
     def _unknown(self, path: str, node: Any, known: Collection[str]) -> Iterator[str]:
-        owner, _, word = path.rpartition(".")
-        reason = f"{owner} has no option {word}"
-        if not owner:
-            reason = "no such option"
-        elif owner in self.choices:
-            reason = f"{owner}={self.choices[owner]} has no option {word}"
+        parent, _, word = path.rpartition(".")
+        owner = f"{parent}={self.choices[parent]}" if parent in self.choices else parent
+        reason = f"{owner} has no option {word}" if owner else "no such option"
         for leaf, value in leaves(node, path):
             ending = f"{self.hints.meant(path, leaf, known)}{self.hints.set_in(leaf)}"
             yield f"{leaf}={show(value)}: {reason}{ending}"
 
     def _resolve(self, path: str) -> Any:
         value = OmegaConf.select(self.config, path, default=Unresolved)
-        if OmegaConf.is_config(value):
-            return OmegaConf.to_container(value, resolve=True)
-        return value
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
     def _resolved(self, path: str) -> Any:
         """The value, or Unresolved where there is none (which `_value` reports)."""
@@ -273,9 +266,7 @@ class Schema:
 
 def _as_text(path: str, value: Any, kind: Any) -> str:
     """How to type a number so that it is a text, where a text is wanted: YAML takes `1` for a number."""
-    if fits("", kind) and fits(value, float):
-        return f""" (as text: '{path}="{show(value)}"')"""
-    return ""
+    return f""" (as text: '{path}="{show(value)}"')""" if fits("", kind) and fits(value, float) else ""
 
 
 def _is_made_at_once(path: str) -> bool:

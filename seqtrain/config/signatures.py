@@ -240,9 +240,7 @@ def _kind(node: ast.expr | None, module: str) -> Any:
         return Any
     kind = _type(node, module)
     # Only inside a union is an unknown type left out: by itself it would refuse every value, a good one too.
-    if kind is Unknown:
-        return Any
-    return kind
+    return Any if kind is Unknown else kind
 
 
 def _type(node: ast.expr, module: str) -> Any:
@@ -285,6 +283,4 @@ def _generic(name: str, items: list[ast.expr], module: str) -> Any:
     any_length = isinstance(last, ast.Constant) and last.value is ...  # tuple[int, ...]
     if name in ("tuple", "Tuple") and not any_length:
         return tuple[tuple(_kind(item, module) for item in items)]
-    if name in LISTS:
-        return list[_kind(items[0], module)]
-    return Unknown
+    return list[_kind(items[0], module)] if name in LISTS else Unknown

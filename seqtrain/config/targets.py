@@ -106,9 +106,7 @@ def _kind_at(path: str) -> str | None:
     """The class that a target at this path must be; None where any class may stand, as inside another target."""
     group, *entries = path.split(".")
     depth = 1 if group == "callbacks" else 0  # callbacks are entries of their group, the others are the group itself
-    if len(entries) != depth:
-        return None
-    return KINDS.get(group)
+    return KINDS.get(group) if len(entries) == depth else None
 
 
 def _full_name(kind: type) -> str:

@@ -20,9 +20,7 @@ def show(value: Any) -> str:
         return f"{{{','.join(items)}}}"
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def first_lines(error: BaseException) -> str:
