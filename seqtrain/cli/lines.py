@@ -97,9 +97,7 @@ def _arriving(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
                 raise UserError(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes; {REMEDY}")
             continue
         *lines, rest = b"".join([*chunks, chunk]).split(b"\n")
-        chunks.clear()
-        if rest:
-            chunks.append(rest)
+        chunks = [rest] if rest else []
         size = len(rest)
         yield lines
     if chunks:  # a last line without an end

@@ -77,7 +77,7 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
             budget.check_free(config, overrides)
             changed = _apply(config, overrides)
             config.run_dir = None  # of a new run only; the checks would say that it exists already
-            check.check_config(config, {})
+            check.check_config(config)
             check_all(config, Request())
             newest = newest_sound(run.checkpoints, say, run=run.identity)
             checkpoint, step = None, 0

@@ -33,7 +33,6 @@ class Composed:
 
     config: DictConfig
     choices: dict[str, str]  # group: option
-    overrides: list[str]
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Composed:
@@ -52,7 +51,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Compo
     faults = [*line.faults, *schema.faults(skip=line.refused)]
     if faults:
         raise UserError(*faults)
-    return Composed(config, choices, list(overrides))
+    return Composed(config, choices)
 
 
 def warm() -> None:
@@ -60,12 +59,9 @@ def warm() -> None:
     compose(["data=text", "data.path=a/b.txt", "model.dim=16", "optimizer.lr=1e-3", "run_dir=a-1", "freeze=[a,b]"])
 
 
-def check_config(
-    config: DictConfig, choices: dict[str, str], overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()
-) -> None:
+def check_config(config: DictConfig) -> None:
     """Stage 1 of a configuration that is composed already; raises UserError with a line for each fault."""
-    given = [key_of(text) for text in overrides]
-    faults = list(Schema(config, choices, ConfFiles(config_dirs), given).faults())
+    faults = list(Schema(config, {}, ConfFiles()).faults())
     if faults:
         raise UserError(*faults)
 

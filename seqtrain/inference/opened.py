@@ -175,7 +175,7 @@ def checked_config(run: Run) -> DictConfig:
     check_references(run.config, run.path, trusted())
     config = run_config(run)
     try:
-        check_config(config, {})
+        check_config(config)
     except UserError as fault:
         first, *others = fault.lines
         more = f" (the first of {len(others) + 1} faults)" if others else ""
