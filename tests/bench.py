@@ -26,9 +26,10 @@ from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.data.batching.loader import TrainLoader
 from seqtrain.data.batching.stream import StreamBatch
-from seqtrain.models.base import detach
+from seqtrain.models.base import SequenceModel, detach
 from seqtrain.runs.directory import Run
 from seqtrain.runs.provenance import environment
+from seqtrain.tasks.base import Task
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_model, make_task
@@ -98,7 +99,7 @@ class Setup:
         self.plan = self.data.plan("train")
         self.steps = steps
 
-    def fresh(self) -> tuple[torch.nn.Module, torch.nn.Module]:
+    def fresh(self) -> tuple[SequenceModel, Task]:
         vocab_size = self.data.tokenizer.vocab_size
         model = make_model(self.config, vocab_size)
         return model, make_task(self.config, model, vocab_size)
@@ -152,7 +153,7 @@ class Setup:
             run.write_config(config_text(self.config))
             console = Console(file=io.StringIO(), force_terminal=True)
             session = make_session(self.config, self.data, run, Signals(), console)
-            session.trainer.callbacks.append(clock)
+            session.trainer.callbacks.append(clock)  # pyright: ignore[reportAttributeAccessIssue]
             session.trainer.fit(session.learner, self.loader())
             run.close()
         return clock.per_step()

@@ -164,18 +164,19 @@ def run_difference(one: Path, other: Path) -> str | None:
         contents = [path.read_bytes() if path.exists() else None for path in (one / name, other / name)]
         found = found or (None if contents[0] == contents[1] else f"{name} differs")
     for path in sorted((one / "checkpoints").glob("best-*.ckpt")):
-        pair = [load(path)["state_dict"], load(other / "checkpoints" / path.name)["state_dict"]]
-        found = found or resume_check.differing(*pair, path.name)
+        left, right = (load(folder / path.name)["state_dict"] for folder in (path.parent, other / "checkpoints"))
+        found = found or resume_check.differing(left, right, path.name)
     return found or resume_check.differing(_names(one), _names(other), "files")
 
 
 def sweep_difference(one: Path, other: Path) -> str | None:
     """Where two sweeps differ: trials, how they ended and why, what the runs came to, what the study knows."""
-    rows = [[trial.row() for trial in Sweep.open(sweep).trials()] for sweep in (one, other)]
-    if found := resume_check.differing(*rows, "trials") or resume_check.differing(_study(one), _study(other), "study"):
+    left, right = ([trial.row() for trial in Sweep.open(sweep).trials()] for sweep in (one, other))
+    found = resume_check.differing(left, right, "trials")
+    if found := found or resume_check.differing(_study(one), _study(other), "study"):
         return found
-    index = [json.loads((sweep / "index.json").read_text()) for sweep in (one, other)]
-    if found := resume_check.differing(*index, "index.json"):
+    left, right = (json.loads((sweep / "index.json").read_text()) for sweep in (one, other))
+    if found := resume_check.differing(left, right, "index.json"):
         return found
     for trial in Sweep.open(one).trials():
         if found := run_difference(trial.path, other / trial.name):

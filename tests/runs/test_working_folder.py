@@ -44,7 +44,7 @@ def test_the_server_that_commands_are_forked_from_imports_nothing_of_the_working
 def test_the_workers_of_joblib_import_nothing_of_the_working_folder(trace: Path, capsys) -> None:
     main(["--version"])
     assert joblib.Parallel(n_jobs=2, timeout=60)(joblib.delayed(abs)(number) for number in (-1, -2)) == [1, 2]
-    joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
+    joblib.externals.loky.get_reusable_executor().shutdown(wait=True)  # pyright: ignore[reportAttributeAccessIssue]
     assert not trace.exists()
 
 

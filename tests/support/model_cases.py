@@ -14,7 +14,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from seqtrain import conf
+from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
 from seqtrain.models import contract
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.contract import VOCAB_SIZE as VOCABULARY

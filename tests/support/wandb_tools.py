@@ -100,7 +100,7 @@ def _messages(path: Path) -> Iterator[Any]:
         parts += data[position + HEADER : position + HEADER + length]
         position += HEADER + length
         if kind in (FULL, LAST):
-            record = wandb_internal_pb2.Record()
+            record = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]
             record.ParseFromString(parts)
             yield record
             parts = b""

@@ -135,7 +135,7 @@ def test_the_pseudo_perplexity_hides_each_token_of_the_first_examples_alone() ->
     assert sum(part[0].item() for part in parts) == pytest.approx(total, rel=1e-11)
     assert sum(part[1] for part in parts) == count
     assert "pseudo" not in task.train().evaluate(model, batch(examples), None)[0]
-    assert task.predictors["score"](task, loaded(model)).surprisals(TOKENIZER.encode(TEXTS[3]))[4] == pytest.approx(
+    assert task.predictors["score"](task, loaded(model)).surprisals(TOKENIZER.encode(TEXTS[3]))[4] == pytest.approx(  # pyright: ignore[reportAttributeAccessIssue]
         surprisals(task, model, _between("one [MASK]ore document that has another number of words in it\n"))[
             5, TOKENIZER.ids["m"]
         ].item()

@@ -15,7 +15,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
 import seqtrain
-from seqtrain import conf
+from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
 from seqtrain.config.targets import resolve

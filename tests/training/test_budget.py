@@ -149,7 +149,7 @@ def test_steps_are_as_many_as_the_operations_pay_for(task: str, model: str, made
     read = 0
     for step in range(steps):
         piece = plan.chunk(*divmod(step, plan.steps))
-        read += int((piece.count if isinstance(piece, Chunk) else data.batcher("train").lengths[piece.examples]).sum())
+        read += int((piece.count if isinstance(piece, Chunk) else data.batcher("train").lengths[piece.examples]).sum())  # pyright: ignore[reportAttributeAccessIssue]
     assert plan.tokens_before(steps) == read
     each = cost_of(config, data).flops_per_token
     assert each * read == pytest.approx(2e11, rel=0.01)
@@ -163,7 +163,7 @@ def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Ma
     for k2 in (4, config.data.max_length):
         tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
         costs.append(cost_of(config, replace(data, tbptt=tbptt)))
-    lengths = data.batcher("train").lengths
+    lengths = data.batcher("train").lengths  # pyright: ignore[reportAttributeAccessIssue]
     model, task = make_pair(config, data.preprocessor, data.label_counts)
     share = float(lengths.clip(max=4).sum() / lengths.sum())
     given = 1 / float(lengths.mean())

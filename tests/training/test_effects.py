@@ -108,7 +108,7 @@ def test_the_range_of_a_strangers_warm_up_is_its_own(tmp_path: Path) -> None:
 
 def local_hub(folder: Path, **options: Any) -> Hub:
     rows = Dataset.from_dict({"text": ["a", "b"], "other": ["c", "d"]})
-    DatasetDict(train=rows, validation=rows).save_to_disk(folder / "saved")
+    DatasetDict({"train": rows, "validation": rows}).save_to_disk(folder / "saved")
     return Hub(path=str(folder / "saved"), **options)
 
 

@@ -14,7 +14,7 @@ from _pytest.mark import ParameterSet
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from seqtrain import conf
+from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
 from seqtrain.cli.matrix import models, table, write_page
 from seqtrain.cli.start import Request, check_all
 from seqtrain.cli.written_config import config_text

@@ -108,7 +108,7 @@ def test_an_address_that_is_typed_goes_before_that_of_the_environment(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///of_the_environment")
     run_logger = make.mlflow(experiment="e", tracking_uri=typed, directory=directory, config={})
-    assert run_logger.experiment is not None
+    assert run_logger.experiment is not None  # pyright: ignore[reportAttributeAccessIssue]
     assert client.calls[0] == ("client", expected)
 
 

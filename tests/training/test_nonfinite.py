@@ -51,7 +51,7 @@ def test_a_skipped_update_moves_nothing_and_takes_back_its_loss() -> None:
     update(learner, optimizer, 1.0)
     before = {name: value.clone() for name, value in learner.state_dict().items()}
     moments = [state["momentum_buffer"].clone() for state in optimizer.state.values()]
-    learner.sums_before = {"loss": (3.0, 2)}
+    learner.sums_before = {"loss": (3.0, 2)}  # pyright: ignore[reportAttributeAccessIssue]
     learner.sums.parts = {"loss": (float("nan"), 4)}
     learner.carried.put(slice(0, 2), {"hidden": torch.tensor([[1.0, 2.0], [float("nan"), 4.0]])})
     update(learner, optimizer, float("nan"))

@@ -84,7 +84,7 @@ def test_every_option_of_training_reaches_what_acts_on_it(make: Make, monkeypatc
 def test_a_logger_that_is_null_is_left_out(make: Make) -> None:
     base = tuple(word for word in (*STREAM, *QUIET) if word != "logger=none")
     session = make("logger=[tensorboard,wandb]", "logger.wandb=null", base=base)
-    assert [run_logger.label for run_logger in session.trainer.loggers] == ["TensorBoard"]
+    assert [run_logger.label for run_logger in session.trainer.loggers] == ["TensorBoard"]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_advice_that_does_not_apply_is_silenced_and_no_other_warning() -> None:
@@ -167,6 +167,6 @@ def test_the_cost_counts_a_head_once_an_example_where_it_has_one_target(make: Ma
     session = make(base=options("sentiment"))
     found = cost_of(check.compose(list(options("sentiment"))).config, session.data)
     examples = session.plan.chunk(0, 0).examples  # type: ignore[union-attr]
-    tokens = int(session.data.batcher("train").lengths[examples].sum())
+    tokens = int(session.data.batcher("train").lengths[examples].sum())  # pyright: ignore[reportAttributeAccessIssue]
     head = 2 * 8 * 2
     assert found.flops_per_token == pytest.approx(3 * (GRU + head * len(examples) / tokens))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_the_key_goes_to_no_host_that_the_working_folder_names(asked: list[str],
     assert wandb_logger.wandb_mode("auto") == "online"
     assert asked == [OWN.base_url]
     settings = wandb.setup().settings
-    assert (settings.base_url, settings.x_executable) == (OWN.base_url, os.sys.executable)
+    assert (settings.base_url, settings.x_executable) == (OWN.base_url, sys.executable)
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{folder}/settings is not read" in line
 
