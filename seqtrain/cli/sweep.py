@@ -64,8 +64,9 @@ def start(request: Request, *, as_json: bool) -> int:
     trials = sweep.trials()
     # Where no trial could begin at all, the command was wrong, not the trials: a sweep of refusals helps nobody.
     if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _has_runs(sweep):
+        reasons = dict.fromkeys(trial.reason for trial in trials)  # read from the folder that is removed now
         remove(sweep.path)
-        raise UserError(*dict.fromkeys(trial.reason for trial in trials))
+        raise UserError(*reasons)
     return _finish(sweep, as_json)
 
 
