@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from seqtrain.tasks.predictors import TextReader
 
 
+# Held while a training runs: torch's random numbers, threads and signals belong to the whole process.
 _TRAINING = threading.Lock()
-"""Held while a training runs: torch's random numbers, threads and signals belong to the whole process."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,17 @@ class Trained:
 
     @property
     def model(self) -> SequenceModel:
+        """The model with the weights of the checkpoint."""
         return self.opened.model
 
     @property
     def task(self) -> Task:
+        """The task, with its head."""
         return self.opened.task
 
     @property
     def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the run; of a translation that of the sources."""
         return self.opened.tokenizer
 
     def predict(self, texts: Sequence[str], *, by: str | None = None, **options: Any) -> list[dict[str, Any]]:
@@ -95,20 +98,23 @@ class Trained:
             raise UserError(
                 *(f"{name}: task={self.task.name()} does not take it here; it takes {known}" for name in unknown)
             )
-        given = {name: value for name, value in options.items() if value is not None}
-        check_answer_options(**{name: value for name, value in given.items() if name != "greedy"})
+        given = {name: value for name, value in options.items() if value is not None}  # None: the default
+        ranged = dict(given)
+        ranged.pop("greedy", None)  # true or false, no number
+        check_answer_options(**ranged)
         self._check(texts, predictor)
         return predictor.predict(list(texts), **given)
 
     def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
         """UserError for the first text that the reader does not take."""
-        if isinstance(texts, str):
+        if isinstance(texts, str):  # a sequence of letters, each of which would be answered
             raise UserError("expected a list of texts, not one text")
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
                 raise UserError(f"text {number}: expected a text, not a value of type {type(text).__name__}")
-            if why := reader.reason(text):
-                raise UserError(f"text {number}: {why}")
+            reason = reader.reason(text)
+            if reason:
+                raise UserError(f"text {number}: {reason}")
 
     def continue_texts(
         self,
@@ -120,9 +126,21 @@ class Trained:
         top_p: float | None = None,
         seed: int = 0,
     ) -> list[str]:
-        """What the model writes after each prompt: `length` tokens; temperature 0 is greedy. Takes task=next_token.
+        """What the model writes after each prompt. Takes task=next_token.
 
-        Each prompt draws with a seed of its own, counted from `seed`. UserError for an option out of its range.
+        Args:
+            prompts: any number of them; an empty one begins from nothing.
+            length: tokens to add.
+            temperature: of the draw; 0 is greedy.
+            top_k: how many of the likeliest tokens are drawn from; None: all.
+            top_p: the probability that the likeliest tokens which are drawn from make up together; None: 1.
+            seed: of the first prompt; each draws with one of its own, counted from here.
+
+        Returns:
+            For each prompt the text that is added to it.
+
+        Raises:
+            UserError: for an option out of its range.
         """
         options = {"length": length, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         return [answer["text"] for answer in self.predict(prompts, by="continue", **options)]
@@ -135,50 +153,67 @@ class Trained:
         pseudo-log-likelihood, turned in sign; and `pseudo_perplexity`. `unknown` counts the tokens that are <unk>:
         what those hide is in no number.
         """
-        return _without("text", self.predict([text], by="score"))[0]
+        return _without_text(self.predict([text], by="score"))[0]
 
     def classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Of each text its `label` and the `probabilities` of all labels, likeliest first. Takes task=sentiment.
 
         Of a text longer than data.max_length the first tokens are read, as in training.
         """
-        return _without("text", self.predict(texts, by="classify"))
+        return _without_text(self.predict(texts, by="classify"))
 
     def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[dict[str, Any]]:
         """Of each text with [MASK]s the text with the likeliest tokens `filled` in, and for each of its `masks` the
         `top_k` likeliest tokens, each a `token` with its `probability`. Takes task=masked_lm."""
-        return _without("text", self.predict(texts, by="fill", top_k=top_k))
+        return _without_text(self.predict(texts, by="fill", top_k=top_k))
 
     def translate(
         self, texts: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
     ) -> list[str]:
-        """The translation of each text, searched for as the run's task says where nothing else is given.
+        """The translation of each text. Takes task=translation.
 
-        Takes task=translation. Of a text longer than the sources of training, the beginning is translated.
+        Of a text longer than the sources of training, the beginning is translated.
+
+        Args:
+            texts: in the language of the sources.
+            beam: hypotheses kept at each step; 1 is greedy; None: as the run's task says.
+            length_penalty: hypotheses are judged by log p / length^penalty; None: as the run's task says.
         """
         answers = self.predict(texts, by="translate", beam=beam, length_penalty=length_penalty)
         return [answer["translation"] for answer in answers]
 
     def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
-        """One vector of each text, (n, D), pooled from the hidden states that the run's model has of it.
+        """One vector of each text, pooled from the hidden states that the run's model has of it.
 
-        mean: of the text's own positions; last: where all has been read; cls: the first one, of models that read in
-        both directions. UserError for an encoder-decoder, which has no hidden states of a text alone.
+        Args:
+            texts: any number of them.
+            pool: "mean": of the text's own positions; "last": where all has been read; "cls": the first one, of models
+                that read in both directions.
+
+        Returns:
+            (n, D), a row a text.
+
+        Raises:
+            UserError: for an encoder-decoder, which has no hidden states of a text alone.
         """
         from seqtrain.inference import embedding
 
         embedding.check_pool(self.model, pool)
         reader = self.opened.text_reader
         self._check(texts, reader)
-        before, after = self.task.edges(self.tokenizer)
+        before, after = self.task.edges(self.tokenizer)  # what training puts around a text, and the model expects
         rows = [reader.encode(text) for text in texts]
         return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
 
     def attention(self, text: str, target: str | None = None) -> list[Seen]:
         """Where each layer and head looks while the model reads a text.
 
-        Of a translation also while it writes `target`, by default its own greedy translation. UserError where the model
-        does not attend.
+        Args:
+            text: what is read.
+            target: of a translation what it writes meanwhile; None: its own greedy translation.
+
+        Raises:
+            UserError: where the model does not attend.
         """
         from seqtrain.inference import attention_maps
 
@@ -192,7 +227,16 @@ class Trained:
 
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:
-    """Opens a run directory; nothing in it can execute. UserError when there is none or it has no checkpoint."""
+    """Opens a run directory or an export; nothing in it can execute.
+
+    Args:
+        run: its path.
+        trust: packages of others whose classes its config may name.
+        checkpoint: the best by the task's own measure, or the newest.
+
+    Raises:
+        UserError: where there is no run, or it has no checkpoint.
+    """
     from seqtrain.inference.opened import open_run
 
     _check_list("trust", trust)
@@ -205,6 +249,11 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
 
     In any thread of a process, in one at a time. In the main thread an interrupt (Ctrl-C, or a notebook's stop) ends
     it at the next step, with a checkpoint that `seqtrain resume` goes on from.
+
+    Args:
+        overrides: such as "model=gpt" or "model.dim=256".
+        trust: packages of others whose classes the config may name.
+        config_dirs: folders with configs of your own.
 
     Raises:
         UserError: for what the caller can mend, another training in this process among it.
@@ -224,9 +273,11 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
         _TRAINING.release()
 
 
-def _without(name: str, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers without one of their entries."""
-    return [{key: value for key, value in answer.items() if key != name} for answer in answers]
+def _without_text(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers without the texts that were asked for: the caller has them."""
+    for answer in answers:
+        answer.pop("text", None)
+    return answers
 
 
 def _check_list(name: str, value: Sequence[str | Path]) -> None:
@@ -247,11 +298,11 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
     if composed.config.dry_run:
         raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.start.dry_run")
     request = Request(list(overrides), directories, ("seqtrain.train", *overrides))
-    threads = torch.get_num_threads()
+    threads = torch.get_num_threads()  # the notebook's own, which trainer.threads changes
     try:
         run = start(composed.config, composed.choices, request)
     except Interrupted as interrupted:
-        if interrupted.number != signal.SIGINT:
+        if interrupted.number != signal.SIGINT:  # the process is being ended, not the cell
             raise
         raise KeyboardInterrupt("the training was interrupted; it can be resumed") from None
     finally:

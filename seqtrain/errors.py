@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from seqtrain.terminal import printable
 
+# How the names of options end that are paths.
 PATHS = (
     "path",
     "dir",
@@ -19,7 +20,8 @@ PATHS = (
     "--keep",
     "--html",
 )
-"""How the names of options end that are paths."""
+
+MAX_LISTED = 24  # words; more of them would hide the message
 
 
 class UserError(Exception):
@@ -45,9 +47,13 @@ def kind_of(error: BaseException) -> type[UserError]:
 
 def merged(faults: Iterable[UserError]) -> UserError:
     """One fault that says what all of these say, each line once; Unavailable where none of them is of another kind."""
-    found = list(faults)
-    kind = Unavailable if all(isinstance(fault, Unavailable) for fault in found) else UserError
-    return kind(*dict.fromkeys(line for fault in found for line in fault.lines))
+    kind: type[UserError] = Unavailable
+    lines: dict[str, None] = {}  # a set that keeps its order
+    for fault in faults:
+        lines |= dict.fromkeys(fault.lines)
+        if not isinstance(fault, Unavailable):  # one that stays makes trying again pointless
+            kind = UserError
+    return kind(*lines)
 
 
 class RunFailed(RuntimeError):
@@ -68,7 +74,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     if near:
         return f"; did you mean {near[0]}?"
-    return f"; known: {', '.join(words)}" if 0 < len(words) <= 24 else ""
+    if not words or len(words) > MAX_LISTED:
+        return ""
+    return f"; known: {', '.join(words)}"
 
 
 def refuse_tilde(key: str, value: object) -> None:

@@ -62,7 +62,7 @@ class Experiment:
         """Trains to the end; whatever happens, summary.json says how it ended."""
         alone = ranks.rank_info().world == 1 and "SLURM_JOB_ID" not in os.environ  # SLURM sends each signal twice
         self._open_summary()
-        with Signals(alone=alone) as signals, endings.told(self):
+        with Signals(alone=alone) as signals, endings.record_ending(self):
             self._open_directory()
             data = self._read_data()
             session = self.session = self._make_session(data, signals)
@@ -123,7 +123,7 @@ class Experiment:
     def _count_cost(self, session: Session) -> Cost:
         """What the whole training costs, before its first step."""
         cost = cost_of(self.config, session.data)
-        self.summary |= report.begun(session, cost) | self._budget_met(cost, flops=cost.flops)
+        self.summary |= report.before_training(session, cost) | self._budget_met(cost, flops=cost.flops)
         if session.deadline:
             seconds = self.config.trainer.max_seconds
             say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+# Of one line to a person; what stands in the middle of a longer one is left out.
 MAX_CHARACTERS = 10_000
-"""Of one line to a person; what stands in the middle of a longer one is left out."""
 
+# Name of the codec error handler that spells out what an encoding lacks.
 ERRORS = "seqtrain_spelled"
-"""Name of the codec error handler that spells out what an encoding lacks."""
 
 
 class OutputLost(Exception):
@@ -55,9 +55,9 @@ def printable(text: str) -> str:
 
 def spelled(text: str) -> str:
     """The text with its line ends and tabs, and every other control character spelled out."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.isprintable():  # nearly all lines: nothing to look for
         return text
-    return "".join(char if _is_harmless(char) else _code(char) for char in text)
+    return "".join(map(_spelled_character, text))
 
 
 def pasted(*words: str | Path) -> str:
@@ -65,9 +65,13 @@ def pasted(*words: str | Path) -> str:
 
     A path that begins with `-` becomes one that no command takes for an option.
     """
-    return " ".join(
-        _quoted(f"./{word}" if isinstance(word, Path) and str(word)[0] == "-" else str(word)) for word in words
-    )
+    return " ".join(map(_pasted_word, words))
+
+
+def _pasted_word(word: str | Path) -> str:
+    if isinstance(word, Path) and str(word).startswith("-"):
+        return _quoted(f"./{word}")
+    return _quoted(str(word))
 
 
 @contextlib.contextmanager
@@ -78,6 +82,7 @@ def guarded() -> Iterator[None]:
     lacks is spelled out; what standard output cannot take raises OutputLost, and what standard error cannot take is
     dropped: no training ends for want of a reader. A warning of Python is told as one line.
     """
+    # Python gives None for a stream whose descriptor is closed.
     former = sys.stdin, sys.stdout, sys.stderr
     show = warnings.showwarning
     lost = sys.stdout is None
@@ -123,12 +128,13 @@ class _Results(_Stream):
     def write(self, text: str) -> int:
         if self.lost:
             raise OutputLost("is closed")
-        with _telling():
+        with _raise_lost():
+            # A terminal obeys control characters; a file or a pipe gets the text as it is.
             self.below.write(spelled(text) if self.below.isatty() else text)
         return len(text)
 
     def flush(self) -> None:
-        with _telling():
+        with _raise_lost():
             self.below.flush()
 
 
@@ -151,7 +157,7 @@ def _tell_warning(message: Warning | str, category: type[Warning], *place: Any, 
 
 
 @contextlib.contextmanager
-def _telling() -> Iterator[None]:
+def _raise_lost() -> Iterator[None]:
     """Turns what keeps standard output from being written into OutputLost."""
     try:
         yield
@@ -172,30 +178,32 @@ def _nowhere(mode: Literal["r", "w"] = "w") -> TextIO:
     return open(os.devnull, mode, encoding="utf-8")
 
 
-def _is_harmless(char: str) -> bool:
-    return char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs"
+def _spelled_character(char: str) -> str:
+    # Blanks of other alphabets are harmless, though Python counts them among what is not printable.
+    if char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs":
+        return char
+    return _code(char)
 
 
 def _code(char: str) -> str:
     """A character as JSON spells it: astral ones are two."""
-    units = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[index]:02x}{units[index + 1]:02x}" for index in range(0, len(units), 2))
+    units = char.encode("utf-16-be", "surrogatepass").hex(" ", bytes_per_sep=2).split()
+    return "".join(f"\\u{unit}" for unit in units)
 
 
 def _quoted(word: str) -> str:
     """A word quoted for a shell; one with control characters as bash, zsh read it."""
     if spelled(word) == word and not re.search(r"[\n\t]", word):
         return shlex.quote(word)
-    found = []
-    for byte in word.encode("utf-8", "surrogateescape" if _came_from_bytes(word) else "backslashreplace"):
+    # Lone surrogates stand for bytes, as in the names that the system gives, unless others are among them.
+    errors = "surrogateescape"
+    if re.search(r"[\ud800-\udc7f\udd00-\udfff]", word):
+        errors = "backslashreplace"
+    quoted = []
+    for byte in word.encode("utf-8", errors):
         plain = 0x20 <= byte < 0x7F and byte not in b"\\'"
-        found.append(chr(byte) if plain else f"\\x{byte:02x}")
-    return f"$'{''.join(found)}'"
-
-
-def _came_from_bytes(word: str) -> bool:
-    """Whether what is no Unicode in a word stands for bytes, as in the names that the system gives."""
-    return not any("\ud800" <= char <= "\udfff" and not "\udc80" <= char <= "\udcff" for char in word)
+        quoted.append(chr(byte) if plain else f"\\x{byte:02x}")
+    return f"$'{''.join(quoted)}'"
 
 
 def _spell(error: UnicodeError) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -18,24 +19,30 @@ KEY, VARIABLE = "tracking_uri", "MLFLOW_TRACKING_URI"
 def check_run(run: Run, typed: Collection[str] = ()) -> None:
     """UserError for the address of a server that only the run itself names; `typed`: the overrides of this command."""
     loggers = run.config.get("logger")
-    for name, logger in loggers.items() if isinstance(loggers, dict) else ():
+    if not isinstance(loggers, dict):
+        return
+    for name, logger in loggers.items():
         key = f"logger.{name}.{KEY}"
-        if key not in map(key_of, typed):
-            _check(key, logger.get(KEY) if isinstance(logger, dict) else None, run.path, f"give {key}=... again, or ")
+        if isinstance(logger, dict) and key not in map(key_of, typed):
+            _check(key, logger.get(KEY), run.path, f"give {key}=... again, or ")
 
 
 def check_sweep(sweep: Sweep) -> None:
     """The same for a sweep, and for its trials that have begun and are not at their end."""
     trials = sweep.trials()
-    for word in (*sweep.asked.overrides, *(word for trial in trials for word in trial.overrides)):
-        if key_of(word).startswith("logger.") and key_of(word).endswith(f".{KEY}"):
-            _check(key_of(word), word.partition("=")[2].strip("'\""), sweep.path)
+    overrides = itertools.chain(sweep.asked.overrides, *(trial.overrides for trial in trials))
+    for word in overrides:
+        key = key_of(word)
+        if key.startswith("logger.") and key.endswith(f".{KEY}"):
+            _check(key, word.partition("=")[2].strip("'\""), sweep.path)
+    # The config of a trial that has begun may be another than its overrides say: it is a file as well.
     for trial in trials:
         if (trial.path / CONFIG).exists() and trial.status not in ENDED:
             check_run(Run.open(trial.path))
 
 
 def _check(key: str, address: Any, where: Path, remedy: str = "") -> None:
+    # What the environment names is the user's own word, and the same address in a config adds nothing to it.
     if address not in (None, "null", os.environ.get(VARIABLE)):
         raise UserError(
             f"{where}: {key}={address}: its records would go there, and nobody but its config says so; "

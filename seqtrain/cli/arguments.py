@@ -1,10 +1,11 @@
-"""What the commands share: one-line errors, common flags, and how the end of a run is told."""
+"""What the commands share: one-line errors, common flags, and what is said at the end of a run."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from seqtrain.config.ranges import Range
@@ -18,19 +19,25 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are faults."""
+    """argparse whose errors are UserErrors: one line, told where all others are."""
 
     def __init__(self, command: str, description: str, example: str) -> None:
         super().__init__(
             prog=f"seqtrain {command}",
             description=description,
             epilog=f"example:\n  {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,  # descriptions and examples have lines of their own
+            allow_abbrev=False,  # a new option must not change what an old script means
         )
         self.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
         self.add_argument(
             "--trust", action="append", default=[], metavar="PACKAGE", help="let configs name targets of this package"
+        )
+
+    def add_config_dir(self) -> None:
+        """For commands that compose a config."""
+        self.add_argument(
+            "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -44,7 +51,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def say(line: str) -> None:
-    """Tells a person what happens, once for all processes of a run; results go to standard output, this to error."""
+    """Tells a person what happens, once for all processes of a run."""
+    # To standard error: who pipes results, reads nothing else on standard output.
     if rank_info().first:
         tell(line)
 
@@ -54,7 +62,7 @@ def bounded(allowed: Range) -> Callable[[str], float]:
 
     def parse(text: str) -> float:
         try:
-            value = int(text) if allowed.whole else float(text)
+            value = int(text) if allowed.whole else float(text)  # int refuses 3.0, which asks for a whole number
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words()}") from None
         if not allowed.holds(value):
@@ -69,17 +77,21 @@ def finish_failed(work: Callable[[], int]) -> int:
     try:
         return work()
     except RunFailed as error:
-        say(f"error: {error}")
-        return 1
+        return _say_failed(error)
+
+
+def _say_failed(error: RunFailed) -> int:
+    say(f"error: {error}")
+    return 1
 
 
 def finish(work: Callable[[], Run], as_json: bool) -> int:
     """Runs the work and tells how it ended, in words or as JSON; gives the exit code. Lets Interrupted pass."""
-    found: list[Run] = []
-    if failed := finish_failed(lambda: found.append(work()) or 0):
-        return failed
-    run = found[0]
-    if not rank_info().first:
+    try:
+        run = work()
+    except RunFailed as error:
+        return _say_failed(error)
+    if not rank_info().first:  # all processes come here, and one of them is enough to tell it
         return 0
     if as_json:
         print(json.dumps(run.summary))

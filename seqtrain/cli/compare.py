@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--paired", action="store_true", help="two runs, example by example: says nothing of other seeds"
     )
-    options = parser.parse_args(_joined(argv))
+    options = parser.parse_args(_join_sort(argv))
     _check(options)
     left_out: list[str] = []
     entries = chosen(read(options.paths, left_out), options.where)
@@ -56,11 +56,11 @@ def main(argv: list[str]) -> int:
 
 def _check(options: Namespace) -> None:
     """UserError where two answers would go the same way, or nowhere."""
-    if options.html == STDOUT:
+    if options.html == STDOUT:  # a browser reads no pipe
         raise UserError("--html -: a page is opened from a file; name one, such as report.html")
     if options.csv == STDOUT and options.json:
         raise UserError("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
-    for option in ("csv", "html"):
+    for option in ("csv", "html"):  # now, not after the runs have been read
         if vars(options)[option] not in (None, STDOUT):
             check_output(f"--{option}", Path(vars(options)[option]))
     unused = [f"--{name}" for name in ("x", "sort", "csv", "html") if vars(options)[name] is not None]
@@ -70,30 +70,29 @@ def _check(options: Namespace) -> None:
 
 def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
     checkpoint: Checkpoint = "best" if options.best else "final"
-    found = conclusions(entries, metric=options.metric, x=options.x, checkpoint=checkpoint, across=options.across)
+    results = conclusions(entries, metric=options.metric, x=options.x, checkpoint=checkpoint, across=options.across)
     absent = table.not_run(options.paths)
     missing = left_out + absent
     if options.csv is not None:
-        _csv(options.csv, table.as_csv(table.rows(found, sort=options.sort)))
+        _write_csv(options.csv, table.as_csv(table.rows(results, sort=options.sort)))
     if options.html is not None:
-        _page(found, missing, options, checkpoint)
+        _write_page(results, missing, options, checkpoint)
     if options.json:
-        print(json.dumps(table.record(found, sort=options.sort) | {"not_run": missing}))
+        print(json.dumps(table.record(results, sort=options.sort) | {"not_run": missing}))
     elif options.csv != STDOUT:
-        print("\n".join([table.text(found, missing=absent, sort=options.sort, x=options.x), *left_out]))
+        print("\n".join([table.text(results, missing=absent, sort=options.sort, x=options.x), *left_out]))
     else:
-        for line in missing:
+        for line in missing:  # beside the table, which a program may read
             say(line)
     return 0
 
 
-def _page(found: list[Conclusion], missing: list[str], options: Namespace, checkpoint: Checkpoint) -> None:
+def _write_page(results: list[Conclusion], missing: list[str], options: Namespace, checkpoint: Checkpoint) -> None:
     """Writes the page on these groups."""
     from seqtrain.compare.page import report
 
-    report.write(
-        Path(options.html), found, title=", ".join(options.paths), missing=missing, x=options.x, checkpoint=checkpoint
-    )
+    title = ", ".join(options.paths)
+    report.write(Path(options.html), results, title=title, missing=missing, x=options.x, checkpoint=checkpoint)
     say(f"wrote {options.html}")
 
 
@@ -101,28 +100,34 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     """Two runs example by example, or chunk by chunk, at their best checkpoints."""
     if len(entries) != 2:
         raise UserError(f"--paired: needs two runs, not {len(entries)}; name two, or choose them by --where")
+    # Runs that no table would hold against each other are not held against each other here either.
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
         raise UserError(f"--paired: the two runs are not alike: {'; '.join(others[0].reason)}")
+    # These import torch, which no other comparison needs: it reads what runs have written.
     from seqtrain.compare import paired_bootstrap
     from seqtrain.training.callbacks.per_batch_metrics import PerBatchMetrics
 
-    watching, kind = [PerBatchMetrics(), PerBatchMetrics()], ""
-    for entry, watch in zip(entries, watching, strict=True):
-        found = evaluate(str(entry.path), "validation", "best", 1, callbacks=[watch])
-        kind = "examples" if found["examples"] else "chunks of a lane"
-    one, other = watching
+    recorders = [PerBatchMetrics(), PerBatchMetrics()]
+    kind = ""
+    for entry, recorder in zip(entries, recorders, strict=True):
+        # One example, or lane, at a time: a batch is what is drawn anew, and more of them say more.
+        result = evaluate(str(entry.path), "validation", "best", 1, callbacks=[recorder])
+        kind = "examples" if result["examples"] else "chunks of a lane"  # the same of both: they are of one task
+    one, other = recorders
     measure = one.measure or dict
     interval = paired_bootstrap.bootstrap(one.batches, other.batches, lambda totals: measure(totals)[group.metric])
     names = [entry.name for entry in entries]
-    told = paired_bootstrap.verdict(names, interval, group, len(one.batches), kind)
-    record = {"runs": names, "metric": group.metric, "batches": len(one.batches), "verdict": told}
-    figures = dict(zip(("difference", "low", "high"), interval, strict=True))
-    print(json.dumps(record | figures) if options.json else told)
+    verdict = paired_bootstrap.verdict(names, interval, group, len(one.batches), kind)
+    if options.json:
+        record = {"runs": names, "metric": group.metric, "batches": len(one.batches), "verdict": verdict}
+        print(json.dumps(record | dict(zip(("difference", "low", "high"), interval, strict=True))))
+    else:
+        print(verdict)
     return 0
 
 
-def _joined(argv: list[str]) -> list[str]:
+def _join_sort(argv: list[str]) -> list[str]:
     """`--sort -tokens` as one word: argparse would take -tokens for an option."""
     if "--sort" in argv[:-1]:
         at = argv.index("--sort")
@@ -130,7 +135,7 @@ def _joined(argv: list[str]) -> list[str]:
     return argv
 
 
-def _csv(path: str, text: str) -> None:
+def _write_csv(path: str, text: str) -> None:
     if path == STDOUT:
         sys.stdout.write(text)
         return

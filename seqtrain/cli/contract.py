@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import functools
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ COLUMN = len("does not hold") + 2
 
 
 @dataclass(frozen=True)
-class Small:
+class SmallModel:
     """A model to be made small: its name, and the options that it is made with."""
 
     name: str
@@ -39,11 +42,12 @@ class Small:
             return make_model(config, VOCAB_SIZE)
         except UserError as fault:
             raise UserError(*(f"{line}{self._remedy()}" for line in fault.lines)) from None
-        except Exception as error:
+        except Exception as error:  # a model of the user's may raise anything
             words = f"model={self.name}: cannot be made: {type(error).__name__}: {error}"
             raise UserError(f"{words}{self._remedy()}") from error
 
     def _remedy(self) -> str:
+        # The small sizes may not suit each other in every model, so they are named: who gives one keeps it.
         small = " ".join(f"model.{key}={value}" for key, value in self.shrunk.items())
         return f" (made small, with {small}; give what must be otherwise)" if small else ""
 
@@ -58,31 +62,35 @@ def main(argv: list[str]) -> int:
         "seqtrain contract model=mine --config-dir my_configs --trust my_package",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument(
-        "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
-    )
+    parser.add_config_dir()
     options = parser.parse_intermixed_args(argv)
     small = compose(options.overrides, options.config_dir)
     subject, promised = _subject(small)
 
-    from seqtrain.models.contract import judge
+    from seqtrain.models.contract import judge  # which imports torch: what is typed wrong is told before
 
     if not options.json:
-        shown = " ".join(f"{key}={value}" for key, value in small.shrunk.items())
-        promises = ", ".join(_names(promised)) or "nothing"
-        print(f"model={small.name}{f' with {shown}' if shown else ''}, in float64, promises {promises}")
-    verdicts = []
-    for verdict in judge(subject):
+        print(_heading(small, promised))
+    verdicts: list[Verdict] = []
+    for verdict in judge(subject):  # each is told as it comes, since one may take seconds
         verdicts.append(verdict)
-        for line in [_record(verdict)] if options.json else _lines(verdict, promised):
-            print(line, flush=True)
-    broken = [verdict for verdict in verdicts if verdict.counterexample is not None]
+        if options.json:
+            print(_record(verdict), flush=True)
+        else:
+            print("\n".join(_lines(verdict, promised)), flush=True)
     if not options.json:
         print(_total(verdicts))
-    return 1 if broken else 0
+    return int(any(verdict.counterexample is not None for verdict in verdicts))
 
 
-def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Small:
+def _heading(small: SmallModel, promised: Capability) -> str:
+    name = f"model={small.name}"
+    if small.shrunk:
+        name += " with " + " ".join(f"{key}={value}" for key, value in small.shrunk.items())
+    return f"{name}, in float64, promises {', '.join(_names(promised)) or 'nothing'}"
+
+
+def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> SmallModel:
     """The model that the overrides ask for, small where they do not say how large; UserError for what is wrong in
     them."""
     from omegaconf import OmegaConf
@@ -92,28 +100,30 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Small:
 
     composed = check.compose(overrides, config_dirs)
     options = plain(composed.config.model)
-    if faults := check.signature_faults(OmegaConf.create({"model": options})):
-        raise UserError(*(line for fault in faults for line in fault.lines))
+    faults = check.signature_faults(OmegaConf.create({"model": options}))
+    if faults:
+        raise UserError(*itertools.chain.from_iterable(fault.lines for fault in faults))
     name = composed.choices["model"]
     if "dim" not in options:
+        # Without it nothing says how wide the front end is to be, which is made before the model.
         raise UserError(f"model={name}: has no option dim, the width of what its front end gives; add it")
 
     from seqtrain.models.contract import SMALL
 
     given = {check.key_of(text) for text in overrides}
-    shrunk = {key: value for key, value in SMALL.items() if key in options and f"model.{key}" not in given}
-    return Small(name, {**options, **shrunk}, shrunk)
+    shrunk = {key: SMALL[key] for key in SMALL if key in options and f"model.{key}" not in given}
+    return SmallModel(name, {**options, **shrunk}, shrunk)
 
 
-def _subject(small: Small) -> tuple[Subject, Capability]:
+def _subject(small: SmallModel) -> tuple[Subject, Capability]:
     """The model as the laws ask it, and what it promises; UserError where it cannot be asked."""
     from seqtrain.models.base import Capability
-    from seqtrain.models.contract import LEAST_LENGTH, Subject, prepare
+    from seqtrain.models.contract import LEAST_LENGTH, Subject
 
     model = small.make(seed=0)
     try:
         promised = model.capabilities
-    except AttributeError:
+    except AttributeError:  # the base class declares it and gives it no value
         promised = None
     if not isinstance(promised, Capability):
         raise UserError(
@@ -121,12 +131,18 @@ def _subject(small: Small) -> tuple[Subject, Capability]:
         )
     if model.max_length is not None and model.max_length < LEAST_LENGTH:
         raise UserError(f"model.max_length={model.max_length}: the laws read more; give {LEAST_LENGTH} or more")
-    subject = Subject(
-        make=lambda: prepare(small.make(seed=0)),
-        make_with_dropout=(lambda: prepare(small.make(seed=0, dropout=0.5))) if "dropout" in small.options else None,
-        draw=small.make,
-    )
-    return subject, promised
+    make_with_dropout = None
+    if "dropout" in small.options:
+        make_with_dropout = functools.partial(_prepared, small, dropout=0.5)
+    make = functools.partial(_prepared, small)
+    return Subject(make=make, make_with_dropout=make_with_dropout, draw=small.make), promised
+
+
+def _prepared(small: SmallModel, **changes: Any) -> SequenceModel:
+    """The model of seed 0 as the laws ask it: each of them gets one of its own, always the same."""
+    from seqtrain.models.contract import prepare
+
+    return prepare(small.make(seed=0, **changes))
 
 
 def _names(promise: Capability) -> list[str]:
@@ -148,13 +164,15 @@ def _record(verdict: Verdict) -> str:
 
 def _lines(verdict: Verdict, promised: Capability) -> Iterator[str]:
     """A verdict in words: one line, and one more for a counterexample."""
-    lacking = ", ".join(_names(verdict.law.promise & ~promised))
-    yield f"{verdict.status:{COLUMN}}{verdict.law.sentence}{f' ({lacking})' if lacking else ''}"
+    line = f"{verdict.status:{COLUMN}}{verdict.law.sentence}"
+    lacking = _names(verdict.law.promise & ~promised)  # why a law is not asked
+    if lacking:
+        line += f" ({', '.join(lacking)})"
+    yield line
     if verdict.counterexample is not None:
         yield f"{'':{COLUMN}}{printable(verdict.counterexample)}"
 
 
 def _total(verdicts: list[Verdict]) -> str:
-    statuses = [verdict.status for verdict in verdicts]
-    count = {status: statuses.count(status) for status in ("holds", "does not hold", "not promised")}
-    return ", ".join(f"{status}: {number}" for status, number in count.items())
+    counts = collections.Counter(verdict.status for verdict in verdicts)
+    return ", ".join(f"{status}: {counts[status]}" for status in ("holds", "does not hold", "not promised"))

@@ -43,6 +43,7 @@ def main(argv: list[str]) -> int:
     check_apart(options.input, options.output)
     if options.output.suffix != ".parquet":
         raise UserError(f"--output {options.output}: vectors are written as parquet; name a file that ends in .parquet")
+    # All that can be wrong with the files comes first: to load the model takes seconds.
     file = open_lines(options.input)
     if not options.output.absolute().parent.is_dir():
         raise UserError(f"--output {options.output}: there is no such folder")
@@ -67,16 +68,19 @@ def _write(trained: Trained, arriving: Iterable[list[Line]], path: Path, pool: P
     import pyarrow
     from pyarrow import parquet
 
-    schema = pyarrow.schema(columns(), metadata={f"seqtrain.{k}": v for k, v in origin(trained, pool).items()})
+    metadata = {f"seqtrain.{key}": value for key, value in origin(trained, pool).items()}  # what search asks for
+    schema = pyarrow.schema(columns(), metadata=metadata)
     written = bad = 0
+    # The file appears whole or not at all.
     with atomic(path) as file, parquet.ParquetWriter(file, schema) as writer:
         for group in groups(arriving):
-            good = sound(trained, group)
+            good = readable(trained, group)
             bad += len(group) - len(good)
             if good:
-                vectors = trained.embed([line.text for line in good], pool=pool)
+                texts = [line.text for line in good]
+                vectors = trained.embed(texts, pool=pool)
                 rows = {
-                    "text": [line.text for line in good],
+                    "text": texts,
                     "embedding": list(vectors.float().numpy()),
                     "line": [line.place["line"] for line in good],
                 }
@@ -111,12 +115,13 @@ def groups(arriving: Iterable[list[Line]]) -> Iterator[list[Line]]:
         yield waiting
 
 
-def sound(trained: Trained, lines: list[Line]) -> list[Line]:
+def readable(trained: Trained, lines: list[Line]) -> list[Line]:
     """Those that can be embedded; the others are reported."""
-    found = []
+    good = []
     for line in lines:
-        if reason := line.reason or trained.opened.text_reader.reason(line.text):
+        reason = line.reason or trained.opened.text_reader.reason(line.text)
+        if reason:
             line.report(reason)
         else:
-            found.append(line)
-    return found
+            good.append(line)
+    return good

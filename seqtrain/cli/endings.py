@@ -7,11 +7,12 @@ import errno
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import say
 from seqtrain.config.preflight import SHARED_MEMORY, is_full
 from seqtrain.distributed import ranks
+from seqtrain.distributed.launch import Outcome
 from seqtrain.errors import NonFinite, OutOfMemory, RunFailed, Unavailable, UserError
 from seqtrain.files.atomic import listed
 from seqtrain.runs.directory import Run
@@ -23,25 +24,32 @@ if TYPE_CHECKING:
     from seqtrain.experiment import Experiment
 
 
+# The faults that a process of a group tells the one that started it by its exit code.
+UNAVAILABLE = 75  # EX_TEMPFAIL of sysexits.h
+KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
+
+
 @contextlib.contextmanager
-def told(experiment: Experiment) -> Iterator[None]:
+def record_ending(experiment: Experiment) -> Iterator[None]:
     """Has summary.json and the loggers say how the attempt ended, whatever ends it, and lets the run go."""
     run = experiment.run
     try:
         yield
     except Interrupted as interrupted:
-        if not experiment.announced or run.summary.get("status") not in ("finished", "pruned"):  # else all is written
+        # A signal may come after the last step, when all is written: then the run is finished.
+        if not experiment.announced or run.summary.get("status") not in ("finished", "pruned"):
             _conclude(experiment, status="interrupted")
             say_interrupted(run, interrupted.number)
         raise
     except UserError as error:
         # A run that goes on may find again what is wanting; one that has not begun is removed either way.
-        unlucky = isinstance(error, Unavailable) and next(run.records(), None) is not None
-        _conclude(experiment, status="failed" if unlucky else "refused", reason=str(error))
+        can_resume = isinstance(error, Unavailable) and next(run.records(), None) is not None
+        _conclude(experiment, status="failed" if can_resume else "refused", reason=str(error))
         raise
     except Exception as error:
         reason, line = verdict(run, error)
         checkpoint, session = experiment.attempt.checkpoint, experiment.session
+        # What no check of a checkpoint has foreseen shows when the trainer loads it, before the first step.
         if line is None and checkpoint is not None and session is not None and not session.learner.started:
             line = UserError(f"checkpoint {checkpoint}: this run cannot go on from it: {reason}")
         _conclude(experiment, status="failed", reason=reason)
@@ -60,9 +68,42 @@ def _conclude(experiment: Experiment, **ending: str) -> None:
     if not experiment.announced:
         return
     with contextlib.suppress(OSError):
-        experiment.run.write_summary(experiment.summary | ending)
+        _write_ending(experiment.run, experiment.summary, **ending)
     if experiment.session is not None:
         experiment.session.end_loggers(experiment.run)
+
+
+def conclude_group(run: Run, outcome: Outcome) -> None:
+    """Writes how a group of processes ended, where they could not, and raises what one of them would have raised alone.
+
+    Lets the run go, whose lock is held for all of them.
+    """
+    reason = "; ".join(outcome.lines) or "a process ended without a word"
+    if outcome.code > 128 and run.summary.get("status") == "running":  # the one that writes it could not any more
+        _write_ending(run, run.summary, status="interrupted")
+        say_interrupted(run, outcome.code - 128)
+    elif outcome.code == 1:
+        _write_ending(run, run.summary, status="failed", reason=reason)
+    run.close()
+    if outcome.code > 128:
+        raise Interrupted(outcome.code - 128)
+    if outcome.code in KINDS:
+        raise KINDS[outcome.code](*outcome.lines)
+    if not outcome.code:
+        return
+    if "new run" in reason:  # it says already what to do
+        raise RunFailed(reason)
+    raise RunFailed(f"{reason}; {how_to_go_on(run)}")
+
+
+def exit_code_of(fault: UserError) -> int:
+    """What a process of a group ends with, so that `conclude_group` raises a fault of the same kind."""
+    return UNAVAILABLE if isinstance(fault, Unavailable) else 2
+
+
+def _write_ending(run: Run, summary: dict[str, Any], **ending: str) -> None:
+    """The one place that writes into summary.json that a run has ended otherwise than done."""
+    run.write_summary(summary | ending)
 
 
 def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
@@ -85,10 +126,12 @@ def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
     if isinstance(error, OSError) and run.lost():
         reason = "its directory, or the lock in it, was removed or moved while it was trained"
         return reason, Unavailable(f"run {run.path}: {reason}; resume it where it is now, or start a new run")
-    remedy = _remedy(run, error) if isinstance(error, OSError) else None
-    again = f"then `{_resume(run)}`"
-    reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-    return reason, None if remedy is None else Unavailable(f"run {run.path}: {remedy}, {again}")
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}", None
+    remedy = _remedy(run, error)
+    if remedy is None:
+        return str(error), None
+    return str(error), Unavailable(f"run {run.path}: {remedy}, then `{_resume(run)}`")
 
 
 @contextlib.contextmanager
@@ -105,6 +148,7 @@ def writing(run: Run, then: str) -> Iterator[None]:
 
 def _remedy(run: Run, error: OSError) -> str | None:
     """What keeps the run's files from being written, and what to do; None where it is about something else."""
+    # torch's workers write to shared memory without a file name, and "the disk is full" would send people elsewhere.
     if error.errno == errno.ENOSPC and error.filename is None and is_full(SHARED_MEMORY):
         return f"{SHARED_MEMORY} is full, which data.workers need; make room there"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -117,12 +161,15 @@ def _remedy(run: Run, error: OSError) -> str | None:
 
 
 def say_interrupted(run: Run, number: int) -> None:
-    say(f"interrupted by {signal.Signals(number).name}: {going_on(run)}")
+    """Tells which signal interrupted the run, and how to go on."""
+    say(f"interrupted by {signal.Signals(number).name}: {how_to_go_on(run)}")
 
 
-def going_on(run: Run) -> str:
-    where = "goes on from the last checkpoint" if _saved(run) else "begins again: no checkpoint was saved yet"
-    return f"`{_resume(run)}` {where}"
+def how_to_go_on(run: Run) -> str:
+    """The command that resumes the run, and from where."""
+    if _saved(run):
+        return f"`{_resume(run)}` goes on from the last checkpoint"
+    return f"`{_resume(run)}` begins again: no checkpoint was saved yet"
 
 
 def _resume(run: Run) -> str:
@@ -135,7 +182,8 @@ def _last_good(run: Run) -> str:
 
 
 def _saved(run: Run) -> list[str]:
-    """The names of the checkpoints, for words about another trouble, which their own must not hide."""
+    """The names of the checkpoints, oldest first."""
+    # A folder that cannot be listed is another trouble, and must not hide the one that is told.
     with contextlib.suppress(UserError):
         return [path.name for path in listed(run.path / "checkpoints", "step-*.ckpt")]
     return []

@@ -28,27 +28,24 @@ def main(argv: list[str]) -> int:
         help="lanes, or examples, at a time: changes memory and speed, no number",
     )
     options = parser.parse_args(argv)
-    found = evaluate(options.run, options.split, options.checkpoint, options.batch_size)
+    result = evaluate(options.run, options.split, options.checkpoint, options.batch_size)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
     else:
         from seqtrain.cli.report import words
         from seqtrain.runs.directory import Run
 
-        lanes = f" on {found['eval_lanes']} lanes" if found["eval_lanes"] else f", {found['examples']:,} examples"
-        where = f"step {found['step']:,}, {found['tokens']:,} tokens{lanes}"
-        metrics = words(found["metrics"], Run(Path(options.run)).summary)
+        # How many lanes a stream is cut into changes what each token sees before it, so the number needs them.
+        lanes, examples = result["eval_lanes"], result["examples"]
+        size = f" on {lanes} lanes" if lanes else f", {examples:,} examples"
+        where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
+        metrics = words(result["metrics"], Run(Path(options.run)).summary)
         print(f"{options.split}: {metrics} ({options.checkpoint} checkpoint, {where})")
     return 0
 
 
 def evaluate(
-    path: str,
-    split: Any,
-    checkpoint: str,
-    batch_size: int | None,
-    *,
-    callbacks: Sequence[Any] = (),
+    path: str, split: Any, checkpoint: str, batch_size: int | None, *, callbacks: Sequence[Any] = ()
 ) -> dict[str, Any]:
     """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash.
 
@@ -67,10 +64,11 @@ def evaluate(
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
     data = make_data(config, (split,), say, opened.preprocessor)
+    # A test split has no hash yet: training never reads it.
     known = opened.run.summary.get("hashes", {}).get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
-    from seqtrain.training.learner import Learner
+    from seqtrain.training.learner import Learner  # imports Lightning: what is wrong with the data is told before
 
     learner = Learner(
         model=opened.model,
@@ -81,6 +79,7 @@ def evaluate(
         seed=config.seed,
     )
     learner.split = split
+    # In one process, whatever the run was trained in.
     trainer = make_trainer(trainer_options(config), 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
     return {

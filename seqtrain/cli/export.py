@@ -27,11 +27,11 @@ def main(argv: list[str]) -> int:
 
     Run.open(options.run)  # an export is not exported again
     opened = open_run(options.run, options.checkpoint)
-    weights = {
-        f"{name}.{key}": value
-        for name, module in (("model", opened.model), ("task", opened.task))
-        for key, value in module.state_dict().items()
-    }
+    # One flat file: the names of the two modules keep their parameters apart.
+    weights = {}
+    for name, module in (("model", opened.model), ("task", opened.task)):
+        for key, value in module.state_dict().items():
+            weights[f"{name}.{key}"] = value
     export.write(opened.run, opened.preprocessor, weights, opened.step, options.output)
     size = sum(path.stat().st_size for path in options.output.iterdir())
     if options.json:

@@ -35,7 +35,7 @@ class Line:
 def from_arguments(texts: Iterable[str]) -> Iterator[Line]:
     """The texts of a command line, in which bytes that are not UTF-8 have become lone surrogates."""
     for number, text in enumerate(texts, 1):
-        reason = None if is_unicode(text) else "not UTF-8"
+        reason = None if is_unicode(text) else "not UTF-8"  # kept, so that the others are answered
         yield Line({"argument": number}, f"TEXT {number}", text, reason)
 
 
@@ -52,9 +52,12 @@ def open_file(path: Path) -> BinaryIO:
 def open_lines(path: Path) -> BinaryIO:
     """The same, and UserError for a file (a pipe tells too late) that is empty or no text."""
     file = open_file(path)
-    if path.is_file() and path.stat().st_size == 0:
+    if not path.is_file():
+        return file
+    if path.stat().st_size == 0:
         raise UserError(f"{path}: is empty; {REMEDY}")
-    if path.is_file() and (kind := sniff(path)):
+    kind = sniff(path)
+    if kind:
         raise UserError(f"{path}: {kind}")
     return file
 
@@ -84,20 +87,21 @@ def batches(arriving: Iterable[list[Line]], size: int) -> Iterator[list[Line]]:
 
 
 def _arriving(file: BinaryIO, name: str) -> Iterator[list[bytes]]:
-    parts: list[bytes] = []  # of the line that has not ended yet
+    chunks: list[bytes] = []  # of the line that has not ended yet; joined once, since it may have thousands
     size = 0  # of these
     while chunk := _read(file, name):
         if b"\n" not in chunk:
-            parts.append(chunk)
+            chunks.append(chunk)
             size += len(chunk)
             if size > MAX_LINE_BYTES:
                 raise UserError(f"{name}: a line of more than {MAX_LINE_BYTES:,} bytes; {REMEDY}")
             continue
-        *lines, rest = b"".join([*parts, chunk]).split(b"\n")
-        parts, size = [rest] if rest else [], len(rest)
+        *lines, rest = b"".join([*chunks, chunk]).split(b"\n")
+        chunks = [rest] if rest else []
+        size = len(rest)
         yield lines
-    if parts:
-        yield [b"".join(parts)]
+    if chunks:  # a last line without an end
+        yield [b"".join(chunks)]
 
 
 def _read(file: BinaryIO, name: str) -> bytes:
@@ -111,7 +115,8 @@ def _read(file: BinaryIO, name: str) -> bytes:
 def _line(line: bytes, name: str, number: int) -> Line:
     place, where = {"line": number}, f"{name}:{number}"
     line = line.removesuffix(b"\r")  # as the files of training are read
+    encoding = "utf-8-sig" if number == 1 else "utf-8"  # a file may begin with a byte order mark, a line may not
     try:
-        return Line(place, where, line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        return Line(place, where, line.decode(encoding))
     except UnicodeDecodeError as error:
         return Line(place, where, "", f"byte {error.start} of the line is not UTF-8")

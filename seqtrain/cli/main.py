@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from seqtrain import terminal
 from seqtrain.config.trust import trusting
@@ -32,6 +33,7 @@ COMMANDS = {
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
 HIDDEN = ("trial",)  # launchers call it
+# What to do about errors of the system that any look at any path may raise.
 REMEDIES = {
     errno.ENAMETOOLONG: "the path is too long for this system; give a shorter one",
     errno.EROFS: "the file system can only be read; name a place that can be written",
@@ -41,7 +43,6 @@ REMEDIES = {
     errno.ENFILE: "too many files are open on this machine; end what is not needed",
     errno.EIO: "the disk does not answer as it should; see the system's log",
 }
-"""What to do about errors of the system that any look at any path may raise."""
 USAGE = "\n".join(
     [
         "usage: seqtrain COMMAND ...",
@@ -62,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     with terminal.guarded(), trusting(()):
         try:
             code = _run(argv)
-            sys.stdout.flush()
+            sys.stdout.flush()  # here, where it can still be told that nobody takes it
             return code
         except SystemExit:  # of --help
             sys.stdout.flush()
@@ -72,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
         except Exception as error:
             if isinstance(error, terminal.OutputLost):
                 terminal.drop_output()
-            return _told(error)
+            return _tell(error)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -88,6 +89,7 @@ def _run(argv: Sequence[str]) -> int:
     if command not in COMMANDS and command not in HIDDEN:
         raise UserError(f"{command}: no such command{did_you_mean(command, COMMANDS)}")
     _check_surroundings(command, rest)
+    # One command is imported, and not before it is known: some of them need seconds.
     with Signals():
         return importlib.import_module(f"seqtrain.cli.{command.replace('-', '_')}").main(rest)
 
@@ -100,24 +102,40 @@ def _check_surroundings(command: str, words: Sequence[str]) -> None:
         raise UserError(f"the working folder cannot be used ({error.strerror}); change to one that is there") from None
     check_place()
     for word in words:
-        flag, equals, value = word.partition("=")
-        if "\0" in word:
-            raise UserError(f"{word}: holds a NUL byte; leave it out")
-        if (not word and command != "predict") or (flag.startswith("--") and equals and not value):
-            named = f"{flag}= is given nothing" if word else "a word is empty"  # an empty path would be this folder
-            raise UserError(f"seqtrain {command}: {named}, as where a shell variable is not set; leave it out")
-        if flag.startswith("--") and equals:
-            refuse_tilde(flag, value)
+        _check_word(command, word)
 
 
-def _told(error: Exception) -> int:
+def _check_word(command: str, word: str) -> None:
+    if "\0" in word:
+        raise UserError(f"{word}: holds a NUL byte; leave it out")
+    # An empty path would be this folder; but predict takes an empty text.
+    if not word and command != "predict":
+        _refuse_empty(command, "a word is empty")
+    flag, equals, value = word.partition("=")
+    if not flag.startswith("--") or not equals:
+        return
+    if not value:
+        _refuse_empty(command, f"{flag}= is given nothing")
+    refuse_tilde(flag, value)
+
+
+def _refuse_empty(command: str, what: str) -> NoReturn:
+    raise UserError(f"seqtrain {command}: {what}, as where a shell variable is not set; leave it out")
+
+
+def _tell(error: Exception) -> int:
     """Says in one line what ended the command, or, of a bug of ours, all that is known; gives the exit code."""
     if os.environ.get("SEQTRAIN_DEBUG"):
         _trace(error)
-    lines = error.lines if isinstance(error, UserError) else _of_the_system(error) if isinstance(error, OSError) else ()
+    lines: tuple[str, ...] = ()
+    if isinstance(error, UserError):
+        lines = error.lines
+    elif isinstance(error, OSError):
+        lines = _system_error(error)
     if lines:
-        for line in lines if rank_info().first else ():
-            terminal.tell(f"error: {line}")
+        if rank_info().first:  # all processes of a run end with the same words
+            for line in lines:
+                terminal.tell(f"error: {line}")
         return 2
     if isinstance(error, terminal.ReaderGone):  # which is no fault of anybody's
         return 0
@@ -128,13 +146,14 @@ def _told(error: Exception) -> int:
     return 1
 
 
-def _of_the_system(error: OSError) -> tuple[str, ...]:
+def _system_error(error: OSError) -> tuple[str, ...]:
     """What the user can mend of what the system refused, in one line; none where that cannot be told."""
-    place_words = f"{error.filename}: " if error.filename is not None else ""
     remedy = REMEDIES.get(error.errno or 0)
-    if remedy is None and error.filename is None:
-        return ()
-    return (f"{place_words}{remedy or f'{error.strerror}; mend that, or name another path'}",)
+    if error.filename is not None:
+        return (f"{error.filename}: {remedy or f'{error.strerror}; mend that, or name another path'}",)
+    if remedy is not None:
+        return (remedy,)
+    return ()
 
 
 def _trace(error: Exception) -> None:

@@ -14,8 +14,8 @@ from seqtrain.files import atomic
 if TYPE_CHECKING:
     from seqtrain.training.compatibility import Cell
 
+# A line of a YAML file that sets an option, with the comment behind it.
 OPTION = re.compile(r"(?P<name>\w+): (?P<default>.*?)(?: +# (?P<meaning>.*))?")
-"""A line of a YAML file that sets an option, with the comment behind it."""
 
 
 def main(argv: list[str]) -> int:
@@ -33,27 +33,28 @@ def main(argv: list[str]) -> int:
 
     from seqtrain.training.compatibility import cells
 
-    found = list(cells())
+    matrix = list(cells())
     if options.markdown:
-        write_page(Path(options.markdown), {"models": models(), "matrix": table(found)})
+        write_page(Path(options.markdown), {"models": models(), "matrix": table(matrix)})
     elif options.json:
-        for cell in found:
+        for cell in matrix:
             print(json.dumps(cell._asdict()))
     else:
-        print("\n".join(table(found)))
+        print("\n".join(table(matrix)))
     return 0
 
 
-def table(found: list[Cell]) -> list[str]:
+def table(cells: list[Cell]) -> list[str]:
     """The matrix as a table in Markdown, and below it the reasons by number."""
-    models, tasks = (list(dict.fromkeys(getattr(cell, part) for cell in found)) for part in ("model", "task"))
+    pairs: dict[str, dict[str, list[Cell]]] = {}  # the cells of a model and a task: one a cut of time
+    for cell in cells:
+        pairs.setdefault(cell.model, {}).setdefault(cell.task, []).append(cell)
+    tasks = list(dict.fromkeys(cell.task for cell in cells))
     reasons: dict[str, int] = {}
     rows = [["model", *tasks], ["---"] * (len(tasks) + 1)]
-    for model in models:
-        rows.append([model])
-        for task in tasks:
-            here = [cell for cell in found if (cell.model, cell.task) == (model, task)]
-            rows[-1].append(_words(here, reasons))
+    for model, of_model in pairs.items():
+        rows.append([model, *(_words(of_model[task], reasons) for task in tasks)])
+    # Padded, so that the table can be read in the file, too.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
     return [*lines, "", *(f"{number}. {reason}" for reason, number in reasons.items())]
@@ -64,19 +65,20 @@ def _words(cells: list[Cell], reasons: dict[str, int]) -> str:
     trains = [cell.tbptt for cell in cells if cell.reason is None]
     if trains:
         return ", ".join(trains)
-    whole = min(cells, key=lambda cell: cell.tbptt != "whole")  # refused for the pair alone, not for the cut
-    name = (whole.reason or "").partition(", which model")[0]
-    return f"no ({reasons.setdefault(name, len(reasons) + 1)})"
+    # With whole examples it is refused for the pair alone, not for the cut.
+    whole = next((cell for cell in cells if cell.tbptt == "whole"), cells[0])
+    reason = (whole.reason or "").partition(", which model")[0]  # without the models that would do
+    return f"no ({reasons.setdefault(reason, len(reasons) + 1)})"
 
 
-def write_page(path: Path, parts: dict[str, list[str]]) -> None:
-    """Puts each part between its marks, `<!-- name -->` and `<!-- /name -->`, of a page in Markdown."""
+def write_page(path: Path, sections: dict[str, list[str]]) -> None:
+    """Puts each section between its marks, `<!-- name -->` and `<!-- /name -->`, of a page in Markdown."""
     page = path.read_text("utf-8")
-    for name, lines in parts.items():
+    for name, lines in sections.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, found, rest = page.partition(begin)
+        before, opened, rest = page.partition(begin)
         _, closed, after = rest.partition(end)
-        if not (found and closed):
+        if not (opened and closed):
             raise UserError(
                 f"{path}: has no line {begin.strip()} with {end} below it; put them where the table belongs"
             )
@@ -110,4 +112,6 @@ def _options(text: str) -> list[str]:
 
 def _row(name: str, default: str, meaning: str) -> str:
     meaning = meaning.replace(" | ", ", ")  # a bar would end the cell
-    return f"| `{name}` | `{default}` | {meaning + ' ' if meaning else ''}|"
+    if meaning:
+        meaning += " "
+    return f"| `{name}` | `{default}` | {meaning}|"

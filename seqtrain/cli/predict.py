@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BATCH = 32  # texts answered side by side
 
+# Options of predictors, each with why it makes no sense for those that do not take it.
 NOT_TAKEN = {
     "length": "adds no tokens",
     "temperature": "draws nothing",
@@ -37,7 +38,6 @@ NOT_TAKEN = {
     "beam": "does not search",
     "length_penalty": "does not search",
 }
-"""Options of predictors, each with why it makes no sense for those that do not take it."""
 
 
 def main(argv: list[str]) -> int:
@@ -46,21 +46,23 @@ def main(argv: list[str]) -> int:
     if options.attention is not None:
         return _attend(options)
     path: Path | None = options.input
-    check_apart(path, options.output)
+    check_apart(path, options.output)  # before either of them is opened
     if options.output is not None:
         check_output("--output", options.output)
-    arriving = None if path is None else from_file(open_lines(path), path)
+    arriving: Iterable[list[Line]] = ()
+    if path is not None:  # opened first: to load a model takes seconds, and the file may not be there
+        arriving = from_file(open_lines(path), path)
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
     answering = Answering(opened, options)
     texts = options.texts
-    if not texts and arriving is None:
+    if not texts and path is None:
         if answering.predictor.needs_text:
             raise UserError("predict: needs a text; give TEXT or --input FILE (- is standard input)")
         texts = [""]  # from nothing
     bad = asked = 0
     with _output(options.output) as out:
-        for batch in batches(itertools.chain([list(from_arguments(texts))], arriving or ()), BATCH):
+        for batch in batches(itertools.chain([list(from_arguments(texts))], arriving), BATCH):
             bad += _answer(answering, batch, out, options.json)
             asked += len(batch)
         if not asked:  # a pipe tells only at its end; an empty file was refused before
@@ -93,8 +95,15 @@ def _parser() -> Parser:
         metavar="FILE",
         help="draw where the model looks in the one TEXT: FILE.png, or FILE.html to explore",
     )
+    _add_answer_options(parser)
+    return parser
+
+
+def _add_answer_options(parser: Parser) -> None:
+    """The options of predictors: none has a default here, so that one which was not typed is told from one that was."""
     kinds = {name: bounded(allowed) for name, allowed in ANSWER_RANGES.items()}
-    drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))  # 0 is --greedy
+    # 0 would be greedy, for which there is an option of its own.
+    drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))
     parser.add_argument("--length", type=kinds["length"], metavar="N", help="next_token: tokens to add; 200 by default")
     parser.add_argument("--temperature", type=drawn, metavar="T", help="next_token: 0.8 by default")
     parser.add_argument(
@@ -110,10 +119,7 @@ def _parser() -> Parser:
     parser.add_argument("--seed", type=kinds["seed"], help="next_token: 0 by default")
     parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
     parser.add_argument(
-        "--beam",
-        type=kinds["beam"],
-        metavar="N",
-        help="translation: hypotheses kept; the run's by default",
+        "--beam", type=kinds["beam"], metavar="N", help="translation: hypotheses kept; the run's by default"
     )
     parser.add_argument(
         "--length-penalty",
@@ -121,7 +127,6 @@ def _parser() -> Parser:
         metavar="P",
         help="translation, with a beam above 1: hypotheses are judged by log p / length^P",
     )
-    return parser
 
 
 class Answering:
@@ -130,26 +135,45 @@ class Answering:
     def __init__(self, opened: Opened, options: argparse.Namespace) -> None:
         """UserError for options that make no sense here."""
         self.opened = opened
-        task = f"task={opened.task.name()}{' --score' if options.score else ''}"
-        if options.score and "score" not in opened.task.predictors:
-            raise UserError(f"--score: task={opened.task.name()} measures no tokens; leave it out")
-        self.predictor = opened.predictor("score" if options.score else None)
+        by = None  # the task's first predictor
+        if options.score:
+            by = "score"
+            if by not in opened.task.predictors:
+                raise UserError(f"--score: task={opened.task.name()} measures no tokens; leave it out")
+        self.predictor = opened.predictor(by)
         self.options = {name: getattr(options, name) for name in given(options)}
-        self.answered = self.cut = 0  # texts so far, and those of which only the beginning was read
+        self.answered = 0  # texts so far
+        self.cut = 0  # those of them of which only the beginning was read
+        self._refuse_not_taken(options.score)
+        self._refuse_without_effect()
+
+    def _refuse_not_taken(self, score: bool) -> None:
+        """UserError for options that the predictor does not have: another one of the same run may."""
+        task = f"task={self.opened.task.name()}"
+        if score:
+            task += " --score"
         takes = [flag(name) for name in self.predictor.takes]
-        takes += ["--score"] if "score" in opened.task.predictors else []
+        if "score" in self.opened.task.predictors:
+            takes.append("--score")
         known = ", ".join(takes) or "none of these options"
-        useless = [name for name in self.options if name not in self.predictor.takes]
-        if useless:
-            raise UserError(*(f"{flag(name)}: {task} {NOT_TAKEN[name]}; it takes {known}" for name in useless))
+        lines = []
+        for name in self.options:
+            if name not in self.predictor.takes:
+                lines.append(f"{flag(name)}: {task} {NOT_TAKEN[name]}; it takes {known}")
+        if lines:
+            raise UserError(*lines)
+
+    def _refuse_without_effect(self) -> None:
+        """UserError for options that the predictor has, and that change nothing beside the others: --seed, --greedy."""
         reasons = self.predictor.without_effect(self.options)
-        useless = [name for name in self.options if name in reasons]
-        if useless:
-            raise UserError(*(f"{flag(name)}: {reasons[name]}" for name in useless))
+        lines = [f"{flag(name)}: {reasons[name]}" for name in self.options if name in reasons]
+        if lines:
+            raise UserError(*lines)
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
         """The answer to each text."""
         self.cut += sum(map(self.predictor.cuts, texts))
+        # The place among all texts makes the seed of each, so that no number depends on how the batches were cut.
         answers = self.predictor.predict(texts, first=self.answered, **self.options)
         self.answered += len(texts)
         return answers
@@ -163,8 +187,12 @@ class Answering:
 
 def given(options: argparse.Namespace) -> list[str]:
     """Names of those options of predictors that were given."""
-    values = {name: getattr(options, name) for name in NOT_TAKEN}
-    return [name for name, value in values.items() if value is not None and value is not False]
+    names = []
+    for name in NOT_TAKEN:
+        value = getattr(options, name)
+        if value is not None and value is not False:  # 0 is a value
+            names.append(name)
+    return names
 
 
 def flag(name: str) -> str:
@@ -176,18 +204,21 @@ def _answer(answering: Answering, batch: list[Line], out: TextIO, as_json: bool)
     """Answers some texts in their order; gives how many of them could not be answered."""
     reasons = [line.reason or answering.predictor.reason(line.text) for line in batch]
     good = [line.text for line, reason in zip(batch, reasons, strict=True) if reason is None]
-    found = iter(answering.answer(good) if good else [])
+    answers = iter(answering.answer(good) if good else [])
     for line, reason in zip(batch, reasons, strict=True):
-        place = {"line": line.place["line"]} if "line" in line.place else {}
         if reason is not None:
             line.report(reason)
-            shown = _json({**line.place, "error": reason}) if as_json else None
+            if as_json:
+                print(_json({**line.place, "error": reason}), file=out)
+            continue
+        answer = next(answers)
+        if not as_json:
+            print(answering.predictor.words(answer), file=out)
+        elif "line" in line.place:
+            print(_json({"line": line.place["line"], **answer}), file=out)
         else:
-            answer = next(found)
-            shown = _json({**place, **answer}) if as_json else answering.predictor.words(answer)
-        if shown is not None:
-            print(shown, file=out)
-    out.flush()
+            print(_json(answer), file=out)
+    out.flush()  # who reads a pipe gets each batch as it is answered
     return len(batch) - len(good)
 
 
@@ -223,15 +254,17 @@ def _attend(options: argparse.Namespace) -> int:
         )
     if len(options.texts) != 1 or options.input is not None:
         raise UserError("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
-    useless = [*given(options), *(["score"] if options.score else [])]
-    if useless := ", ".join(map(flag, useless)):
-        raise UserError(
-            f"{useless}: --attention draws where the model looks and answers nothing; leave one of them out"
-        )
+    useless = given(options)
+    if options.score:
+        useless.append("score")
+    if useless:
+        flags = ", ".join(map(flag, useless))
+        raise UserError(f"{flags}: --attention draws where the model looks and answers nothing; leave one of them out")
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (line,) = from_arguments(options.texts)
-    if reason := line.reason or trained.opened.text_reader.reason(line.text):
+    reason = line.reason or trained.opened.text_reader.reason(line.text)
+    if reason:
         raise UserError(f"{line.where}: {reason}")
     return _draw(trained, line.text, path, options.json)
 
@@ -244,9 +277,12 @@ def _draw(trained: Trained, text: str, path: Path, as_json: bool) -> int:
         left_out = attention_maps.save(maps, path, f"{trained.directory.name}: {text}")
     except OSError as error:
         raise UserError(f"--attention {path}: {error.strerror}") from None
-    names = [seen.name for seen in maps]
+    names = [seen.name for seen in maps]  # layers of a stack, or of an encoder and a decoder
     if as_json:
         print(_json({"text": text, "attention": str(path), "maps": names, "left_out": left_out}))
     else:
-        print(f"{path}: {', '.join(names)}" + (f" (not shown: {left_out})" if left_out else ""))
+        line = f"{path}: {', '.join(names)}"
+        if left_out:  # a picture has room for some of the layers only
+            line += f" (not shown: {left_out})"
+        print(line)
     return 0

@@ -14,30 +14,33 @@ from seqtrain.terminal import pasted
 from seqtrain.training.cost import Cost
 
 if TYPE_CHECKING:
+    from seqtrain.data.preprocess import Rows
     from seqtrain.training.session import Session
 
 MAX_SAMPLE_BYTES = 1 << 20
 
 
-def begun(session: Session, cost: Cost) -> dict[str, Any]:
+def before_training(session: Session, cost: Cost) -> dict[str, Any]:
     """What is known of a training before its first step: its size and cost, and what its numbers will mean."""
-    return {
-        "parameters": cost.parameters,
-        "padding": cost.padding,
-        **({} if session.max_steps is None else {"max_steps": session.max_steps}),
-        "flops_per_token": cost.flops_per_token,
-        "context": session.data.context(),
-    }
+    figures: dict[str, Any] = {"parameters": cost.parameters, "padding": cost.padding}
+    if session.max_steps is not None:
+        figures["max_steps"] = session.max_steps
+    figures["flops_per_token"] = cost.flops_per_token
+    figures["context"] = session.data.context()
+    return figures
 
 
 def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
     """The figures of a finished training."""
     seconds = session.recorder.elapsed()
     tokens = session.learner.progress.tokens
-    best = session.checkpoints.best
+    best = dict(session.checkpoints.best)
+    best_step = best.pop("step")
+    # An attempt that validated nothing itself, as one resumed at the last step, has the numbers in the records.
+    metrics = session.learner.metrics or newest(run, "validation")
     return {
-        "metrics": {"validation": session.learner.metrics or newest(run, "validation")},
-        "best": {"step": best["step"], "validation": {name: best[name] for name in best if name != "step"}},
+        "metrics": {"validation": metrics},
+        "best": {"step": best_step, "validation": best},
         "baselines": {"validation": session.data.baselines("validation")},
         "splits": [split for split in SPLITS if session.data.source.has(split)],
         "steps": session.trainer.global_step,
@@ -47,33 +50,37 @@ def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
         "flops": cost.flops_per_token * tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": speed(run, tokens / max(seconds, 1e-9)),
-        "unknown": {
-            split: sum(corpus.num_unknown for corpus in rows.columns.values())
-            for split, rows in session.data.rows.items()
-        },
+        "unknown": {split: _num_unknown(rows) for split, rows in session.data.rows.items()},
     }
+
+
+def _num_unknown(rows: Rows) -> int:
+    """Tokens of a split that are <unk>, in all its columns."""
+    return sum(corpus.num_unknown for corpus in rows.columns.values())
 
 
 def ended_by(session: Session) -> Literal["seconds", "steps", "early_stopping"]:
     """What ended the training."""
+    # First: a run that has met its deadline is extended by max_seconds, also where that was at its last step.
     if session.deadline is not None and session.deadline.met:
         return "seconds"
     return "steps" if session.trainer.global_step == session.max_steps else "early_stopping"
 
 
 def speed(run: Run, otherwise: float) -> float:
-    """Tokens a second of training: the median of the records, so that validation and pauses do not count."""
+    """Tokens a second of training; `otherwise` where no record tells it."""
+    # The median: a record beside a validation, a checkpoint or a pause is slow, and says nothing of training.
     speeds = [record["tokens_per_second"] for record in run.metrics() if "tokens_per_second" in record]
     return statistics.median(speeds) if speeds else otherwise
 
 
 def newest(run: Run, split: str) -> dict[str, float]:
     """The last recorded metrics of a split."""
-    prefix = f"{split}/"
+    prefix = f"{split}/"  # records of training and of validations stand in one file
     for record in reversed(run.metrics()):
-        found = {key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)}
-        if found:
-            return found
+        metrics = {key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)}
+        if metrics:
+            return metrics
     return {}
 
 
@@ -92,18 +99,33 @@ def lines(run: Run) -> list[str]:
         "beside it, on the same text:",
     ]
     out += [*baseline_lines(summary), *verdict(summary)]
-    unknown = summary["unknown"].get("validation", 0)
-    if unknown and "bits_per_byte" in metrics:
-        out.append(f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide")
-    samples = sorted(run.path.glob("samples/step-*.txt"))
-    if samples:
-        with open_checked(samples[-1]) as file:
-            text = file.read(MAX_SAMPLE_BYTES).decode("utf-8", "replace")
-        out += ["sample:", *(f"  | {line}" for line in text.splitlines())]
-    trusted = [word for package in summary.get("trust", ()) for word in ("--trust", package)]
-    test = f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test; " if "test" in summary["splits"] else ""
+    out += [*_unknown_line(summary), *_sample_lines(run)]
     out += [f"{name} is {signature}" for name, signature in summary["signatures"].items()]
-    return [*out, f"go on: {test}{pasted('seqtrain', 'predict', run.path, *trusted)} {summary['example_text']}"]
+    trusted = [word for package in summary.get("trust", ()) for word in ("--trust", package)]
+    commands = []
+    if "test" in summary["splits"]:
+        commands.append(f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test")
+    commands.append(f"{pasted('seqtrain', 'predict', run.path, *trusted)} {summary['example_text']}")
+    return [*out, f"go on: {'; '.join(commands)}"]
+
+
+def _unknown_line(summary: dict[str, Any]) -> Iterator[str]:
+    unknown = summary["unknown"].get("validation", 0)
+    # A token <unk> stands for any text: a vocabulary that hides more of it looks better than it is.
+    if unknown and "bits_per_byte" in summary["metrics"]["validation"]:
+        yield f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide"
+
+
+def _sample_lines(run: Run) -> Iterator[str]:
+    """What the model wrote at the last validation."""
+    samples = sorted(run.path.glob("samples/step-*.txt"))
+    if not samples:
+        return
+    with open_checked(samples[-1]) as file:
+        text = file.read(MAX_SAMPLE_BYTES).decode("utf-8", "replace")
+    yield "sample:"
+    for line in text.splitlines():
+        yield f"  | {line}"
 
 
 def words(metrics: dict[str, float], summary: measures.Summary) -> str:
@@ -115,23 +137,32 @@ def baseline_lines(summary: dict[str, Any]) -> Iterator[str]:
     """One line for each baseline: its numbers, the one that runs are compared by first, and what it knows."""
     first = measures.compared_by(summary)
     for name, values in summary["baselines"]["validation"].items():
-        ordered = sorted(values, key=lambda metric: metric != first)
-        shown = "  ".join(f"{values[metric]:8.3f} {measures.unit(summary, metric)}" for metric in ordered)
-        yield f"  {name:15}{shown:48} {summary['baseline_words'].get(name, {}).get('knows', '')}"
+        # A dict keeps the place of its first key: `first` goes in front, the others follow in their order.
+        ordered = {first: values[first], **values} if first in values else values
+        numbers = "  ".join(f"{value:8.3f} {measures.unit(summary, metric)}" for metric, value in ordered.items())
+        yield f"  {name:15}{numbers:48} {summary['baseline_words'].get(name, {}).get('knows', '')}"
 
 
 def verdict(summary: dict[str, Any]) -> list[str]:
     """How the best result stands to each baseline, in words, in the metric that runs are compared by."""
     metrics, known = summary["best"]["validation"], summary["baselines"]["validation"]
     name = measures.compared_by(summary)
-    sign = -1 if measures.better(summary, name) == "max" else 1
     out = []
     for baseline, values in known.items():
         called = summary["baseline_words"].get(baseline, {}).get("name")
         if called and name in values and name in metrics:
-            gap = sign * (values[name] - metrics[name])
-            shown = f"{abs(gap):.3f}"
-            how = "better" if gap > 0 else "worse"
-            words = f"{shown} {measures.unit(summary, name)} {how} than" if float(shown) else "no better than"
-            out.append(f"{words} {called}")
-    return ["That is " + ", ".join(out) + "."] if out else []
+            gap = values[name] - metrics[name]  # above 0: the run's number is the smaller one
+            if measures.better(summary, name) == "max":
+                gap = -gap
+            out.append(f"{_gap_words(gap, measures.unit(summary, name))} {called}")
+    if not out:
+        return []
+    return [f"That is {', '.join(out)}."]
+
+
+def _gap_words(gap: float, unit: str) -> str:
+    size = f"{abs(gap):.3f}"
+    if not float(size):  # judged as it is printed: "0.000 better" would say nothing
+        return "no better than"
+    how = "better" if gap > 0 else "worse"
+    return f"{size} {unit} {how} than"

@@ -9,7 +9,7 @@ import yaml
 
 from seqtrain.cli import sweep
 from seqtrain.cli.arguments import Parser, finish, say
-from seqtrain.cli.start import Request, preflight, run_attempt
+from seqtrain.cli.start import Request, check_all, run_attempt
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import listed
@@ -22,6 +22,7 @@ from seqtrain.terminal import pasted
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+# Where records go changes nothing of what is trained.
 SAFE_GROUPS = ("logger.",)
 
 
@@ -41,10 +42,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_intermixed_args(argv)
     if is_sweep(Path(options.run)):
         return sweep.resume(
-            Path(options.run),
-            options.overrides,
-            retry_failed=options.retry_failed,
-            as_json=options.json,
+            Path(options.run), options.overrides, retry_failed=options.retry_failed, as_json=options.json
         )
     if options.retry_failed:
         parser.error("--retry-failed is for sweeps")
@@ -52,6 +50,7 @@ def main(argv: list[str]) -> int:
     def work() -> Run:
         from seqtrain.cli import addresses
 
+        # Here and not in `resume`, which trials call, too: the command that runs their sweep has checked them.
         addresses.check_run(Run.open(options.run), options.overrides)
         return resume(options.run, options.overrides, ("seqtrain", "resume", *argv))
 
@@ -69,28 +68,30 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
 
     with ranks.process_group() as here:
         run = Run.open(path)
-        run.writes = here.first
+        run.writes = here.first  # processes that met: one of them writes for all
         config = checked_config(run)
 
-        def ready() -> tuple[list[str], Path | None]:
+        def ready() -> tuple[list[str], Path | None, int]:
             with endings.writing(run, f"`{pasted('seqtrain', 'resume', run.path)}`"):
                 run.claim()
             budget.check_free(config, overrides)
             changed = _apply(config, overrides)
-            config.run_dir = None  # of a new run only
-            check.check_config(config, {})
-            preflight(config, Request())
+            config.run_dir = None  # of a new run only; the checks would say that it exists already
+            check.check_config(config)
+            check_all(config, Request())
             newest = newest_sound(run.checkpoints, say, run=run.identity)
-            checkpoint = None if newest is None else newest[0]
-            step = 0 if checkpoint is None else step_of(checkpoint)
-            _refuse_edited(run, checkpoint)
-            changed += _edited_limits(config, changed, {} if newest is None else written_under(newest[1]))
+            checkpoint, step = None, 0
+            if newest is None:
+                _refuse_edited(run)
+            else:
+                checkpoint, step = newest[0], step_of(newest[0])
+                changed += _edited_limits(config, changed, written_under(newest[1]))
             _refuse_pointless(run, config, changed, step)
             _say_lost(run, step)
-            return changed, checkpoint
+            return changed, checkpoint, step
 
-        changed, checkpoint = ranks.run_on_all(ready)
-        step = 0 if checkpoint is None else step_of(checkpoint)
+        # On each process, for each reads the checkpoint; a fault of one ends all.
+        changed, checkpoint, step = ranks.run_on_all(ready)
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
@@ -101,17 +102,17 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
 def _say_lost(run: Run, step: int) -> None:
     """Tells where metrics.jsonl ends before the checkpoint: a run records what it has done before it saves that."""
     reached, every = run.newest_step(), run.config["trainer"]["log_every"]
-    if reached < step // every * every:
+    if reached < step // every * every:  # the last step before the checkpoint that was to be recorded
         say(
             f"run {run.path}: metrics.jsonl ends at step {reached}, the checkpoint is of step {step}: "
             "the records between them are lost; from here on it is complete"
         )
 
 
-def _refuse_edited(run: Run, checkpoint: Path | None) -> None:
+def _refuse_edited(run: Run) -> None:
     """UserError where a run that saved no checkpoint has another config than it began with: half of it would be of
-    each."""
-    if checkpoint is None and run.summary.get("identity", digest(run.config)) != digest(run.config):
+    each. A checkpoint holds the config against its own."""
+    if run.summary.get("identity", digest(run.config)) != digest(run.config):
         raise UserError(
             f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
             "or start a new run"
@@ -120,17 +121,18 @@ def _refuse_edited(run: Run, checkpoint: Path | None) -> None:
 
 def _edited_limits(config: DictConfig, changed: list[str], before: dict[str, Any]) -> list[str]:
     """A line for each limit that was edited in config.yaml since the checkpoint: that extends a run as overrides do."""
-    said = {line.partition(":")[0] for line in changed}
-    return [
-        f"trainer.{name}: {shown(before[f'trainer.{name}'])} -> {config.trainer[name]}"
-        for name in LIMITS
-        if f"trainer.{name}" not in said and before.get(f"trainer.{name}", config.trainer[name]) != config.trainer[name]
-    ]
+    overridden = {line.partition(":")[0] for line in changed}
+    lines = []
+    for name in LIMITS:
+        key, limit = f"trainer.{name}", config.trainer[name]
+        if key not in overridden and before.get(key, limit) != limit:
+            lines.append(f"{key}: {shown(before[key])} -> {limit}")
+    return lines
 
 
 def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: int) -> None:
     """UserError where there is nothing to go on from, or nothing left to do after `step`."""
-    if not step and listed(run.checkpoints, "step-*.ckpt"):
+    if not step and listed(run.checkpoints, "step-*.ckpt"):  # whether they are worth nothing, the user decides
         raise UserError(
             f"run {run.path}: no checkpoint is sound; delete {run.checkpoints}/step-*.ckpt to begin again at step 0"
         )
@@ -148,6 +150,7 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
     seconds, limit = summary.get("seconds", 0.0), config.trainer.max_seconds
     if summary.get("ended_by") == "seconds" and limit is not None and limit <= seconds:
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
+    # `changed` names a limit that was edited in config.yaml, too.
     if not any(line.startswith("trainer.max_") for line in changed):
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_steps=N above {step}")
 
@@ -162,7 +165,7 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
         key, equals, text = override.partition("=")
         if not equals:
             raise UserError(f"{override}: expected key=value")
-        before = _standing(config, key)
+        before = _value_at(config, key)
         if before is Unset:
             raise UserError(f"{key}: no such key in this run{did_you_mean(key, MAY_CHANGE)}")
         if key not in MAY_CHANGE and not key.startswith(SAFE_GROUPS):
@@ -171,14 +174,13 @@ def _apply(config: DictConfig, overrides: list[str]) -> list[str]:
                 "may change"
             )
         value = _value(text)
-        if before != value:
-            try:
-                OmegaConf.update(config, key, value)
-            except OmegaConfBaseException:  # a date, a set, half an interpolation
-                raise UserError(
-                    f"{override}: no value that a config can hold; give a number, or text in quotes"
-                ) from None
-            changed.append(f"{key}: {before} -> {value}")
+        if before == value:
+            continue
+        try:
+            OmegaConf.update(config, key, value)
+        except OmegaConfBaseException:  # a date, a set, half an interpolation
+            raise UserError(f"{override}: no value that a config can hold; give a number, or text in quotes") from None
+        changed.append(f"{key}: {before} -> {value}")
     return changed
 
 
@@ -186,8 +188,8 @@ class Unset:
     """Stands for a key that is not there."""
 
 
-def _standing(config: DictConfig, key: str) -> Any:
-    """What a key stands for; Unset where there is no such key, or none can be spelled so."""
+def _value_at(config: DictConfig, key: str) -> Any:
+    """The value of a key; Unset where there is no such key, or none can be spelled so."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -198,6 +200,7 @@ def _standing(config: DictConfig, key: str) -> Any:
 
 
 def _value(text: str) -> Any:
+    # Read as YAML, as config.yaml is.
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):

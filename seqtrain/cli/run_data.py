@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def read_data(run: Run, config: DictConfig, summary: dict[str, Any], checkpoint: Path | None) -> Data:
     """The data, with the run's own vocabularies if it has them; UserError if the text is not what the run began with.
 
-    What identifies text and vocabularies is in the summary before the first file of them is written: where a process
-    was killed between any two, the next one makes all of them again, and the same.
+    Args:
+        summary: of the attempt; what identifies the data is added to it.
+        checkpoint: where the attempt goes on from; None at the first step.
     """
     recorded = summary.get("hashes", {})
     if checkpoint is not None and not recorded:
@@ -28,9 +29,10 @@ def read_data(run: Run, config: DictConfig, summary: dict[str, Any], checkpoint:
             f"{run.path / SUMMARY}: does not say which text the run began with; put the run's own file back"
         )
     missing = Preprocessor.missing(run.path, recorded)
-    known = None if missing else Preprocessor.load(run.path, recorded)
+    known = None if missing else Preprocessor.load(run.path, recorded)  # all or none: they are made together
     data = make_data(config, ("train", "validation"), say, known)
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
+    # Another text or vocabulary would go on with weights that mean something else, and nobody would see it.
     for name, value in recorded.items():
         if name in data.preprocessor.hashes and hashes[name] != value:
             raise UserError(
@@ -42,6 +44,8 @@ def read_data(run: Run, config: DictConfig, summary: dict[str, Any], checkpoint:
     if missing:
         if recorded:
             say(f"{', '.join(missing)}: missing, made again from the text of train")
+        # Before the first file: where a process is killed between any two, the next one makes all of them again,
+        # and knows whether they are the same.
         run.write_summary(run.summary | {"hashes": hashes})
         if run.writes:
             data.preprocessor.save(run.path)

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.api import Trained, load
 from seqtrain.cli.arguments import Parser, bounded
-from seqtrain.cli.embed import POOL_HELP, POOLS, columns, groups, origin, sound
+from seqtrain.cli.embed import POOL_HELP, POOLS, columns, groups, origin, readable
 from seqtrain.cli.lines import from_arguments, from_file, open_file, open_lines
 from seqtrain.config.ranges import ANSWER_RANGES
 from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
+    import pyarrow
     from torch import Tensor
 
 MAGIC = b"PAR1"  # how a parquet file begins
 ROWS = 4096  # that are in memory at a time
 
-Found = dict[str, Any]
+TextRow = dict[str, Any]
+"""A text of the corpus, and where it stands there."""
 
 
 def main(argv: list[str]) -> int:
@@ -45,62 +47,67 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--pool", choices=POOLS, help=f"{POOL_HELP}; of a parquet file its own")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_intermixed_args(argv)
-    made = _is_parquet(options.corpus)
-    best, bad = _search(options, made)
-    for score, found in best:
-        answer = {"score": score, **found}
-        print(json.dumps(answer, ensure_ascii=False) if options.json else f"{score:7.4f}  {found['text']}")
+    best, bad = _search(options)
+    for score, row in best:
+        if options.json:
+            print(json.dumps({"score": score, **row}, ensure_ascii=False))
+        else:
+            print(f"{score:7.4f}  {row['text']}")
     return 2 if bad else 0
 
 
-def _search(options: argparse.Namespace, made: bool) -> tuple[list[tuple[float, Found]], int]:
+def _search(options: argparse.Namespace) -> tuple[list[tuple[float, TextRow]], int]:
     """The nearest texts with their scores, and how many lines could not be read."""
     from seqtrain.inference.embedding import TopK
 
+    embedded = _is_parquet(options.corpus)
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
     (query,) = from_arguments([options.query])
-    if reason := query.reason or trained.opened.text_reader.reason(query.text):
+    reason = query.reason or trained.opened.text_reader.reason(query.text)
+    if reason:
         raise UserError(f"QUERY: {reason}")
-    pool = _made_pool(options, trained) if made else options.pool or "mean"
+    pool = options.pool or "mean"
+    if embedded:
+        pool = _stored_pool(options, trained)
     nearest = TopK(trained.embed([query.text], pool=pool)[0], options.top_k)
+    if embedded:
+        for vectors, rows in _stored(options.corpus, trained.model.dim):
+            nearest.add(vectors, rows)
+        return nearest.best, 0
     bad = 0
-    if made:
-        for vectors, texts in _stored(options.corpus, trained.model.dim):
-            nearest.add(vectors, texts)
-    else:
-        for group in groups(from_file(open_lines(options.corpus), options.corpus)):
-            good = sound(trained, group)
-            bad += len(group) - len(good)
-            if good:
-                texts = [{"text": line.text, **line.place} for line in good]
-                nearest.add(trained.embed([line.text for line in good], pool=pool), texts)
+    # In groups: only the nearest texts stay in memory, however long the corpus is.
+    for group in groups(from_file(open_lines(options.corpus), options.corpus)):
+        good = readable(trained, group)
+        bad += len(group) - len(good)
+        if good:
+            rows = [{"text": line.text, **line.place} for line in good]
+            nearest.add(trained.embed([line.text for line in good], pool=pool), rows)
     return nearest.best, bad
 
 
 def _is_parquet(path: Path) -> bool:
-    if str(path) == "-":
+    if str(path) == "-":  # a pipe cannot be read twice, so it is taken for texts
         return False
     with open_file(path) as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def _made_pool(options: argparse.Namespace, trained: Trained) -> Any:
+def _stored_pool(options: argparse.Namespace, trained: Trained) -> Any:
     """How the vectors of a parquet file were pooled; UserError where they are not this run's."""
     from pyarrow import parquet
 
-    with _told(options.corpus):
+    # What the file says of itself, before a vector is read.
+    with _readable_parquet(options.corpus):
         schema = parquet.read_schema(options.corpus)
     metadata = schema.metadata or {}
-    stored = {
-        name: metadata.get(f"seqtrain.{name}".encode(), b"").decode("utf-8", "replace")
-        for name in ("run", "step", "pool")
-    }
-    if stored["pool"] not in POOLS or any(
-        name not in schema.names or schema.field(name).type != kind for name, kind in columns().items()
-    ):
+    stored = {}
+    for name in ("run", "step", "pool"):
+        stored[name] = metadata.get(f"seqtrain.{name}".encode(), b"").decode("utf-8", "replace")
+    if stored["pool"] not in POOLS or not _has_columns(schema):
         raise UserError(
             f"--corpus {options.corpus}: not made by `seqtrain embed`; give a file that is, or texts, one a line"
         )
+    # Vectors of another checkpoint or pooling have cosines too, which mean nothing.
     mine = origin(trained, options.pool or stored["pool"])
     differing = [f"{name} {stored[name]}, not {mine[name]}" for name in mine if stored[name] != mine[name]]
     if differing:
@@ -111,18 +118,24 @@ def _made_pool(options: argparse.Namespace, trained: Trained) -> Any:
     return stored["pool"]
 
 
-def _stored(path: Path, dim: int) -> Iterator[tuple[Tensor, list[Found]]]:
+def _has_columns(schema: pyarrow.Schema) -> bool:
+    """Whether a parquet file has the columns that embed writes, of their types."""
+    return all(name in schema.names and schema.field(name).type == kind for name, kind in columns().items())
+
+
+def _stored(path: Path, dim: int) -> Iterator[tuple[Tensor, list[TextRow]]]:
     """Vectors (n, D) and texts of a parquet file; UserError where it holds others than embed writes."""
     import numpy as np
     import torch
     from pyarrow import parquet
 
-    with _told(path), parquet.ParquetFile(path) as file:
+    with _readable_parquet(path), parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(ROWS, columns=list(columns())):
-            batch.validate(full=True)
+            batch.validate(full=True)  # offsets of a damaged file could lead outside its memory
             vectors = batch.column("embedding")
-            values = vectors.flatten().to_numpy(zero_copy_only=False)
-            whole = all(part.null_count == 0 for part in (*batch.columns, vectors.flatten()))
+            numbers = vectors.flatten()
+            values = numbers.to_numpy(zero_copy_only=False)
+            whole = not any(column.null_count for column in (*batch.columns, numbers))
             even = whole and set(vectors.value_lengths().to_pylist()) <= {dim}
             if not even or not np.isfinite(values).all():
                 raise UserError(
@@ -133,7 +146,7 @@ def _stored(path: Path, dim: int) -> Iterator[tuple[Tensor, list[Found]]]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _readable_parquet(path: Path) -> Iterator[None]:
     """What pyarrow raises of a damaged file becomes one line."""
     from pyarrow import ArrowException
 

@@ -26,7 +26,10 @@ from seqtrain.runs.listing import is_written, list_runs
 
 WAITING = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3">
 <title>seqtrain</title><p>There is no run yet that can be shown; this page looks again every 3 seconds.</p></html>"""
-SHARE = 3.0  # times as long as a report took to make it stays as it is: the machine is there for the runs
+
+# Times as long as a report took to make it stays as it is: the machine is there for the runs.
+REST_FACTOR = 3.0
+
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -73,20 +76,27 @@ class Report:
 
     def newest(self) -> tuple[bytes, str]:
         """The page and its mark; made anew where the runs have changed since and the last one has stood for a while."""
+        # Several browsers may ask at once; one report is enough for all of them.
         with self._lock:
-            if time.monotonic() >= self._until and (mark := state_of(self.folder)) != self._seen:
-                began = time.monotonic()
-                self._make(mark)
-                took = time.monotonic() - began
-                self._seen, self._until = mark, time.monotonic() + max(self.rest, SHARE * took)
+            if time.monotonic() >= self._until:
+                mark = state_of(self.folder)
+                if mark != self._seen:
+                    self._renew(mark)
             return self.text, self.mark
+
+    def _renew(self, mark: str) -> None:
+        start = time.monotonic()
+        self._make(mark)
+        took = time.monotonic() - start
+        self._seen = mark  # also where it failed: it is tried again when a run has changed
+        self._until = time.monotonic() + max(self.rest, REST_FACTOR * took)
 
     def _make(self, mark: str) -> None:
         try:
             missing: list[str] = []
-            found = conclusions(read([self.folder], missing))
+            results = conclusions(read([self.folder], missing))
             missing += not_run(self._sweeps())
-            text = page(found, title=str(self.folder), missing=missing, mark=mark)
+            text = page(results, title=str(self.folder), missing=missing, mark=mark)
         except (UserError, OSError) as error:  # the last one stays: a run may be half written, or being removed
             if str(error) != self.trouble:
                 say(f"no newer report: {error}")
@@ -100,7 +110,7 @@ class Report:
 
 def state_of(folder: Path) -> str:
     """A mark that changes with what any run below the folder has recorded, and when one is killed."""
-    found = hashlib.blake2b(digest_size=12)
+    digest = hashlib.blake2b(digest_size=12)
     for run in list_runs(folder, []):
         for name in (CONFIG, METRICS, SUMMARY):
             try:
@@ -108,8 +118,8 @@ def state_of(folder: Path) -> str:
                 words = f"{run.path / name} {state.st_mtime_ns} {state.st_size} {is_written(run.path)}\n"
             except (UserError, OSError):  # removed, or not readable: the report says so
                 continue
-            found.update(words.encode("utf-8", "surrogateescape"))
-    return f'"{found.hexdigest()}"'
+            digest.update(words.encode("utf-8", "surrogateescape"))
+    return f'"{digest.hexdigest()}"'  # in quotes, as an ETag has to be
 
 
 class Server(socketserver.ThreadingTCPServer):

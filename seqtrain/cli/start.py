@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from seqtrain.cli.arguments import say
 from seqtrain.config.trust import trusted, trusting
 from seqtrain.distributed import launch, ranks
-from seqtrain.errors import RunFailed, Unavailable, UserError, merged
+from seqtrain.errors import RunFailed, UserError, merged
 from seqtrain.files.atomic import listed
 from seqtrain.runs.directory import Run, default_name, remove
 from seqtrain.training.callbacks.signals import Interrupted
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
     from seqtrain.experiment import Attempt
     from seqtrain.training.cost import Cost
-
-UNAVAILABLE = 75  # EX_TEMPFAIL of sysexits.h
-KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
-"""The faults that a process of a group tells the one that started it by its exit code."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +38,22 @@ class Request:
 
 def print_cost(cost: Cost, as_json: bool) -> None:
     """Prints what a training will cost."""
-    print(json.dumps(cost.record()) if as_json else "\n".join(cost.lines()))
+    if as_json:
+        print(json.dumps(cost.record()))
+    else:
+        print("\n".join(cost.lines()))
 
 
-def preflight(config: DictConfig, request: Request) -> None:
-    """All that can be wrong before the data is read."""
-    from seqtrain.config import check
-    from seqtrain.config import preflight as cheap
+def check_all(config: DictConfig, request: Request) -> None:
+    """Raises UserError for all that can be wrong before the data is read: what is cheap to find comes first."""
+    from seqtrain.config import check, preflight
 
-    cheap.check(config)
+    preflight.check_machine_and_data(config)
+    # From here on targets are imported, and torch with them: what could be told within a second has been told.
     faults = check.signature_faults(config)
     if faults:
         raise merged(faults)
+
     from seqtrain.training import compatibility, effects
     from seqtrain.training.model_and_task import check_optimizer
 
@@ -70,7 +70,7 @@ def _prepare(config: DictConfig, request: Request) -> None:
 
     budget.check_free(config, request.overrides)
     budget.prepare(config)
-    preflight(config, request)
+    check_all(config, request)
 
 
 def dry_run(config: DictConfig, request: Request) -> Cost:
@@ -86,7 +86,21 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
 
 
 def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
-    """A new run of a composed config, from its first step to its end; called by each of the processes that meet."""
+    """A new run of a composed config, from its first step to its end; called by each of the processes that meet.
+
+    Args:
+        config: as `check.compose` gives it; what is `auto` in it, or solved for by a budget, is set here.
+        choices: the option of each group, for the name of the folder.
+        request: what was typed.
+
+    Returns:
+        The run, trained to its end.
+
+    Raises:
+        UserError: for what the user can mend; nothing is left on the disk where the run has not begun.
+        RunFailed: where the training failed in itself.
+        Interrupted: at a signal; the run can be resumed.
+    """
     with ranks.process_group() as here:
         ranks.run_on_all(lambda: _prepare(config, request))
         from seqtrain.config import check
@@ -95,7 +109,8 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         from seqtrain.training.trainer import resolve_auto
 
         resolve_auto(config, say)  # first: what it finds stands in the run's config from the beginning
-        run = ranks.run_on_all(lambda: _made(config, choices) if here.first else None)
+        # Only the first process makes the directory; a fault in that ends all of them.
+        run = ranks.run_on_all(lambda: _create_run(config, choices) if here.first else None)
         path = ranks.broadcast(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
@@ -104,18 +119,21 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         try:
             run_attempt(run, config, Attempt(request.command))
         except UserError:
-            if (
-                run.writes
-                and not run.lost()
-                and run.summary.get("status", "refused") == "refused"
-                and not listed(run.checkpoints)
-            ):
-                discard(run)  # before it began: nothing to keep
+            if _holds_nothing(run):
+                run.close()
+                remove(run.path)
             raise
     return run
 
 
-def _made(config: DictConfig, choices: dict[str, str]) -> Run:
+def _holds_nothing(run: Run) -> bool:
+    """Whether a run was refused before its first step, so that its directory is of no use to anybody."""
+    if not run.writes or run.lost():  # another process's to remove, or somebody has moved it
+        return False
+    return run.summary.get("status", "refused") == "refused" and not listed(run.checkpoints)
+
+
+def _create_run(config: DictConfig, choices: dict[str, str]) -> Run:
     from seqtrain.cli.written_config import config_text
 
     text = config_text(config)
@@ -139,31 +157,13 @@ def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:
 
 def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
     """Starts the processes, and raises what one of them would have raised alone."""
-    from seqtrain.cli.endings import going_on, say_interrupted
+    from seqtrain.cli.endings import conclude_group
     from seqtrain.cli.written_config import plain_config
     from seqtrain.training.trainer import on_gpu
 
-    run.claim()
-    outcome = launch.start(
-        config.trainer.devices,
-        worker,
-        *(run.path, plain_config(config), attempt, trusted()),
-        gpu=on_gpu(config),
-    )
-    reason = "; ".join(outcome.lines) or "a process ended without a word"
-    if outcome.code > 128 and run.summary.get("status") == "running":  # the one that writes it could not any more
-        run.write_summary(run.summary | {"status": "interrupted"})
-        say_interrupted(run, outcome.code - 128)
-    elif outcome.code == 1:
-        run.write_summary(run.summary | {"status": "failed", "reason": reason})
-    run.close()
-    if outcome.code > 128:
-        raise Interrupted(outcome.code - 128)
-    if outcome.code in KINDS:
-        raise KINDS[outcome.code](*outcome.lines)
-    if outcome.code:
-        again = "" if "new run" in reason else f"; {going_on(run)}"
-        raise RunFailed(f"{reason}{again}")
+    run.claim()  # here and not in a worker: the lock is held as long as any of them may write
+    given = (run.path, plain_config(config), attempt, trusted())
+    conclude_group(run, launch.start(config.trainer.devices, worker, *given, gpu=on_gpu(config)))
 
 
 def worker(
@@ -172,6 +172,7 @@ def worker(
     """One process of a group, with the run's config in plain values; tells what went wrong, gives its exit code."""
     from omegaconf import OmegaConf
 
+    from seqtrain.cli.endings import exit_code_of
     from seqtrain.experiment import Experiment
 
     try:
@@ -183,8 +184,9 @@ def worker(
     except UserError as fault:
         for line in fault.lines:
             tell(line)
-        return UNAVAILABLE if isinstance(fault, Unavailable) else 2
+        return exit_code_of(fault)
     except ranks.PeerLost:
+        # It only saw that another one has gone: that one's own words are to come first.
         ranks.pause_for_the_first()
         return 1
     except RunFailed as error:
@@ -195,9 +197,3 @@ def worker(
         tell(f"process {ranks.rank_info().rank}: {type(error).__name__}: {error}")
         return 1
     return 0
-
-
-def discard(run: Run) -> None:
-    """Removes the directory of a run that was refused before its first step."""
-    run.close()
-    remove(run.path)

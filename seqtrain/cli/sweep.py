@@ -25,8 +25,8 @@ from seqtrain.training.callbacks.signals import Interrupted
 if TYPE_CHECKING:
     from seqtrain.sweeps.settings import Settings
 
+# Exit codes of trials; every other status is 1.
 CODES = {"finished": 0, "pruned": 0, "refused": 2}
-"""Exit codes of trials; every other status is 1."""
 
 
 def start(request: Request, *, as_json: bool) -> int:
@@ -36,6 +36,7 @@ def start(request: Request, *, as_json: bool) -> int:
     _refuse_several_processes()
     words = Words.sort(request.overrides)
     settings = Settings.read(words, request.config_dirs)
+    # A grid is known before it begins; whatever else proposes trials, proposes them as it learns.
     searches = str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
     if "dry_run=true" in words.trial:
         if searches:
@@ -55,14 +56,15 @@ def start(request: Request, *, as_json: bool) -> int:
     sweep = Sweep.create(settings.directory, asked)
     say(f"sweep {sweep.path}")
     try:
-        _sit(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
+        _run_trials(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
     except UserError:
-        if not _ran(sweep):
+        if not _has_runs(sweep):  # else there is something to keep
             remove(sweep.path)
         raise
     trials = sweep.trials()
-    reasons = list(dict.fromkeys(trial.reason for trial in trials))
-    if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _ran(sweep):
+    # Where no trial could begin at all, the command was wrong, not the trials: a sweep of refusals helps nobody.
+    if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _has_runs(sweep):
+        reasons = dict.fromkeys(trial.reason for trial in trials)  # read from the folder that is removed now
         remove(sweep.path)
         raise UserError(*reasons)
     return _finish(sweep, as_json)
@@ -83,43 +85,43 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         raise UserError(
             f"{typed.trial[0]}: a sweep keeps what it was asked for; start another one with seqtrain train -m"
         )
-    if missing := [package for package in asked.trust if package not in trusted()]:
+    missing = [package for package in asked.trust if package not in trusted()]
+    if missing:
         again = " ".join(f"--trust {package}" for package in missing)
         raise UserError(f"sweep {path} was run with {again}; if you trust that code, add {again}")
+    # Overrides and configs hold paths relative to the folder where the sweep was typed.
     sweep = sweep.where_it_began(say)
     path = sweep.path
     recorded = Words.sort(asked.overrides)
     settings = Settings.read(
-        Words(typed.hydra, recorded.trial),
-        [Path(folder) for folder in asked.config_dirs],
-        recorded=recorded.hydra,
-        directory=path,
+        Words(typed.hydra, recorded.trial), list(map(Path, asked.config_dirs)), recorded=recorded.hydra, directory=path
     )
     sweeper = _sweeper(settings)
     runner = _runner(settings, asked.kind == "optuna")
-    sweep.claim()
+    sweep.claim()  # before `prepare`, which removes what a process that still runs may be writing
     sweep.prepare()
-    if running := hydra_launchers.queued(hydra_launchers.submitted(hydra_launchers.attempts(path))):
+    running = hydra_launchers.queued(hydra_launchers.submitted(hydra_launchers.attempts(path)))
+    if running:  # SLURM's jobs outlive the command that submitted them, and two would train one trial
         raise UserError(f"sweep {path}: its jobs {running} are in the queue: wait for them, or scancel {running}")
     left = collections.Counter(trial.status for trial in sweep.trials() if trial.status in ENDED)
     say(f"sweep {path}: resumed; left as they are: {_counted(left) or 'none'}")
-    if not _sit(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed):
-        sweep.write_index()  # that of a attempt that was killed may be of before its last trial ended
-        retry = (
-            f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed" if left["failed"] else ""
-        )
+    if not _run_trials(sweep, sweeper, runner, recorded.trial, settings, retry_failed=retry_failed):
+        sweep.write_index()  # that of an attempt that was killed may be of before its last trial ended
+        retry = ""
+        if left["failed"]:
+            retry = f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed"
         raise UserError(f"sweep {path}: nothing to do, every trial has ended{retry}")
     return _finish(sweep, as_json)
 
 
-def _sit(
+def _run_trials(
     sweep: Sweep, sweeper: Any, runner: Any, words: Sequence[str], settings: Settings, *, retry_failed: bool
 ) -> list[Trial]:
     """Runs trials until there are no more; gives those that ended."""
     from seqtrain.sweeps import hydra_launchers
     from seqtrain.sweeps.sweeper import SweepAttempt
 
-    (sweep.path / STOP).unlink(missing_ok=True)
+    (sweep.path / STOP).unlink(missing_ok=True)  # of an attempt that was ended: no trial would begin
     sweeper.setup(
         hydra_context=hydra_launchers.context(settings.files.loader),
         task_function=hydra_launchers.run_trial,
@@ -157,7 +159,7 @@ def _runner(settings: Settings, searches: bool) -> Any:
     if isinstance(launcher, Local):
         launcher.say = say
         return launcher
-    # A search learns from what has ended: it hands out as many as run at a time.
+    # A search learns from what has ended: it hands out as many as run at a time. A grid hands out all.
     node = settings.config.hydra.launcher
     at_once = int(node.get("n_jobs", node.get("array_parallelism", 1)))
     if at_once < 1:  # joblib's way to say so
@@ -170,7 +172,7 @@ def _refuse_several_processes() -> None:
         raise UserError("a sweep starts the processes of its trials itself: run it once, without srun or torchrun")
 
 
-def _ran(sweep: Sweep) -> bool:
+def _has_runs(sweep: Sweep) -> bool:
     """Whether a trial has left anything that a user may want."""
     return any(path.name.isdigit() and exists(path / CONFIG) for path in listed(sweep.path))
 
@@ -181,6 +183,7 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     from seqtrain.sweeps.grid import combinations
 
     code = 0
+    # Without repeats, as the sweep would number them: a value that is typed twice makes one trial.
     for number, (overrides, label) in enumerate(dict.fromkeys(combinations(words, settings.files))):
         say(f"trial {number:03d} {label}")
         try:
@@ -202,28 +205,35 @@ def _finish(sweep: Sweep, as_json: bool) -> int:
         for trial in trials:
             print(json.dumps(_row(trial)))
     else:
-        if statuses["finished"] + statuses["pruned"]:
+        if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
 
             print(table.report([sweep.path]))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
-        resume = pasted("seqtrain", "resume", sweep.path)
-        again = [resume] if any(trial.status not in ENDED for trial in trials) else []
-        again += [f"{resume} --retry-failed"] if statuses["failed"] else []
-        compare = f"{pasted('seqtrain', 'compare', sweep.path)} --html report.html"
-        print(f"go on: {'; '.join([compare, *again])}")
+        print(f"go on: {'; '.join(_next_commands(sweep, trials))}")
+    # A search that proposes settings which another trial has had is no fault, though that trial is refused.
     judged = [trial.status for trial in trials if not trial.reason.startswith(REPEATS)]
     return max((CODES.get(status, 1) for status in judged), default=0)
 
 
+def _next_commands(sweep: Sweep, trials: list[Trial]) -> list[str]:
+    """What the user may want to type next."""
+    commands = [f"{pasted('seqtrain', 'compare', sweep.path)} --html report.html"]
+    resume = pasted("seqtrain", "resume", sweep.path)
+    statuses = {trial.status for trial in trials}
+    if not statuses.issubset(ENDED):
+        commands.append(resume)
+    if "failed" in statuses:
+        commands.append(f"{resume} --retry-failed")
+    return commands
+
+
 def _row(trial: Trial) -> dict[str, Any]:
     """A trial for machines."""
-    has_run = (trial.path / CONFIG).exists()
-    return {
-        **trial.row(),
-        "run": str(trial.path) if has_run else None,
-        "metrics": Run(trial.path).summary.get("metrics", {}) if has_run else {},
-    }
+    row = {**trial.row(), "run": None, "metrics": {}}
+    if (trial.path / CONFIG).exists():
+        row |= {"run": str(trial.path), "metrics": Run(trial.path).summary.get("metrics", {})}
+    return row
 
 
 def _counted(statuses: collections.Counter[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 from dataclasses import asdict, dataclass
@@ -25,8 +26,15 @@ from seqtrain.terminal import pasted
 if TYPE_CHECKING:
     from seqtrain.training.loggers.base import RunLogger
 
-OF = {"mode": "wandb", "project": "wandb", "entity": "wandb", "experiment": "mlflow", "tracking_uri": "mlflow"}
-"""Options, and the destination that each is for."""
+# Options, and the destination that each is for.
+DESTINATIONS = {
+    "mode": "wandb",
+    "project": "wandb",
+    "entity": "wandb",
+    "experiment": "mlflow",
+    "tracking_uri": "mlflow",
+}
+NAMES = {"mlflow": "MLflow", "tensorboard": "TensorBoard"}
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,16 @@ class Sent:
 
     def words(self) -> str:
         """For a person."""
-        counts = [f"{count:,} {name.removesuffix('s') if count == 1 else name}" for name, count in asdict(self).items()]
-        return ", ".join(counts) if any(asdict(self).values()) else "nothing new"
+        counts = asdict(self)
+        if not any(counts.values()):
+            return "nothing new"
+        return ", ".join(_count(number, name) for name, number in counts.items())
+
+
+def _count(number: int, name: str) -> str:
+    if number == 1:
+        name = name.removesuffix("s")
+    return f"{number:,} {name}"
 
 
 def main(argv: list[str]) -> int:
@@ -61,16 +77,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--tracking-uri", help="of MLflow; else MLFLOW_TRACKING_URI, or sqlite beside the runs")
     options = parser.parse_args(argv)
     _refuse_useless(options)
-    runs = [run for path in options.paths for run in _runs(path)]
-    destination = _where(options)
-    codes = [_synced(run, options, destination) for run in runs]
-    return max(codes)
+    # All are opened before the first one is sent: what is wrong with the last one is told at once.
+    runs = list(itertools.chain.from_iterable(map(_runs, options.paths)))
+    destination = _destination(options)
+    return max([_sync(run, options, destination) for run in runs])
 
 
 def _refuse_useless(options: argparse.Namespace) -> None:
-    useless = [name for name, where in OF.items() if getattr(options, name) is not None and where != options.to]
-    if useless:
-        raise UserError(*(f"--{name.replace('_', '-')}: is for --to {OF[name]}; leave it out" for name in useless))
+    lines = []
+    for name, destination in DESTINATIONS.items():
+        if getattr(options, name) is not None and destination != options.to:
+            lines.append(f"--{name.replace('_', '-')}: is for --to {destination}; leave it out")
+    if lines:
+        raise UserError(*lines)
 
 
 def _runs(path: Path) -> list[Run]:
@@ -83,19 +102,19 @@ def _runs(path: Path) -> list[Run]:
     return runs
 
 
-def _where(options: argparse.Namespace) -> str:
-    """The destination in words; of W&B its mode is settled here, once for all runs."""
+def _destination(options: argparse.Namespace) -> str:
+    """The destination in words; of W&B its mode is decided here, once for all runs."""
     if options.to != "wandb":
-        return {"mlflow": "MLflow", "tensorboard": "TensorBoard"}[options.to]
+        return NAMES[options.to]
     from seqtrain.training.loggers.wandb_logger import wandb_mode
 
     options.mode = wandb_mode(options.mode or "auto", option="--mode ")
-    if options.mode == "disabled":
+    if options.mode == "disabled":  # W&B would take all of it, say nothing, and keep nothing
         raise UserError("WANDB_MODE=disabled: W&B takes nothing; unset it or use --mode offline")
     return f"W&B {options.mode}"
 
 
-def _synced(run: Run, options: argparse.Namespace, destination: str) -> int:
+def _sync(run: Run, options: argparse.Namespace, destination: str) -> int:
     """Sends one run and says so; the exit code."""
     try:
         sent = _send(run, options)
@@ -120,18 +139,20 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
     run = Run.open(run.path)
     run.claim()
     try:
-        run_logger = _sink(run, options)
+        run_logger = _make_logger(run, options)
         run_logger.trouble = f"error: {run.path}: not sent, {run_logger.label} failed"
+        # Its place identifies a record: a step may be recorded twice, by training and by validation.
         records = [{**point(record), "record": place} for place, record in run.standing() if "step" in record]
         missing = run_logger.missing(records)
         samples = _send_records(run_logger, run, missing)
+        # Plots are drawn from records: without a new one they are there already.
         plots = listed(run.path / "plots", "*.png") if missing else []
         for path in plots:
             run_logger.log_image(path.stem, path, records[-1]["step"])
         run_logger.end(run.summary)
         if run_logger.broken:
             return None
-        if options.to == "wandb" and options.mode == "online":
+        if options.to == "wandb" and options.mode == "online":  # what an offline run left is there now
             leave_out(run.path)
         return Sent(len(missing), samples, len(plots))
     finally:
@@ -140,12 +161,8 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
 
 def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]) -> int:
     """Each record, and after the last one of a step what the model wrote then; how many of those there were."""
-    samples = {
-        int(found[1]): path
-        for path in listed(run.path / "samples", "step-*.txt")
-        if (found := re.fullmatch(r"step-(\d{1,12})", path.stem))
-    }
-    last = {record["step"]: record["record"] for record in records}
+    samples = _samples(run)
+    last = {record["step"]: record["record"] for record in records}  # later ones of a step replace earlier ones
     for record in records:
         step = record["step"]
         run_logger.log_metrics(record, step)
@@ -155,7 +172,17 @@ def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]
     return len(samples.keys() & last.keys())
 
 
-def _sink(run: Run, options: argparse.Namespace) -> RunLogger:
+def _samples(run: Run) -> dict[int, Path]:
+    """The files of what the model wrote at validations, by step."""
+    samples = {}
+    for path in listed(run.path / "samples", "step-*.txt"):
+        step = re.fullmatch(r"step-(\d{1,12})", path.stem)
+        if step:  # else not a file of ours
+            samples[int(step[1])] = path
+    return samples
+
+
+def _make_logger(run: Run, options: argparse.Namespace) -> RunLogger:
     """The destination of this run."""
     from seqtrain.training.loggers import make
 
@@ -164,22 +191,33 @@ def _sink(run: Run, options: argparse.Namespace) -> RunLogger:
     if options.to == "mlflow":
         given = {"experiment": options.experiment or "seqtrain", "tracking_uri": options.tracking_uri}
         return make.mlflow(**given, directory=run.path, config=run.config)
-    given = {name: getattr(options, name) for name in ("mode", "project", "entity") if getattr(options, name)}
-    return make.wandb(**{**own_options(run), **given}, directory=run.path, config=run.config)
+    given = own_options(run)
+    for name in ("mode", "project", "entity"):
+        if getattr(options, name):
+            given[name] = getattr(options, name)
+    return make.wandb(**given, directory=run.path, config=run.config)
 
 
 def own_options(run: Run) -> dict[str, Any]:
     """What the run's config says of W&B, where it is of the right kind, else what ours says."""
-    from seqtrain.training.loggers.wandb_logger import Axis
-
     logger = run.config.get("logger")
     own = logger.get("wandb") if isinstance(logger, dict) else None
-    shipped = yaml.safe_load((files("seqtrain.conf") / "logger" / "wandb.yaml").read_text("utf-8"))["wandb"]
-    found = {}
-    for name, value in shipped.items():
-        kept = own.get(name) if isinstance(own, dict) else None
-        text = isinstance(kept, str) and not isinstance(value, list) and (name != "x" or kept in get_args(Axis))
-        texts = isinstance(kept, list) and isinstance(value, list) and all(isinstance(word, str) for word in kept)
-        found[name] = kept if text or texts else value
-    del found["_target_"]
-    return found
+    options = yaml.safe_load((files("seqtrain.conf") / "logger" / "wandb.yaml").read_text("utf-8"))["wandb"]
+    del options["_target_"]  # the run's config does not choose what is called
+    if not isinstance(own, dict):
+        return options
+    for name, default in options.items():
+        if _is_like(default, own.get(name), name):
+            options[name] = own[name]
+    return options
+
+
+def _is_like(default: Any, value: Any, name: str) -> bool:
+    """Whether a value of a run's config, which may be a stranger's, can stand in the place of the default."""
+    from seqtrain.training.loggers.wandb_logger import Axis
+
+    if isinstance(default, list):
+        return isinstance(value, list) and all(isinstance(word, str) for word in value)
+    if name == "x":
+        return value in get_args(Axis)
+    return isinstance(value, str)

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.cli import sweep
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
 
 
 SWEEP_FLAGS = ("--multirun", "-m")
+
+# Ways of Hydra's to look at a configuration: they train nothing.
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
-"""Ways of Hydra's to look at a configuration: they train nothing."""
 
 
 def main(argv: list[str]) -> int:
@@ -37,15 +37,16 @@ def main(argv: list[str]) -> int:
         parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
         parser.add_argument(*SWEEP_FLAGS, action="store_true", help="train every combination of the values given")
     parser.add_argument("--dry-run", action="store_true", help="compose, check, read the data, print the cost, stop")
-    parser.add_argument(
-        "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
-    )
-    known, rest = parser.parse_known_args(argv) if for_hydra else parser.parse_known_intermixed_args(argv)
-    request = Request(
-        overrides=[*(rest if for_hydra else known.overrides), *(["dry_run=true"] if known.dry_run else [])],
-        config_dirs=tuple(known.config_dir),
-        command=("seqtrain", "train", *argv),
-    )
+    parser.add_config_dir()
+    if for_hydra:
+        known, rest = parser.parse_known_args(argv)
+        overrides = list(rest)
+    else:
+        known, rest = parser.parse_known_intermixed_args(argv)
+        overrides = list(known.overrides)
+    if known.dry_run:
+        overrides.append("dry_run=true")
+    request = Request(overrides=overrides, config_dirs=tuple(known.config_dir), command=("seqtrain", "train", *argv))
     if for_hydra:
         return _look(request)
     if rest:
@@ -73,18 +74,19 @@ def _look(request: Request) -> int:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors reach us and are told in one way
     directories = [word for path in request.config_dirs for word in ("--config-dir", str(path))]
-    former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
     usage = io.StringIO()
+    show = hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=["hydra.*"])
+    # Hydra reads the words of the process, not of a call.
+    former, sys.argv = sys.argv, ["seqtrain train", *directories, *request.overrides]
     try:
         with contextlib.redirect_stderr(usage):  # argparse tells many lines
-            hydra.main(config_path="pkg://seqtrain.conf", config_name="train", execution_whitelist=["hydra.*"])(
-                _nothing
-            )()
+            show(_nothing)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UserError(str(error)) from error
     except SystemExit as leaving:
-        if not leaving.code:
+        if not leaving.code:  # --hydra-help has been answered
             raise
+        # argparse of Hydra has refused a word: its last line says which.
         raise UserError(
             f"seqtrain train: {usage.getvalue().rpartition('error: ')[2].strip()}; see `seqtrain train --help`"
         ) from None

@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     sweep = Sweep.open(options.sweep).where_it_began(lambda _: None)  # the sweep's own process has said it
     trial = sweep.trial(options.number)
-    ranks.die_with_parent()
+    ranks.die_with_parent()  # nobody is left behind where the sweep's own process is killed
     _redirect(trial.log)
     with ranks.process_group() as here:
         # The first decides: the others may look later, when the run has begun.
@@ -37,16 +37,18 @@ def main(argv: list[str]) -> int:
             return 0
         if not here.first:
             return finish(lambda: _run(trial, todo, sweep, options.threads), as_json=False)
-        return _recorded(trial, todo, sweep, options.threads)
+        return _run_recorded(trial, todo, sweep, options.threads)
 
 
 def _todo(trial: Trial) -> str | None:
     """What is to be done: `begin`, `resume`, or nothing, where it has ended, or another process runs it."""
     if (trial.sweep / STOP).exists() or is_written(trial.path):
         return None
-    if (trial.path / CONFIG).exists():
-        return "resume" if trial.status != "finished" and trial.status != "pruned" else None
-    return "begin"
+    if not (trial.path / CONFIG).exists():
+        return "begin"
+    if trial.status in ("finished", "pruned"):
+        return None
+    return "resume"
 
 
 def _redirect(log: Path) -> None:
@@ -54,13 +56,14 @@ def _redirect(log: Path) -> None:
     with open_append(log) as file:
         sys.stdout.flush()
         sys.stderr.flush()
+        # The descriptors and not sys.stdout: libraries written in C, and child processes, print there too.
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
 
 
-def _recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> int:
+def _run_recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> int:
     """Runs it; whatever happens, the sweep's directory tells how it ended."""
-    trial.conclude("running", pid=os.getpid())
+    trial.conclude("running", pid=os.getpid())  # where it is killed at once, this is all that tells of it
     status: Status = "failed"
     reason = ""
     unavailable = False
@@ -86,7 +89,7 @@ def _recorded(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> int
 def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
     """Trains it, from the start or from its newest checkpoint."""
     command = ("seqtrain", "train", *trial.overrides, f"run_dir={trial.path}")
-    if todo == "resume":
+    if todo == "resume":  # its own config says all, also where the sweep's config files have changed
         return resume(str(trial.path), [], command)
     from seqtrain.config import check
 
@@ -94,7 +97,7 @@ def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
     composed = check.compose(trial.overrides, folders)
     config = composed.config
     config.run_dir = str(trial.path)
-    if threads is not None and config.trainer.threads is None:
+    if threads is not None and config.trainer.threads is None:  # what the trial asks for itself, stays
         config.trainer.threads = threads
     if ranks.rank_info().first:
         _clear(trial.path)
@@ -105,7 +108,9 @@ def _clear(path: Path) -> None:
     """Removes what a start left that was killed before there was a config; UserError where a run has lost its
     config."""
     metrics, checkpoints = path / METRICS, path / "checkpoints"
-    if (metrics.exists() and metrics.stat().st_size) or (checkpoints.exists() and any(checkpoints.iterdir())):
+    has_records = metrics.exists() and metrics.stat().st_size
+    has_checkpoints = checkpoints.exists() and any(checkpoints.iterdir())
+    if has_records or has_checkpoints:
         raise UserError(
             f"{path} is a run without its {CONFIG}: bring that back, or delete the folder to train the trial anew"
         )

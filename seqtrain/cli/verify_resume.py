@@ -6,11 +6,11 @@ import argparse
 import json
 import os
 import pkgutil
-import shutil
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
 from seqtrain.config.options import read_budget
@@ -20,8 +20,10 @@ from seqtrain.distributed.fork_server import ForkServer
 from seqtrain.errors import UserError
 from seqtrain.terminal import pasted
 
+# What makes the training short, its kills frequent and its records complete, where nothing else is asked for.
 SHORT = ("trainer.max_steps=40", "trainer.validate_every=15", "trainer.checkpoint_every=5", "trainer.log_every=1")
-"""What makes the training short, its kills frequent and its records complete, where nothing else is asked for."""
+
+# What the fork server imports once for all trainings, beside our own modules.
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
 
 
@@ -35,9 +37,7 @@ def main(argv: list[str]) -> int:
         "seqtrain verify-resume model=gpt trainer.accumulate=4 --kills 10",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument(
-        "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
-    )
+    parser.add_config_dir()
     parser.add_argument("--kills", type=bounded(Range(1, 10_000, whole=True)), default=5)
     parser.add_argument("--seed", type=bounded(SEED), default=0, help="of the moments")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave both runs here: DIR/twin and DIR/killed")
@@ -46,48 +46,68 @@ def main(argv: list[str]) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """0 where both runs end with the same bits, else 1; says so."""
+    """Trains both runs and says whether they end with the same bits; the exit code, 0 where they do, else 1."""
+    words = shortened(options.overrides)
+    _check(words, options.config_dir)
+    words += trust_words()
+    for path in options.config_dir:
+        words += ["--config-dir", str(path)]
+    if options.keep is not None:
+        result = _train_both(words, _make_empty(options.keep), options)
+    else:
+        with tempfile.TemporaryDirectory(prefix="seqtrain-verify-", ignore_cleanup_errors=True) as folder:
+            result = _train_both(words, Path(folder), options)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print("\n".join(_lines(result)))
+    return 0 if result["equal"] else 1
+
+
+def _train_both(words: list[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Trains DIR/twin and DIR/killed below the folder, and compares them."""
     from seqtrain.runs import resume_check
 
-    kills, seed, keep = options.kills, options.seed, options.keep
-    args = shortened(options.overrides)
-    _check(args, options.config_dir)
-    folder = Path(tempfile.mkdtemp(prefix="seqtrain-verify-")) if keep is None else _fresh(keep)
-    trusted = trust_words()
-    words = [*args, *trusted]
-    words += [word for path in options.config_dir for word in ("--config-dir", str(path))]
-    here, began = Path.cwd(), time.monotonic()
+    here, start = Path.cwd(), time.monotonic()
     own = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "seqtrain.")]
-    try:
-        with ForkServer([*HEAVY, *own, "seqtrain.config.check:warm"]) as server:
+    # Each kill needs a new process; forked from one that has imported all, it begins in a fraction of the time.
+    with ForkServer([*HEAVY, *own, "seqtrain.config.check:warm"]) as server:
 
-            def start(*given: str, cwd: Path) -> object:
-                return server.popen(given, cwd=here, env={**os.environ, "WANDB_MODE": "disabled"})
+        def launch(*given: str, cwd: Path) -> object:
+            # In the folder of the command: paths of data may be relative to it.
+            return server.popen(given, cwd=here, env={**os.environ, "WANDB_MODE": "disabled"})
 
-            say(f"training the twin: {pasted('seqtrain', 'train', *words)}")
-            twin = resume_check.trained(start, words, folder)  # type: ignore[arg-type]
-            hits = resume_check.killed_and_resumed(start, words, folder, kills=kills, seed=seed, trusted=trusted)  # type: ignore[arg-type]
-        found = resume_check.difference(twin, folder / "killed")
-        records = len(resume_check.records(twin))
-    finally:
-        if keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
-    result = {
-        "equal": found is None,
-        "difference": found,
-        "kills": hits,
-        "records": records,
-        "seconds": time.monotonic() - began,
+        say(f"training the twin: {pasted('seqtrain', 'train', *words)}")
+        twin = resume_check.trained(launch, words, folder)  # type: ignore[arg-type]
+        kills = resume_check.killed_and_resumed(
+            launch,  # type: ignore[arg-type]
+            words,
+            folder,
+            kills=options.kills,
+            seed=options.seed,
+            trusted=trust_words(),
+        )
+    difference = resume_check.difference(twin, folder / "killed")
+    return {
+        "equal": difference is None,
+        "difference": difference,
+        "kills": kills,
+        "records": len(resume_check.records(twin)),
+        "seconds": time.monotonic() - start,
     }
-    print(json.dumps(result) if options.json else "\n".join(_lines(result)))
-    return 0 if found is None else 1
 
 
-def _lines(result: dict) -> list[str]:
-    steps = ", ".join("before the first step" if step < 0 else f"step {step}" for step in result["kills"])
-    equal = "equal to the bit: weights, optimizer, carried state, result and all"
-    verdict = f"{equal} {result['records']} records" if result["equal"] else f"NOT equal: {result['difference']}"
-    return [f"killed {len(result['kills'])} times, at: {steps}", f"{verdict} ({result['seconds']:.0f} s)"]
+def _lines(result: dict[str, Any]) -> list[str]:
+    verdict = f"NOT equal: {result['difference']}"
+    if result["equal"]:
+        verdict = f"equal to the bit: weights, optimizer, carried state, result and all {result['records']} records"
+    moments = ", ".join(map(_moment, result["kills"]))
+    return [f"killed {len(result['kills'])} times, at: {moments}", f"{verdict} ({result['seconds']:.0f} s)"]
+
+
+def _moment(step: int) -> str:
+    """When a training was killed; it may not have come to its first step."""
+    return "before the first step" if step < 0 else f"step {step}"
 
 
 def shortened(overrides: Sequence[str]) -> list[str]:
@@ -110,10 +130,10 @@ def _check(args: Sequence[str], config_dirs: Sequence[Path]) -> None:
         raise UserError("dry_run=true: what trains nothing cannot be resumed; leave it out")
     if config.trainer.max_seconds is not None or "seconds" in read_budget(config.budget):
         raise UserError("trainer.max_seconds: no two runs that end by the clock are the same; give trainer.max_steps")
-    preflight.check(config)
+    preflight.check_machine_and_data(config)  # else the twin would be refused after seconds of imports
 
 
-def _fresh(folder: Path) -> Path:
+def _make_empty(folder: Path) -> Path:
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"--keep {folder}: exists already and is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,16 +13,18 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed
+from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS, RESERVED, own_options
 from seqtrain.config.nodes import Unresolved, at
-from seqtrain.config.schema import ENTRIES, GLOBAL, GROUPS, OWN, RESERVED, Schema, first_lines, show
+from seqtrain.config.schema import Schema
 from seqtrain.config.targets import resolve, targets
+from seqtrain.config.wording import first_lines, show
 from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 
+# Groups whose option chooses those of other groups: without it nothing else can be judged.
 DECIDES_OTHERS = {"task", *GLOBAL}
-"""Groups whose option chooses those of other groups: without it nothing else can be judged."""
 
+# The option of a group that conf/train.yaml leaves to the task.
 OPEN = "???"
-"""The option of a group that conf/train.yaml leaves to the task."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,6 @@ class Composed:
 
     config: DictConfig
     choices: dict[str, str]  # group: option
-    overrides: list[str]
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Composed:
@@ -43,13 +44,14 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Compo
     config, added = line.compose(files)
     choices = _choices(config)
     _refuse_open_groups(choices, line)
+    # Hydra's own part is of the command, not of the run: it holds times, folders and what was typed.
     with open_dict(config):
         del config["hydra"]
     schema = Schema(config, choices, files, given=line.values, added=added, unread=line.unread)
     faults = [*line.faults, *schema.faults(skip=line.refused)]
     if faults:
         raise UserError(*faults)
-    return Composed(config, choices, list(overrides))
+    return Composed(config, choices)
 
 
 def warm() -> None:
@@ -57,15 +59,9 @@ def warm() -> None:
     compose(["data=text", "data.path=a/b.txt", "model.dim=16", "optimizer.lr=1e-3", "run_dir=a-1", "freeze=[a,b]"])
 
 
-def check_config(
-    config: DictConfig,
-    choices: dict[str, str],
-    overrides: Sequence[str] = (),
-    config_dirs: Sequence[Path] = (),
-) -> None:
+def check_config(config: DictConfig) -> None:
     """Stage 1 of a configuration that is composed already; raises UserError with a line for each fault."""
-    given = [key_of(text) for text in overrides]
-    faults = list(Schema(config, choices, ConfFiles(config_dirs), given).faults())
+    faults = list(Schema(config, {}, ConfFiles()).faults())
     if faults:
         raise UserError(*faults)
 
@@ -82,17 +78,23 @@ def signature_faults(config: DictConfig) -> list[UserError]:
         try:
             parameters = inspect.signature(resolve(node["_target_"], path=path)).parameters
         except UserError as fault:
+            # The kind stays: a package that is not installed here refuses no trial of a sweep for good.
             faults.append(type(fault)(*(f"{path}._target_={line}" for line in fault.lines)))
-            continue
-        is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-        own = [option.name for option in fields(OWN[path])] if path in OWN else []
-        unknown = [key for key in node if key not in {*parameters, *own} and not RESERVED.match(key)]
-        if not is_open:
-            faults += [
-                UserError(f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}")
-                for key in unknown
-            ]
+        else:
+            faults += _unknown_options(path, node, parameters)
     return faults
+
+
+def _unknown_options(
+    path: str, node: dict[str, Any], parameters: Mapping[str, inspect.Parameter]
+) -> Iterator[UserError]:
+    """A fault for each key of a node that its target does not take; stage 1 cannot read every signature."""
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    known = {*parameters, *own_options(path)}
+    for key in node:
+        if key not in known and not RESERVED.match(key):
+            yield UserError(f"{path}.{key}: no option of {node['_target_']}{did_you_mean(key, parameters)}")
 
 
 def repeated(overrides: Sequence[str]) -> list[str]:
@@ -101,11 +103,12 @@ def repeated(overrides: Sequence[str]) -> list[str]:
     for text in overrides:
         key, _, value = text.lstrip("+").partition("=")
         given.setdefault(key, []).append(value)
-    return [
-        f"{key} is given {len(values)} times: {values[-1]} counts, {', '.join(dict.fromkeys(values[:-1]))} does not"
-        for key, values in given.items()
-        if len(set(values)) > 1
-    ]
+    lines = []
+    for key, values in given.items():
+        if len(set(values)) > 1:
+            others = ", ".join(dict.fromkeys(values[:-1]))
+            lines.append(f"{key} is given {len(values)} times: {values[-1]} counts, {others} does not")
+    return lines
 
 
 @dataclass
@@ -131,8 +134,10 @@ class _CommandLine:
                 line.faults += fault.lines
             except HydraException as error:
                 line.unread.add(key_of(text))
-                detail = f": {first_lines(error)}" if "=" in text else ""
-                line.faults.append(f"{text}: not of the form key=value{detail}")
+                fault = f"{text}: not of the form key=value"
+                if "=" in text:  # else the parser's words only say that there is no `=`
+                    fault += f": {first_lines(error)}"
+                line.faults.append(fault)
         return line
 
     def _sort(self, text: str, override: Override, files: ConfFiles) -> None:
@@ -140,13 +145,10 @@ class _CommandLine:
         if not key:
             self.faults.append(f"{text}: not of the form key=value")
         elif override.is_hydra_override():
-            used = key.startswith(("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper"))
-            remedy = (
-                "counts in a sweep only, so add -m"
-                if used
-                else "changes nothing here; run_dir= names the folder of a run"
-            )
-            self.faults.append(f"{text}: {remedy}")
+            if key.startswith(("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper")):
+                self.faults.append(f"{text}: counts in a sweep only, so add -m")
+            else:
+                self.faults.append(f"{text}: changes nothing here; run_dir= names the folder of a run")
         elif override.is_sweep_override():
             self.faults.append(f"{text}: several values are a sweep, so add -m; a list is written {key}=[...]")
         elif key == "sweep":
@@ -156,7 +158,7 @@ class _CommandLine:
         elif files.is_group(key) and not isinstance(override.value(), dict):
             self._choose(text, key, override.value(), files)
         elif override.is_list_extend() or override.package or override.is_value_path:
-            self.fixed.append(text)
+            self.fixed.append(text)  # more than a value at a key: left to Hydra
         else:
             self.values[key] = override
 
@@ -172,7 +174,7 @@ class _CommandLine:
         names = value if isinstance(value, list) and value and group in ENTRIES else [value]
         options = files.options(group)
         unknown = [show(name) for name in names if name not in options]
-        if unknown == ["null"] and group in GLOBAL:
+        if unknown == ["null"] and group in GLOBAL:  # as conf/train.yaml has it already
             return
         self.faults += [f"{group}={name}: no such {group}{did_you_mean(name, options)}" for name in unknown]
         if unknown:
@@ -189,8 +191,7 @@ class _CommandLine:
         try:
             config = files.compose(self.fixed)
         except UNUSABLE as error:
-            reasons = [f"{text}: {reason}" for text in self.fixed if (reason := _problem(files, [text]))]
-            raise UserError(*self.faults, *(reasons or [first_lines(error)])) from None
+            raise UserError(*self.faults, *self._problems(files, error)) from None
         files_say = OmegaConf.to_container(config, resolve=False)
         added = {key for key in self.values if at(files_say, key) is Unresolved}
         for key, override in list(self.values.items()):
@@ -201,19 +202,20 @@ class _CommandLine:
                 del self.values[key]
         return config, added
 
+    def _problems(self, files: ConfFiles, error: Exception) -> list[str]:
+        """Why Hydra cannot compose: of each word that fails by itself, or, where none does, of all together."""
+        problems = []
+        for text in self.fixed:
+            try:
+                files.compose([text])
+            except UNUSABLE as reason:
+                problems.append(f"{text}: {first_lines(reason)}")
+        return problems or [first_lines(error)]
+
 
 def _typed(override: Override) -> str:
     """A word of the command line without the sign that it may be added: all may."""
     return str(override.input_line).lstrip("+")
-
-
-def _problem(files: ConfFiles, overrides: Sequence[str]) -> str | None:
-    """Why Hydra cannot use these overrides together, or None."""
-    try:
-        files.compose(overrides)
-    except UNUSABLE as error:
-        return first_lines(error)
-    return None
 
 
 def _choices(config: DictConfig) -> dict[str, str]:
@@ -221,9 +223,12 @@ def _choices(config: DictConfig) -> dict[str, str]:
     options = cast(dict[str, Any], OmegaConf.to_container(config.hydra.runtime.choices))
     choices = {}
     for group, option in options.items():
-        names = [option] if isinstance(option, str) else option
-        if names and "/" not in group:
-            choices[group] = ",".join(names)
+        if "/" in group:  # hydra/launcher and the like
+            continue
+        if isinstance(option, str):
+            choices[group] = option
+        elif option:
+            choices[group] = ",".join(option)
     return choices
 
 
@@ -231,8 +236,12 @@ def _refuse_open_groups(choices: dict[str, str], line: _CommandLine) -> None:
     """UserError where neither the command line nor the task's file chooses what every run needs: a task of the
     user's."""
     groups = [group for group in GROUPS if choices.get(group) == OPEN]
-    untold = [group for group in groups if group not in line.refused]
-    words = " ".join(f"{group}=..." for group in untold)
-    reason = f"task={choices['task']}: takes no {', '.join(untold)} by itself; add {words}"
-    if groups:
-        raise UserError(*line.faults, *([reason] if untold else []))
+    if not groups:
+        return
+    faults = list(line.faults)
+    # A group whose option was refused has its line already.
+    missing = [group for group in groups if group not in line.refused]
+    if missing:
+        words = " ".join(f"{group}=..." for group in missing)
+        faults.append(f"task={choices['task']}: takes no {', '.join(missing)} by itself; add {words}")
+    raise UserError(*faults)

@@ -27,12 +27,12 @@ from seqtrain.files.checked import read_checked
 from seqtrain.files.plain_yaml import MAX_BYTES, check_plain
 from seqtrain.files.untrusted import ENVIRONMENT
 
+# What Hydra raises for an override or a file that it cannot use.
 UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
-"""What Hydra raises for an override or a file that it cannot use."""
 
-
+# What the package's own files say, by group and option. Kept for the whole process, since they do not change while it
+# runs; a user's folders are read again for each command, since they may.
 SHIPPED: dict[tuple[str, str], dict[str, Any]] = {}
-"""What the package's own files say, by group and option: they do not change while a process runs."""
 
 
 def parsed(word: str) -> Override:
@@ -54,13 +54,14 @@ class ConfFiles:
         absent = [f"--config-dir {folder}: no such folder" for folder in config_dirs if not folder.is_dir()]
         if absent:
             raise Unavailable(*absent)
-        setup_globals()
+        setup_globals()  # registers the resolvers of Hydra, such as ${now:}
         search_path = create_config_search_path("pkg://seqtrain.conf")
+        # Each is put right behind seqtrain's own files, so the last one that is put there is the first to count.
         for folder in reversed(config_dirs):
             search_path.append("--config-dir", f"file://{folder.resolve()}", SearchPathQuery("main", None))
         self.loader = ConfigLoaderImpl(search_path)
         repository = self.loader.repository
-        repository.sources = [_Checked.of(source) for source in repository.sources]
+        repository.sources = [_CheckedFolder.of(source) for source in repository.sources]
         self._contents = {} if config_dirs else SHIPPED
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
@@ -82,20 +83,21 @@ class ConfFiles:
     def content(self, group: str, option: str) -> dict[str, Any]:
         """What the file of an option says itself, unresolved; nothing where it cannot be read. Not to be changed."""
         if (group, option) not in self._contents:
-            loaded = self._load(group, option)
-            content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else {}
-            plain = {str(key): value for key, value in content.items()} if isinstance(content, dict) else {}
-            self._contents[group, option] = plain
+            self._contents[group, option] = self._read(group, option)
         return self._contents[group, option]
 
-    def _load(self, group: str, option: str) -> ConfigResult | None:
+    def _read(self, group: str, option: str) -> dict[str, Any]:
         try:
-            return self.loader.repository.load_config(f"{group}/{option}")
+            loaded = self.loader.repository.load_config(f"{group}/{option}")
         except UNUSABLE:  # told when it is composed
-            return None
+            return {}
+        content = OmegaConf.to_container(loaded.config, resolve=False) if loaded else None
+        if not isinstance(content, dict):
+            return {}
+        return {str(key): value for key, value in content.items()}
 
 
-class _Checked(FileConfigSource):
+class _CheckedFolder(FileConfigSource):
     """A folder of YAML files, which may be a stranger's: each is held to its limits before Hydra loads it."""
 
     @classmethod
@@ -115,6 +117,8 @@ class _Checked(FileConfigSource):
 
 def reads_environment(config: DictConfig, path: str) -> bool:
     """Whether a value is worked out from an environment variable, however that is written."""
+    # The resolver itself is watched, since the name of a variable can be put together from other values, and an
+    # interpolation can lead to another one: no pattern in the text of a value would find all of that.
     read: list[tuple[Any, ...]] = []
     OmegaConf.register_resolver(ENVIRONMENT, lambda *names: str(read.append(names)), replace=True)
     try:

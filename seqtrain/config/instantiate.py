@@ -20,18 +20,22 @@ def plain(node: DictConfig) -> dict[str, Any]:
 def make(node: DictConfig, **given: Any) -> Any:
     """The object that a config node describes, with what it takes of `given`: what is known only at run time."""
     options: dict[str, Any] = {**plain(node), "_convert_": "all"}
-    options.pop("_recommend_", None)
+    options.pop("_recommend_", None)  # for the optimizer, not for the model that it stands beside
     partial = options.pop("_partial_", False)
     path = node._get_full_key(None)
-    for below, inner in targets(options, path):
-        resolve(inner["_target_"], path=below)  # Hydra's own rule is about names only
+    for inner_path, inner in targets(options, path):
+        resolve(inner["_target_"], path=inner_path)  # Hydra's own rule is about names only
     target = resolve(options["_target_"])
     free = inspect.signature(target).parameters.keys() - options.keys()  # an option keeps what the config says
-    wanted = {name: value for name, value in given.items() if name in free}
+    # In two steps: Hydra would merge what is handed over, such as a module, into a config of its own.
     deferred = instantiate({**options, "_partial_": True}, _execution_whitelist_=whitelist())
+    if partial:
+        return deferred
     try:
-        return deferred if partial else deferred(**wanted)
+        return deferred(**{name: given[name] for name in given.keys() & free})
     except ValueError as error:
         where = path or target.__name__
-        names_option = str(error).partition("=")[0] in options
-        raise UserError(f"{where}{'.' if names_option else ': '}{error}") from None
+        # Our classes begin the message with the option: `num_heads=3: ...` of model becomes `model.num_heads=3: ...`.
+        if str(error).partition("=")[0] in options:
+            raise UserError(f"{where}.{error}") from None
+        raise UserError(f"{where}: {error}") from None

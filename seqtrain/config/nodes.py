@@ -10,20 +10,25 @@ class Unresolved:
     """Stands for a value that is missing or does not resolve; fits no kind."""
 
 
+def below(path: str, key: Any) -> str:
+    """The dotted path of a key below a path; the top level is the empty path."""
+    return f"{path}.{key}" if path else str(key)
+
+
 def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Path and value of everything below a node of plain containers that is no map; an empty map is a value."""
     if not isinstance(node, dict) or not node:
         yield path, node
         return
     for key, value in node.items():
-        yield from leaves(value, f"{path}.{key}" if path else str(key))
+        yield from leaves(value, below(path, key))
 
 
-def flat(values: dict[str, Any], prefix: str = "", joint: str = ".") -> Iterator[tuple[str, Any]]:
+def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Path and value of every leaf of nested mappings; an empty mapping has none."""
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}{joint}", joint)
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -22,6 +22,9 @@ class RunOptions:
     dry_run: bool
     init_from: str | None  # a run whose weights and tokenizers are the beginning
     freeze: list[str]  # parts of the model that stay as they are
+    # Four things make the learning rate, and they are multiplied: optimizer.lr (of Muon also lr_rest) is what a
+    # parameter begins with, layer_decay scales it by depth, the schedule by the step, tbptt.jitter by the length of
+    # the chunk.
     layer_decay: float  # factor of the learning rate from each layer to the one below it
     budget: str | list[str] | None  # what the run may cost: see `read_budget`
 
@@ -97,21 +100,23 @@ class Batching:
 def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:
     """What a run may cost, by kind (`params`, `flops`, `seconds`), from texts such as params:1e6; UserError for
     others."""
-    found: dict[str, float] = {}
-    for text in [budget] if isinstance(budget, str) else budget or ():
+    limits: dict[str, float] = {}
+    if isinstance(budget, str):
+        budget = [budget]
+    for text in budget or ():
         kind, _, number = text.partition(":")
         if kind not in BUDGETS:
             raise UserError(f"budget={text}: expected {', '.join(f'{name}:NUMBER' for name in BUDGETS)}")
-        if kind in found:
+        if kind in limits:
             raise UserError(f"budget={text}: {kind} is given twice; give it once")
         try:
-            found[kind] = float(number)
+            limits[kind] = float(number)
         except ValueError:
             raise UserError(f"budget={text}: {number!r} is no number; give one, as in {kind}:1e6") from None
-        if not 0 < found[kind] < math.inf:
+        if not 0 < limits[kind] < math.inf:
             raise UserError(f"budget={text}: expected a number above 0")
-        if kind == "seconds" and not RANGES["trainer.max_seconds"].holds(found[kind]):
+        if kind == "seconds" and not RANGES["trainer.max_seconds"].holds(limits[kind]):
             raise UserError(f"budget={text}: expected {RANGES['trainer.max_seconds'].words()}")
-    if found.keys() >= {"flops", "seconds"}:
+    if limits.keys() >= {"flops", "seconds"}:  # params says how large, these two both how long
         raise UserError("budget: flops and seconds both say when training ends; give one of them")
-    return found
+    return limits

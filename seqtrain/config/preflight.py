@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from seqtrain.config.options import Batching
+from seqtrain.config.groups import own_options
 from seqtrain.config.signatures import class_attribute
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
@@ -22,8 +21,13 @@ from seqtrain.files.folders import vacant
 from seqtrain.files.untrusted import check_entries
 from seqtrain.terminal import pasted
 
+# Where torch's data workers hand batches over, on Linux.
+SHARED_MEMORY = Path("/dev/shm")
 
-def check(config: DictConfig) -> None:
+MIN_FREE_BYTES = 1 << 16
+
+
+def check_machine_and_data(config: DictConfig) -> None:
     """Raises UserError with a line for each thing that stands in the way of a run of this (checked) configuration."""
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     faults = [
@@ -38,31 +42,30 @@ def check(config: DictConfig) -> None:
         raise merged(faults)
 
 
-SHARED_MEMORY = Path("/dev/shm")
-"""Where torch's data workers hand batches over, on Linux."""
-
-LEAST_ROOM = 1 << 16  # bytes
-
-
 def has_gpu() -> bool:
     """Whether a GPU may be there, told without a driver call: whoever forks later must not have touched CUDA."""
     if sys.platform == "darwin":
-        return os.uname().machine == "arm64"
+        return os.uname().machine == "arm64"  # Macs of Apple's own processor, whose GPU torch can use
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
+    if os.name == "nt":  # has no files of devices; torch tells later
+        return True
     drivers = ("/dev/kfd", "/dev/dxg")  # AMD; Windows' subsystem for Linux
-    return os.name == "nt" or any(map(os.path.exists, drivers)) or any(Path("/dev").glob("nvidia[0-9]*"))
+    return any(map(os.path.exists, drivers)) or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[UserError]:
-    accelerator, devices, gpu = trainer["accelerator"], trainer["devices"], has_gpu()
-    lacking = UserError if accelerator == "cpu" else Unavailable  # here; another machine may have one
+    accelerator, devices = trainer["accelerator"], trainer["devices"]
+    gpu = has_gpu()
+    without_gpu = accelerator == "cpu" or not gpu
+    # Another machine may have a GPU, so a trial of a sweep can be tried again; accelerator=cpu rules it out anywhere.
+    kind = UserError if accelerator == "cpu" else Unavailable
     if accelerator == "gpu" and not gpu:
         yield Unavailable("trainer.accelerator=gpu: this machine shows no GPU; use trainer.accelerator=cpu or auto")
-    elif trainer["precision"] == "16-mixed" and (accelerator == "cpu" or not gpu):
-        yield lacking("trainer.precision=16-mixed: needs a GPU; on the CPU use trainer.precision=bf16-mixed or 32-true")
-    if devices == "all" and (accelerator == "cpu" or not gpu):
-        yield lacking(
+    elif trainer["precision"] == "16-mixed" and without_gpu:
+        yield kind("trainer.precision=16-mixed: needs a GPU; on the CPU use trainer.precision=bf16-mixed or 32-true")
+    if devices == "all" and without_gpu:
+        yield kind(
             "trainer.devices=all: means GPUs, and none is used; say how many processes, as trainer.devices=2 does"
         )
     if trainer["strategy"] == "fsdp":
@@ -100,17 +103,18 @@ def _workers(workers: int) -> Iterator[UserError]:
 def is_full(folder: Path) -> bool:
     """Whether next to nothing can be written in a folder."""
     try:
-        found = os.statvfs(folder)
-    except OSError:
+        room = os.statvfs(folder)
+    except OSError:  # what cannot be told stops nobody
         return False
-    return found.f_bavail * found.f_frsize < LEAST_ROOM
+    return room.f_bavail * room.f_frsize < MIN_FREE_BYTES
 
 
 def _time(tbptt: dict[str, Any], schedule: dict[str, Any]) -> Iterator[UserError]:
     try:
-        TBPTT(**{key: value for key, value in tbptt.items() if not key.startswith("_")})
+        TBPTT(**_options(tbptt))
     except UserError as fault:
         yield fault
+    # A schedule that waits for its optimizer sets the learning rate there, and would undo what the chunk's length says.
     if tbptt["jitter"] != "none" and schedule.get("_partial_"):
         name = schedule["_target_"].rpartition(".")[2]
         yield UserError(
@@ -125,10 +129,12 @@ def _place(run_dir: str | None) -> Iterator[UserError]:
         return
     path = Path(run_dir)
     if path.is_dir() and not vacant(path):
-        again = pasted("seqtrain", "resume", path)
-        remedy = f"`{again}` continues it" if exists(path / "config.yaml") else "it is not empty"
+        remedy = "it is not empty"
+        if exists(path / "config.yaml"):
+            remedy = f"`{pasted('seqtrain', 'resume', path)}` continues it"
         yield UserError(f"run_dir={run_dir} exists already: {remedy}; give another run_dir to start a new run")
         return
+    # The folders down to run_dir are made with it: what decides is the nearest one that is there already.
     nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not nearest.is_dir():
         yield UserError(f"run_dir={run_dir}: {nearest} is a file; give another run_dir")
@@ -146,17 +152,17 @@ def _origin(init_from: str | None) -> Iterator[UserError]:
         except UserError as fault:
             yield fault
         return
-    looks_like_hub = not Path(init_from).exists() and init_from.count("/") < 2 and not init_from.startswith(".")
-    hub = " (weights of the Hugging Face hub cannot be loaded yet)" if looks_like_hub else ""
+    hub = ""
+    if not Path(init_from).exists() and init_from.count("/") < 2 and not init_from.startswith("."):  # as owner/name
+        hub = " (weights of the Hugging Face hub cannot be loaded yet)"
     yield Unavailable(f"init_from={init_from}: no run directory{hub}; give the directory of a run of seqtrain")
 
 
 def _source(data: dict[str, Any], task: dict[str, Any]) -> Iterator[UserError]:
     """What the source itself finds, with the code that will read it."""
-    own = {field.name for field in fields(Batching)}
     try:
         make = resolve(data["_target_"], path="data")
-        source = make(**{key: value for key, value in data.items() if key not in own and not key.startswith("_")})
+        source = make(**_options(data, leave_out=own_options("data")))
         if not source.has("validation"):
             yield UserError(
                 "data.validation_fraction=0: there is nothing to validate on; set it above 0, or name such data"
@@ -169,3 +175,8 @@ def _source(data: dict[str, Any], task: dict[str, Any]) -> Iterator[UserError]:
         yield fault
     except ValueError as error:
         yield UserError(f"data: {error}")
+
+
+def _options(node: dict[str, Any], leave_out: Collection[str] = ()) -> dict[str, Any]:
+    """What a node gives its target, without Hydra's keys."""
+    return {key: value for key, value in node.items() if key not in leave_out and not key.startswith("_")}

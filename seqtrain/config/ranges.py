@@ -39,18 +39,24 @@ class Range:
 
     def holds(self, value: float) -> bool:
         """Whether a number is one of them; nan is not."""
-        over = value > self.low if self.above else value >= self.low
-        under = value < self.high if self.below else value <= self.high
-        return (over and under and not (self.whole and value % 1)) or value in self.others
+        if value in self.others:
+            return True
+        if self.whole and value % 1:
+            return False
+        if (self.above and value == self.low) or (self.below and value == self.high):
+            return False
+        return self.low <= value <= self.high
 
     def words(self) -> str:
         """For a message: `a whole number from 1 to 1,024`."""
         kind = "a whole number" if self.whole else "a number"
         special = "".join(f", or {number:g}" for number in self.others)
-        low, high = _shown(self.low), _shown(self.high)
+        low, high = _spelled(self.low), _spelled(self.high)
         if not self.above and not self.below:
             return f"{kind} from {low} to {high}{special}"
-        return f"{kind} {'above' if self.above else 'from'} {low}, {'below' if self.below else 'up to'} {high}{special}"
+        lower = "above" if self.above else "from"
+        upper = "below" if self.below else "up to"
+        return f"{kind} {lower} {low}, {upper} {high}{special}"
 
 
 def _count(high: float, low: float = 1, **more: Any) -> Range:
@@ -67,6 +73,7 @@ TOKENS = _count(MAX_TOKENS)
 RATE = Range(LEAST_STEP, 1e38)  # one that is too large fails in itself, where it can be seen
 AT_A_TIME = _count(MAX_TRIALS_AT_A_TIME)
 
+# By path; of a list each number; what is no number (null, all, auto) is judged by its kind alone.
 RANGES: dict[str, Range] = {
     "seed": SEED,
     "layer_decay": Range(1e-3, 1),
@@ -188,9 +195,9 @@ RANGES: dict[str, Range] = {
     "hydra.launcher.signal_delay_s": _count(10**6),
     "hydra.launcher.max_num_timeout": _count(10**6, 0),
 }
-"""By path; of a list each number; what is no number (null, all, auto) is judged by its kind alone."""
 
 
+# Of what can be asked of a trained run, on the command line and in Python.
 ANSWER_RANGES: dict[str, Range] = {
     "length": _count(10**6),
     "temperature": Range(1e-6, 1e6, others=(0,)),
@@ -200,7 +207,6 @@ ANSWER_RANGES: dict[str, Range] = {
     "beam": RANGES["task.beam"],
     "length_penalty": RANGES["task.length_penalty"],
 }
-"""Of what can be asked of a trained run, on the command line and in Python."""
 
 
 def check_answer_options(**given: Any) -> None:
@@ -217,11 +223,16 @@ def check_answer_options(**given: Any) -> None:
 
 def out_of_range(path: str, value: Any) -> str | None:
     """What is wrong with a value that has the right kind, in words; None where nothing is."""
-    numbers = [item for item in (value if isinstance(value, list) else [value]) if is_number(item)]
     allowed = RANGES.get(path)
-    if allowed is None or all(map(allowed.holds, numbers)):
+    if allowed is None:
         return None
-    return f"expected {'a list, each item ' if isinstance(value, list) else ''}{allowed.words()}"
+    if isinstance(value, list):
+        if all(map(allowed.holds, filter(is_number, value))):
+            return None
+        return f"expected a list, each item {allowed.words()}"
+    if not is_number(value) or allowed.holds(value):
+        return None
+    return f"expected {allowed.words()}"
 
 
 def is_number(value: Any) -> bool:
@@ -229,5 +240,5 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _shown(number: float) -> str:
+def _spelled(number: float) -> str:
     return f"{number:,}" if isinstance(number, int) else f"{number:g}"

@@ -13,11 +13,20 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, Union, get_args, get_origin
 
+# Types are told by name: to import what a stranger's file imports would run code before it may run.
 PLAIN = {"int": int, "float": float, "bool": bool, "str": str, "Path": str, "None": NoneType, "Any": Any}
 LISTS = {"list", "List", "Sequence", "Iterable", "tuple", "Tuple"}
 MAPPINGS = {"dict", "Dict", "Mapping"}
+# Bases that take nothing; of any other base that cannot be read, nobody knows what it takes.
 BARE = {"ABC", "object", "Protocol"}
-"""Bases that take nothing."""
+PLAIN_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "null",
+    dict: "a map",
+}
 
 
 class Unknown:
@@ -46,21 +55,22 @@ class Signature:
 def signature(target: str) -> Signature | None:
     """The signature of a dotted name, followed through re-exports; None where the source does not tell."""
     module, _, name = target.rpartition(".")
-    found = _find(module, name)
-    if found is None:
-        return None
-    module, node = found
-    if isinstance(node, ast.FunctionDef):
-        return Signature(module, False, *_function(node, module, skip=0))
-    taken = _constructor(node, module) if isinstance(node, ast.ClassDef) else None
-    return taken and Signature(module, True, *taken)
+    match _find(module, name):
+        case home, ast.FunctionDef() as node:
+            return Signature(home, False, *_function(node, home, skip=0))
+        case home, ast.ClassDef() as node:
+            taken = _constructor(node, home)
+            return taken and Signature(home, True, *taken)
+    return None
 
 
 def defined_in(target: str) -> tuple[str, bool] | None:
     """The module that defines a dotted name, and whether it is a class (or else a function); None for neither."""
     module, _, name = target.rpartition(".")
-    home, node = _find(module, name) or ("", None)
-    return (home, isinstance(node, ast.ClassDef)) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None
+    match _find(module, name):
+        case home, (ast.ClassDef() | ast.FunctionDef()) as node:
+            return home, isinstance(node, ast.ClassDef)
+    return None
 
 
 def class_attribute(target: str, name: str) -> Any:
@@ -86,20 +96,26 @@ def class_attribute(target: str, name: str) -> Any:
 
 def fits(value: Any, kind: Any) -> bool:
     """Whether a value of a YAML file is of this kind; a whole number is a float; a bool, nan or infinity no number."""
-    if kind is Any or kind is Unknown:
-        return kind is Any
+    if kind is Any:
+        return True
+    if kind is Unknown:
+        return False
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Union:
         return any(fits(value, option) for option in inner)
     if origin is Literal:
+        # In Python 1 equals True and 1.0; in a YAML file they are three values.
         return any(type(value) is type(option) and value == option for option in inner)
     if origin is list:
         return isinstance(value, list) and all(fits(item, inner[0]) for item in value)
     if origin is tuple:
         return isinstance(value, list) and len(value) == len(inner) and all(map(fits, value, inner))
-    if kind in (int, float) and (isinstance(value, bool) or value != value or value in (math.inf, -math.inf)):
-        return False
-    return isinstance(value, (int, float) if kind is float else kind)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)  # True is an int of Python
+    if kind is float:
+        # math.isfinite raises for a whole number that is too large for a float, so it is asked of floats alone.
+        return fits(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, kind)
 
 
 def words(kind: Any) -> str:
@@ -108,20 +124,14 @@ def words(kind: Any) -> str:
     if origin is Union:
         return " or ".join(words(option) for option in inner if option is not Unknown)
     if origin is Literal:
-        return " or ".join(str(option) for option in inner)
-    if origin is list:
-        return "a list" if inner[0] is Any else f"a list, each item {words(inner[0])}"
+        return " or ".join(map(str, inner))
     if origin is tuple:
         return f"a list of {len(inner)}: {', '.join(map(words, inner))}"
-    plain = {
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        str: "text",
-        NoneType: "null",
-        dict: "a map",
-    }
-    return plain.get(kind, "another kind of value")
+    if origin is list and inner[0] is Any:
+        return "a list"
+    if origin is list:
+        return f"a list, each item {words(inner[0])}"
+    return PLAIN_WORDS.get(kind, "another kind of value")
 
 
 @functools.cache
@@ -151,32 +161,45 @@ def _names(module: str) -> dict[str, ast.stmt]:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
                 names[name] = statement
             case ast.ImportFrom(names=aliases):
-                names |= {alias.asname or alias.name: statement for alias in aliases}
+                names |= dict.fromkeys(map(_bound_name, aliases), statement)
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
                 names[name] = statement
     return names
 
 
+def _bound_name(alias: ast.alias) -> str:
+    return alias.asname or alias.name
+
+
 def _find(module: str, name: str, hops: int = 8) -> tuple[str, ast.stmt] | None:
-    """The module and the statement that define a name, followed through `from x import y`."""
+    """The module and the statement that define a name, followed through `from x import y`.
+
+    Args:
+        module: where to begin.
+        name: of a class, a function or an alias of a type.
+        hops: imports to follow at most: two modules may import a name from each other.
+    """
     statement = _names(module).get(name)
     if statement is None or hops == 0:
         return None
     if not isinstance(statement, ast.ImportFrom):
         return module, statement
-    original = next(alias.name for alias in statement.names if (alias.asname or alias.name) == name)
-    return _find(_origin(statement, module), original, hops - 1)
+    original = next(alias.name for alias in statement.names if _bound_name(alias) == name)
+    return _find(_imported_module(statement, module), original, hops - 1)
 
 
-def _origin(statement: ast.ImportFrom, module: str) -> str:
+def _imported_module(statement: ast.ImportFrom, module: str) -> str:
     """The absolute name of the module that a statement imports from."""
     if not statement.level:
         return statement.module or ""
     spec = _spec(module)
     is_package = spec is not None and spec.submodule_search_locations is not None
-    parts = module.split(".")
-    base = parts[: len(parts) - statement.level + is_package]
-    return ".".join([*base, *([statement.module] if statement.module else [])])
+    path = module.split(".")
+    # One dot is the package that holds a module, but in an `__init__.py` the package itself.
+    path = path[: len(path) - statement.level + is_package]
+    if statement.module:
+        path.append(statement.module)
+    return ".".join(path)
 
 
 def _constructor(node: ast.ClassDef, module: str) -> tuple[dict[str, Option], bool] | None:
@@ -185,16 +208,26 @@ def _constructor(node: ast.ClassDef, module: str) -> tuple[dict[str, Option], bo
         if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
             return _function(statement, module, skip=1)
     bases = [base for base in node.bases if ast.unparse(base) not in BARE]
-    inherited = (_base(base, module) for base in bases)
-    taken = next((options for options in inherited if options is not None), None)
-    if not _is_dataclass(node):
-        return taken if bases else ({}, False)
-    return {**(taken[0] if taken else {}), **dict(_fields(node, module))}, False
+    inherited = _inherited(bases, module)
+    if _is_dataclass(node):
+        options, _ = inherited or ({}, False)
+        return {**options, **dict(_fields(node, module))}, False
+    if not bases:
+        return {}, False
+    return inherited
 
 
-def _base(base: ast.expr, module: str) -> tuple[dict[str, Option], bool] | None:
-    found = _find(module, base.id) if isinstance(base, ast.Name) else None
-    return _constructor(found[1], found[0]) if found and isinstance(found[1], ast.ClassDef) else None
+def _inherited(bases: list[ast.expr], module: str) -> tuple[dict[str, Option], bool] | None:
+    """What the first base takes whose constructor can be read; None where there is no such base."""
+    for base in bases:
+        if not isinstance(base, ast.Name):
+            continue
+        match _find(module, base.id):
+            case home, ast.ClassDef() as parent:
+                taken = _constructor(parent, home)
+                if taken is not None:
+                    return taken
+    return None
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:
@@ -210,24 +243,24 @@ def _fields(node: ast.ClassDef, module: str) -> Iterator[tuple[str, Option]]:
 
 
 def _function(node: ast.FunctionDef, module: str, skip: int) -> tuple[dict[str, Option], bool]:
-    """What a function takes by keyword, without its first `skip` arguments (self)."""
+    """What a function takes by keyword, without its first `skip` arguments (self); and whether it takes any other."""
     plain = node.args.args
-    with_default = {argument.arg for argument in plain[len(plain) - len(node.args.defaults) :]}
-    with_default |= {
-        argument.arg
-        for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-        if default is not None
-    }
-    options = {
-        argument.arg: Option(_kind(argument.annotation, module), argument.arg not in with_default)
-        for argument in [*plain[skip:], *node.args.kwonlyargs]
-    }
+    # Defaults are those of the last arguments, so both are paired from the end.
+    with_default = {argument.arg for argument, _ in zip(reversed(plain), reversed(node.args.defaults), strict=False)}
+    options: dict[str, Option] = {}
+    for argument in plain[skip:]:
+        options[argument.arg] = Option(_kind(argument.annotation, module), argument.arg not in with_default)
+    for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+        options[argument.arg] = Option(_kind(argument.annotation, module), default is None)
     return options, node.args.kwarg is not None
 
 
 def _kind(node: ast.expr | None, module: str) -> Any:
     """An annotation as a type; `Any` where it says nothing about values of a YAML file."""
-    kind = _type(node, module) if node else Any
+    if node is None:
+        return Any
+    kind = _type(node, module)
+    # Only inside a union is an unknown type left out: by itself it would refuse every value, a good one too.
     return Any if kind is Unknown else kind
 
 
@@ -239,31 +272,36 @@ def _type(node: ast.expr, module: str) -> Any:
             return _type(ast.parse(text, mode="eval").body, module)
         case ast.Name(id=name) if name in PLAIN:
             return PLAIN[name]
-        case ast.Name(id=name) if name in LISTS | MAPPINGS:
-            return dict if name in MAPPINGS else list[Any]
-        case ast.Name(id=name):
-            found = _find(module, name)
-            value = getattr(found[1], "value", None) if found else None
-            return _type(value, found[0]) if found and value else Unknown
+        case ast.Name(id=name) if name in LISTS:
+            return list[Any]
+        case ast.Name(id=name) if name in MAPPINGS:
+            return dict
+        case ast.Name(id=name):  # an alias, `Axis = Literal["step", "tokens"]`
+            match _find(module, name):
+                case home, (ast.Assign(value=value) | ast.AnnAssign(value=value)) if value:
+                    return _type(value, home)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return Union[_type(left, module), _type(right, module)]  # noqa: UP007
         case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=inner):
-            items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-            return _generic(name, items, module)
+            if isinstance(inner, ast.Tuple):
+                return _generic(name, inner.elts, module)
+            return _generic(name, [inner], module)
     return Unknown
 
 
 def _generic(name: str, items: list[ast.expr], module: str) -> Any:
     """The type `name[items]`."""
     if name == "Literal":
-        return Literal[tuple(ast.literal_eval(item) for item in items)]
+        return Literal[tuple(map(ast.literal_eval, items))]
     if name in MAPPINGS:
         return dict
     if name in ("Optional", "Union"):
-        kinds = [_type(item, module) for item in items] + [NoneType] * (name == "Optional")
+        kinds = [_type(item, module) for item in items]
+        if name == "Optional":
+            kinds.append(NoneType)
         return Union[tuple(kinds)]  # noqa: UP007
     last = items[-1]
-    any_length = isinstance(last, ast.Constant) and last.value is ...
+    any_length = isinstance(last, ast.Constant) and last.value is ...  # tuple[int, ...]
     if name in ("tuple", "Tuple") and not any_length:
         return tuple[tuple(_kind(item, module) for item in items)]
     return list[_kind(items[0], module)] if name in LISTS else Unknown

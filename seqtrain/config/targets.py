@@ -7,10 +7,13 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from seqtrain.config.nodes import below
 from seqtrain.config.signatures import defined_in
 from seqtrain.config.trust import trusted
 from seqtrain.errors import UserError, kind_of
 
+# Packages whose classes may be targets, where they are defined there: what such a module merely imports, such as
+# `os` or another package's class, is no target.
 CLASSES = (
     "seqtrain.models",
     "seqtrain.tasks",
@@ -20,14 +23,15 @@ CLASSES = (
     "seqtrain.training.optim",
     "torch.optim",
 )
-"""Packages whose classes may be targets, where they are defined there."""
 
+# Modules whose functions may be targets too.
 FUNCTIONS = ("seqtrain.training.loggers.make",)
-"""Modules whose functions may be targets too."""
 
+# Single targets of other packages; never a whole third-party package, most of them hold a way to a shell.
 NAMES = ("pytorch_lightning.callbacks.EarlyStopping",)
-"""Single targets of other packages; never a whole third-party package, most of them hold a way to a shell."""
 
+# What the target of a group must be: its class, or what that inherits from. Told by name, so that the heavy modules
+# that define them need not be imported to check another group.
 KINDS = {
     "task": "seqtrain.tasks.base.Task",
     "data": "seqtrain.data.sources.base.Source",
@@ -37,25 +41,25 @@ KINDS = {
     "optimizer": "torch.optim.optimizer.Optimizer",
     "callbacks": "pytorch_lightning.callbacks.callback.Callback",
 }
-"""What the target of a group must be: its class, or what that inherits from."""
 
 
 def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Path and node of everything that has a `_target_`."""
-    if isinstance(node, dict) and "_target_" in node:
-        yield path, node
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    if isinstance(node, list):
+        children = enumerate(node)
+    elif isinstance(node, dict):
+        children = node.items()
+        if "_target_" in node:
+            yield path, node
+    else:
+        return
     for key, value in children:
-        yield from targets(value, f"{path}.{key}" if path else str(key))
-
-
-def allowed(target: str) -> bool:
-    """Whether a configuration may name this target; decided from names and sources, so nothing is imported."""
-    return refusal(target) is None
+        yield from targets(value, below(path, key))
 
 
 def refusal(target: Any) -> str | None:
-    """Why a target may not be named, with the remedy; None where it may."""
+    """Why a target may not be named, with the remedy; None where it may. Decided from names and sources: nothing is
+    imported."""
     if not isinstance(target, str):
         return "expected the dotted name of a class"
     if target in NAMES or _inside(target, trusted()):
@@ -84,17 +88,29 @@ def resolve(target: Any, *, path: str = "") -> Any:
         raise UserError(f"{target}: {reason}")
     module, _, name = target.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        made = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise kind_of(error)(f"{target}: cannot be imported: {error}") from error
-    at_home = inspect.isroutine(found) or inspect.isclass(found)
-    if not at_home or not (target in NAMES or _inside(found.__module__, (*CLASSES, *trusted()))):
+    # The name was judged by source files; what the import has bound to it may be something else.
+    defined = inspect.isroutine(made) or inspect.isclass(made)
+    if not defined or not (target in NAMES or _inside(made.__module__, (*CLASSES, *trusted()))):
         raise UserError(f"{target}: not a class that its package defines; name it where it is defined")
-    group, _, entry = path.partition(".")
-    kind = KINDS.get(group) if entry.count(".") + bool(entry) == (group == "callbacks") else None
-    if kind and kind not in (f"{base.__module__}.{base.__qualname__}" for base in getattr(found, "__mro__", ())):
+    kind = _kind_at(path)
+    if kind and kind not in map(_full_name, getattr(made, "__mro__", ())):
+        group = path.partition(".")[0]
         raise UserError(f"{target}: is no {kind.rpartition('.')[2]}, so it cannot be the {group}")
-    return found
+    return made
+
+
+def _kind_at(path: str) -> str | None:
+    """The class that a target at this path must be; None where any class may stand, as inside another target."""
+    group, *entries = path.split(".")
+    depth = 1 if group == "callbacks" else 0  # callbacks are entries of their group, the others are the group itself
+    return KINDS.get(group) if len(entries) == depth else None
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def whitelist() -> list[str]:

@@ -188,7 +188,7 @@ def checked_config(run: Run) -> DictConfig:
     check_references(run.config, run.path, trusted())
     config = run_config(run)
     try:
-        check_config(config, {})
+        check_config(config)
     except UserError as fault:
         # The first alone: a config that somebody broke on purpose can have thousands of faults.
         first, *others = fault.lines

@@ -17,9 +17,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.check import key_of
 from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed, reads_environment
+from seqtrain.config.groups import GLOBAL
 from seqtrain.config.nodes import leaves
 from seqtrain.config.ranges import RANGES, is_number, out_of_range
-from seqtrain.config.schema import GLOBAL, first_lines, show
+from seqtrain.config.schema import first_lines, show
 from seqtrain.config.trust import trusted
 from seqtrain.errors import Unavailable, UserError, did_you_mean, refuse_tilde
 from seqtrain.files.untrusted import ENVIRONMENT

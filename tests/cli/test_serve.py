@@ -30,7 +30,7 @@ from tests.support.tiny import wait_until
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[serve.Server]:
     """A server of the runs below the test's folder, whose report never rests."""
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* Plotly */")  # 5 MB that nobody looks at here
-    monkeypatch.setattr(serve, "SHARE", 0.0)
+    monkeypatch.setattr(serve, "REST_FACTOR", 0.0)
     with serve.listening(serve.Report(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
         yield server
 
@@ -169,7 +169,7 @@ def test_serve_says_when_others_can_read_the_report(
     assert (f"whoever reaches {host} reads it: there is no password" in said) == warned
 
 
-@pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serve.SHARE)])
+@pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serve.REST_FACTOR)])
 def test_a_report_rests_for_a_while_and_the_longer_the_longer_it_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, rests: float
 ) -> None:

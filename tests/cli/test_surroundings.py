@@ -168,10 +168,10 @@ def test_data_workers_without_shared_memory_are_refused(
     monkeypatch.chdir(tiny.corpus(tmp_path, lines=60))
     place = Path("absent") if what == "absent" else tmp_path
     monkeypatch.setattr(preflight, "SHARED_MEMORY", place)
-    monkeypatch.setattr(preflight, "LEAST_ROOM", 1 << 62)
-    preflight.check(check.compose([*tiny.OPTIONS, "data.workers=0"]).config)
+    monkeypatch.setattr(preflight, "MIN_FREE_BYTES", 1 << 62)
+    preflight.check_machine_and_data(check.compose([*tiny.OPTIONS, "data.workers=0"]).config)
     with pytest.raises(Unavailable) as fault:
-        preflight.check(check.compose([*tiny.OPTIONS, "data.workers=2"]).config)
+        preflight.check_machine_and_data(check.compose([*tiny.OPTIONS, "data.workers=2"]).config)
     (line,) = fault.value.lines
     assert line == f"data.workers=2: workers hand batches over in {place}, which {told}, or use data.workers=0"
 
@@ -179,7 +179,7 @@ def test_data_workers_without_shared_memory_are_refused(
 def test_what_semaphores_find_no_room_for_is_not_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = OSError(errno.ENOSPC, "No space left on device")
     assert "the disk is full" in str(endings.verdict(Run(tmp_path), error)[1])
-    monkeypatch.setattr(preflight, "LEAST_ROOM", 1 << 62)
+    monkeypatch.setattr(preflight, "MIN_FREE_BYTES", 1 << 62)
     assert "/dev/shm is full, which data.workers need" in str(endings.verdict(Run(tmp_path), error)[1])
 
 

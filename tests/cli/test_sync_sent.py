@@ -59,7 +59,7 @@ def run(tmp_path: Path) -> Run:
 def taken(run: Run, monkeypatch: pytest.MonkeyPatch, *words: str, known: int = 0) -> Taken:
     """What arrives where so many of the records are known."""
     run_logger = Taken(run.path, known)
-    monkeypatch.setattr(sync, "_sink", lambda run, options: run_logger)
+    monkeypatch.setattr(sync, "_make_logger", lambda run, options: run_logger)
     assert sync.main([str(run.path), *words]) == 0
     return run_logger
 

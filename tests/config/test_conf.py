@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from seqtrain.config import check
+from seqtrain.config.groups import RESERVED
 from seqtrain.config.options import Batching, RunOptions, TrainerOptions
-from seqtrain.config.schema import RESERVED, targets
 from seqtrain.config.signatures import signature
-from seqtrain.config.targets import resolve
+from seqtrain.config.targets import resolve, targets
 from seqtrain.errors import UserError
 from tests.support.quick import some_long
 

@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # conf/ is mapped in by pyproject.toml
 from seqtrain.config import check
+from seqtrain.config.groups import OWN
 from seqtrain.config.nodes import leaves
 from seqtrain.config.ranges import RANGES, out_of_range
-from seqtrain.config.schema import OWN
 from seqtrain.config.signatures import fits, signature
 from seqtrain.errors import UserError
 from seqtrain.sweeps.settings import Settings, Words

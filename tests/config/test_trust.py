@@ -8,7 +8,7 @@ import pytest
 
 from seqtrain.cli import main as command_line
 from seqtrain.cli.arguments import Parser
-from seqtrain.config.targets import allowed
+from seqtrain.config.targets import refusal
 from seqtrain.config.trust import trust_words, trusted, trusting
 
 TARGET = "mine.net.Net"
@@ -17,26 +17,26 @@ TARGET = "mine.net.Net"
 def test_nothing_is_trusted_that_nobody_has_named() -> None:
     assert trusted() == ()
     assert trust_words() == []
-    assert not allowed(TARGET)
+    assert refusal(TARGET) is not None
 
 
 def test_trust_ends_with_its_block_also_where_the_block_fails() -> None:
     def fail() -> None:
-        assert allowed(TARGET)
+        assert refusal(TARGET) is None
         assert trust_words() == ["--trust", "mine"]
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), trusting(["mine"]):
         fail()
-    assert not allowed(TARGET)
+    assert refusal(TARGET) is not None
 
 
 def test_an_inner_call_does_not_inherit_what_an_outer_one_trusts() -> None:
     with trusting(["mine"]):
         with trusting(["theirs"]):
-            assert not allowed(TARGET)
-            assert allowed("theirs.Net")
-        assert allowed(TARGET)
+            assert refusal(TARGET) is not None
+            assert refusal("theirs.Net") is None
+        assert refusal(TARGET) is None
 
 
 def test_another_thread_trusts_nothing_of_this_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from seqtrain.cli.start import Request, preflight
+from seqtrain.cli.start import Request, check_all
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
@@ -63,7 +63,7 @@ def session(name: str, folder: Path, *more: str) -> Session:
     ]
     given = [*chosen, *exact, "model.dim=8", "trainer.validate_every=1000", "optimizer.lr=0.01", *own, *more]
     config = check.compose(given).config
-    preflight(config, Request())
+    check_all(config, Request())
     data = make_data(config, ("train", "validation"), lambda line: None)
     run = Run.create(folder / str(len(list(folder.iterdir()))))
     run.write_config(config_text(config))

@@ -128,7 +128,7 @@ def test_a_command_that_breaks_leaves_the_old_file(
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
     (tmp_path / "out.parquet").write_text("old")
     monkeypatch.setattr(embed, "GROUP", 1)
-    sound, seen = embed.sound, []
+    sound, seen = embed.readable, []
 
     def breaking(*args: Any) -> Any:
         seen.append(args)
@@ -136,7 +136,7 @@ def test_a_command_that_breaks_leaves_the_old_file(
             raise RuntimeError
         return sound(*args)
 
-    monkeypatch.setattr(embed, "sound", breaking)
+    monkeypatch.setattr(embed, "readable", breaking)
     args = [str(runs["gru"]), "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.parquet")]
     with pytest.raises(RuntimeError):
         embed.main(args)
@@ -149,7 +149,7 @@ def test_memory_does_not_grow_with_the_file(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python's own memory, which holds every text that is kept; without the vectors, to be quick."""
-    monkeypatch.setattr(embed, "sound", lambda trained, lines: lines[:1])
+    monkeypatch.setattr(embed, "readable", lambda trained, lines: lines[:1])
     monkeypatch.setattr(embed, "GROUP", 64)
     monkeypatch.setattr(lines, "CHUNK", 1 << 12)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import main
-from seqtrain.cli.sweep import _ran
+from seqtrain.cli.sweep import _has_runs
 from seqtrain.compare.entries import read
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed
@@ -239,6 +239,6 @@ def test_a_trial_that_was_not_made_whole_is_nothing_to_keep(tmp_path: Path) -> N
     staged = sweep.path / ".new-01234567.tmp"
     staged.mkdir()
     (staged / "config.yaml").touch()
-    assert not _ran(sweep)
+    assert not _has_runs(sweep)
     Run.create(sweep.path / "000").close()
-    assert _ran(sweep)
+    assert _has_runs(sweep)

@@ -119,7 +119,7 @@ def test_a_resume_removes_what_was_left_half_written(tmp_path: Path, monkeypatch
         path.touch()
     left[-1].mkdir()
     (left[-1] / "config.yaml").touch()
-    monkeypatch.setattr(command, "_sit", lambda *_, **__: [])
+    monkeypatch.setattr(command, "_run_trials", lambda *_, **__: [])
     with pytest.raises(UserError, match="nothing to do"):
         command.resume(sweep.path, [], retry_failed=False, as_json=False)
     assert [path for path in left if path.exists()] == []

@@ -203,7 +203,7 @@ def test_a_sweep_that_a_fault_ends_is_removed_unless_a_trial_has_left_something(
         ended(sweep.plan(0, ["seed=1"], "seed=1"), "finished" if begun else "refused")
         raise UserError("hydra.launcher: gave up")
 
-    monkeypatch.setattr(command, "_sit", run_attempt)
+    monkeypatch.setattr(command, "_run_trials", run_attempt)
     words = ["seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
     with pytest.raises(UserError, match="gave up"):
         command.start(train.Request(words), as_json=False)
@@ -215,7 +215,7 @@ def test_where_the_study_of_a_search_is_kept_is_not_written_down_for_its_address
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
-    monkeypatch.setattr(command, "_sit", lambda *_, **__: None)
+    monkeypatch.setattr(command, "_run_trials", lambda *_, **__: None)
     words = ["sweep=optuna", "seed=range(1,9)", f"hydra.sweep.dir={tmp_path}/sweep"]
     command.start(train.Request([*words, "hydra.sweeper.storage=mysql://me:secret@host/db"]), as_json=False)
     assert Sweep.open(tmp_path / "sweep").asked == Asked(tuple(words), "optuna")
@@ -253,6 +253,6 @@ def test_an_interrupt_leaves_an_index_of_what_was_planned_whole(sweep: Sweep, pl
     sweeper = SimpleNamespace(setup=lambda **_: None, sweep=interrupted)
     settings: Any = SimpleNamespace(files=SimpleNamespace(loader=None), config=None)
     with pytest.raises(Interrupted):
-        command._sit(sweep, sweeper, None, [], settings, retry_failed=False)
+        command._run_trials(sweep, sweeper, None, [], settings, retry_failed=False)
     assert (sweep.path / "index.json").exists() == planned
     assert not planned or index(sweep.path)[5]["status"] == "refused" == statuses(sweep.path)["005"]

@@ -65,7 +65,7 @@ def test_what_ends_a_trial_before_its_run_has_begun_is_recorded(
 
     monkeypatch.setattr(trials, "_run", fails)
     with pytest.raises(type(error)):
-        trials._recorded(trial, "begin", sweep, None)
+        trials._run_recorded(trial, "begin", sweep, None)
     assert (during[0]["status"], during[0]["pid"]) == ("running", os.getpid())
     assert (trial.outcome["status"], trial.outcome["reason"]) == (status, reason)
 
@@ -81,7 +81,7 @@ def test_of_a_trial_whose_run_has_begun_the_run_says_how_it_ended(
 
     monkeypatch.setattr(trials, "finish", lambda work, as_json: work() and 0)
     monkeypatch.setattr(trials, "_run", ends)
-    trials._recorded(trial, "resume", sweep, None)
+    trials._run_recorded(trial, "resume", sweep, None)
     assert (trial.outcome["status"], trial.outcome["reason"]) == ("pruned", "behind")
 
 

@@ -131,8 +131,8 @@ WANTING: dict[str, Callable[[Path], Any]] = {
     "a folder of configs": lambda path: ConfFiles([path / "mine"]),
     "a package": lambda path: resolve_trusted("nowhere_installed"),
     "a package of a target": lambda path: preflight_of(composed(), "nowhere_installed.Model"),
-    "a GPU": lambda path: preflight.check(composed("trainer.accelerator=gpu")),
-    "what to begin from": lambda path: preflight.check(composed(f"init_from={path}/run")),
+    "a GPU": lambda path: preflight.check_machine_and_data(composed("trainer.accelerator=gpu")),
+    "what to begin from": lambda path: preflight.check_machine_and_data(composed(f"init_from={path}/run")),
     "a server": lambda path: make.mlflow(experiment="x", tracking_uri="http://127.0.0.1:9", directory=path, config={}),
     "the network": lambda path: wandb_logger.wandb_mode("online"),
 }
@@ -155,8 +155,10 @@ OWN: dict[str, Callable[[Path], Any]] = {
     "a value": lambda path: composed("seed=nothing"),
     "a choice": lambda path: composed("model=lsmt"),
     "a name in a package": lambda path: targets.resolve("seqtrain.models.recurrent.Nobody"),
-    "a GPU on the CPU": lambda path: preflight.check(composed("trainer.accelerator=cpu", "trainer.precision=16-mixed")),
-    "two things, one of them wanting": lambda path: preflight.check(
+    "a GPU on the CPU": lambda path: preflight.check_machine_and_data(
+        composed("trainer.accelerator=cpu", "trainer.precision=16-mixed")
+    ),
+    "two things, one of them wanting": lambda path: preflight.check_machine_and_data(
         composed("trainer.accelerator=cpu", "trainer.devices=all", f"init_from={path}/run")
     ),
     "a file of another kind": lambda path: find("data.path", f"{path}/file.xyz", "auto", ()),
@@ -200,7 +202,7 @@ def test_a_trial_that_could_not_begin_has_failed_and_one_that_never_can_is_refus
 
     monkeypatch.setattr(trials, "_run", fails)
     with pytest.raises(type(error)):
-        trials._recorded(trial, "begin", sweep, None)
+        trials._run_recorded(trial, "begin", sweep, None)
     assert (trial.status, trial.unavailable) == (status, unavailable)
 
 
@@ -216,7 +218,7 @@ def test_a_trial_that_could_not_go_on_stands_as_it_did_and_says_why(
 
     monkeypatch.setattr(trials, "_run", fails)
     with pytest.raises(Unavailable):
-        trials._recorded(trial, "resume", sweep, None)
+        trials._run_recorded(trial, "resume", sweep, None)
     assert (trial.status, trial.reason) == ("interrupted", "data.path=corpus.txt: no such file")
     end(trial, "finished")
     assert (trial.status, trial.reason) == ("finished", "")

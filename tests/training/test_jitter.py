@@ -168,13 +168,13 @@ def test_a_cut_of_time_that_makes_no_sense_is_refused_in_one_line(name: str) -> 
     assert len(raised.value.lines) == 1
     overrides = [f"tbptt.{key}={str(value).lower()}" for key, value in options.items()]
     with pytest.raises(UserError) as told:
-        preflight.check(check.compose(overrides).config)
+        preflight.check_machine_and_data(check.compose(overrides).config)
     assert told.value.lines == raised.value.lines
 
 
 def test_jitter_with_a_schedule_that_keeps_the_rate_itself_is_refused() -> None:
     with pytest.raises(UserError, match=r"^tbptt\.jitter=awd: .*ReduceLROnPlateau.*schedule=constant$"):
-        preflight.check(check.compose(["tbptt.jitter=awd", "schedule=plateau"]).config)
+        preflight.check_machine_and_data(check.compose(["tbptt.jitter=awd", "schedule=plateau"]).config)
 
 
 def test_overlapping_windows_need_a_state_although_none_is_carried() -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapped in by pyproject.toml
 from seqtrain.cli.matrix import models, table, write_page
-from seqtrain.cli.start import Request, preflight
+from seqtrain.cli.start import Request, check_all
 from seqtrain.cli.written_config import config_text
 from seqtrain.config import check
 from seqtrain.errors import UserError
@@ -92,7 +92,7 @@ def composed(*overrides: str, task: str = "next_token", tbptt: str = "carry") ->
 
 def train(config: DictConfig, folder: Path) -> Session:
     """Two steps and a validation, as the command takes them."""
-    preflight(config, Request())
+    check_all(config, Request())
     data = make_data(config, ("train", "validation"), lambda line: None)
     run = Run.create(folder / "run")
     run.write_config(config_text(config))
@@ -166,7 +166,7 @@ def test_a_model_trains_or_is_refused_in_words(case: Case, task: str, tbptt: str
 @pytest.mark.parametrize("task", TASKS[1:])
 def test_examples_are_read_alone_whatever_documents_do(task: str) -> None:
     with pytest.raises(UserError, match=r"tbptt\.reset=document: .* reads each example by itself; use tbptt=whole"):
-        preflight(composed("tbptt.reset=document", task=task, tbptt="whole"), Request())
+        check_all(composed("tbptt.reset=document", task=task, tbptt="whole"), Request())
 
 
 # -- the matrix that is shown ------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_a_window_longer_than_the_learned_positions_is_refused(tmp_path: Path) -
 )
 def test_sizes_that_do_not_fit_each_other_are_refused(options: tuple[str, ...], words: str) -> None:
     with pytest.raises(UserError, match=rf"model(: .*|\.){words}"):
-        preflight(composed(*options), Request())
+        check_all(composed(*options), Request())
 
 
 @pytest.mark.parametrize("kind", ["byte", "char", "word", "bpe"])

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain import load
-from seqtrain.cli.start import Request, dry_run, preflight
+from seqtrain.cli.start import Request, check_all, dry_run
 from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT
@@ -284,7 +284,7 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
 def test_where_cutting_makes_no_sense_it_is_refused_with_the_reason(given: tuple[str, ...], words: str) -> None:
     config = check.compose([*given, "tbptt.k2=8", "data.max_length=50", "trainer.accelerator=cpu"]).config
     with pytest.raises(UserError, match=words) as caught:
-        preflight(config, Request())
+        check_all(config, Request())
     assert len(caught.value.lines) == 1
 
 

@@ -1,0 +1,32 @@
+"""The groups of a configuration: what each holds, and the options of it that no target takes."""
+
+from __future__ import annotations
+
+import re
+
+from seqtrain.config.options import Batching, RunOptions, TrainerOptions
+from seqtrain.config.signatures import Option, signature
+
+# Groups that are one target.
+GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
+
+# Groups that hold any number of named targets, or null.
+ENTRIES = ("logger", "callbacks")
+
+# Groups whose files set values anywhere. The last one wins, as conf/train.yaml lists them.
+GLOBAL = ("experiment", "debug")
+
+# Options of a group that no target takes.
+OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching}
+
+# Keys that are no options: Hydra's, and what a model recommends.
+RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
+
+
+def own_options(group: str) -> dict[str, Option]:
+    """The options of a group ("": the top level) that no target takes, by name."""
+    if group not in OWN:
+        return {}
+    taken = signature(f"seqtrain.config.options.{OWN[group].__name__}")
+    assert taken is not None  # it is a class of ours, whose source is there
+    return taken.options
