@@ -24,8 +24,8 @@ from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import digest, identity
+from seqtrain.runs.summary import Summary
 from seqtrain.training import budget
-from seqtrain.training.callbacks.pruning import AFTER_PRUNING
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
 from seqtrain.training.data import Data
@@ -54,7 +54,7 @@ class Experiment:
     run: Run
     config: DictConfig
     attempt: Attempt
-    summary: dict[str, Any] = field(default_factory=dict)  # what summary.json will say
+    summary: Summary = field(default_factory=Summary)  # what summary.json will say
     session: Session | None = None  # model, task, learner and trainer, once they are made
     begun: bool = False  # whether the run's directory tells of this attempt
 
@@ -73,27 +73,28 @@ class Experiment:
 
     def _open_summary(self) -> None:
         """What is known before anything is done; the first process says it, for the others may look later."""
-        earlier = self.run.summary
-        summary = earlier | {
-            "status": "running",
-            "command": provenance.mask_command(list(self.attempt.command)),
-            "trust": list(trusted()),
-        }
-        summary.pop("reason", None)  # of an earlier attempt
-        if self.attempt.goes_on and earlier.get("status") == "pruned":
-            summary[AFTER_PRUNING] = True
+        summary = self.run.summary
+        was_pruned = summary.status == "pruned"
+        summary.update(
+            status="running",
+            command=provenance.mask_command(list(self.attempt.command)),
+            trust=list(trusted()),
+        )
+        summary.remove("reason")  # of an earlier attempt
+        if self.attempt.goes_on and was_pruned:
+            summary.update(after_pruning=True)
         self.summary = ranks.broadcast(summary)
         self.begun = not self.attempt.goes_on
 
     def _open_directory(self) -> None:
         """Writes that the run is running, where it can be written at all."""
-        self.summary |= provenance.environment() | {"world_size": ranks.rank_info().world}
-        self.summary |= task_class(self.config).said()
+        self.summary.update(**provenance.environment(), world_size=ranks.rank_info().world)
+        self.summary.update(**task_class(self.config).said())
         if self.run.writes:
             self.run.probe()
             probe(self.run.checkpoints)
         if self.config.budget is None:
-            self.summary["identity"] = digest(self.run.config)
+            self.summary.update(identity=digest(self.run.config))
         if self.begun:
             self.run.write_summary(self.summary)
 
@@ -104,7 +105,7 @@ class Experiment:
         if attempt.checkpoint is None and self.config.budget is not None:
             budget.solve(self.config, data, say)
             ranks.run_on_all(lambda: self.run.write_config(config_text(self.config)))
-            self.summary["identity"] = digest(self.run.config)  # of what was solved for
+            self.summary.update(identity=digest(self.run.config))  # of what was solved for
         return data
 
     def _make_session(self, data: Data, signals: Signals) -> Session:
@@ -116,14 +117,14 @@ class Experiment:
             signals,
             Console(stderr=True, quiet=not self.run.writes),
             logged=plain_config(self.config),
-            after_pruning=AFTER_PRUNING in self.summary,
+            after_pruning=self.summary.after_pruning,
         )
 
     def _count_cost(self, data: Data) -> Cost:
         """What the whole training costs, told before it begins."""
         assert self.session is not None
         cost = cost_of(self.config, data)
-        self.summary |= report.begun(self.session, cost) | self._budget_met(cost, flops=cost.flops)
+        self.summary.update(**report.begun(self.session, cost), **self._budget_met(cost, flops=cost.flops))
         if self.session.deadline:
             seconds = self.config.trainer.max_seconds
             say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")
@@ -132,12 +133,13 @@ class Experiment:
     def _begin(self) -> None:
         """Puts in the weights to begin with, or the checkpoint to go on from, and says so on disk."""
         assert self.session is not None
+        assert self.summary.cpu is not None
         config, checkpoint, learner = self.config, self.attempt.checkpoint, self.session.learner
         if checkpoint is None and config.init_from is not None:
-            known = self.summary.get("parent")
-            self.summary["parent"] = begin_from(config, self.session, say, known=known)
+            known = self.summary.parent
+            self.summary.update(parent=begin_from(config, self.session, say, known=known))
         learner.run_identity = identity(self.run.config, self.summary)
-        learner.surroundings = surroundings(config, self.session.trainer, self.summary["cpu"])
+        learner.surroundings = surroundings(config, self.session.trainer, self.summary.cpu)
         if checkpoint is not None:
             self.session.check_checkpoint(checkpoint)
         self.begun = True
@@ -150,10 +152,10 @@ class Experiment:
         """Writes what came of it, beside what knows nothing of sequences, and hands that to the loggers."""
         assert self.session is not None
         if self.run.writes:
-            self.summary |= report.result(self.run, self.session, cost)
-            spent = {"flops": self.summary["flops"], "seconds": self.summary["seconds"]}
-            self.summary |= self._budget_met(cost, **spent)
-        self.run.write_summary(self.summary | self.session.ended)
+            self.summary.update(**report.result(self.run, self.session, cost))
+            self.summary.update(**self._budget_met(cost, flops=self.summary.flops, seconds=self.summary.seconds))
+        self.summary.update(**self.session.ended)
+        self.run.write_summary(self.summary)
         self.session.end_loggers(self.run)
         ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
 

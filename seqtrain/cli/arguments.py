@@ -82,7 +82,7 @@ def finish(work: Callable[[], Run], as_json: bool) -> int:
     if not rank_info().first:
         return 0
     if as_json:
-        print(json.dumps(run.summary))
+        print(json.dumps(run.summary.to_plain()))
     else:
         from seqtrain.cli import report
 

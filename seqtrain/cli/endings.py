@@ -30,7 +30,7 @@ def told(experiment: Experiment) -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
-        if not experiment.begun or run.summary.get("status") not in ("finished", "pruned"):  # else all is written
+        if not experiment.begun or run.summary.status not in ("finished", "pruned"):  # else all is written
             _conclude(experiment, status="interrupted")
             say_interrupted(run, interrupted.number)
         raise
@@ -60,7 +60,8 @@ def _conclude(experiment: Experiment, **ending: str) -> None:
     if not experiment.begun:
         return
     with contextlib.suppress(OSError):
-        experiment.run.write_summary(experiment.summary | ending)
+        experiment.summary.update(**ending)
+        experiment.run.write_summary(experiment.summary)
     if experiment.session is not None:
         experiment.session.end_loggers(experiment.run)
 

@@ -67,7 +67,7 @@ def evaluate(
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
     data = make_data(config, (split,), say, opened.preprocessor)
-    known = opened.run.summary.get("hashes", {}).get(split)
+    known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
     from seqtrain.training.learner import Learner

@@ -10,6 +10,7 @@ from seqtrain.data.sources.base import SPLITS
 from seqtrain.files.checked import open_checked
 from seqtrain.runs import measures
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 from seqtrain.training.cost import Cost
 
@@ -80,19 +81,19 @@ def newest(run: Run, split: str) -> dict[str, float]:
 def lines(run: Run) -> list[str]:
     """The end of a training, for a person: figures, what stands beside them, and what the model writes."""
     summary = run.summary
-    metrics = summary["metrics"]["validation"]
-    best = summary["best"]
+    metrics = summary.metrics["validation"]
+    best = summary.best
     out = [
         "",
-        f"run {run.path}: {summary['status']} after {summary['steps']:,} steps, {summary['tokens']:,} tokens, "
-        f"{summary['seconds']:.0f} s ({summary['tokens_per_second']:,.0f} tokens/s), "
-        f"{summary['parameters']['total']:,} parameters",
+        f"run {run.path}: {summary.status} after {summary.steps:,} steps, {summary.tokens:,} tokens, "
+        f"{summary.seconds:.0f} s ({summary.tokens_per_second:,.0f} tokens/s), "
+        f"{summary.parameters['total']:,} parameters",
         f"validation  {words(metrics, summary)}",
         f"best        {words(best['validation'], summary)} at step {best['step']:,}",
         "beside it, on the same text:",
     ]
     out += [*baseline_lines(summary), *verdict(summary)]
-    unknown = summary["unknown"].get("validation", 0)
+    unknown = (summary.unknown or {}).get("validation", 0)
     if unknown and "bits_per_byte" in metrics:
         out.append(f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide")
     samples = sorted(run.path.glob("samples/step-*.txt"))
@@ -100,34 +101,34 @@ def lines(run: Run) -> list[str]:
         with open_checked(samples[-1]) as file:
             text = file.read(MAX_SAMPLE_BYTES).decode("utf-8", "replace")
         out += ["sample:", *(f"  | {line}" for line in text.splitlines())]
-    trusted = [word for package in summary.get("trust", ()) for word in ("--trust", package)]
-    test = f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test; " if "test" in summary["splits"] else ""
-    out += [f"{name} is {signature}" for name, signature in summary["signatures"].items()]
-    return [*out, f"go on: {test}{pasted('seqtrain', 'predict', run.path, *trusted)} {summary['example_text']}"]
+    trusted = [word for package in summary.trust for word in ("--trust", package)]
+    test = f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test; " if "test" in summary.splits else ""
+    out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items()]
+    return [*out, f"go on: {test}{pasted('seqtrain', 'predict', run.path, *trusted)} {summary.example_text}"]
 
 
-def words(metrics: dict[str, float], summary: measures.Summary) -> str:
+def words(metrics: dict[str, float], summary: Summary) -> str:
     """Metrics in one line."""
     return ", ".join(f"{value:.4f} {measures.unit(summary, name)}" for name, value in metrics.items())
 
 
-def baseline_lines(summary: dict[str, Any]) -> Iterator[str]:
+def baseline_lines(summary: Summary) -> Iterator[str]:
     """One line for each baseline: its numbers, the one that runs are compared by first, and what it knows."""
     first = measures.compared_by(summary)
-    for name, values in summary["baselines"]["validation"].items():
+    for name, values in summary.baselines["validation"].items():
         ordered = sorted(values, key=lambda metric: metric != first)
         shown = "  ".join(f"{values[metric]:8.3f} {measures.unit(summary, metric)}" for metric in ordered)
-        yield f"  {name:15}{shown:48} {summary['baseline_words'].get(name, {}).get('knows', '')}"
+        yield f"  {name:15}{shown:48} {summary.baseline_words.get(name, {}).get('knows', '')}"
 
 
-def verdict(summary: dict[str, Any]) -> list[str]:
+def verdict(summary: Summary) -> list[str]:
     """How the best result stands to each baseline, in words, in the metric that runs are compared by."""
-    metrics, known = summary["best"]["validation"], summary["baselines"]["validation"]
+    metrics, known = summary.best["validation"], summary.baselines["validation"]
     name = measures.compared_by(summary)
     sign = -1 if measures.better(summary, name) == "max" else 1
     out = []
     for baseline, values in known.items():
-        called = summary["baseline_words"].get(baseline, {}).get("name")
+        called = summary.baseline_words.get(baseline, {}).get("name")
         if called and name in values and name in metrics:
             gap = sign * (values[name] - metrics[name])
             shown = f"{abs(gap):.3f}"

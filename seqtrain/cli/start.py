@@ -107,7 +107,7 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
             if (
                 run.writes
                 and not run.lost()
-                and run.summary.get("status", "refused") == "refused"
+                and run.summary.status in (None, "refused")
                 and not listed(run.checkpoints)
             ):
                 discard(run)  # before it began: nothing to keep
@@ -151,11 +151,11 @@ def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
         gpu=on_gpu(config),
     )
     reason = "; ".join(outcome.lines) or "a process ended without a word"
-    if outcome.code > 128 and run.summary.get("status") == "running":  # the one that writes it could not any more
-        run.write_summary(run.summary | {"status": "interrupted"})
+    if outcome.code > 128 and run.summary.status == "running":  # the one that writes it could not any more
+        run.update_summary(status="interrupted")
         say_interrupted(run, outcome.code - 128)
     elif outcome.code == 1:
-        run.write_summary(run.summary | {"status": "failed", "reason": reason})
+        run.update_summary(status="failed", reason=reason)
     run.close()
     if outcome.code > 128:
         raise Interrupted(outcome.code - 128)

@@ -222,7 +222,7 @@ def _row(trial: Trial) -> dict[str, Any]:
     return {
         **trial.row(),
         "run": str(trial.path) if has_run else None,
-        "metrics": Run(trial.path).summary.get("metrics", {}) if has_run else {},
+        "metrics": Run(trial.path).summary.metrics if has_run else {},
     }
 
 

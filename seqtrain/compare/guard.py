@@ -66,10 +66,10 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
 
 def likeness(entry: Entry, metric: str | None = None) -> dict[str, Any]:
     """What two runs must share for their numbers to mean the same; UNKNOWN for what this one cannot say yet."""
-    hashes = entry.summary.get("hashes", {})
+    hashes = entry.summary.hashes
     preprocessor = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
     tokenizer: Any = preprocessor or UNKNOWN
-    if "measures" not in entry.summary:  # it has not come so far as to say in what it may be compared
+    if entry.summary.measures is None:  # it has not come so far as to say in what it may be compared
         tokenizer = UNKNOWN
     elif across_tokenizers(entry, metric):
         lost = hidden(entry)
@@ -77,18 +77,22 @@ def likeness(entry: Entry, metric: str | None = None) -> dict[str, Any]:
             UNKNOWN if lost is None else preprocessor | {"unknown_tokens": int(lost)} if lost else NOTHING_HIDDEN
         )
     options = {key: value for key, value in entry.settings.items() if key.startswith("task.")}
-    trained_by = entry.summary.get("trained_by")
+    trained_by = entry.summary.trained_by
     measured = {key: value for key, value in options.items() if key.removeprefix("task.") not in (trained_by or ())}
     return {
         "task": entry.task,
         "validation": hashes.get("validation", UNKNOWN),
         "train": hashes.get("train", UNKNOWN),
         "split": entry.settings.get("data.split_by"),
-        "context": entry.summary.get("context", UNKNOWN),
+        "context": _known(entry.summary.context),
         "tokenizer": tokenizer,
-        "signatures": entry.summary.get("signatures", UNKNOWN),
-        "decoding": measured if isinstance(trained_by, list) else UNKNOWN,
+        "signatures": _known(entry.summary.signatures),
+        "decoding": measured if trained_by is not None else UNKNOWN,
     }
+
+
+def _known(value: Any) -> Any:
+    return UNKNOWN if value is None else value
 
 
 WORDS = {
@@ -130,8 +134,8 @@ def hidden(entry: Entry) -> float | None:
 
     None where the run has not come so far as to count them.
     """
-    unknown = entry.summary.get("unknown")
-    return number(unknown.get("validation", 0)) if isinstance(unknown, dict) else None
+    unknown = entry.summary.unknown
+    return None if unknown is None else number(unknown.get("validation", 0))
 
 
 def has(entry: Entry, metric: str) -> bool:
@@ -141,7 +145,7 @@ def has(entry: Entry, metric: str) -> bool:
 
 def _notes(group: Group) -> list[str]:
     kinds = {
-        name: {str(entry.summary.get("hashes", {}).get(name)) for entry in group.entries} - {"None"}
+        name: {str(entry.summary.hashes.get(name)) for entry in group.entries} - {"None"}
         for name in ("tokenizer", "train")
     }
     notes = []

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from seqtrain.config.nodes import flat
 from seqtrain.files.atomic import plain_json
+from seqtrain.runs.summary import Summary
 
 TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "accelerator": "said",  # by the machine's name
@@ -46,9 +47,9 @@ MAY_CHANGE = (
 """What `resume` may be told to change, beside loggers."""
 
 
-def identity(config: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
+def identity(config: dict[str, Any], summary: Summary) -> dict[str, Any]:
     """What every checkpoint of a run says of it: its config by dotted key, hashes of its data, hash of its parent."""
-    return {"config": decisive(config), "hashes": summary.get("hashes", {}), "parent": summary.get("parent")}
+    return {"config": decisive(config), "hashes": summary.hashes, "parent": summary.parent}
 
 
 def decisive(config: dict[str, Any]) -> dict[str, Any]:

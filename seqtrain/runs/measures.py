@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import printable
 
 MAX_UNIT_CHARACTERS = 40
-
-Summary = Mapping[str, Any]
 
 
 def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
@@ -35,17 +34,14 @@ def tokenizer_free(summary: Summary, name: str) -> bool:
 
 def compared_by(summary: Summary) -> str:
     """The metric in which runs of the task are held against each other."""
-    found = summary.get("compared_by")
-    return found if isinstance(found, str) else "loss"
+    return "loss" if summary.compared_by is None else summary.compared_by
 
 
 def units(summary: Summary) -> dict[str, str]:
     """The unit of every metric that the summary speaks of."""
-    measures = summary.get("measures")
-    return {name: unit(summary, name) for name in measures} if isinstance(measures, Mapping) else {}
+    return {name: unit(summary, name) for name in summary.measures or ()}
 
 
 def _said(summary: Summary, name: str) -> Mapping[str, Any]:
-    measures = summary.get("measures")
-    found = measures.get(name) if isinstance(measures, Mapping) else None
+    found = (summary.measures or {}).get(name)
     return found if isinstance(found, Mapping) else {}

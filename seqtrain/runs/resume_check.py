@@ -27,7 +27,7 @@ def difference(one: Path, other: Path) -> str | None:
     Compares weights, optimizer, callbacks, carried state, every record, and the result; only the clock is left out.
     """
     names = ("status", "metrics", "best", "tokens", "steps")
-    results = [{name: Run(run).summary.get(name) for name in names} for run in (one, other)]
+    results = [{name: getattr(Run(run).summary, name) for name in names} for run in (one, other)]
     return (
         differing(records(one), records(other), "metrics.jsonl")
         or differing(final_state(one), final_state(other), "checkpoint")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.errors import Unavailable, UserError, did_you_mean
 from seqtrain.files.checked import open_checked
+from seqtrain.runs.summary import Summary
 
 if TYPE_CHECKING:
     import optuna
@@ -65,15 +66,21 @@ class Objective:
         """The metric of a validation that it is about; None for a figure of the whole run, by which none is stopped."""
         return None if self.name in FIGURES else self.name.partition("/")[2]
 
-    def value(self, summary: Mapping[str, Any]) -> float:
+    def value(self, summary: Summary) -> float:
         """What a finished run has come to; KeyError where its summary does not say so."""
-        which, _, metric = self.name.partition("/")
         if self.name == "parameters":
-            return float(summary[self.name]["total"])
+            return float(_known(summary.parameters, self.name)["total"])
         if self.metric is None:
-            return float(summary[self.name])
-        found = summary["best"] if which == "best" else summary["metrics"]
-        return float(found["validation"][metric])
+            return float(_known(getattr(summary, self.name), self.name))
+        entry = "best" if self.name.startswith("best/") else "metrics"
+        return float(_known(getattr(summary, entry), entry)["validation"][self.metric])
+
+
+def _known(value: Any, name: str) -> Any:
+    """The value of an entry of a summary; KeyError where the summary does not have it."""
+    if value in (None, {}):
+        raise KeyError(name)
+    return value
 
 
 def import_optuna() -> Any:

@@ -28,8 +28,8 @@ from seqtrain.terminal import printable
 SCRIPTS = ("state.js", "draw.js", "tables.js", "page.js")
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:"
 LONGEST_SAMPLE, LONGEST_CONFIG = 1500, 20_000  # characters
-ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "gpu", "world_size", "commit")
-"""Entries of summary.json that say where and how a run was made, beside the versions of packages."""
+ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
+"""Fields of a summary that say where and how a run was made, beside the versions of packages."""
 
 
 def write(
@@ -183,13 +183,10 @@ def _plain(value: Any) -> Any:
 def _environment(entry: Entry) -> dict[str, Any]:
     found = {"run": str(entry.path)}
     for name in ENVIRONMENT:
-        value = entry.summary.get(name)
+        value = getattr(entry.summary, name)
         if value not in (None, [], ""):
             found[name] = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    versions = entry.summary.get("versions")
-    return found | {
-        str(name): str(version) for name, version in (versions if isinstance(versions, dict) else {}).items()
-    }
+    return found | {str(name): str(version) for name, version in entry.summary.versions.items()}
 
 
 def _sample(entry: Entry) -> tuple[int, str] | None:
