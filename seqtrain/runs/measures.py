@@ -17,13 +17,16 @@ MAX_UNIT_CHARACTERS = 40
 def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
     """Whether less or more of a metric is better; None where the summary does not say."""
     found = _said(summary, name).get("better")
-    return found if found in ("min", "max") else None
+    if found in ("min", "max"):
+        return found
+    return None
 
 
 def unit(summary: Summary, name: str) -> str:
     """What stands behind a number of the metric."""
-    found = _said(summary, name).get("unit")
-    words = found if isinstance(found, str) and found else name.replace("_", " ")
+    words = _said(summary, name).get("unit")
+    if not isinstance(words, str) or not words:
+        words = name.replace("_", " ")
     return printable(words[:MAX_UNIT_CHARACTERS])
 
 
@@ -34,7 +37,9 @@ def tokenizer_free(summary: Summary, name: str) -> bool:
 
 def compared_by(summary: Summary) -> str:
     """The metric in which runs of the task are held against each other."""
-    return "loss" if summary.compared_by is None else summary.compared_by
+    if summary.compared_by is None:  # every task has a loss
+        return "loss"
+    return summary.compared_by
 
 
 def units(summary: Summary) -> dict[str, str]:
@@ -44,4 +49,6 @@ def units(summary: Summary) -> dict[str, str]:
 
 def _said(summary: Summary, name: str) -> Mapping[str, Any]:
     found = (summary.measures or {}).get(name)
-    return found if isinstance(found, Mapping) else {}
+    if isinstance(found, Mapping):
+        return found
+    return {}
