@@ -92,6 +92,8 @@ def ended_by_the_clock(run: Run, seconds: float) -> Summary:
     summary, points = run.summary, [point for point in run.metrics() if "lr" in point]
     longest = max(after["seconds"] - before["seconds"] for before, after in pairwise(points))
     assert (summary.status, summary.ended_by) == ("finished", "seconds")
+    assert summary.seconds is not None
+    assert summary.steps is not None
     assert seconds <= summary.seconds <= seconds + max(0.01 * seconds, longest)
     assert points[-1]["step"] == summary.steps
     assert_as_planned(run, summary.steps, seconds)
@@ -158,13 +160,13 @@ def test_a_run_by_the_clock_alone_can_be_given_more_seconds(seqtrain: Seqtrain, 
     limits = ("model.dim=8", "trainer.max_seconds=1", "trainer.max_steps=null")
     assert seqtrain(*TRAIN, *limits, cwd=tmp_path).rc == 0
     run = Run(tmp_path / "run")
-    before = ended_by_the_clock(run, 1.0)["steps"]
+    before = ended_by_the_clock(run, 1.0).steps or 0
     again = seqtrain("resume", "run", cwd=tmp_path)
     told = f"extend it with trainer.max_seconds=S above {run.summary.seconds:g}"
     assert (again.rc, again.err) == (2, f"error: run run is finished: {told}\n")
     run.update_summary(status="interrupted")  # as if killed just before it could say so
     assert seqtrain("resume", "run", cwd=tmp_path).rc == 0
-    assert ended_by_the_clock(run, 1.0)["steps"] == before
+    assert ended_by_the_clock(run, 1.0).steps == before
     assert seqtrain("resume", "run", "trainer.max_seconds=2", cwd=tmp_path).rc == 0
-    assert ended_by_the_clock(run, 2.0)["steps"] > before
+    assert (ended_by_the_clock(run, 2.0).steps or 0) > before
     assert_as_planned(run, before + 1, 2.0)
