@@ -131,6 +131,7 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
 
 def _check_best_step(file: Path, saved: Any, summary: Summary) -> None:
     """UserError where the best checkpoint of a finished run is not of the step that its summary calls the best."""
+    # A run that goes on writes its checkpoint and its summary one after the other, so the two may differ for a while.
     if summary.status != "finished":
         return
     step = summary.best.get("step")
