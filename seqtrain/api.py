@@ -44,12 +44,12 @@ class Trained:
     @property
     def summary(self) -> dict[str, Any]:
         """What summary.json says."""
-        return self.opened.run.summary
+        return self.opened.run.summary.to_plain()
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
         """The final metrics by split."""
-        return self.summary.get("metrics", {})
+        return self.opened.run.summary.metrics
 
     @property
     def history(self) -> list[dict[str, Any]]:

@@ -24,8 +24,8 @@ from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import digest, identity
+from seqtrain.runs.summary import Summary
 from seqtrain.training import budget
-from seqtrain.training.callbacks.pruning import AFTER_PRUNING
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
 from seqtrain.training.model_and_task import task_class
@@ -54,7 +54,7 @@ class Experiment:
     run: Run
     config: DictConfig
     attempt: Attempt
-    summary: dict[str, Any] = field(default_factory=dict)  # what summary.json will say
+    summary: Summary = field(default_factory=Summary)  # what summary.json will say
     session: Session | None = None  # model, task, learner and trainer, once they are made
     announced: bool = False  # whether the run's directory tells of this attempt
 
@@ -74,27 +74,28 @@ class Experiment:
 
     def _open_summary(self) -> None:
         """What is known before anything is done; the first process says it, for the others may look later."""
-        earlier = self.run.summary
-        summary = earlier | {
-            "status": "running",
-            "command": provenance.mask_command(list(self.attempt.command)),
-            "trust": list(trusted()),
-        }
-        summary.pop("reason", None)  # of an earlier attempt
-        if self.attempt.goes_on and earlier.get("status") == "pruned":
-            summary[AFTER_PRUNING] = True
+        summary = self.run.summary
+        was_pruned = summary.status == "pruned"
+        summary.update(
+            status="running",
+            command=provenance.mask_command(list(self.attempt.command)),
+            trust=list(trusted()),
+        )
+        summary.remove("reason")  # of an earlier attempt
+        if self.attempt.goes_on and was_pruned:
+            summary.update(after_pruning=True)
         self.summary = ranks.broadcast(summary)
         self.announced = not self.attempt.goes_on
 
     def _open_directory(self) -> None:
         """Writes that the run is running, where it can be written at all."""
-        self.summary |= provenance.environment() | {"world_size": ranks.rank_info().world}
-        self.summary |= task_class(self.config).said()
+        self.summary.update(**provenance.environment(), world_size=ranks.rank_info().world)
+        self.summary.update(**task_class(self.config).said())
         if self.run.writes:
             self.run.probe()
             probe(self.run.checkpoints)
         if self.config.budget is None:
-            self.summary["identity"] = digest(self.run.config)
+            self.summary.update(identity=digest(self.run.config))
         if self.announced:
             self.run.write_summary(self.summary)
 
@@ -105,7 +106,7 @@ class Experiment:
         if attempt.checkpoint is None and self.config.budget is not None:
             budget.solve(self.config, data, say)
             ranks.run_on_all(lambda: self.run.write_config(config_text(self.config)))
-            self.summary["identity"] = digest(self.run.config)  # of what was solved for
+            self.summary.update(identity=digest(self.run.config))  # of what was solved for
         return data
 
     def _make_session(self, data: Data, signals: Signals) -> Session:
@@ -117,13 +118,13 @@ class Experiment:
             signals,
             Console(stderr=True, quiet=not self.run.writes),
             logged_config=plain_config(self.config),  # not that of the directory, which is written once all is well
-            after_pruning=AFTER_PRUNING in self.summary,
+            after_pruning=self.summary.after_pruning,
         )
 
     def _count_cost(self, session: Session) -> Cost:
         """What the whole training costs, before its first step."""
         cost = cost_of(self.config, session.data)
-        self.summary |= report.before_training(session, cost) | self._budget_met(cost, flops=cost.flops)
+        self.summary.update(**report.before_training(session, cost), **self._budget_met(cost, flops=cost.flops))
         if session.deadline:
             seconds = self.config.trainer.max_seconds
             say(f"training ends by the clock, after {seconds:g} s: no two such runs are the same")
@@ -133,11 +134,11 @@ class Experiment:
         """Puts in the weights of another run, or makes sure of the checkpoint that Lightning will load."""
         config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
         if checkpoint is None and config.init_from is not None:
-            known = self.summary.get("parent")  # of an earlier attempt, which saved no checkpoint
-            self.summary["parent"] = load_initial_weights(config, session, say, parent_hash=known)
+            known = self.summary.parent  # of an earlier attempt, which saved no checkpoint
+            self.summary.update(parent=load_initial_weights(config, session, say, parent_hash=known))
         # After the weights: a run that took others is another run, and its checkpoints say so.
         learner.run_identity = identity(self.run.config, self.summary)
-        learner.surroundings = surroundings(config, session.trainer, self.summary["cpu"])
+        learner.surroundings = surroundings(config, session.trainer, self.summary.cpu)
         if checkpoint is not None:
             session.check_checkpoint(checkpoint)
 
@@ -153,10 +154,10 @@ class Experiment:
     def _finish(self, session: Session, cost: Cost) -> None:
         """Writes the figures of the training beside those of its baselines, and hands them to the loggers."""
         if self.run.writes:
-            self.summary |= report.result(self.run, session, cost)
-            spent = {"flops": self.summary["flops"], "seconds": self.summary["seconds"]}
-            self.summary |= self._budget_met(cost, **spent)
-        self.run.write_summary(self.summary | session.ended)
+            self.summary.update(**report.result(self.run, session, cost))
+            self.summary.update(**self._budget_met(cost, flops=self.summary.flops, seconds=self.summary.seconds))
+        self.summary.update(**session.ended)
+        self.run.write_summary(self.summary)
         session.end_loggers(self.run)
         ranks.all_gather(None)  # whoever started them may end those that are left when the first one leaves
 

@@ -254,7 +254,7 @@ def run(tmp_path: Path) -> Path:
     run = Run.create(tmp_path / "run")
     run.write_config(config_text(config))
     preprocessor.save(run.path)
-    run.write_summary({"hashes": preprocessor.hashes})
+    run.update_summary(hashes=preprocessor.hashes)
     weights = {f"model.{name}": value for name, value in model.state_dict().items()}
     saved = {"state_dict": weights, "global_step": 1, "seqtrain": {"run": run.identity}}
     checkpoint.save(saved, run.checkpoints / checkpoint.step_name(1))

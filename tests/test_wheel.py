@@ -63,7 +63,7 @@ def test_an_installed_wheel_trains_resumes_evaluates_and_predicts_from_an_empty_
     ):
         answer = wheel(*args, cwd=tmp_path)
         assert answer.rc == 0, (args, answer.err)
-    assert Run(tmp_path / "run").summary["steps"] == 6
+    assert Run(tmp_path / "run").summary.steps == 6
 
 
 def test_every_group_of_the_configuration_is_in_the_wheel(installed: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_package_of_the_user_trains_outside_the_repository_if_it_is_trusted(
         assert "imported with" not in answer.err
         answer = wheel(*opening, *user.TRUST, cwd=tmp_path, env=env)
         assert answer.rc == 0, (opening, answer.err)
-    assert Run(tmp_path / "run").summary["trust"] == ["my_package"]
+    assert Run(tmp_path / "run").summary.trust == ["my_package"]
 
 
 def test_a_task_of_the_user_is_one_file_and_one_yaml(wheel: Seqtrain, installed: Path, tmp_path: Path) -> None:

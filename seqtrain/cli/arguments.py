@@ -94,7 +94,7 @@ def finish(work: Callable[[], Run], as_json: bool) -> int:
     if not rank_info().first:  # all processes come here, and one of them is enough to tell it
         return 0
     if as_json:
-        print(json.dumps(run.summary))
+        print(json.dumps(run.summary.to_plain()))
     else:
         from seqtrain.cli import report
 

@@ -7,7 +7,7 @@ import errno
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import say
 from seqtrain.config.preflight import SHARED_MEMORY, is_full
@@ -16,6 +16,7 @@ from seqtrain.distributed.launch import Outcome
 from seqtrain.errors import NonFinite, OutOfMemory, RunFailed, Unavailable, UserError
 from seqtrain.files.atomic import listed
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.guards import is_out_of_memory, out_of_memory_words
 from seqtrain.training.callbacks.signals import Interrupted
@@ -37,7 +38,7 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
         yield
     except Interrupted as interrupted:
         # A signal may come after the last step, when all is written: then the run is finished.
-        if not experiment.announced or run.summary.get("status") not in ("finished", "pruned"):
+        if not experiment.announced or run.summary.status not in ("finished", "pruned"):
             _conclude(experiment, status="interrupted")
             say_interrupted(run, interrupted.number)
         raise
@@ -79,7 +80,7 @@ def conclude_group(run: Run, outcome: Outcome) -> None:
     Lets the run go, whose lock is held for all of them.
     """
     reason = "; ".join(outcome.lines) or "a process ended without a word"
-    if outcome.code > 128 and run.summary.get("status") == "running":  # the one that writes it could not any more
+    if outcome.code > 128 and run.summary.status == "running":  # the one that writes it could not any more
         _write_ending(run, run.summary, status="interrupted")
         say_interrupted(run, outcome.code - 128)
     elif outcome.code == 1:
@@ -101,9 +102,10 @@ def exit_code_of(fault: UserError) -> int:
     return UNAVAILABLE if isinstance(fault, Unavailable) else 2
 
 
-def _write_ending(run: Run, summary: dict[str, Any], **ending: str) -> None:
+def _write_ending(run: Run, summary: Summary, **ending: str) -> None:
     """The one place that writes into summary.json that a run has ended otherwise than done."""
-    run.write_summary(summary | ending)
+    summary.update(**ending)
+    run.write_summary(summary)
 
 
 def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:

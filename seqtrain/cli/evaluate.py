@@ -65,7 +65,7 @@ def evaluate(
     source.check()
     data = make_data(config, (split,), say, opened.preprocessor)
     # A test split has no hash yet: training never reads it.
-    known = opened.run.summary.get("hashes", {}).get(split)
+    known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
     from seqtrain.training.learner import Learner  # imports Lightning: what is wrong with the data is told before

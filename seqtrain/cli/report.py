@@ -10,6 +10,7 @@ from seqtrain.data.sources.base import SPLITS
 from seqtrain.files.checked import open_checked
 from seqtrain.runs import measures
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 from seqtrain.training.cost import Cost
 
@@ -87,32 +88,32 @@ def newest(run: Run, split: str) -> dict[str, float]:
 def lines(run: Run) -> list[str]:
     """The end of a training, for a person: figures, what stands beside them, and what the model writes."""
     summary = run.summary
-    metrics = summary["metrics"]["validation"]
-    best = summary["best"]
+    metrics = summary.metrics["validation"]
+    best = summary.best
     out = [
         "",
-        f"run {run.path}: {summary['status']} after {summary['steps']:,} steps, {summary['tokens']:,} tokens, "
-        f"{summary['seconds']:.0f} s ({summary['tokens_per_second']:,.0f} tokens/s), "
-        f"{summary['parameters']['total']:,} parameters",
+        f"run {run.path}: {summary.status} after {summary.steps:,} steps, {summary.tokens:,} tokens, "
+        f"{summary.seconds:.0f} s ({summary.tokens_per_second:,.0f} tokens/s), "
+        f"{summary.parameters['total']:,} parameters",
         f"validation  {words(metrics, summary)}",
         f"best        {words(best['validation'], summary)} at step {best['step']:,}",
         "beside it, on the same text:",
     ]
     out += [*baseline_lines(summary), *verdict(summary)]
     out += [*_unknown_line(summary), *_sample_lines(run)]
-    out += [f"{name} is {signature}" for name, signature in summary["signatures"].items()]
-    trusted = [word for package in summary.get("trust", ()) for word in ("--trust", package)]
+    out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items()]
+    trusted = [word for package in summary.trust for word in ("--trust", package)]
     commands = []
-    if "test" in summary["splits"]:
+    if "test" in summary.splits:
         commands.append(f"{pasted('seqtrain', 'evaluate', run.path, *trusted)} --split test")
-    commands.append(f"{pasted('seqtrain', 'predict', run.path, *trusted)} {summary['example_text']}")
+    commands.append(f"{pasted('seqtrain', 'predict', run.path, *trusted)} {summary.example_text}")
     return [*out, f"go on: {'; '.join(commands)}"]
 
 
-def _unknown_line(summary: dict[str, Any]) -> Iterator[str]:
-    unknown = summary["unknown"].get("validation", 0)
+def _unknown_line(summary: Summary) -> Iterator[str]:
+    unknown = (summary.unknown or {}).get("validation", 0)
     # A token <unk> stands for any text: a vocabulary that hides more of it looks better than it is.
-    if unknown and "bits_per_byte" in summary["metrics"]["validation"]:
+    if unknown and any(measures.tokenizer_free(summary, name) for name in summary.metrics["validation"]):
         yield f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide"
 
 
@@ -128,28 +129,28 @@ def _sample_lines(run: Run) -> Iterator[str]:
         yield f"  | {line}"
 
 
-def words(metrics: dict[str, float], summary: measures.Summary) -> str:
+def words(metrics: dict[str, float], summary: Summary) -> str:
     """Metrics in one line."""
     return ", ".join(f"{value:.4f} {measures.unit(summary, name)}" for name, value in metrics.items())
 
 
-def baseline_lines(summary: dict[str, Any]) -> Iterator[str]:
+def baseline_lines(summary: Summary) -> Iterator[str]:
     """One line for each baseline: its numbers, the one that runs are compared by first, and what it knows."""
     first = measures.compared_by(summary)
-    for name, values in summary["baselines"]["validation"].items():
+    for name, values in summary.baselines["validation"].items():
         # A dict keeps the place of its first key: `first` goes in front, the others follow in their order.
         ordered = {first: values[first], **values} if first in values else values
         numbers = "  ".join(f"{value:8.3f} {measures.unit(summary, metric)}" for metric, value in ordered.items())
-        yield f"  {name:15}{numbers:48} {summary['baseline_words'].get(name, {}).get('knows', '')}"
+        yield f"  {name:15}{numbers:48} {summary.baseline_words.get(name, {}).get('knows', '')}"
 
 
-def verdict(summary: dict[str, Any]) -> list[str]:
+def verdict(summary: Summary) -> list[str]:
     """How the best result stands to each baseline, in words, in the metric that runs are compared by."""
-    metrics, known = summary["best"]["validation"], summary["baselines"]["validation"]
+    metrics, known = summary.best["validation"], summary.baselines["validation"]
     name = measures.compared_by(summary)
     out = []
     for baseline, values in known.items():
-        called = summary["baseline_words"].get(baseline, {}).get("name")
+        called = summary.baseline_words.get(baseline, {}).get("name")
         if called and name in values and name in metrics:
             gap = values[name] - metrics[name]  # above 0: the run's number is the smaller one
             if measures.better(summary, name) == "max":

@@ -112,7 +112,7 @@ def _say_lost(run: Run, step: int) -> None:
 def _refuse_edited(run: Run) -> None:
     """UserError where a run that saved no checkpoint has another config than it began with: half of it would be of
     each. A checkpoint holds the config against its own."""
-    if run.summary.get("identity", digest(run.config)) != digest(run.config):
+    if run.summary.identity not in (None, digest(run.config)):
         raise UserError(
             f"run {run.path}: its config.yaml was edited, so that it would be another run; put it back as it was, "
             "or start a new run"
@@ -139,16 +139,16 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
     limit, summary = config.trainer.max_steps, run.summary
     if limit is not None and limit < step:
         raise UserError(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
-    if summary.get("status") != "finished":
+    if summary.status != "finished":
         return
-    if summary.get("ended_by") == "early_stopping":
+    if summary.ended_by == "early_stopping":
         raise UserError(
             f"run {run.path} is finished: early stopping ended it at step {step}, more steps change nothing"
         )
     if config.budget is not None:
         raise UserError(f"run {run.path} is finished: its budget is spent; start a new run with another one")
-    seconds, limit = summary.get("seconds", 0.0), config.trainer.max_seconds
-    if summary.get("ended_by") == "seconds" and limit is not None and limit <= seconds:
+    seconds, limit = summary.seconds or 0.0, config.trainer.max_seconds
+    if summary.ended_by == "seconds" and limit is not None and limit <= seconds:
         raise UserError(f"run {run.path} is finished: extend it with trainer.max_seconds=S above {seconds:g}")
     # `changed` names a limit that was edited in config.yaml, too.
     if not any(line.startswith("trainer.max_") for line in changed):

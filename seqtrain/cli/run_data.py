@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import say
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import SUMMARY, Run
+from seqtrain.runs.summary import Summary
 from seqtrain.training.data import make_data
 from seqtrain.training.splits import Data
 
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-def read_data(run: Run, config: DictConfig, summary: dict[str, Any], checkpoint: Path | None) -> Data:
+def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path | None) -> Data:
     """The data, with the run's own vocabularies if it has them; UserError if the text is not what the run began with.
 
     Args:
         summary: of the attempt; what identifies the data is added to it.
         checkpoint: where the attempt goes on from; None at the first step.
     """
-    recorded = summary.get("hashes", {})
+    recorded = summary.hashes
     if checkpoint is not None and not recorded:
         raise UserError(
             f"{run.path / SUMMARY}: does not say which text the run began with; put the run's own file back"
@@ -40,13 +41,13 @@ def read_data(run: Run, config: DictConfig, summary: dict[str, Any], checkpoint:
             )
         if name in hashes and hashes[name] != value:
             raise UserError(f"data: the {name} text is not the one that run {run.path} began with; start a new run")
-    summary |= {"hashes": hashes, "data": data.source.describe()}
+    summary.update(hashes=hashes, data=data.source.describe())
     if missing:
         if recorded:
             say(f"{', '.join(missing)}: missing, made again from the text of train")
         # Before the first file: where a process is killed between any two, the next one makes all of them again,
         # and knows whether they are the same.
-        run.write_summary(run.summary | {"hashes": hashes})
+        run.update_summary(hashes=hashes)
         if run.writes:
             data.preprocessor.save(run.path)
     return data

@@ -130,7 +130,7 @@ def _holds_nothing(run: Run) -> bool:
     """Whether a run was refused before its first step, so that its directory is of no use to anybody."""
     if not run.writes or run.lost():  # another process's to remove, or somebody has moved it
         return False
-    return run.summary.get("status", "refused") == "refused" and not listed(run.checkpoints)
+    return run.summary.status in (None, "refused") and not listed(run.checkpoints)
 
 
 def _create_run(config: DictConfig, choices: dict[str, str]) -> Run:

@@ -232,7 +232,7 @@ def _row(trial: Trial) -> dict[str, Any]:
     """A trial for machines."""
     row = {**trial.row(), "run": None, "metrics": {}}
     if (trial.path / CONFIG).exists():
-        row |= {"run": str(trial.path), "metrics": Run(trial.path).summary.get("metrics", {})}
+        row |= {"run": str(trial.path), "metrics": Run(trial.path).summary.metrics}
     return row
 
 

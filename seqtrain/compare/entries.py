@@ -15,6 +15,7 @@ from seqtrain.files.atomic import exists
 from seqtrain.runs import measures
 from seqtrain.runs.directory import CONFIG, Run
 from seqtrain.runs.listing import list_runs, stands
+from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import member_of
 from seqtrain.terminal import pasted, printable
 
@@ -45,7 +46,7 @@ class Entry:
     name: str  # its path, from the folder that was asked for
     label: str  # what differs from other trials of its sweep, or the name of its directory
     config: dict[str, Any] = field(repr=False)
-    summary: dict[str, Any] = field(repr=False)
+    summary: Summary = field(repr=False)
     sweep: str | None = None  # the name of the sweep's directory
 
     @cached_property
@@ -61,7 +62,7 @@ class Entry:
     @property
     def reason(self) -> str:
         """Why it failed, was pruned or refused, on one line; empty where it says nothing."""
-        return printable(str(self.summary.get("reason", "")))
+        return printable(self.summary.reason or "")
 
     @property
     def seed(self) -> Any:
@@ -94,10 +95,8 @@ class Entry:
 
         None where there is none. Of a run that is not finished, the last that was recorded.
         """
-        if checkpoint == "best":
-            found = _mapping(self.summary.get("best")).get(split)
-        else:
-            found = _mapping(self.summary.get("metrics")).get(split)
+        splits = self.summary.best if checkpoint == "best" else self.summary.metrics
+        found = splits.get(split)
         if found is not None or self.finished:
             return number(_mapping(found).get(name))
         # The summary gets its metrics at the end: until then the record alone has them.
@@ -111,18 +110,18 @@ class Entry:
     @property
     def metrics(self) -> Mapping[str, Any]:
         """The final metrics of validation; empty where it is not finished."""
-        return _mapping(_mapping(self.summary.get("metrics")).get("validation"))
+        return _mapping(self.summary.metrics.get("validation"))
 
     @property
     def parameters(self) -> int | None:
         """Trainable numbers."""
-        found = number(_mapping(self.summary.get("parameters")).get("total"))
+        found = number(self.summary.parameters.get("total"))
         return None if found is None else int(found)
 
     @property
     def speed(self) -> float | None:
         """Tokens a second of training; None where it is not finished."""
-        return number(self.summary.get("tokens_per_second"))
+        return number(self.summary.tokens_per_second)
 
     def mode(self, name: str) -> Mode:
         """Whether less or more of this metric is better."""
@@ -155,14 +154,14 @@ class Entry:
     @property
     def flops_per_token(self) -> float | None:
         """Training operations per token; None where the run has not come so far as to count them."""
-        if (known := number(self.summary.get("flops_per_token"))) is not None:
+        if (known := number(self.summary.flops_per_token)) is not None:
             return known
-        flops, tokens = number(self.summary.get("flops")), number(self.summary.get("tokens"))
+        flops, tokens = number(self.summary.flops), number(self.summary.tokens)
         return flops / tokens if flops and tokens else None
 
     def cost(self, axis: Axis) -> float | None:
         """Steps, tokens, seconds or FLOPs of the training; of a run that is not finished, up to its last record."""
-        known = number(self.summary.get(axis))
+        known = number(getattr(self.summary, axis))
         if known is not None or self.finished:
             return known
         # The axis against itself: all records count here, also those without a metric.

@@ -77,15 +77,15 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
 
 def conditions(entry: Entry, metric: str | None = None) -> dict[str, Any]:
     """What two runs must share for their numbers to mean the same; UNKNOWN for what this one cannot say yet."""
-    hashes = entry.summary.get("hashes", {})
+    hashes = entry.summary.hashes
     return {
         "task": entry.task,
         "validation": hashes.get("validation", UNKNOWN),
         "train": hashes.get("train", UNKNOWN),
         "split": entry.settings.get("data.split_by"),
-        "context": entry.summary.get("context", UNKNOWN),
+        "context": _known(entry.summary.context),
         "tokenizer": _tokenizer(entry, metric),
-        "signatures": entry.summary.get("signatures", UNKNOWN),
+        "signatures": _known(entry.summary.signatures),
         "decoding": _decoding(entry),
     }
 
@@ -115,8 +115,8 @@ def unknown_tokens(entry: Entry) -> float | None:
 
     None where the run has not come so far as to count them.
     """
-    unknown = entry.summary.get("unknown")
-    return number(unknown.get("validation", 0)) if isinstance(unknown, dict) else None
+    unknown = entry.summary.unknown
+    return None if unknown is None else number(unknown.get("validation", 0))
 
 
 def has(entry: Entry, metric: str) -> bool:
@@ -146,11 +146,15 @@ def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return names
 
 
+def _known(value: Any) -> Any:
+    return UNKNOWN if value is None else value
+
+
 def _tokenizer(entry: Entry, metric: str | None) -> Any:
     """The hashes of all that turns text into ids and labels, or what stands for tokenizers that may be compared."""
-    hashes = entry.summary.get("hashes", {})
+    hashes = entry.summary.hashes
     preprocessor = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
-    if "measures" not in entry.summary:  # it has not come so far as to say in what it may be compared
+    if entry.summary.measures is None:  # it has not come so far as to say in what it may be compared
         return UNKNOWN
     if not across_tokenizers(entry, metric):
         return preprocessor or UNKNOWN
@@ -163,8 +167,8 @@ def _tokenizer(entry: Entry, metric: str | None) -> Any:
 
 def _decoding(entry: Entry) -> Any:
     """The options of the task that change what is measured: those that change only training may differ."""
-    trained_by = entry.summary.get("trained_by")
-    if not isinstance(trained_by, list):
+    trained_by = entry.summary.trained_by
+    if trained_by is None:
         return UNKNOWN
     options = {}
     for key, value in entry.settings.items():
@@ -185,7 +189,7 @@ def _notes(group: Group) -> list[str]:
 
 def _count_hashes(group: Group, name: str) -> int:
     """How many texts, or tokenizers, its runs were trained with, as far as they say it."""
-    found = {str(entry.summary.get("hashes", {}).get(name)) for entry in group.entries}
+    found = {str(entry.summary.hashes.get(name)) for entry in group.entries}
     return len(found - {"None"})
 
 

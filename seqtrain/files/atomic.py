@@ -124,14 +124,21 @@ def walked(root: Path | str, cannot_list: Callable[[OSError], None]) -> Iterator
         folder = waiting.pop()
         try:
             with os.scandir(folder) as entries:
-                found = {entry.name: entry.is_dir() for entry in entries}
+                below: list[str] = []
+                files: list[str] = []
+                for entry in entries:
+                    if entry.is_dir():
+                        below.append(entry.name)
+                    else:
+                        files.append(entry.name)
         except OSError as error:
             cannot_list(error)
             continue
-        below = [name for name, is_folder in found.items() if is_folder]
-        yield folder, below, [name for name, is_folder in found.items() if not is_folder]
-        paths = [os.path.join(folder, name) for name in reversed(below)]
-        waiting += [path for path in paths if not os.path.islink(path)]
+        yield folder, below, files
+        for name in reversed(below):  # the last that waits is taken first
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):  # it may lead back up
+                waiting.append(path)
 
 
 def plain_json(value: Any, indent: int | None = None) -> str:
@@ -142,14 +149,17 @@ def plain_json(value: Any, indent: int | None = None) -> str:
 def _plain(value: Any) -> Any:
     """`value` in JSON's types; a number of NumPy or torch by its `item`, nan and infinities as text."""
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
+        number = float(value)  # of NumPy, which has floats that are Python's, too
+        return number if math.isfinite(number) else str(number)
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, dict):
         return {str(key): _plain(below) for key, below in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(below) for below in value]
-    return str(value) if isinstance(value, Path | datetime) else _plain(value.item())
+    if isinstance(value, Path | datetime):
+        return str(value)
+    return _plain(value.item())
 
 
 def locked(path: Path) -> IO[bytes] | None:

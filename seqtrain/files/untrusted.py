@@ -38,17 +38,6 @@ MARKS = ("config.yaml", "sweep.yaml", "config.json")
 ALSO_KEPT = ("index.json", "study.db", "mlflow.db")
 """What stands beside FILES in these folders, or beside them, and cannot be made again."""
 
-SUMMARY = {
-    "status": str,
-    "steps": int,
-    "max_steps": int,
-    "hashes": dict,
-    "metrics": dict,
-    "parent": str,
-    "identity": str,
-}
-"""Entries of summary.json that others rely on."""
-
 EXPORTED = {"seqtrain_export": int, "step": int, "hashes": dict, "aliases": dict, "config": dict, "summary": dict}
 """Entries that config.json of an export must have."""
 
@@ -138,17 +127,6 @@ def read_json(path: Path) -> Any:
         return load_json(path, FILES.get(path.name, MAX_OTHER_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise kind_of(error)(f"{path} cannot be read: {error}") from None
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """The summary of a run; UserError where it is damaged, or where what others rely on is of another kind."""
-    summary = read_json(path)
-    if not isinstance(summary, dict):
-        raise UserError(f"{path} cannot be read: it holds no mapping")
-    for name, kind in SUMMARY.items():
-        if name in summary and type(summary[name]) is not kind:
-            raise UserError(f"{path}: {name}={summary[name]}: not what a run writes there")
-    return summary
 
 
 def read_export(path: Path) -> dict[str, Any]:

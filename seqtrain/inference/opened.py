@@ -25,6 +25,7 @@ from seqtrain.runs import export
 from seqtrain.runs.checkpoint import BEST, load, newest_valid, refuse_other
 from seqtrain.runs.directory import Run
 from seqtrain.runs.expected import Mismatch, alike
+from seqtrain.runs.summary import Summary
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.predictors import Loaded, Predictor, TextReader
 from seqtrain.terminal import pasted
@@ -94,7 +95,7 @@ def open_run(path: Path | str, checkpoint: str = "best") -> Opened:
     """
     run = Run.open(path, export="take")
     config = checked_config(run)
-    preprocessor = Preprocessor.load(run.path, run.summary.get("hashes", {}))
+    preprocessor = Preprocessor.load(run.path, run.summary.hashes)
     if run.exported:
         # From the file's header, before it is read whole: a stranger's weights may be larger than memory.
         _check_fit(export.described(run.path), alike, run.path / export.WEIGHTS, config, preprocessor)
@@ -128,13 +129,12 @@ def _saved(run: Run, checkpoint: str) -> tuple[Path, Any]:
     return file, saved
 
 
-def _check_best_step(file: Path, saved: Any, summary: dict[str, Any]) -> None:
+def _check_best_step(file: Path, saved: Any, summary: Summary) -> None:
     """UserError where the best checkpoint of a finished run is not of the step that its summary calls the best."""
     # A run that goes on writes its checkpoint and its summary one after the other, so the two may differ for a while.
-    best = summary.get("best")
-    if not isinstance(best, dict) or summary.get("status") != "finished":
+    if summary.status != "finished":
         return
-    step = best.get("step")
+    step = summary.best.get("step")
     if step is not None and step != saved.get("global_step"):
         raise UserError(
             f"checkpoint {file}: is of step {saved.get('global_step')}, and summary.json says that step {step} is the "

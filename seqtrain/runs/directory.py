@@ -19,9 +19,10 @@ from seqtrain.files import folders
 from seqtrain.files.atomic import exists, is_at, listed, locked, plain_json, reading, remove_temporary, write_text
 from seqtrain.files.checked import open_append, open_checked
 from seqtrain.files.folders import LOCK
-from seqtrain.files.untrusted import FILES, check_entries, read_export, read_summary, read_yaml
+from seqtrain.files.untrusted import FILES, check_entries, read_export, read_yaml
 from seqtrain.runs.identity import identity
-from seqtrain.runs.records import LONGEST, RESUMED, ends_line, numbers, parsed
+from seqtrain.runs.records import LONGEST, RESUMED, ends_line, parsed
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
@@ -218,19 +219,25 @@ class Run:
                     yield record
 
     @property
-    def summary(self) -> dict[str, Any]:
-        """What `write_summary` wrote; empty when there is none yet; UserError when it is damaged."""
+    def summary(self) -> Summary:
+        """What summary.json says now; nothing is known when there is none yet; UserError when it is damaged."""
         if self.exported:
-            return numbers(read_export(self.path / EXPORT)["summary"])
+            return Summary.from_plain(read_export(self.path / EXPORT)["summary"])
         path = self.path / SUMMARY
-        return numbers(read_summary(path)) if exists(path) else {}
+        return Summary.read(path) if exists(path) else Summary()
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
+    def write_summary(self, summary: Summary) -> None:
         """Writes summary.json, whole or not at all."""
         if not self.writes:
             return
         self._check_place()
-        write_text(self.path / SUMMARY, plain_json(summary, indent=2) + "\n")
+        summary.write(self.path / SUMMARY)
+
+    def update_summary(self, **entries: Any) -> None:
+        """Sets entries of summary.json; the others stay."""
+        summary = self.summary
+        summary.update(**entries)
+        self.write_summary(summary)
 
     @property
     def checkpoints(self) -> Path:

@@ -30,7 +30,7 @@ TYPES = {
 """What safetensors calls the types of weights that models have."""
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
-    *("unknown", "splits", "hashes", "versions"),
+    *("unknown", "splits", "hashes", "versions", "measures", "compared_by"),
 )
 """What of a run's summary goes along: what the numbers are, not who computed them where."""
 
@@ -46,7 +46,7 @@ def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step
             hashes = {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.name != LOCK}
             about = {"seqtrain_export": FORMAT, "step": step, "hashes": hashes, "aliases": aliases}
             about |= {"vocabulary": _sizes(preprocessor), "config": run.config}
-            about["summary"] = {name: value for name, value in run.summary.items() if name in KEPT}
+            about["summary"] = {name: value for name, value in run.summary.to_plain().items() if name in KEPT}
             (folder / EXPORT).write_text(plain_json(about, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise UserError(f"--output {target}: {error.strerror}; make room, or name another folder") from None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from seqtrain.config.nodes import flat
 from seqtrain.files.atomic import plain_json
+from seqtrain.runs.summary import Summary
 
 TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "accelerator": "said",  # by the machine's name
@@ -46,9 +47,9 @@ MAY_CHANGE = (
 """What `resume` may be told to change, beside loggers."""
 
 
-def identity(config: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
+def identity(config: dict[str, Any], summary: Summary) -> dict[str, Any]:
     """What every checkpoint of a run says of it: its config by dotted key, hashes of its data, hash of its parent."""
-    return {"config": decisive(config), "hashes": summary.get("hashes", {}), "parent": summary.get("parent")}
+    return {"config": decisive(config), "hashes": summary.hashes, "parent": summary.parent}
 
 
 def decisive(config: dict[str, Any]) -> dict[str, Any]:
@@ -57,21 +58,17 @@ def decisive(config: dict[str, Any]) -> dict[str, Any]:
     Not where data lies: its hash is held. Of callbacks not ours, which only show: of others nobody knows what they do.
     """
     kept = {name: value for name, value in config.items() if name not in FREE}
-    kept["trainer"] = {
-        name: value
-        for name, value in _mapping(config, "trainer").items()
-        if TRAINER.get(name, "identity") == "identity"
-    }
-    kept["data"] = {
-        name: value
-        for name, value in _mapping(config, "data").items()
-        if name not in DATA_FREE and not str(name).endswith("path")
-    }
-    kept["callbacks"] = {
-        name: node
-        for name, node in _mapping(config, "callbacks").items()
-        if node and not str(node.get("_target_")).startswith("seqtrain.")
-    }
+    kept |= {name: dict(_mapping(config, name)) for name in ("trainer", "data", "callbacks")}
+    for name in _mapping(config, "trainer"):
+        if TRAINER.get(name, "identity") != "identity":  # an option that is not known here may decide something
+            del kept["trainer"][name]
+    for name in _mapping(config, "data"):
+        if name in DATA_FREE or str(name).endswith("path"):
+            del kept["data"][name]
+    for name, node in _mapping(config, "callbacks").items():
+        if not node or str(node.get("_target_")).startswith("seqtrain."):
+            del kept["callbacks"][name]
+    # By way of JSON, as a checkpoint's own was: a tuple is a list there.
     return json.loads(plain_json(dict(flat(kept))))
 
 
@@ -85,10 +82,13 @@ def other_writer(writer: Any, run: dict[str, Any]) -> str | None:
     if not isinstance(writer, dict) or not all(isinstance(writer.get(name), dict) for name in ("config", "hashes")):
         return "it does not say which run wrote it"
     there, here = writer["config"], run["config"]
-    unset = object()
+    unset = object()  # like no value, not even null
     other = [key for key in {**here, **there} if there.get(key, unset) != here.get(key, unset)]
     if other:
-        key, more = other[0], f" (and {len(other) - 1} more)" if len(other) > 1 else ""
+        key = other[0]
+        more = ""
+        if len(other) > 1:
+            more = f" (and {len(other) - 1} more)"
         return f"{key} was {_of(there, key)} when it was written and is {_of(here, key)} in config.yaml{more}"
     for name, value in writer["hashes"].items():
         if run["hashes"].get(name, value) != value:
@@ -104,9 +104,13 @@ def shown(value: Any) -> str:
 
 
 def _of(config: dict[str, Any], key: str) -> str:
-    return shown(config[key]) if key in config else "not there"
+    if key in config:
+        return shown(config[key])
+    return "not there"
 
 
 def _mapping(config: dict[str, Any], name: str) -> dict[str, Any]:
     value = config.get(name)
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}

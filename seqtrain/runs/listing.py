@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from seqtrain.errors import Unavailable
 from seqtrain.files import folders
@@ -13,6 +12,7 @@ from seqtrain.files.atomic import is_locked, reading, walked
 from seqtrain.files.checked import open_checked
 from seqtrain.files.folders import LOCK
 from seqtrain.runs.directory import CONFIG, METRICS, Run
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import printable
 
 
@@ -51,7 +51,7 @@ def is_written(run: Path) -> bool:
         return False
 
 
-def stands(run: Path, summary: dict[str, Any]) -> str:
+def stands(run: Path, summary: Summary) -> str:
     """The status of a run with this summary, also where a killed process could not write it: then `interrupted`."""
-    status = str(summary.get("status", "interrupted"))
+    status = "interrupted" if summary.status is None else summary.status
     return "interrupted" if status == "running" and not is_written(run) else status

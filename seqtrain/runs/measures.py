@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import printable
 
 MAX_UNIT_CHARACTERS = 40
-
-Summary = Mapping[str, Any]
 
 
 def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
     """Whether less or more of a metric is better; None where the summary does not say."""
     found = _said(summary, name).get("better")
-    return found if found in ("min", "max") else None
+    if found in ("min", "max"):
+        return found
+    return None
 
 
 def unit(summary: Summary, name: str) -> str:
     """What stands behind a number of the metric."""
-    found = _said(summary, name).get("unit")
-    words = found if isinstance(found, str) and found else name.replace("_", " ")
+    words = _said(summary, name).get("unit")
+    if not isinstance(words, str) or not words:
+        words = name.replace("_", " ")
     return printable(words[:MAX_UNIT_CHARACTERS])
 
 
@@ -35,17 +37,18 @@ def tokenizer_free(summary: Summary, name: str) -> bool:
 
 def compared_by(summary: Summary) -> str:
     """The metric in which runs of the task are held against each other."""
-    found = summary.get("compared_by")
-    return found if isinstance(found, str) else "loss"
+    if summary.compared_by is None:  # every task has a loss
+        return "loss"
+    return summary.compared_by
 
 
 def units(summary: Summary) -> dict[str, str]:
     """The unit of every metric that the summary speaks of."""
-    measures = summary.get("measures")
-    return {name: unit(summary, name) for name in measures} if isinstance(measures, Mapping) else {}
+    return {name: unit(summary, name) for name in summary.measures or ()}
 
 
 def _said(summary: Summary, name: str) -> Mapping[str, Any]:
-    measures = summary.get("measures")
-    found = measures.get(name) if isinstance(measures, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    found = (summary.measures or {}).get(name)
+    if isinstance(found, Mapping):
+        return found
+    return {}

@@ -24,9 +24,7 @@ def environment() -> dict[str, Any]:
         "versions": versions,
         "platform": platform.platform(),
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0))
-        if os.name == "posix" and platform.system() == "Linux"
-        else os.cpu_count(),
+        "cores": _cores(),
         "commit": commit(Path.cwd()),
     }
 
@@ -51,26 +49,45 @@ def mask_command(words: list[str]) -> list[str]:
     masked = []
     for word in words:
         key, equals, value = word.partition("=")
-        secret = _secrecy(re.split(r"[./@+~]", key)[-1]) != "open"
-        masked.append(f"{key}={HIDDEN}" if equals and secret and value else SECRET_TEXT.sub(HIDDEN, word))
+        if equals and value and _secrecy(re.split(r"[./@+~]", key)[-1]) != "open":
+            masked.append(f"{key}={HIDDEN}")
+        else:
+            masked.append(SECRET_TEXT.sub(HIDDEN, word))
     return masked
 
 
 def _secrecy(key: str) -> Literal["open", "text", "all"]:
-    words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()))
-    return "all" if words & SECRET_WORDS else "text" if words & PLAIN_WORDS else "open"
+    """Whether values under this key are hidden: none, those that are text, or all."""
+    separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key)  # apiKey has the words api and key
+    words = set(re.split(r"[^a-z]+", separated.lower()))
+    if words & SECRET_WORDS:
+        return "all"
+    if words & PLAIN_WORDS:
+        return "text"
+    return "open"
 
 
 def _masked(value: Any, secret: Literal["open", "text", "all"]) -> Any:
-    if isinstance(value, dict):
-        return {key: _masked(below, _secrecy(str(key)) if secret == "open" else secret) for key, below in value.items()}
+    if isinstance(value, dict) and secret == "open":
+        return mask_secrets(value)
+    if isinstance(value, dict):  # all that lies below a secret key is secret, whatever its own key says
+        return {key: _masked(below, secret) for key, below in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(below, secret) for below in value]
     if value is None or isinstance(value, bool) or value == "" or REFERENCE.fullmatch(str(value)):
         return value
     if secret == "all" or (secret == "text" and isinstance(value, str)):
         return HIDDEN
-    return SECRET_TEXT.sub(HIDDEN, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return SECRET_TEXT.sub(HIDDEN, value)
+    return value
+
+
+def _cores() -> int | None:
+    """Those that this process may use; elsewhere than on Linux nobody says, and all of them are counted."""
+    if platform.system() == "Linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def _cpu() -> str:

@@ -27,7 +27,7 @@ def difference(one: Path, other: Path) -> str | None:
     Compares weights, optimizer, callbacks, carried state, every record, and the result; only the clock is left out.
     """
     names = ("status", "metrics", "best", "tokens", "steps")
-    results = [{name: Run(run).summary.get(name) for name in names} for run in (one, other)]
+    results = [{name: getattr(Run(run).summary, name) for name in names} for run in (one, other)]
     return (
         differing(records(one), records(other), "metrics.jsonl")
         or differing(final_state(one), final_state(other), "checkpoint")
@@ -60,17 +60,24 @@ def differing(one: Any, other: Any, place: str = "") -> str | None:
     if isinstance(one, dict):
         if one.keys() != other.keys():
             return f"{place}: keys {sorted(map(str, one.keys() ^ other.keys()))} on one side only"
-        pairs = [(f"{place}[{key!r}]", one[key], other[key]) for key in one]
+        keys = list(one)
     elif isinstance(one, list | tuple):
         if len(one) != len(other):
             return f"{place}: {len(one)} and {len(other)} entries"
-        pairs = [(f"{place}[{index}]", *pair) for index, pair in enumerate(zip(one, other, strict=True))]
+        keys = list(range(len(one)))
     elif isinstance(one, torch.Tensor):
-        alike = (one.dtype, one.shape) == (other.dtype, other.shape)
-        return None if alike and one.numpy().tobytes() == other.numpy().tobytes() else f"{place}: tensors differ"
+        same_kind = (one.dtype, one.shape) == (other.dtype, other.shape)
+        if same_kind and one.numpy().tobytes() == other.numpy().tobytes():  # by bytes: nan is not equal to itself
+            return None
+        return f"{place}: tensors differ"
+    elif one == other or (one != one and other != other):  # the same, or both nan
+        return None
     else:
-        return None if one == other or (one != one and other != other) else f"{place}: {one!r} and {other!r}"
-    return next((found for pair in pairs if (found := differing(pair[1], pair[2], pair[0]))), None)
+        return f"{place}: {one!r} and {other!r}"
+    for key in keys:
+        if found := differing(one[key], other[key], f"{place}[{key!r}]"):
+            return found
+    return None
 
 
 def newest_step(run: Path) -> int:

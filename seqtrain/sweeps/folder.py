@@ -17,6 +17,7 @@ from seqtrain.files.atomic import exists, listed, locked, plain_json, remove_tem
 from seqtrain.files.untrusted import is_word, read_json, read_yaml
 from seqtrain.runs.directory import CONFIG, LOCK, Run
 from seqtrain.runs.listing import stands
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 
 ASKED, INDEX, TRIALS, LOGS = "sweep.yaml", "index.json", "trials", "logs"
@@ -91,9 +92,9 @@ class Trial:
     @property
     def reason(self) -> str:
         """Why it did not finish; empty where it did, or where nobody could say."""
-        known = Run(self.path).summary if exists(self.path / CONFIG) else {}
-        told = {} if known.get("status") == "finished" else self.outcome  # by the process that could not go on with it
-        return str(known.get("reason") or told.get("reason", ""))
+        known = Run(self.path).summary if exists(self.path / CONFIG) else Summary()
+        told = {} if known.status == "finished" else self.outcome  # by the process that could not go on with it
+        return known.reason or str(told.get("reason", ""))
 
     @property
     def unavailable(self) -> bool:
@@ -119,8 +120,7 @@ class Trial:
     def fail(self, reason: str) -> None:
         """Records that it failed, for a process that could not say so itself."""
         if exists(self.path / CONFIG):
-            run = Run(self.path)
-            run.write_summary(run.summary | {"status": "failed", "reason": reason})
+            Run(self.path).update_summary(status="failed", reason=reason)
         self.conclude("failed", reason)
 
 

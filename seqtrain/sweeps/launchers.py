@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pkgutil
 import select
@@ -25,6 +26,7 @@ from seqtrain.distributed.fork_server import Child, ForkServer
 from seqtrain.errors import UserError
 from seqtrain.sweeps.folder import ENDED, Sweep, Trial
 
+# Imported once by the process that trials are forked from: together they take longer than a small trial.
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
 PLACE = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SEQTRAIN_MEET")
 MEETING = ("MASTER_ADDR", "MASTER_PORT", "PL_")
@@ -44,7 +46,12 @@ class Runner(Protocol):
 
 
 def environment(env: Mapping[str, str], *, apart: Sequence[str] = (*PLACE, *MEETING, *STEP)) -> dict[str, str]:
-    """The environment of a trial: that of the sweep, but for where the sweep's own process stands."""
+    """The environment of a trial: that of the sweep, but for where the sweep's own process stands.
+
+    Args:
+        env: The sweep's own environment.
+        apart: Names of variables, or their beginnings, that a trial must not inherit.
+    """
     return {name: value for name, value in env.items() if not name.startswith(tuple(apart))}
 
 
@@ -71,34 +78,38 @@ class Local(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Hydra's own interface: of each job, the override run_dir=SWEEP/NNN names the trial."""
         folder = Sweep.open(self.sweep)
-        numbers = [int(Path(word).name.strip("'")) for job in job_overrides for word in job if word[:8] == "run_dir="]
-        ended = list(self.run(folder.trial(number) for number in numbers))
+        ended = self.run(map(folder.trial, _trial_numbers(job_overrides)))
         return [JobReturn(overrides=list(trial.overrides), status=_hydra_status(trial)) for trial in ended]
 
     def run(self, trials: Iterator[Trial]) -> Iterator[Trial]:
         """As Runner has it. What interrupts this process is passed on to the trials, which save and leave."""
         threads, shares = self._threads(), gpu_shares(gpus(os.environ), self.n_jobs)
         self._say_shares(threads, shares)
-        env = environment(os.environ) | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+        env = environment(os.environ)
+        if threads is not None:
+            env["OMP_NUM_THREADS"] = str(threads)
         running: dict[Child, tuple[int, Trial]] = {}
+        free = set(range(self.n_jobs))  # slots, each with GPUs of its own
         own = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "seqtrain.")]
         with ForkServer([*HEAVY, *own], env=env, begin="fork") as server:
             try:
                 while True:
-                    free = [slot for slot in range(self.n_jobs) if slot not in {slot for slot, _ in running.values()}]
-                    for slot, trial in zip(free, trials, strict=False):
-                        words = [
-                            *trial_words(trial),
-                            *(() if threads is None else (f"--threads={threads}",)),
-                        ]
+                    # Slots come first: a trial is pulled only where there is room, for a search draws it then.
+                    for slot, trial in zip(sorted(free), trials, strict=False):
+                        words = trial_words(trial)
+                        if threads is not None:
+                            words.append(f"--threads={threads}")
                         child = server.popen(words, env=env | shares[slot])
                         running[child] = slot, trial
+                        free.remove(slot)
                     if not running:
                         return
                     select.select(list(running), [], [])
-                    for child in [child for child in running if child.poll() is not None]:
-                        _, trial = running.pop(child)
-                        yield _after(trial, child)
+                    for child in list(running):
+                        if child.poll() is not None:
+                            slot, trial = running.pop(child)
+                            free.add(slot)
+                            yield _after(trial, child)
             except BaseException as error:
                 _leave(running, getattr(error, "number", signal.SIGTERM))
                 raise
@@ -110,11 +121,25 @@ class Local(Launcher):
         return max(len(os.sched_getaffinity(0)) // self.n_jobs, 1)
 
     def _say_shares(self, threads: int | None, shares: list[dict[str, str]]) -> None:
-        parts = [] if threads is None else [f"{threads} thread{'s' * (threads > 1)}"]
-        seen = [share["CUDA_VISIBLE_DEVICES"] for share in shares if share]
-        parts += [f"GPUs {' | '.join(seen)}"] if seen else []
-        if self.n_jobs > 1:
-            self.say(f"{self.n_jobs} trials at a time{', each with ' * bool(parts)}{' and '.join(parts)}")
+        """Tells what each of several trials has to itself."""
+        if self.n_jobs == 1:
+            return
+        each = []
+        if threads is not None:
+            each.append(f"{threads} thread{'s' * (threads > 1)}")
+        if shares[0]:  # all have GPUs, or none has
+            each.append(f"GPUs {' | '.join(share['CUDA_VISIBLE_DEVICES'] for share in shares)}")
+        words = f"{self.n_jobs} trials at a time"
+        if each:
+            words += f", each with {' and '.join(each)}"
+        self.say(words)
+
+
+def _trial_numbers(job_overrides: Sequence[Sequence[str]]) -> Iterator[int]:
+    """The number of each job's trial, by its run_dir=SWEEP/NNN, which may be quoted."""
+    for word in itertools.chain.from_iterable(job_overrides):
+        if word.startswith("run_dir="):
+            yield int(Path(word).name.strip("'"))
 
 
 def trial_words(trial: Trial) -> list[str]:
@@ -125,49 +150,67 @@ def trial_words(trial: Trial) -> list[str]:
 def gpus(env: Mapping[str, str]) -> list[str]:
     """The GPUs that trials may use, by number or name, without asking torch."""
     if "CUDA_VISIBLE_DEVICES" in env:
-        return [name for name in env["CUDA_VISIBLE_DEVICES"].split(",") if name.strip() and name.strip() != "-1"]
-    return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+        return [name for name in env["CUDA_VISIBLE_DEVICES"].split(",") if name.strip() not in ("", "-1")]
+    count = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return list(map(str, range(count)))
 
 
 def gpu_shares(devices: Sequence[str], n_jobs: int) -> list[dict[str, str]]:
-    """The environment of each slot: all of its GPUs, as many as every slot can have; one for several if need be."""
+    """The environment of each slot: all of its GPUs, as many as every slot can have."""
     if not devices:
-        return [{} for _ in range(n_jobs)]
+        return [{}] * n_jobs
     each = max(len(devices) // n_jobs, 1)
-    starts = [slot * each % len(devices) for slot in range(n_jobs)]
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(devices[start : start + each])} for start in starts]
+    shares = []
+    for slot in range(n_jobs):
+        start = slot * each % len(devices)  # with fewer GPUs than slots several have the same one
+        shares.append({"CUDA_VISIBLE_DEVICES": ",".join(devices[start : start + each])})
+    return shares
 
 
 def _after(trial: Trial, child: Child) -> Trial:
     """The trial, with its end recorded where its process could not do so."""
     code = child.poll() or 0
     if trial.recorded not in (*ENDED, "interrupted"):
-        last = (child.stderr.strip().splitlines() or [""])[-1]
-        trial.fail(f"its process was {killed(code)}" if code < 0 else last or f"its process ended with {code}")
+        trial.fail(_death(code, child.stderr))
     child.close()
     return trial
 
 
+def _death(code: int, stderr: str) -> str:
+    """Why a process ended that could not say so itself."""
+    if code < 0:
+        return f"its process was {killed(code)}"
+    lines = stderr.strip().splitlines()
+    if lines:
+        return lines[-1]  # of a traceback: the error itself
+    return f"its process ended with {code}"
+
+
 def killed(code: int) -> str:
     """How a process ended that has this negative exit status."""
-    memory = " (the machine may have run out of memory)" if code == -signal.SIGKILL else ""
-    return f"killed by {signal.Signals(-code).name}{memory}"
+    words = f"killed by {signal.Signals(-code).name}"
+    if code == -signal.SIGKILL:  # which the kernel sends where there is no memory left
+        words += " (the machine may have run out of memory)"
+    return words
 
 
 def _leave(running: Mapping[Child, Any], number: int) -> None:
     """Passes a signal on to the trials, waits for their checkpoints, and kills what is left of them."""
     for child in running:
         child.kill(number)
-    limit = time.monotonic() + ranks.ENDING
+    limit = time.monotonic() + ranks.ENDING  # of all together: they save at the same time
     try:
         for child in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(max(limit - time.monotonic(), 0))
     finally:
+        # Also those that ended: processes of their own may have outlived them.
         for child in running:
             child.kill_group()
             child.close()
 
 
 def _hydra_status(trial: Trial) -> JobStatus:
-    return JobStatus.COMPLETED if trial.status in ("finished", "pruned") else JobStatus.FAILED
+    if trial.status in ("finished", "pruned"):
+        return JobStatus.COMPLETED
+    return JobStatus.FAILED

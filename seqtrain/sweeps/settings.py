@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -65,8 +66,10 @@ class Words:
             if override is None and word.lstrip("+~").startswith(("hydra.", "hydra/", "sweep=")):
                 key, _, value = word.partition("=")
                 raise UserError(f"{word}: cannot be read; with quotes it can: '{key}=\"{value}\"'")
-            ours = override is not None and (override.is_hydra_override() or override.key_or_group == "sweep")
-            (own if ours else others).append(word)
+            if override is not None and (override.is_hydra_override() or override.key_or_group == "sweep"):
+                own.append(word)
+            else:
+                others.append(word)
         return cls(own, others)
 
 
@@ -95,9 +98,7 @@ class Settings:
         anywhere = [word for word in words.trial if _is_choice(word, files)]
         earlier = _earlier(recorded, words.hydra)
         own = [*earlier, *words.hydra]
-        faults = [fault for word in own if (fault := _fault(word, files))]
-        if faults:
-            raise UserError(*faults)
+        _refuse(filter(None, (_fault(word, files) for word in own)))
         config = _composed(files, [*anywhere, *(_usable(word, files) for word in own)])
         refuse_tilde("hydra.sweep.dir", str(config.hydra.sweep.dir))
         directory = directory or Path(str(config.hydra.sweep.dir))
@@ -107,10 +108,10 @@ class Settings:
             OmegaConf.update(config, f"hydra.sweep.{name}", value)
             config.hydra.overrides.hydra.append(f"hydra.sweep.{name}={quoted(value)}")
         settings = cls(config, files)
-        foreign = bool(anywhere or config_dirs)  # our own files ask for nothing else
-        faults = [*(settings._unused() if foreign else ()), *settings._commands({key_of(word) for word in words.hydra})]
-        if faults:
-            raise UserError(*faults)
+        faults = settings._commands(set(map(key_of, words.hydra)))
+        if anywhere or config_dirs:  # our own files set nothing that no sweep acts upon
+            faults = [*settings._unused(), *faults]
+        _refuse(faults)
         return settings
 
     @property
@@ -120,55 +121,67 @@ class Settings:
 
     def make(self, kind: str, base: type[Made]) -> Made:
         """The plugin that `hydra.KIND` names, a `base`; its options are held against its signature. UserError."""
-        node = OmegaConf.to_container(self.config.hydra[kind], resolve=True)
-        assert isinstance(node, dict)
+        # Plain values: what refers to the environment has been judged by then.
+        node = cast("dict[str, Any]", OmegaConf.to_container(self.config.hydra[kind], resolve=True))
         target = str(node.pop("_target_", None))
         found = _resolved(target, kind)
         if not (inspect.isclass(found) and issubclass(found, base)):
             raise UserError(f"hydra.{kind}._target_={target}: no {base.__name__}, so it cannot be the {kind}")
-        parameters = inspect.signature(found).parameters
-        is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         choice = str(self.config.hydra.runtime.choices.get(f"hydra/{kind}"))
-        known = self.files.content(f"hydra/{kind}", choice) if is_open else parameters
-        unknown = [str(key) for key in node if key not in known]
-        if unknown:
-            raise UserError(
-                *(f"hydra.{kind}.{key}: no option of {choice}{did_you_mean(key, known)}" for key in unknown)
-            )
-        if wrong := [line for path, value in leaves(node, f"hydra.{kind}") if (line := _wrong_number(path, value))]:
-            raise UserError(*wrong)
-        # As Hydra would make it; ours are told to take plain values.
-        options = node if target.startswith(f"{OURS}.") else OmegaConf.create(node)
-        return found(**{str(key): options[key] for key in node})
+        known: Collection[str] = inspect.signature(found).parameters
+        if inspect.getfullargspec(found).varkw is not None:  # it takes anything: its file says what it knows
+            known = self.files.content(f"hydra/{kind}", choice)
+        unknown = [key for key in node if key not in known]
+        _refuse(f"hydra.{kind}.{key}: no option of {choice}{did_you_mean(key, known)}" for key in unknown)
+        _refuse(filter(None, itertools.starmap(_wrong_number, leaves(node, f"hydra.{kind}"))))
+        if target.startswith(f"{OURS}."):  # ours take plain values
+            return found(**node)
+        made = OmegaConf.create(node)  # as Hydra would make it
+        return found(**{name: made[name] for name in node})
 
     def _unused(self) -> list[str]:
         """A line for each setting of Hydra that no sweep acts upon."""
         plain = dict(leaves(_hydra(_composed(self.files, [])), ""))
-        return [
-            f"hydra.{path}={show(value)}: no sweep acts upon it; of Hydra's own settings hydra.sweep.dir, "
-            "hydra.launcher.* and hydra.sweeper.* count"
-            for path, value in leaves(_hydra(self.config), "")
-            if not any(path == used or path.startswith(f"{used}.") for used in USED) and plain.get(path) != value
-        ]
+        used = tuple(f"{name}." for name in USED)
+        lines = []
+        for path, value in leaves(_hydra(self.config), ""):
+            if f"{path}.".startswith(used) or plain.get(path) == value:
+                continue
+            lines.append(
+                f"hydra.{path}={show(value)}: no sweep acts upon it; of Hydra's own settings hydra.sweep.dir, "
+                "hydra.launcher.* and hydra.sweeper.* count"
+            )
+        return lines
 
     def _commands(self, typed: set[str]) -> list[str]:
         """A line for each option that is a command, or reads the environment, and that nobody typed."""
         lines = []
+        accepted = tuple(f"{key}." for key in typed)  # with what lies below them
         for path, value in leaves(_hydra(self.config), ""):
             name, *inner = path.split(".")
             key = f"hydra.{path}"
-            if name not in ("launcher", "sweeper", "sweep") or any(f"{key}.".startswith(f"{t}.") for t in typed):
+            if name not in ("launcher", "sweeper", "sweep") or f"{key}.".startswith(accepted):
                 continue
-            told = f"{key}={show(value)}: becomes a command, and nobody typed it"
             asks = name == "launcher" and inner[0] in COMMANDS and value and value != UNPICKLED
-            breaks = any(isinstance(text, str) and re.search(r"[\r\n]", text) for text in (value, key))
+            # What a launcher writes into a script would go on there as a line of its own.
+            breaks = re.search(r"[\r\n]", f"{key}{value}" if isinstance(value, str) else key)
             if (breaks or asks) and PLUGINS not in trusted():
-                lines.append(f"{told}; add it to the command line, or --trust {PLUGINS}")
+                lines.append(
+                    f"{key}={show(value)}: becomes a command, and nobody typed it; add it to the command line, "
+                    f"or --trust {PLUGINS}"
+                )
             elif key == "hydra.sweeper.storage" and value:
                 lines.append(f"{key}: leads out of the sweep, and nobody typed it; add it to the command line")
             elif "${" in str(value) and ENVIRONMENT not in trusted() and reads_environment(self.config, key):
                 lines.append(f"{key}={show(value)}: reads the environment; if you trust it, add --trust {ENVIRONMENT}")
         return lines
+
+
+def _refuse(faults: Iterable[str]) -> None:
+    """UserError with these lines, where there are any."""
+    lines = list(faults)
+    if lines:
+        raise UserError(*lines)
 
 
 def quoted(path: Path | str) -> str:
@@ -180,7 +193,7 @@ def quoted(path: Path | str) -> str:
 def _composed(files: ConfFiles, words: Sequence[str]) -> DictConfig:
     try:
         config = files.compose(words)
-        str(config.hydra.sweep.dir)
+        str(config.hydra.sweep.dir)  # a value is worked out, and may turn out wrong, only once it is asked for
     except UNUSABLE as error:
         raise UserError(f"{' '.join(words)}: {first_lines(error)}") from None
     return config
@@ -190,7 +203,9 @@ def _wrong_number(path: str, value: Any) -> str | None:
     """What is wrong with an option of a plugin that is to be a number; a plugin of others checks no kinds."""
     if path not in RANGES or value is None or value == "auto":
         return None
-    reason = out_of_range(path, value) if is_number(value) else f"expected {RANGES[path].words()}"
+    reason = f"expected {RANGES[path].words()}"
+    if is_number(value):
+        reason = out_of_range(path, value)
     return reason and f"{path}={show(value)}: {reason}"
 
 
@@ -210,7 +225,9 @@ def _usable(word: str, files: ConfFiles) -> str:
     key = key_of(word)
     if key == "sweep":
         return f"+{word}"
-    return word if files.is_group(key) else f"++{word.lstrip('+')}"
+    if files.is_group(key):
+        return word
+    return f"++{word.lstrip('+')}"
 
 
 def _is_choice(word: str, files: ConfFiles) -> bool:
@@ -223,10 +240,14 @@ def _is_choice(word: str, files: ConfFiles) -> bool:
 
 def _earlier(recorded: Collection[str], typed: Sequence[str]) -> list[str]:
     """What an earlier attempt was told and this one was not; options of a plugin go with the choice of it."""
-    again = {key_of(word) for word in typed}
-    kept = [word for word in recorded if key_of(word) not in {*again, "hydra.sweep.dir"}]
-    if "hydra/launcher" in again:
-        kept = [word for word in kept if not key_of(word).startswith("hydra.launcher.")]
+    again = set(map(key_of, typed))
+    kept = []
+    for word in recorded:
+        key = key_of(word)
+        of_another_launcher = "hydra/launcher" in again and key.startswith("hydra.launcher.")
+        # The directory is where the sweep is found now: it may have been moved.
+        if key not in again and key != "hydra.sweep.dir" and not of_another_launcher:
+            kept.append(word)
     return kept
 
 
@@ -241,7 +262,9 @@ def _fault(word: str, files: ConfFiles) -> str | None:
         if override.is_sweep_override() or not isinstance(option, str):
             return f"{word}: a sweep has one {key}"
         options = [name for name in files.options(key) if not name.startswith("_")]
-        return None if option in options else f"{word}: no such {key}{did_you_mean(option, options)}"
+        if option not in options:
+            return f"{word}: no such {key}{did_you_mean(option, options)}"
+        return None
     if key == "sweep":
         return f"{word}: no such group"
     if "/" in key:
@@ -254,6 +277,7 @@ def _fault(word: str, files: ConfFiles) -> str | None:
 def _resolved(target: str, kind: str) -> Any:
     """The class of this name, imported only if it may run."""
     package = target.partition(".")[0]
+    # Judged before it is imported: an import alone can run a stranger's code.
     if not (target.startswith(f"{OURS}.") or target in FOREIGN or package in trusted()):
         raise UserError(
             f"hydra.{kind}._target_={target}: not a {kind} that may run; if you trust the code of {package}, "
@@ -263,8 +287,9 @@ def _resolved(target: str, kind: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except ImportError as error:
-        extra = FOREIGN.get(target)
-        remedy = f"it comes with `pip install 'seqtrain[{extra}]'`" if extra else f"cannot be imported: {error}"
+        remedy = f"cannot be imported: {error}"
+        if target in FOREIGN:
+            remedy = f"it comes with `pip install 'seqtrain[{FOREIGN[target]}]'`"
         raise Unavailable(f"hydra.{kind}._target_={target}: {remedy}") from None
     except AttributeError:
         raise UserError(f"hydra.{kind}._target_={target}: no such class") from None

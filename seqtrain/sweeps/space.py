@@ -28,25 +28,41 @@ def space(params: Mapping[str, Any], words: Sequence[str]) -> tuple[dict[str, Ba
     `~key` takes a key of `params` out of the space. UserError for what cannot be read.
     """
     given = {str(key): _parsed(f"{key}={value}") for key, value in params.items()}
+    # Words come after the file's keys: the last word about a key counts, and a new key is searched last.
     for text in words:
         override = _parsed(text)
         if override.is_delete() and override.key_or_group in given:
             del given[override.key_or_group]
         else:
             given[override.key_or_group] = override
-    swept = {one.get_key_element(): _distribution(one) for one in given.values() if one.is_sweep_override()}
-    return swept, [str(one.input_line) for one in given.values() if not one.is_sweep_override()]
+    swept: dict[str, BaseDistribution] = {}
+    fixed = []
+    for override in given.values():
+        if override.is_sweep_override():
+            swept[override.get_key_element()] = _distribution(override)
+        else:
+            fixed.append(str(override.input_line))
+    return swept, fixed
 
 
 def other_model(params: Mapping[str, Any], words: Sequence[str], asked: Asked) -> Iterator[str]:
     """A line where the model that is typed is not the one that the space names: a user's own may want that."""
-    for word in (word for word in words if key_of(word) == "model" and "model" in params):
+    if "model" not in params:
+        return
+    for word in words:
+        if key_of(word) != "model":
+            continue
         model = _parsed(word).value()
         if model in (None, params["model"]):
             continue
-        named = next((word for word in asked.overrides if key_of(word) == "sweep"), "hydra.sweeper.params")
-        own = model in ConfFiles([Path(folder) for folder in asked.config_dirs]).options("sweep")
-        yield f"{word}: searched in the space of {named}{f'; sweep={model} is its own' * own}"
+        named = "hydra.sweeper.params"
+        chosen = [word for word in asked.overrides if key_of(word) == "sweep"]
+        if chosen:
+            named = chosen[0]
+        line = f"{word}: searched in the space of {named}"
+        if model in ConfFiles(list(map(Path, asked.config_dirs))).options("sweep"):
+            line += f"; sweep={model} is its own"
+        yield line
 
 
 def _parsed(text: str) -> Override:
@@ -73,9 +89,13 @@ def ends(kind: Any) -> tuple[Any, Any]:
     """The first and the last value of a distribution."""
     from optuna.distributions import CategoricalDistribution
 
-    return (kind.choices[0], kind.choices[-1]) if isinstance(kind, CategoricalDistribution) else (kind.low, kind.high)
+    if isinstance(kind, CategoricalDistribution):
+        return kind.choices[0], kind.choices[-1]
+    return kind.low, kind.high
 
 
 def short(value: Any) -> str:
     """A value as it stands in a label."""
-    return f"{value:.4g}" if isinstance(value, float) else show(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return show(value)

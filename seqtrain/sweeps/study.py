@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.errors import Unavailable, UserError, did_you_mean
 from seqtrain.files.checked import open_checked
+from seqtrain.runs.summary import Summary
 
 if TYPE_CHECKING:
     import optuna
@@ -54,26 +55,36 @@ class Objective:
         which, _, metric = name.partition("/")
         if name in FIGURES:
             return cls(name, FIGURES[name])  # type: ignore[arg-type]
-        found = next((each for each in metrics if each.name == metric), None)
-        if which in WHICH and found is not None:
-            return cls(name, found.better)
-        known = [*FIGURES, *(f"{which}/{each.name}" for which in WHICH for each in metrics)]
+        for each in metrics:
+            if which in WHICH and each.name == metric:
+                return cls(name, each.better)
+        known = [*FIGURES]
+        for which in WHICH:
+            known += [f"{which}/{each.name}" for each in metrics]
         raise UserError(f"hydra.sweeper.objectives={name}: no run of this task tells that{did_you_mean(name, known)}")
 
     @property
     def metric(self) -> str | None:
         """The metric of a validation that it is about; None for a figure of the whole run, by which none is stopped."""
-        return None if self.name in FIGURES else self.name.partition("/")[2]
+        if self.name in FIGURES:
+            return None
+        return self.name.partition("/")[2]
 
-    def value(self, summary: Mapping[str, Any]) -> float:
+    def value(self, summary: Summary) -> float:
         """What a finished run has come to; KeyError where its summary does not say so."""
-        which, _, metric = self.name.partition("/")
         if self.name == "parameters":
-            return float(summary[self.name]["total"])
+            return float(_known(summary.parameters, self.name)["total"])
         if self.metric is None:
-            return float(summary[self.name])
-        found = summary["best"] if which == "best" else summary["metrics"]
-        return float(found["validation"][metric])
+            return float(_known(getattr(summary, self.name), self.name))
+        entry = "best" if self.name.startswith("best/") else "metrics"
+        return float(_known(getattr(summary, entry), entry)["validation"][self.metric])
+
+
+def _known(value: Any, name: str) -> Any:
+    """The value of an entry of a summary; KeyError where the summary does not have it."""
+    if value in (None, {}):
+        raise KeyError(name)
+    return value
 
 
 def import_optuna() -> Any:
@@ -99,11 +110,13 @@ def pruner(about: Mapping[str, Any]) -> optuna.pruners.BasePruner:
 
 
 def _made(key: str, about: Mapping[str, Any], allowed: Sequence[str]) -> Any:
-    target, path = str(about.get("_target_")), f"hydra.sweeper.{key}"
+    """A sampler or a pruner, the `key`, made from its options."""
+    options = dict(about)
+    target = str(options.pop("_target_", None))
+    path = f"hydra.sweeper.{key}"
     if target not in allowed:
         raise UserError(f"{path}._target_={target}: expected one of {', '.join(allowed)}")
     kind = getattr(getattr(import_optuna(), f"{key}s"), target.rpartition(".")[2])
-    options = {name: value for name, value in about.items() if name != "_target_"}
     known = inspect.signature(kind).parameters
     unknown = [f"{path}.{name}: no option of {target}{did_you_mean(name, known)}" for name in options.keys() - known]
     if unknown and "kwargs" not in known:
@@ -119,8 +132,10 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
 
     UserError where it cannot be opened, or was begun with other objectives.
     """
-    optuna, names = import_optuna(), [objective.name for objective in objectives]
-    os.environ.pop(ELSEWHERE, None)
+    optuna = import_optuna()
+    names = [objective.name for objective in objectives]
+    directions = {"max": "maximize", "min": "minimize"}
+    os.environ.pop(ELSEWHERE, None)  # of an earlier sweep of this process
     if url is not None:
         os.environ[ELSEWHERE] = url  # the processes of trials inherit it
     with opening(sweep):
@@ -129,7 +144,7 @@ def begin(sweep: Path, objectives: Sequence[Objective], pruner: Mapping[str, Any
         study = optuna.create_study(
             study_name=known or sweep.name,
             storage=storage,
-            directions=["maximize" if objective.mode == "max" else "minimize" for objective in objectives],
+            directions=[directions[objective.mode] for objective in objectives],
             load_if_exists=known is not None,
         )
         if "objectives" not in study.user_attrs:
@@ -158,16 +173,18 @@ def running_trial(run: Path) -> optuna.trial.Trial | None:
         sampler=optuna.samplers.RandomSampler(),  # it proposes nothing here
     )
     study.pruner = pruner(study.user_attrs["pruner"])
-    found = next((trial for trial in study.get_trials(deepcopy=False) if trial.number == int(run.name)), None)
-    if found is None or found.state != optuna.trial.TrialState.RUNNING:
-        return None
-    return optuna.trial.Trial(study, found._trial_id)
+    for trial in study.get_trials(deepcopy=False):
+        if trial.number == int(run.name) and trial.state == optuna.trial.TrialState.RUNNING:
+            return optuna.trial.Trial(study, trial._trial_id)
+    return None
 
 
 def reported(study: optuna.Study) -> str | None:
     """The metric of each validation that the study wants to know; None where it stops nobody."""
     names = study.user_attrs["objectives"]
-    return Objective(names[0], "min").metric if len(names) == 1 else None
+    if len(names) != 1:  # of several none of them alone says which trial is behind
+        return None
+    return Objective(names[0], "min").metric
 
 
 def gives_up(trial: optuna.trial.Trial, step: int) -> bool:
@@ -187,10 +204,11 @@ def gives_up(trial: optuna.trial.Trial, step: int) -> bool:
 
 def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorage:
     """Where the sweep's study is; `exists`: known to be sound, so that its tables are not looked through once more."""
-    optuna, file = import_optuna(), sweep.absolute() / STUDY
+    optuna = import_optuna()
+    file = sweep.absolute() / STUDY
     url = os.environ.get(ELSEWHERE)
     if url is None:
-        if any(char in NO_PATH for char in str(file)):
+        if not set(NO_PATH).isdisjoint(str(file)):
             raise UserError(
                 f"hydra.sweep.dir={sweep}: sqlite takes no path that holds one of {NO_PATH}; give another one"
             )
@@ -199,20 +217,23 @@ def _storage(sweep: Path, *, exists: bool = False) -> optuna.storages.BaseStorag
         if file.exists():
             _check_tables(file)
         url = f"sqlite:///{file}"
-    waiting = {"connect_args": {"timeout": PATIENCE}} if url.startswith("sqlite") else {}
-    return optuna.storages.get_storage(
-        optuna.storages.RDBStorage(
-            url, engine_kwargs=waiting, skip_compatibility_check=exists, skip_table_creation=exists
-        )
+    options = {}
+    if url.startswith("sqlite"):  # other databases wait by themselves, and do not know the option
+        options["connect_args"] = {"timeout": PATIENCE}
+    storage = optuna.storages.RDBStorage(
+        url, engine_kwargs=options, skip_compatibility_check=exists, skip_table_creation=exists
     )
+    return optuna.storages.get_storage(storage)
 
 
 def _name(sweep: Path, storage: optuna.storages.BaseStorage) -> str | None:
     """The name of the sweep's study there: the only one of its own file, whatever the folder is called by now."""
     names = [study.study_name for study in storage.get_all_studies()]
     if ELSEWHERE not in os.environ:
-        return names[0] if names else None
-    return sweep.name if sweep.name in names else None
+        return next(iter(names), None)
+    if sweep.name in names:  # of many sweeps that share the storage
+        return sweep.name
+    return None
 
 
 def _check_tables(file: Path) -> None:
@@ -235,8 +256,8 @@ def _check_sound(study: optuna.Study) -> None:
         raise ValueError(f"its objectives are {names}")
     for place, trial in enumerate(study.get_trials(deepcopy=False)):
         values = [*(trial.values or ()), *trial.intermediate_values.values()]
-        sound = all(isinstance(value, float | int) for value in values)
-        if trial.number != place or not sound or type(trial.user_attrs.get("same_as", 0)) is not int:
+        are_numbers = all(isinstance(value, float | int) for value in values)
+        if trial.number != place or not are_numbers or type(trial.user_attrs.get("same_as", 0)) is not int:
             raise ValueError(f"trial {place} is not what a search leaves")
 
 

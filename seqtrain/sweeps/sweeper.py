@@ -17,6 +17,7 @@ from seqtrain.config import check
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.runs import measures
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import ENDED, Sweep, Trial, status_after
 
 if TYPE_CHECKING:
@@ -134,6 +135,6 @@ def _ending(trial: Trial, seconds: float) -> str:
     words = f"{status} in {seconds:.0f} s"
     if reason:
         return f"{words}: {reason}"
-    summary = Run(trial.path).summary if trial.path.exists() else {}
-    metrics, name = summary.get("metrics", {}).get("validation", {}), measures.compared_by(summary)
+    summary = Run(trial.path).summary if trial.path.exists() else Summary()
+    metrics, name = summary.metrics.get("validation", {}), measures.compared_by(summary)
     return f"{words}, validation {name} {metrics[name]:.4g}" if name in metrics else words

@@ -42,7 +42,7 @@ def make_data(
     origin = None
     if preprocessor is None and config.init_from is not None:
         run = Run.open(config.init_from, export="take")
-        origin = Preprocessor.load(run.path, run.summary.get("hashes", {}))
+        origin = Preprocessor.load(run.path, run.summary.hashes)
         say(f"tokenizer: that of {config.init_from}")
     preprocessor, rows = prepare_rows(
         source,

@@ -102,7 +102,7 @@ def make_trainer(
     )
 
 
-def surroundings(config: DictConfig, trainer: Trainer, cpu: str) -> dict[str, Any]:
+def surroundings(config: DictConfig, trainer: Trainer, cpu: str | None) -> dict[str, Any]:
     """What a checkpoint says of where it was written: the limits of the training, and what its bits depend on."""
     machine = torch.cuda.get_device_name() if trainer.strategy.root_device.type == "cuda" else cpu
     return {f"trainer.{name}": config.trainer[name] for name in LIMITS} | {

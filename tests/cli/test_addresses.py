@@ -57,7 +57,7 @@ def test_a_resumed_sweep_sends_nothing_to_a_server_that_only_it_names(tmp_path: 
     sweep = Sweep.create(tmp_path / "sweep", Asked(overrides=words))
     trial = sweep.plan(0, ["seed=1", *([word] if where == "trial" else [])], "seed=1")
     if where == "run":
-        Run(_run(trial.path)).write_summary({"status": "interrupted"})
+        Run(_run(trial.path)).update_summary(status="interrupted")
     with pytest.raises(UserError, match=SAYS):
         resume.main([str(sweep.path)])
 

@@ -111,7 +111,7 @@ def test_a_task_names_all_that_it_measures(runs: Path) -> None:
     """What early stopping may go by is known before there is a measurement."""
     for task in (MaskedLM, NextToken, Sentiment, Translation):
         name = task.__module__.rpartition(".")[2]
-        assert set(Run(runs / name).summary["metrics"]["validation"]) <= {metric.name for metric in task.metrics}, name
+        assert set(Run(runs / name).summary.metrics["validation"]) <= {metric.name for metric in task.metrics}, name
 
 
 OF_RUNS: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -271,7 +271,7 @@ def test_what_only_looks_bad_trains(name: str, folder: Path, seqtrain: Seqtrain)
     written.write_bytes(content if isinstance(content, bytes) else content.encode())
     answer = seqtrain("train", *alone(TASKS[task], change), "trainer.max_steps=1", *change, "run_dir=sound", cwd=folder)
     assert answer.rc == 0, answer.err
-    assert Run(folder / "sound").summary["status"] == "finished"
+    assert Run(folder / "sound").summary.status == "finished"
     shutil.rmtree(folder / "sound")
     written.unlink()
 

@@ -76,7 +76,7 @@ def test_help_names_every_command(seqtrain: Seqtrain, tmp_path: Path) -> None:
 
 def test_json_is_one_object_on_standard_output_and_nothing_else(folder: Path, seqtrain: Seqtrain) -> None:
     trained = only_json(seqtrain(*TRAIN, "run_dir=json", "--json", cwd=folder))
-    assert trained == Run(folder / "json").summary
+    assert trained == Run(folder / "json").summary.to_plain()
     resumed = only_json(seqtrain("resume", "json", "trainer.max_steps=32", "--json", cwd=folder))
     assert (resumed["status"], resumed["steps"]) == ("finished", 32)
     evaluated = only_json(seqtrain("evaluate", "run", "--json", cwd=folder))
@@ -101,7 +101,7 @@ def test_the_cost_is_the_one_that_the_run_has(folder: Path, seqtrain: Seqtrain) 
     cost = only_json(seqtrain(*TRAIN, *LONGER, "--dry-run", "--json", cwd=folder))
     summary = Run(folder / "run").summary
     for name in ("parameters", "tokens", "steps", "flops", "padding"):
-        assert cost[name] == summary[name], name
+        assert cost[name] == getattr(summary, name), name
 
 
 def test_hydra_shows_the_config_and_the_search_path_and_leaves_nothing(folder: Path, seqtrain: Seqtrain) -> None:
@@ -127,7 +127,7 @@ def test_a_dry_grid_says_every_cost_and_trains_nothing(folder: Path, seqtrain: S
 
 
 def test_evaluate_gives_the_loss_that_training_ended_with_at_any_batch_size(folder: Path, seqtrain: Seqtrain) -> None:
-    recorded = Run(folder / "run").summary["metrics"]["validation"]
+    recorded = Run(folder / "run").summary.metrics["validation"]
     for size in ("1", "3", "8"):
         args = ("evaluate", "run", "--checkpoint", "last", "--batch-size", size, "--json")
         found = only_json(seqtrain(*args, cwd=folder))
@@ -136,13 +136,13 @@ def test_evaluate_gives_the_loss_that_training_ended_with_at_any_batch_size(fold
 
 def test_training_never_reads_the_test_split_and_evaluate_does(folder: Path, seqtrain: Seqtrain) -> None:
     summary = Run(folder / "run").summary
-    assert set(summary["hashes"]) == {"train", "validation", "tokenizer"}
+    assert set(summary.hashes) == {"train", "validation", "tokenizer"}
     found = {
         split: only_json(seqtrain("evaluate", "run", "--split", split, "--json", cwd=folder))
         for split in ("validation", "test")
     }
-    assert found["test"]["hash"] not in summary["hashes"].values()
-    assert found["validation"]["hash"] == summary["hashes"]["validation"]
+    assert found["test"]["hash"] not in summary.hashes.values()
+    assert found["validation"]["hash"] == summary.hashes["validation"]
     assert found["test"]["metrics"]["loss"] != found["validation"]["metrics"]["loss"]
 
 

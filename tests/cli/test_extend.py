@@ -138,7 +138,7 @@ def test_a_damaged_newest_checkpoint_is_skipped_and_costs_only_time(
 ) -> None:
     newest = finished / "checkpoints" / "step-00000020.ckpt"
     flip(newest)
-    Run(finished).write_summary(Run(finished).summary | {"status": "interrupted"})
+    Run(finished).update_summary(status="interrupted")
     answer = seqtrain("resume", "run", cwd=finished.parent)
     assert answer.rc == 0, answer.err
     assert "skipped run/checkpoints/step-00000020.ckpt: it was cut short or changed on disk" in answer.err
@@ -149,9 +149,9 @@ def test_a_damaged_newest_checkpoint_is_skipped_and_costs_only_time(
 def test_a_process_killed_before_it_named_its_checkpoint_the_best_names_it_when_resumed(
     finished: Path, folder: Path, seqtrain: Seqtrain
 ) -> None:
-    assert Run(finished).summary["best"]["step"] == 20
+    assert Run(finished).summary.best["step"] == 20
     (finished / "checkpoints" / "best.ckpt").unlink()
-    Run(finished).write_summary(Run(finished).summary | {"status": "running"})
+    Run(finished).update_summary(status="running")
     assert seqtrain("resume", "run", cwd=finished.parent).rc == 0
     assert_twins(folder / "finished", finished)
 
@@ -170,7 +170,7 @@ def test_a_run_that_early_stopping_ended_is_not_extended(seqtrain: Seqtrain, tmp
     stopping = ("callbacks=early_stopping", *values, "trainer.validate_every=5")
     answer = seqtrain(*TRAIN, *stopping, "trainer.max_steps=40", "run_dir=run", cwd=tmp_path)
     assert answer.rc == 0, answer.err
-    assert Run(tmp_path / "run").summary["steps"] == 10
+    assert Run(tmp_path / "run").summary.steps == 10
     answer = seqtrain("resume", "run", "trainer.max_steps=80", cwd=tmp_path)
     assert answer.rc == 2
     assert "early stopping ended it at step 10" in answer.err

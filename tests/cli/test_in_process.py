@@ -66,7 +66,7 @@ def test_a_training_in_a_thread_ends_as_one_in_the_main_thread_and_changes_nothi
     thread.join()
     assert state() == before
     assert found == [seqtrain.train(*OPTIONS, "trainer.max_steps=3", "trainer.threads=1", "run_dir=other").metrics]
-    assert Run(folder / "run").summary["status"] == "finished"
+    assert Run(folder / "run").summary.status == "finished"
 
 
 def test_a_second_training_at_the_same_time_is_refused(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_an_interrupt_in_a_running_loop_leaves_a_run_that_can_be_resumed(
 
     asyncio.run(cell())
     run = Run(folder / "run")
-    assert run.summary["status"] == "interrupted"
+    assert run.summary.status == "interrupted"
     assert any(run.checkpoints.glob("step-0000000[4-9].ckpt"))
     assert state() == before
 

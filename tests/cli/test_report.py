@@ -11,6 +11,7 @@ import pytest
 from seqtrain.cli import report
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
@@ -78,10 +79,10 @@ def test_the_newest_figures_of_a_split_are_its_last_ones(run: Run) -> None:
 BIGRAM = {"bigram": {"knows": "pairs", "name": "the bigram"}, "uniform": {"knows": "nothing", "name": None}}
 
 
-def compared(task: type[Task], best: dict[str, float], baselines: dict[str, dict[str, float]]) -> dict[str, Any]:
+def compared(task: type[Task], best: dict[str, float], baselines: dict[str, dict[str, float]]) -> Summary:
     """The part of a summary that a verdict is made of."""
     found = {"best": {"validation": best}, "baselines": {"validation": baselines}}
-    return task.said() | {"baseline_words": BIGRAM} | found
+    return Summary.from_plain(task.said() | {"baseline_words": BIGRAM} | found)
 
 
 @pytest.mark.parametrize(

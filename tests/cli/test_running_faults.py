@@ -129,7 +129,7 @@ def test_a_skipped_update_changes_no_weight_and_no_moment_and_is_counted(
         same = difference(saved[step - 1]["state_dict"], saved[step]["state_dict"]) is None
         kept = difference(saved[step - 1]["optimizer_states"][0]["state"], saved[step]["optimizer_states"][0]["state"])
         assert (same, kept is None) == (step in steps, step in steps), step
-    assert place.run.summary["skipped"] == len(steps)
+    assert place.run.summary.skipped == len(steps)
     points = [point for point in place.run.metrics() if "lr" in point]
     assert [point["skipped"] for point in points] == [sum(one <= step for one in steps) for step in range(1, STEPS + 1)]
     assert [point["step"] for point in points if "train/loss" not in point] == steps
@@ -148,7 +148,7 @@ def test_a_run_that_skips_resumes_to_the_bit(place: Place) -> None:
     assert place.train(*options).rc == -9
     assert place.resume().rc == 0
     assert_twins(place.folder / "twin", place.run.path)
-    assert place.run.summary["skipped"] == 4
+    assert place.run.summary.skipped == 4
 
 
 @pytest.mark.long
@@ -159,7 +159,7 @@ def test_what_is_no_number_on_one_process_is_skipped_by_all_or_stops_all(place: 
         answer = place.train(*steps, *more, "trainer.precision=64-true", name=name)
         assert answer.rc == 0, answer.err
     runs = [Run(place.folder / name) for name in ("one", "two")]
-    assert [run.summary["skipped"] for run in runs] == [2, 2]
+    assert [run.summary.skipped for run in runs] == [2, 2]
     losses = [[point["train/loss"] for point in run.metrics() if "train/loss" in point] for run in runs]
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
     answer = place.train(*steps[:-1], *several)
@@ -197,7 +197,7 @@ def test_too_many_skipped_updates_in_a_row_stop_the_run(place: Place) -> None:
         f"the gradient's norm is inf at step {many[-1]}, the {MAX_SKIPPED_IN_A_ROW}th in a row to be skipped; the "
         f"last good"
     )
-    assert place.run.summary["status"] == "failed"
+    assert place.run.summary.status == "failed"
 
 
 @pytest.mark.long
@@ -235,7 +235,7 @@ def test_out_of_memory_names_the_batch_and_what_to_lower_and_the_run_goes_on(
     answer = place.train(*mishap(what, 8))
     assert answer.rc == 1
     assert told(answer).startswith(f"out of memory {words}")
-    assert place.run.summary["status"] == "failed"
+    assert place.run.summary.status == "failed"
     if what == "no_memory":
         assert place.resume().rc == 0
         assert_twins(twin, place.run.path)
@@ -425,7 +425,7 @@ def test_a_clock_that_goes_backwards_changes_no_record(killed: Place, twin: Path
     assert_twins(twin, killed.run.path)
     seconds = [point["seconds"] for point in killed.run.metrics()]
     assert seconds == sorted(seconds)
-    assert 0 < killed.run.summary["seconds"] < 3600, "the clock of the day, which went back by an hour at each look"
+    assert 0 < (killed.run.summary.seconds or 0) < 3600, "the clock of the day, which went back by an hour at each look"
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(killed.run.path / "tensorboard"))

@@ -48,7 +48,7 @@ def test_a_directory_that_is_gone_takes_no_record_no_summary_and_no_checkpoint(h
         other.append({"step": 1})
     steps = (
         lambda: run.append({"step": 2}),
-        lambda: run.write_summary({"status": "running"}),
+        lambda: run.update_summary(status="running"),
         lambda: run.write_config({"seed": 3}),
         run.sync,
     )
@@ -134,7 +134,7 @@ def test_a_training_whose_result_cannot_be_printed_is_finished_all_the_same(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert line.endswith("so the result could not be told")
     run = Run.open(tmp_path / "run")
-    assert (run.summary["status"], run.newest_step()) == ("finished", 4)
+    assert (run.summary.status, run.newest_step()) == ("finished", 4)
     assert (run.path / METRICS).stat().st_size
 
 

@@ -52,7 +52,7 @@ def _run(path: Path, **summary: Any) -> Run:
     for step in (2, 4):
         (run.samples / f"step-{step:08d}.txt").write_text(f"after {step}")
     (run.plots / "learning_curve.png").write_bytes(PNG)
-    run.write_summary(SUMMARY | {"measures": {"loss": {"better": "min"}}} | summary)
+    run.update_summary(**(SUMMARY | {"measures": {"loss": {"better": "min"}}} | summary))
     run.close()
     return run
 

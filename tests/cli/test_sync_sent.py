@@ -51,7 +51,7 @@ def run(tmp_path: Path) -> Run:
         run.append(record)
     (run.samples / "step-00000001.txt").write_text("once")
     (run.plots / "curve.png").write_bytes(PNG)
-    run.write_summary({"status": "finished", "steps": 2})
+    run.update_summary(status="finished", steps=2)
     run.close()
     return run
 

@@ -15,6 +15,7 @@ import yaml
 
 from seqtrain.compare.entries import option, read
 from seqtrain.errors import UserError
+from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.study import Objective
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
@@ -243,7 +244,7 @@ def test_more_of_every_measured_metric_is_better_where_its_loggers_say_so(tmp_pa
     entry = read([fake_runs.run(tmp_path / "run", monitor=["loss", "min"])])[0]
     for task in (NextToken, MaskedLM, Sentiment, Translation):
         for metric in task.metrics:
-            way = loggers_direction(f"validation/{metric.name}", task.said())
+            way = loggers_direction(f"validation/{metric.name}", Summary.from_plain(task.said()))
             assert entry.mode(metric.name) == way, metric
     assert entry.mode("next_sentence_accuracy") == "max"
     assert Objective.read("best/next_sentence_accuracy", MaskedLM.metrics).mode == "max"

@@ -13,6 +13,7 @@ from seqtrain.compare import table
 from seqtrain.compare.entries import Entry, read
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
+from seqtrain.runs.summary import Summary
 from tests.support import fake_runs
 
 VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
@@ -105,7 +106,7 @@ def test_whether_more_is_better_of_a_measure_that_nobody_knows_is_for_its_task_t
         "run",
         "",
         {},
-        {"measures": {"mine": {"better": mode}, "bleu": {"better": "max"}, "loss": {"better": "min"}}},
+        Summary(measures={"mine": {"better": mode}, "bleu": {"better": "max"}, "loss": {"better": "min"}}),
     )
     assert entry.mode("mine") == mode
     assert entry.mode("bleu") == "max"

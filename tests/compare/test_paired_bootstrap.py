@@ -11,6 +11,7 @@ from seqtrain.compare.entries import Entry
 from seqtrain.compare.guard import Group
 from seqtrain.compare.paired_bootstrap import Reduced, bootstrap, verdict
 from seqtrain.errors import UserError
+from seqtrain.runs.summary import Summary
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.translation import compute, update
 
@@ -93,7 +94,7 @@ def test_pieces_that_are_not_the_same_ones_are_refused(other: np.ndarray) -> Non
     ],
 )
 def test_the_words_name_the_better_of_these_two_runs(mode: str, found: tuple[float, float, float], says: str) -> None:
-    entry = Entry(Path("run"), "run", "", {}, NextToken.said())
+    entry = Entry(Path("run"), "run", "", {}, Summary.from_plain(NextToken.said()))
     said = verdict(["one", "two"], found, Group("loss", mode, [entry]), 1200, "examples")  # type: ignore[arg-type]
     assert said.startswith(f"these two runs: {says}")
     assert said.endswith("that says nothing of other seeds")

@@ -284,7 +284,7 @@ def test_a_signal_to_any_of_two_processes_ends_both_with_a_checkpoint(
         os.kill(pids[1], number)
     assert child.wait(PATIENCE) == 128 + number, child.stderr
     assert alive(pids) == []
-    assert Run(run).summary["status"] == "interrupted"
+    assert Run(run).summary.status == "interrupted"
     told = [line for line in child.stderr.splitlines() if "interrupted" in line or "rror" in line]
     assert told == [f"interrupted by {number.name}: `seqtrain resume {run}` goes on from the last checkpoint"]
     checkpoint = newest_valid(run / "checkpoints", pytest.fail)
@@ -309,7 +309,7 @@ def test_a_process_that_dies_ends_the_others_and_the_run_can_be_resumed(
     assert len(errors) == 1, child.stderr
     assert f"process {rank} was killed by SIGKILL" in errors[0]
     assert f"`seqtrain resume {run}`" in errors[0]
-    assert Run(run).summary["status"] == "failed"
+    assert Run(run).summary.status == "failed"
     answer = seqtrain("resume", str(run), cwd=folder)
     assert answer.rc == 0, answer.err
     assert_twins(twin, run)
@@ -366,7 +366,7 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(
     assert len(errors) == 1, child.stderr
     assert "a data worker died" in errors[0]
     assert "data.workers=0" in errors[0]
-    assert Run(run).summary["status"] == "failed"
+    assert Run(run).summary.status == "failed"
     child.close()
 
 

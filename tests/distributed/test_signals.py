@@ -32,7 +32,7 @@ def recorded(run: Path, step: int, name: str) -> bool:
 
 MOMENTS: dict[str, Callable[[Path], bool]] = {
     "reading data": lambda run: (run / "summary.json").exists(),
-    "first step": lambda run: "parameters" in Run(run).summary,
+    "first step": lambda run: Run(run).summary.parameters != {},
     "training": lambda run: newest_step(run) >= 1,
     "validating": lambda run: recorded(run, 6, "train/loss"),
     "the last validation": lambda run: recorded(run, STEPS, "train/loss"),
@@ -73,7 +73,7 @@ def test_a_signal_at_any_time_leaves_a_run_that_resumes_to_the_bit(
     wait_until(lambda: MOMENTS[moment](run), child, moment)
     child.kill(number)
     assert child.wait(PATIENCE) == CODES[number], child.stderr
-    assert Run(run).summary["status"] == "interrupted"
+    assert Run(run).summary.status == "interrupted"
     told = [line for line in child.stderr.splitlines() if "interrupted" in line or "rror" in line]
     saved = any((run / "checkpoints").glob("step-*.ckpt"))
     where = "goes on from the last checkpoint" if saved else "begins again: no checkpoint was saved yet"
@@ -111,7 +111,7 @@ def test_a_signal_ends_the_whole_grid(seqtrain: Seqtrain, tmp_path: Path) -> Non
     wait_until(lambda: newest_step(tmp_path / "sweep" / "000") > 2, child, "step 3")
     child.kill(signal.SIGINT)
     assert child.wait(PATIENCE) == 130, child.stderr
-    assert Run(tmp_path / "sweep" / "000").summary["status"] == "interrupted"
+    assert Run(tmp_path / "sweep" / "000").summary.status == "interrupted"
     assert not (tmp_path / "sweep" / "001").exists()
 
 

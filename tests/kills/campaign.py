@@ -196,7 +196,7 @@ def _study(sweep: Path) -> list[Any]:
 
 
 def _summary(run: Path) -> dict[str, Any]:
-    return {name: value for name, value in Run(run).summary.items() if name not in CLOCKS}
+    return {name: value for name, value in Run(run).summary.to_plain().items() if name not in CLOCKS}
 
 
 def _names(run: Path) -> dict[str, bool]:

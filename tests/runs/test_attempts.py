@@ -18,7 +18,7 @@ from tests.support.examples import DATA
 def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = check.compose(["task=next_token", *DATA["next_token"], "logger=none", "callbacks=none"]).config
     run = Run.create(tmp_path / "run", config=plain_config(config))
-    run.write_summary({"status": "failed", "reason": "the disk is full"})
+    run.update_summary(status="failed", reason="the disk is full")
 
     def leave(*_: object) -> None:
         raise Interrupted(SIGTERM)
@@ -27,7 +27,7 @@ def test_why_an_earlier_sitting_ended_is_not_said_of_the_next(tmp_path: Path, mo
     with pytest.raises(Interrupted):
         Experiment(run, config, Attempt(command=("seqtrain",))).train()
     summary = Run(run.path).summary
-    assert (summary["status"], summary.get("reason")) == ("interrupted", None)
+    assert (summary.status, summary.reason) == ("interrupted", None)
 
 
 @pytest.mark.parametrize("status", ["finished", "pruned"])
@@ -38,10 +38,10 @@ def test_who_is_interrupted_when_all_is_written_has_ended_as_was_written(
     run = Run.create(tmp_path / "run", config=plain_config(config))
 
     def leave(*_: object) -> None:
-        run.write_summary({"status": status})
+        run.update_summary(status=status)
         raise Interrupted(SIGTERM)
 
     monkeypatch.setattr("seqtrain.experiment.read_data", leave)
     with pytest.raises(Interrupted):
         Experiment(run, config, Attempt(command=("seqtrain",))).train()
-    assert Run(run.path).summary["status"] == status
+    assert Run(run.path).summary.status == status

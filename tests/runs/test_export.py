@@ -191,5 +191,5 @@ def test_a_run_begins_with_the_weights_of_an_export(folder: Path, seqtrain: Seqt
     for name in ("run", "export"):
         answer = seqtrain("train", *options, *small, f"init_from={name}", f"run_dir=from_{name}", cwd=folder)
         assert answer.rc == 0, answer.err
-    losses = [Run(folder / f"from_{name}").summary["metrics"]["validation"]["loss"] for name in ("run", "export")]
+    losses = [Run(folder / f"from_{name}").summary.metrics["validation"]["loss"] for name in ("run", "export")]
     assert losses[0] == losses[1]

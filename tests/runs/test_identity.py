@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds `run`, a finished run of four steps, and what a kill after its third step would have left."""
     folder = tiny.corpus(tmp_path_factory.mktemp("identity"), lines=60)
     run = Run(trained(folder, "callbacks=none"))
-    run.write_summary(run.summary | {"status": "running"})
+    run.update_summary(status="running")
     (run.checkpoints / step_name(STEP)).rename(folder / step_name(STEP))
     return folder
 
@@ -108,7 +108,7 @@ def test_a_config_that_was_edited_after_a_kill_trains_no_other_run(killed: Path,
     (line,) = fault.value.lines
     assert key.replace("__", ".", 1) in line
     assert (killed / "metrics.jsonl").read_bytes() == before
-    assert Run(killed).summary["status"] == "running"
+    assert Run(killed).summary.status == "running"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_limit_that_was_edited_by_hand_extends_the_run_as_an_override_does(
     edit(killed, trainer__max_steps=5)
     resume(str(killed), [], ())
     assert "trainer.max_steps: 4 -> 5\n" in capsys.readouterr().err
-    assert Run(killed).summary["steps"] == 5
+    assert Run(killed).summary.steps == 5
 
 
 def test_a_run_goes_on_with_fewer_lanes_at_a_time_in_evaluation(
@@ -153,7 +153,7 @@ def test_a_run_goes_on_with_fewer_lanes_at_a_time_in_evaluation(
 ) -> None:
     resume(str(killed), ["data.eval_batch_size=1"], ())
     assert "data.eval_batch_size: None -> 1\n" in capsys.readouterr().err
-    assert Run(killed).summary["steps"] == STEP
+    assert Run(killed).summary.steps == STEP
 
 
 @pytest.mark.parametrize("key", ["trainer.accumulate=2", "data.batch_size=2", "tbptt.k2=4"])
@@ -169,7 +169,7 @@ def test_a_run_without_a_checkpoint_begins_again_as_it_began_only(killed: Path) 
         resume(str(killed), [], ())
     edit(killed, trainer__grad_clip=1.0)
     resume(str(killed), [], ())
-    assert Run(killed).summary["steps"] == STEP
+    assert Run(killed).summary.steps == STEP
 
 
 def test_what_the_bits_depend_on_is_said_where_it_differs_from_the_checkpoints(
@@ -228,7 +228,7 @@ def test_no_command_opens_a_checkpoint_of_another_run(
 
 def test_the_best_checkpoint_is_of_the_step_that_the_summary_says(killed: Path) -> None:
     run = Run(killed)
-    run.write_summary(run.summary | {"status": "finished"})
+    run.update_summary(status="finished")
     package.load(killed)
     (killed / "checkpoints" / "best.ckpt").unlink()
     shutil.copy(killed / "checkpoints" / step_name(3), killed / "checkpoints" / "best.ckpt")
@@ -260,10 +260,10 @@ def test_the_parent_of_a_run_is_known_by_its_weights(folder: Path, tmp_path: Pat
     parent = shutil.copytree(folder / "run", tmp_path / "parent")
     tiny.corpus(tmp_path, lines=60)
     child = trained(tmp_path, "callbacks=none", f"init_from={parent}")
-    known = Run(child).summary["parent"]
+    known = Run(child).summary.parent
     assert load(child / "checkpoints" / step_name(3))["seqtrain"]["run"]["parent"] == known
     shutil.rmtree(child / "checkpoints")
-    Run(child).write_summary(Run(child).summary | {"status": "running"})
+    Run(child).update_summary(status="running")
     for path in (parent / "checkpoints").glob("*.ckpt"):
         saved = load(path)
         saved["state_dict"]["model.embed.weight"][0, 0] += 1
@@ -276,7 +276,7 @@ def test_the_parent_of_a_run_is_known_by_its_weights(folder: Path, tmp_path: Pat
 
 def test_a_checkpoint_of_a_run_with_another_parent_is_not_opened(killed: Path) -> None:
     run = Run(killed)
-    run.write_summary(run.summary | {"parent": "one"})
+    run.update_summary(parent="one")
     saved = load(killed / "checkpoints" / "best.ckpt")
     saved["seqtrain"]["run"]["parent"] = "other"
     save(saved, killed / "checkpoints" / "best.ckpt")

@@ -80,7 +80,7 @@ def test_the_summary_says_what_was_done_with_what_and_how_well(run: Run) -> None
 
 
 def test_the_measures_of_one_loss_agree(run: Run) -> None:
-    found = run.summary["metrics"]["validation"]
+    found = run.summary.metrics["validation"]
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2)), "a character is a byte here"
     assert 0 < found["accuracy"] < 1
@@ -122,8 +122,8 @@ def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_checkpoin
     (line,) = [line for line in answer.err.splitlines() if "rror" in line]
     assert line.startswith("error: the loss is nan at step 13; the last good checkpoint is step-00000010.ckpt")
     run = Run(tmp_path / "run")
-    assert run.summary["status"] == "failed"
-    assert run.summary["reason"] == "the loss is nan at step 13"
+    assert run.summary.status == "failed"
+    assert run.summary.reason == "the loss is nan at step 13"
     assert [point["step"] for point in run.metrics()] == list(range(1, 13))
     assert newest_valid(run.checkpoints, pytest.fail) == run.checkpoints / "step-00000010.ckpt"
     read = seqtrain("predict", "run", *user.TRUST, "--length", "3", cwd=tmp_path, env=environment)
@@ -148,7 +148,7 @@ def test_no_checkpoint_ever_holds_a_weight_that_is_no_number(
     assert answer.rc == 1
     assert answer.err.count("error: ") == 1
     run = Run(tmp_path / "run")
-    assert run.summary["status"] == "failed"
+    assert run.summary.status == "failed"
     for path in run.checkpoints.iterdir():
         weights = load(path)["state_dict"].values()
         assert all(torch.isfinite(weight).all() for weight in weights), path

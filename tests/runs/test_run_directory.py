@@ -198,9 +198,9 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
 
 
 def test_a_summary_comes_back_and_is_empty_before_it_was_written(run: Run) -> None:
-    assert run.summary == {}
-    run.write_summary({"status": "finished", "best": {"loss": math.inf}, "path": run.path})
-    assert run.summary == {"status": "finished", "best": {"loss": math.inf}, "path": str(run.path)}
+    assert run.summary.to_plain() == {}
+    run.update_summary(status="finished", best={"loss": math.inf}, path=run.path)
+    assert run.summary.to_plain() == {"status": "finished", "best": {"loss": math.inf}, "path": str(run.path)}
 
 
 def test_a_generated_name_sorts_by_time_and_fits_an_override() -> None:

@@ -68,7 +68,7 @@ def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seqtrai
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SEQTRAIN_CACHE", seqtrain_environment["SEQTRAIN_CACHE"])
     run = Run(Path("run"))
-    run.write_summary(run.summary | {"status": "running"})
+    run.update_summary(status="running")
     for name in (step_name(STEPS), "best.ckpt"):
         (run.checkpoints / name).unlink()
     return run
@@ -165,7 +165,7 @@ def test_a_resume_that_is_refused_marks_nothing(run: Run, refusal: Callable[...,
     Path("corpus.txt").write_text(text.replace("line", "LINE"))
     assert "is not the one that run run began with" in refusal("trainer.max_steps=20")
     assert [record["step"] for record in run.metrics() if "train/loss" in record] == list(range(1, STEPS + 1))
-    assert (run.summary["status"], run.config["trainer"]["max_steps"]) == ("running", STEPS)
+    assert (run.summary.status, run.config["trainer"]["max_steps"]) == ("running", STEPS)
 
 
 def test_a_record_that_ends_before_the_checkpoint_is_told_and_goes_on_behind_it(
@@ -186,7 +186,7 @@ def test_a_record_that_ends_before_the_checkpoint_is_told_and_goes_on_behind_it(
         {key: value for key, value in record.items() if key not in clock} for record in whole
     ]
     (run.path / "checkpoints" / step_name(STEPS)).unlink()
-    run.write_summary(run.summary | {"status": "running"})
+    run.update_summary(status="running")
     assert main.main(["resume", "run"]) == 0
     assert "metrics.jsonl" not in capsys.readouterr().err, "it was told once, and nothing more was lost"
 
@@ -194,7 +194,7 @@ def test_a_record_that_ends_before_the_checkpoint_is_told_and_goes_on_behind_it(
 def test_a_whole_record_is_no_matter(run: Run, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["resume", "run", "trainer.log_every=5"]) == 0
     assert "metrics.jsonl" not in capsys.readouterr().err
-    assert run.summary["status"] == "finished"
+    assert run.summary.status == "finished"
 
 
 def test_a_killed_and_resumed_run_in_this_process_is_the_twin_of_the_whole_one(run: Run, finished: Path) -> None:

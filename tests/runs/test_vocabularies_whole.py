@@ -16,6 +16,7 @@ from seqtrain.config import check
 from seqtrain.data.preprocess import LABELS, TARGET_TOKENIZER, TOKENIZER, Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.training.splits import Data
 from tests.kills.hook import killed_before
 from tests.support.examples import files, options
@@ -41,13 +42,13 @@ def composed(*overrides: str) -> DictConfig:
 
 def begun(config: DictConfig, name: str = "run") -> Run:
     run = Run.create(name, config={"seed": 1})
-    read_data(run, config, {}, None)
+    read_data(run, config, Summary(), None)
     return run
 
 
 def again(run: Run, config: DictConfig, checkpoint: Path | None = None) -> Data:
     """What a resume reads, with what stands in the run's directory."""
-    return read_data(run, config, dict(run.summary), checkpoint)
+    return read_data(run, config, run.summary, checkpoint)
 
 
 @pytest.mark.parametrize(("overrides", "names"), [(SEPARATE, 2), (SENTIMENT, 2)], ids=["two tokenizers", "labels"])
@@ -56,16 +57,16 @@ def test_a_run_killed_between_its_vocabularies_goes_on_with_the_same_ones(
 ) -> None:
     config = composed(*overrides)
     whole = begun(config, "whole")
-    expected = whole.summary["hashes"]
+    expected = whole.summary.hashes
     assert len({TOKENIZER, TARGET_TOKENIZER, LABELS} & {path.name for path in whole.path.iterdir()}) == names
     for number in count():
         run = Run.create(str(number), config={"seed": 1})
-        if not killed_before(number, lambda run=run: read_data(run, config, {}, None), below=run.path):
+        if not killed_before(number, lambda run=run: read_data(run, config, Summary(), None), below=run.path):
             break
         preprocessor = again(run, config).preprocessor
         assert preprocessor.hashes.items() <= expected.items()
         assert preprocessor.shared == ("target_tokenizer" not in expected)
-        assert run.summary["hashes"] == expected
+        assert run.summary.hashes == expected
         assert Preprocessor.load(run.path, expected).hashes == preprocessor.hashes
         run.close()
     assert number >= 2 * (1 + names), "the summary and each file are opened and renamed"
@@ -80,7 +81,7 @@ def test_a_file_that_is_missing_is_one_line_for_readers_and_made_again_by_a_resu
     whole = (run.path / name).read_bytes()
     (run.path / name).unlink()
     with pytest.raises(UserError, match=f"{name}: is missing; put the run's own file back") as fault:
-        Preprocessor.load(run.path, run.summary["hashes"])
+        Preprocessor.load(run.path, run.summary.hashes)
     assert len(fault.value.lines) == 1
     capsys.readouterr()
     again(run, config)
@@ -110,7 +111,7 @@ def test_what_no_summary_tells_is_not_guessed(hashes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="summary does not say which tokenizer it has"):
         Preprocessor.load(run.path, hashes)
     if not hashes:
-        run.write_summary({})
+        run.write_summary(Summary())
         with pytest.raises(UserError, match=r"summary\.json: does not say which text the run began with"):
             again(run, composed(*SEPARATE), checkpoint=Path("step-00000001.ckpt"))
 
@@ -120,6 +121,6 @@ def test_a_run_that_has_recorded_no_hashes_trusts_no_file_that_it_finds() -> Non
     run = begun(config)
     expected = {name: (run.path / name).read_bytes() for name in (TOKENIZER, TARGET_TOKENIZER)}
     (run.path / TOKENIZER).write_bytes(expected[TARGET_TOKENIZER])
-    run.write_summary({})
+    run.write_summary(Summary())
     again(run, config)
     assert {name: (run.path / name).read_bytes() for name in expected} == expected

@@ -38,7 +38,7 @@ def finished(job: Job) -> Path:
     """The run of a job that ended well."""
     facts = job.wait(3 * MINUTE)
     assert facts["JobState"] == "COMPLETED", f"{job.log}\n{job.history}"
-    assert Run(run_of(job)).summary["status"] == "finished"
+    assert Run(run_of(job)).summary.status == "finished"
     return run_of(job)
 
 
@@ -68,13 +68,13 @@ def twin(cluster: Cluster, script: str, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_two_tasks_give_the_numbers_of_one_process(twin: Path, alone: Path) -> None:
-    assert (Run(twin).summary["world_size"], Run(alone).summary["world_size"]) == (2, 1)
+    assert (Run(twin).summary.world_size, Run(alone).summary.world_size) == (2, 1)
     ours, other = (final_state(run)["state_dict"] for run in (twin, alone))
     assert ours.keys() == other.keys()
     for name, weight in ours.items():
         assert (weight - other[name]).abs().max() < 1e-9, name
-    for split, values in Run(alone).summary["metrics"].items():
-        assert Run(twin).summary["metrics"][split] == pytest.approx(values, abs=1e-9)
+    for split, values in Run(alone).summary.metrics.items():
+        assert Run(twin).summary.metrics[split] == pytest.approx(values, abs=1e-9)
 
 
 def test_two_nodes_give_the_bits_of_one(twin: Path, cluster: Cluster, script: str, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def assert_goes_on(job: Job, run: Path, twin: Path, name: str) -> None:
     job.requeued(MINUTE)
     step = newest_step(run)
     assert STOPPED <= step < VALIDATED, "stopped too late"
-    assert Run(run).summary["status"] == "interrupted"
+    assert Run(run).summary.status == "interrupted"
     assert f"interrupted by {name}: `seqtrain resume outputs/slurm-{job.number}` goes on" in job.log
     assert finished(job) == run
     assert job.facts["Restarts"] == "1"
@@ -142,7 +142,7 @@ def test_a_task_that_is_killed_ends_the_job_soon_and_the_run_resumes_anywhere(
     os.kill(first, signal.SIGCONT)
     facts = job.wait(30)
     assert (facts["JobState"], job.tasks()) == ("FAILED", []), job.log
-    assert Run(run).summary["status"] == "failed"
+    assert Run(run).summary.status == "failed"
     answer = seqtrain("resume", str(run.relative_to(tmp_path)), cwd=tmp_path)  # two processes, without SLURM
     assert answer.rc == 0, answer.err
     assert_twins(twin, run)
@@ -166,4 +166,4 @@ def test_no_task_leaves_before_the_first_has_written_its_report(cluster: Cluster
     command = f"srun --wait=3 python slow.py train run_dir=run trainer.devices=2 {' '.join(TRAIN)}"
     job = cluster.submit("--ntasks-per-node=2", f"--wrap={command}", cwd=tmp_path)
     assert job.wait(4 * MINUTE)["JobState"] == "COMPLETED", job.log
-    assert Run(tmp_path / "run").summary["status"] == "finished"
+    assert Run(tmp_path / "run").summary.status == "finished"

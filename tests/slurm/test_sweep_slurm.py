@@ -65,7 +65,7 @@ def assert_finished(process: subprocess.Popen[str], folder: Path) -> list[Path]:
     assert process.wait(MINUTES) == 0, told(folder)
     trials = Sweep.open(folder / "sweep").trials()
     assert [trial.status for trial in trials] == ["finished", "finished"], told(folder)
-    assert [Run(trial.path).summary["world_size"] for trial in trials] == [2, 2]
+    assert [Run(trial.path).summary.world_size for trial in trials] == [2, 2]
     return [trial.path for trial in trials]
 
 

@@ -137,6 +137,6 @@ def ended(trial: Trial, status: Status, reason: str = "") -> None:
     if status not in ("refused", "planned"):
         run = Run(trial.path) if trial.path.exists() else Run.create(trial.path)
         run.write_config({})
-        run.write_summary({"status": status, "reason": reason})
+        run.update_summary(status=status, reason=reason)
         run.close()
     trial.conclude(status, reason)

@@ -42,7 +42,7 @@ def make_run(path: Path, *overrides: str, labels: tuple[str, ...] = ("bad", "fai
     run = Run.create(path)
     run.write_config(config_text(config))
     preprocessor.save(run.path)
-    run.write_summary({"hashes": preprocessor.hashes})
+    run.update_summary(hashes=preprocessor.hashes)
     saved = {"state_dict": weights, "global_step": STEP, "seqtrain": {"run": run.identity}}
     checkpoint.save(saved, run.checkpoints / checkpoint.step_name(STEP))
     run.close()
@@ -52,7 +52,7 @@ def make_run(path: Path, *overrides: str, labels: tuple[str, ...] = ("bad", "fai
 def sign(path: Path, hashes: dict[str, str]) -> None:
     """Lets the run say that it began with files of these hashes, in its summary and in its checkpoint."""
     run = Run(path)
-    run.write_summary({"hashes": hashes})
+    run.update_summary(hashes=hashes)
     file = path / "checkpoints" / checkpoint.step_name(STEP)
     checkpoint.save(checkpoint.load(file) | {"seqtrain": {"run": run.identity}}, file)
 

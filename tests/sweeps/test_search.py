@@ -43,7 +43,7 @@ def end(trial: Trial, status: str = "finished", *, loss: float = 1.0, **more: An
     run = Run(trial.path) if trial.path.exists() else Run.create(trial.path)
     run.write_config({})
     metrics = {"validation": {"loss": loss}}
-    run.write_summary({"status": status, "best": metrics, "metrics": metrics, **more})
+    run.update_summary(status=status, best=metrics, metrics=metrics, **more)
     run.close()
 
 
@@ -410,7 +410,7 @@ def test_a_search_that_is_killed_and_resumed_ends_as_its_uninterrupted_twin(seqt
     pruned = next(number for number, state, *_ in told(folder / "whole") if state == "PRUNED")
     more = seqtrain("resume", f"whole/{pruned:03d}", cwd=folder)  # a person who wants to know
     assert more.rc == 0, more.err
-    assert Run(folder / "whole" / f"{pruned:03d}").summary["steps"] == 60
+    assert Run(folder / "whole" / f"{pruned:03d}").summary.steps == 60
 
 
 @pytest.mark.long
@@ -426,10 +426,10 @@ def test_two_trials_of_two_processes_each_at_a_time_share_nothing_and_are_pruned
     assert set(states) == {"COMPLETE", "PRUNED"}
     for number, state, params, _ in told(folder / "s"):
         run = Run(folder / "s" / f"{number:03d}")
-        assert run.summary["status"] == {"COMPLETE": "finished", "PRUNED": "pruned"}[state]
+        assert run.summary.status == {"COMPLETE": "finished", "PRUNED": "pruned"}[state]
         assert (run.config["model"]["dim"], run.config["optimizer"]["lr"]) == tuple(params.values())
-        assert run.summary["world_size"] == 2
-        assert (run.summary["steps"] < 60) == (state == "PRUNED")
+        assert run.summary.world_size == 2
+        assert ((run.summary.steps or 0) < 60) == (state == "PRUNED")
 
 
 TWO = (

@@ -129,11 +129,14 @@ def test_a_trial_that_was_pruned_and_killed_before_it_could_say_so_ends_as_prune
     assert answer.rc == 0, answer.err
     pruned = next(trial for trial in Sweep.open(tmp_path / "s").trials() if trial.status == "pruned")
     run, reason = Run(pruned.path), pruned.reason
-    steps = run.summary["steps"]
-    run.write_summary({name: value for name, value in run.summary.items() if name != "reason"} | {"status": "running"})
+    steps = run.summary.steps
+    summary = run.summary
+    summary.remove("reason")
+    summary.update(status="running")
+    run.write_summary(summary)
     answer = seqtrain("resume", str(run.path), cwd=tmp_path)
     assert answer.rc == 0, answer.err
-    assert (run.summary["status"], run.summary["reason"], run.summary["steps"]) == ("pruned", reason, steps)
+    assert (run.summary.status, run.summary.reason, run.summary.steps) == ("pruned", reason, steps)
     answer = seqtrain("resume", str(run.path), cwd=tmp_path)
     assert answer.rc == 0, answer.err
-    assert (run.summary["status"], run.summary["steps"]) == ("finished", 60)
+    assert (run.summary.status, run.summary.steps) == ("finished", 60)

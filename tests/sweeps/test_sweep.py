@@ -76,7 +76,7 @@ def test_each_trial_is_recorded_with_its_reason_and_the_others_go_on(mixed: Path
 def test_a_trial_is_trained_in_the_directory_of_its_number_with_its_own_values(mixed: Path) -> None:
     assert sorted(path.name for path in mixed.glob("[0-9]*")) == ["001", "002"]
     assert Run(mixed / "001").config["optimizer"]["lr"] == 0.01
-    assert Run(mixed / "001").summary["steps"] == 3
+    assert Run(mixed / "001").summary.steps == 3
     assert "finished after 3 steps" in (mixed / "logs" / "001.txt").read_text()
 
 
@@ -310,7 +310,7 @@ def test_a_trial_of_two_processes_has_its_own_parameters_on_both(
     assert answer.rc == 0, answer.err
     for number, _ in enumerate(combinations(values, ConfFiles())):
         run = tmp_path / "sweep" / f"{number:03d}"
-        assert Run(run).summary["world_size"] == 2
+        assert Run(run).summary.world_size == 2
         assert_same_weights(run, alone / run.name)
 
 

@@ -90,7 +90,7 @@ def test_a_trial_that_could_not_say_so_itself_has_failed_and_so_has_its_run(swee
     for number in (4, 5):  # one has begun, one has not
         sweep.trial(number).fail("killed")
         assert (sweep.trial(number).status, sweep.trial(number).reason) == ("failed", "killed")
-    assert Run(sweep.path / "004").summary["status"] == "failed"
+    assert Run(sweep.path / "004").summary.status == "failed"
 
 
 def test_what_was_planned_already_stays_as_it_stands(sweep: Sweep) -> None:

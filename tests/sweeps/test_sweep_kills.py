@@ -57,7 +57,7 @@ class Runner:
                     reason = reason or pruning._judged(step, {"loss": loss}, last=False)
             status = "pruned" if reason else "finished"
             found = {"validation": {"loss": loss}}
-            Run(trial.path).write_summary({"status": status, "reason": reason, "best": found, "metrics": found})
+            Run(trial.path).update_summary(status=status, reason=reason, best=found, metrics=found)
             trial.conclude(status, reason)
             yield trial
 

@@ -149,7 +149,7 @@ def test_what_is_left_to_do_is_said_as_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str, again: list[str]
 ) -> None:
     path = fake_runs.sweep(tmp_path / "a sweep", {"gru": [1.25, 1.5]})
-    Run(path / "001").write_summary(Run(path / "001").summary | {"status": status})
+    Run(path / "001").update_summary(status=status)
     command._finish(Sweep.open(path), as_json=False)
     said = capsys.readouterr().out
     assert "validation" in said, "the table of the runs"

@@ -17,6 +17,7 @@ from seqtrain.cli import report
 from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.base import Row, Source, Split
 from seqtrain.data.tokenizers.recipes import Char, Recipe, Word
+from seqtrain.runs.summary import Summary
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
@@ -183,7 +184,7 @@ def test_the_end_of_a_training_holds_the_best_against_the_baselines_and_says_bot
         "baselines": {"validation": {"majority": {"accuracy": 0.625}}},
         **Sentiment.said(),
     }
-    said = report.lines(SimpleNamespace(path=tmp_path, summary=summary))  # type: ignore[arg-type]
+    said = report.lines(SimpleNamespace(path=tmp_path, summary=Summary.from_plain(summary)))  # type: ignore[arg-type]
     assert "validation  0.5000 accuracy" in said
     assert "best        0.7500 accuracy at step 20" in said
     assert "That is 0.125 accuracy better than the most frequent label." in said

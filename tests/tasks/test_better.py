@@ -14,6 +14,7 @@ from seqtrain.compare.entries import read
 from seqtrain.compare.guard import groups
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions
+from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.study import Objective
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM
@@ -95,5 +96,5 @@ def test_the_best_of_a_run_that_has_not_finished_is_its_best_record(metric: str,
 @EACH
 def test_loggers_and_searches_know_the_way(metric: str, way: str) -> None:
     task = next(task for task in TASKS if metric in names(task))
-    assert base.direction(f"validation/{metric}", task.said()) == way
+    assert base.direction(f"validation/{metric}", Summary.from_plain(task.said())) == way
     assert [Objective.read(f"{which}/{metric}", task.metrics).mode for which in ("best", "validation")] == [way, way]

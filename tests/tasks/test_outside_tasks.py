@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seqtrain.runs import measures
 from seqtrain.runs.directory import Run
 from tests.conftest import Seqtrain
 from tests.support import outside_tasks
@@ -40,10 +41,10 @@ def test_it_learns_more_than_its_baseline_and_is_evaluated_in_its_own_units(
     task: str, baseline: str, unit: str, folder: Path, seqtrain: Seqtrain
 ) -> None:
     summary = Run(folder / task / "1").summary
-    known, found = summary["baselines"]["validation"][baseline], summary["metrics"]["validation"]
+    known, found = summary.baselines["validation"][baseline], summary.metrics["validation"]
     (name,) = known
-    better = found[name] > known[name] if summary["measures"][name]["better"] == "max" else found[name] < known[name]
-    assert better, (found, known)
+    sign = 1 if measures.better(summary, name) == "max" else -1
+    assert sign * found[name] > sign * known[name], (found, known)
     assert f"{found[name]:.4f} {unit}" in ask(seqtrain, folder, "evaluate", f"{task}/1", "--checkpoint", "last")
 
 

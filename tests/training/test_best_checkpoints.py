@@ -23,6 +23,7 @@ from seqtrain.errors import UserError
 from seqtrain.inference.opened import open_run  # pyright: ignore[reportAttributeAccessIssue]
 from seqtrain.runs import checkpoint
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.training.callbacks.checkpoints import Checkpoints, Plateau
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.compatibility import check_stopping
@@ -164,7 +165,7 @@ def test_searches_loggers_and_comparisons_know_which_way_every_metric_is_better(
     assert {metric.name for metric in made.metrics} <= SMALLER | LARGER
     for metric in made.metrics:
         way = "min" if metric.name in SMALLER else "max"
-        assert metric.better == base.direction(f"validation/{metric.name}", made.said()) == way
+        assert metric.better == base.direction(f"validation/{metric.name}", Summary.from_plain(made.said())) == way
 
 
 # -- what is opened ----------------------------------------------------------------------------------------------

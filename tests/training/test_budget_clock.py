@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.training.callbacks import record
 from seqtrain.training.callbacks.deadline import Deadline
 from seqtrain.training.callbacks.record import Recorder
@@ -86,15 +87,17 @@ def assert_as_planned(run: Run, step: int, seconds: float) -> None:
     assert points[step]["lr"] / run.config["optimizer"]["lr"] == pytest.approx(expected, abs=0.1)
 
 
-def ended_by_the_clock(run: Run, seconds: float) -> dict[str, Any]:
+def ended_by_the_clock(run: Run, seconds: float) -> Summary:
     """The summary of a run that took its seconds, to a hundredth or a step; its rate fell as the clock ran."""
     summary, points = run.summary, [point for point in run.metrics() if "lr" in point]
     longest = max(after["seconds"] - before["seconds"] for before, after in pairwise(points))
-    assert (summary["status"], summary["ended_by"]) == ("finished", "seconds")
-    assert seconds <= summary["seconds"] <= seconds + max(0.01 * seconds, longest)
-    assert points[-1]["step"] == summary["steps"]
-    assert_as_planned(run, summary["steps"], seconds)
-    assert all(point["seconds"] <= summary["seconds"] for point in run.metrics())
+    assert (summary.status, summary.ended_by) == ("finished", "seconds")
+    assert summary.seconds is not None
+    assert summary.steps is not None
+    assert seconds <= summary.seconds <= seconds + max(0.01 * seconds, longest)
+    assert points[-1]["step"] == summary.steps
+    assert_as_planned(run, summary.steps, seconds)
+    assert all(point["seconds"] <= summary.seconds for point in run.metrics())
     return summary
 
 
@@ -105,14 +108,14 @@ def test_a_run_costs_its_budget_and_tells_it(seqtrain: Seqtrain, text: Path, tmp
     run = Run(tmp_path / "run")
     summary = ended_by_the_clock(run, 1.0)
     assert run.config["budget"] == ["params:3e4", "seconds:1"]
-    assert f"model.dim={run.config['model']['dim']}, {summary['parameters']['total']:,} parameters" in answer.err
+    assert f"model.dim={run.config['model']['dim']}, {summary.parameters['total']:,} parameters" in answer.err
     assert "no two such runs are the same" in answer.err
-    reached = {"params": (3e4, summary["parameters"]["total"]), "seconds": (1, summary["seconds"])}
-    assert summary["budget"] == {
+    reached = {"params": (3e4, summary.parameters["total"]), "seconds": (1, summary.seconds)}
+    assert summary.budget == {
         kind: {"asked": asked, "reached": found, "within": abs(found / asked - 1)}
         for kind, (asked, found) in reached.items()
     }
-    assert summary["budget"]["params"]["within"] <= 0.01
+    assert summary.budget["params"]["within"] <= 0.01
 
 
 @pytest.mark.long
@@ -121,9 +124,9 @@ def test_a_run_costs_its_operations_and_no_resume_changes_that(seqtrain: Seqtrai
     answer = seqtrain(*TRAIN, "model=gru", "budget=[params:3e4,flops:2e8]", cwd=tmp_path)
     assert answer.rc == 0, answer.err
     run = Run(tmp_path / "run")
-    assert run.summary["ended_by"] == "steps"
-    assert run.summary["steps"] == run.config["trainer"]["max_steps"]
-    assert run.summary["flops"] == run.summary["budget"]["flops"]["reached"] == pytest.approx(2e8, rel=0.01)
+    assert run.summary.ended_by == "steps"
+    assert run.summary.steps == run.config["trainer"]["max_steps"]
+    assert run.summary.flops == run.summary.budget["flops"]["reached"] == pytest.approx(2e8, rel=0.01)
     for words, told in {
         (): "run run is finished: its budget is spent; start a new run with another one",
         ("trainer.max_steps=999",): "trainer.max_steps: budget=flops:2e+08 decides it; leave it out",
@@ -157,13 +160,13 @@ def test_a_run_by_the_clock_alone_can_be_given_more_seconds(seqtrain: Seqtrain, 
     limits = ("model.dim=8", "trainer.max_seconds=1", "trainer.max_steps=null")
     assert seqtrain(*TRAIN, *limits, cwd=tmp_path).rc == 0
     run = Run(tmp_path / "run")
-    before = ended_by_the_clock(run, 1.0)["steps"]
+    before = ended_by_the_clock(run, 1.0).steps or 0
     again = seqtrain("resume", "run", cwd=tmp_path)
-    told = f"extend it with trainer.max_seconds=S above {run.summary['seconds']:g}"
+    told = f"extend it with trainer.max_seconds=S above {run.summary.seconds:g}"
     assert (again.rc, again.err) == (2, f"error: run run is finished: {told}\n")
-    run.write_summary(run.summary | {"status": "interrupted"})  # as if killed just before it could say so
+    run.update_summary(status="interrupted")  # as if killed just before it could say so
     assert seqtrain("resume", "run", cwd=tmp_path).rc == 0
-    assert ended_by_the_clock(run, 1.0)["steps"] == before
+    assert ended_by_the_clock(run, 1.0).steps == before
     assert seqtrain("resume", "run", "trainer.max_seconds=2", cwd=tmp_path).rc == 0
-    assert ended_by_the_clock(run, 2.0)["steps"] > before
+    assert (ended_by_the_clock(run, 2.0).steps or 0) > before
     assert_as_planned(run, before + 1, 2.0)

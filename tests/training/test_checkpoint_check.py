@@ -51,9 +51,7 @@ def session(run: Path) -> Session:
     """What a run would go on with."""
     opened = Run(run)
     config = checked_config(opened)
-    data = make_data(
-        config, ("train", "validation"), lambda line: None, Preprocessor.load(run, opened.summary["hashes"])
-    )
+    data = make_data(config, ("train", "validation"), lambda line: None, Preprocessor.load(run, opened.summary.hashes))
     return make_session(config, data, opened, Signals(alone=False), Console(quiet=True), logged_config={})
 
 

@@ -16,6 +16,7 @@ import pytest
 import wandb
 
 from seqtrain.errors import UserError
+from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import Asked, Sweep
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.training.callbacks.curves import plot_curves
@@ -87,7 +88,9 @@ def _sitting(directory: Path, places: range, status: str = "finished", **options
             file.write(json.dumps(record) + "\n")
             run_logger.log_metrics(record | {"record": place}, record["step"])
     run_logger.log_text("samples", "text", 10 * places[-1])
-    run_logger.end({"status": status, "steps": 10 * places[-1], "best": {"step": 20}, "command": ["secret"]})
+    run_logger.end(
+        Summary.from_plain({"status": status, "steps": 10 * places[-1], "best": {"step": 20}, "command": ["secret"]})
+    )
 
 
 def test_wandb_is_offline_without_a_key_and_says_so_in_one_line(directory: Path, capfd) -> None:
@@ -146,7 +149,7 @@ def test_wandb_keeps_everything_in_the_run_directory_and_no_secret(directory, pi
     run_logger.log_metrics(POINT, 10)
     run_logger.log_text("samples", "<b>text</b>", 10)
     run_logger.log_image("learning_curve", picture, 10)
-    run_logger.end({"status": "finished"})
+    run_logger.end(Summary.from_plain({"status": "finished"}))
     assert capfd.readouterr() == ("", "")
     (record,) = directory.glob("wandb/offline-run-*/*.wandb")
     content = _settled(record)
@@ -198,7 +201,7 @@ def test_wandb_s_own_file_of_a_trial_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_the_direction_of_a_metric_is_what_the_summary_says() -> None:
-    summary = {"measures": {"loss": {"better": "min"}, "gap": {"better": "max"}}}
+    summary = Summary.from_plain({"measures": {"loss": {"better": "min"}, "gap": {"better": "max"}}})
     known = {"validation/loss": "min", "train/loss": "min", "validation/gap": "max", "lr": None, "validation/f1": None}
     assert {name: base.direction(name, summary) for name in known} == known
 
@@ -225,7 +228,7 @@ def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> 
             run_logger.log_metrics(record, record["step"])
     for record in records[4:]:
         run_logger.log_metrics(record, record["step"])
-    run_logger.end({"status": "finished"})
+    run_logger.end(Summary.from_plain({"status": "finished"}))
     (path,) = wandb_tools.files(directory)
     assert wandb_tools.read_file(path).points() == records
     assert capfd.readouterr().err == (
@@ -256,7 +259,7 @@ def test_wandb_goes_on_offline_when_the_host_refuses_the_key(directory: Path, mo
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         run_logger = _wandb(directory)
         run_logger.log_metrics(POINT, 10)
-        run_logger.end({"status": "finished"})
+        run_logger.end(Summary.from_plain({"status": "finished"}))
         host.shutdown()
     assert b"train/loss" in _settled(next(directory.glob("wandb/offline-run-*/*.wandb")))
     said = capfd.readouterr().err.splitlines()
@@ -286,7 +289,7 @@ def test_a_sink_that_fails_is_left_out_in_one_line(directory: Path, picture: Pat
     run_logger.log_metrics(POINT, 20)
     run_logger.log_text("samples", "text", 20)
     run_logger.log_image("curve", picture, 20)
-    run_logger.end({"status": "finished"})
+    run_logger.end(Summary.from_plain({"status": "finished"}))
     assert calls == [10]
     assert capfd.readouterr().err == "The sink failed and is left out from here on: the host is gone\n"
 
@@ -307,7 +310,7 @@ def test_tensorboard_gets_metrics_config_samples_and_plots(directory: Path, pict
     run_logger.log_metrics(POINT, 10)
     run_logger.log_text("samples", "text", 10)
     run_logger.log_image("learning_curve", picture, 10)
-    run_logger.end({"status": "finished"})
+    run_logger.end(Summary.from_plain({"status": "finished"}))
     found = events(directory)
     assert found["train/loss"] == [(10, 2.5)]
     assert {"tokens", "config/text_summary", "samples/text_summary", "learning_curve"} <= found.keys()
@@ -318,7 +321,7 @@ def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
         run_logger = make.tensorboard(directory=directory, config={})
         for step in steps:
             run_logger.log_metrics({"step": step, "loss": float(steps[0])}, step)
-        run_logger.end({"status": "interrupted"})
+        run_logger.end(Summary.from_plain({"status": "interrupted"}))
     assert events(directory)["loss"] == [(10, 10.0), (20, 20.0), (30, 20.0)]
 
 
@@ -341,4 +344,4 @@ def test_the_learning_curve_is_a_picture_whenever_there_is_a_point(tmp_path: Pat
 def test_the_config_that_a_sink_gets_is_plain_json(directory: Path) -> None:
     run_logger = _wandb(directory, "offline", data={"path": "x", "lanes": 2})
     assert json.loads(json.dumps(dict(run_logger.experiment.config))) == {"data": {"path": "x", "lanes": 2}}
-    run_logger.end({"status": "finished"})
+    run_logger.end(Summary.from_plain({"status": "finished"}))

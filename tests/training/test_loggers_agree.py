@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.training.callbacks.record import Recorder
 from seqtrain.training.loggers import make
 from seqtrain.training.loggers.base import RunLogger
@@ -117,12 +118,12 @@ def trained(run: Run, loggers: list[RunLogger]) -> None:
             recorder.on_validation_start(trainer, learner)
             recorder.on_validation_end(trainer, learner)
     for logger in loggers:
-        logger.end({"status": "finished"})
+        logger.end(Summary.from_plain({"status": "finished"}))
 
 
 def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Path, wandb_run: WandbRun) -> None:
     run = Run.create(tmp_path / "run")
-    run.write_summary({"flops_per_token": FLOPS, "measures": fake_runs.MEASURES})
+    run.update_summary(flops_per_token=FLOPS, measures=fake_runs.MEASURES)
     wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
     tensorboard = make.tensorboard(directory=run.path, config={})
     mlflow = make.mlflow(experiment="e", tracking_uri=None, directory=run.path, config={})
@@ -158,7 +159,7 @@ def test_wandb_draws_against_tokens_and_keeps_the_best_of_each_metric_its_own_wa
     tmp_path: Path, wandb_run: WandbRun
 ) -> None:
     run = Run.create(tmp_path / "run")
-    run.write_summary({"measures": fake_runs.MEASURES})
+    run.update_summary(measures=fake_runs.MEASURES)
     wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
     trained(run, [wandb])
     assert wandb_run.ways["*"] == {"step_metric": "tokens"}

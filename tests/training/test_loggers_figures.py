@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from seqtrain.runs.directory import Run
+from seqtrain.runs.summary import Summary
 from seqtrain.training.loggers import make
 from seqtrain.training.loggers.base import guarded
 from seqtrain.training.loggers.wandb_logger import WandbRunLogger
@@ -27,7 +28,7 @@ def run_logger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WandbRunLogge
     for step, loss in enumerate((2.0, 1.0, 3.0, math.nan), 1):
         run.append({"step": step, "validation/loss": loss, "validation/bleu": loss, "lr": 0.1})
     run.close()
-    run.write_summary({"measures": {"loss": {"better": "min"}, "bleu": {"better": "max"}}})
+    run.update_summary(measures={"loss": {"better": "min"}, "bleu": {"better": "max"}})
     made = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={"a": {"b": 1}})  # type: ignore[arg-type]
     assert isinstance(made, WandbRunLogger)
     return made
@@ -91,7 +92,7 @@ def test_a_logger_of_the_users_own_gets_the_numbers_and_hears_how_the_run_ended(
     run_logger = guarded(logger, tmp_path)
     run_logger.log_metrics({"loss": 1.0}, 5)
     run_logger.log_text("samples", "text", 5)
-    run_logger.end({"status": status})
+    run_logger.end(Summary.from_plain({"status": status}))
     assert logger.told == [({"loss": 1.0}, 5), told]
     assert guarded(run_logger, tmp_path) is run_logger
 
@@ -100,5 +101,5 @@ def test_a_logger_of_the_users_own_gets_the_numbers_and_hears_how_the_run_ended(
 def test_wandb_shows_a_pruned_trial_as_one_that_went_well(run_logger: WandbRunLogger, status: str, code: int) -> None:
     codes: list[int] = []
     run_logger._run = SimpleNamespace(summary={}, step=3, finish=lambda exit_code: codes.append(exit_code))
-    run_logger.end({"status": status})
+    run_logger.end(Summary.from_plain({"status": status}))
     assert codes == [code]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from seqtrain.errors import UserError
+from seqtrain.runs.summary import Summary
 from seqtrain.training.loggers import make
 from seqtrain.training.loggers.mlflow_logger import MLflowRunLogger
 from tests.support.pictures import PNG
@@ -83,7 +84,7 @@ def test_mlflow_writes_one_run_in_a_file_beside_the_runs(directory: Path, client
     run_logger.log_metrics(POINT, 10)
     run_logger.log_text("samples", "text", 10)
     run_logger.log_image("learning_curve", directory / "curve.png", 10)
-    run_logger.end({"status": "finished", "best": {"step": 10}, "command": ["secret"]})
+    run_logger.end(Summary.from_plain({"status": "finished", "best": {"step": 10}, "command": ["secret"]}))
     root = directory.parent
     points = [(name, value, 10) for name, value in POINT.items() if name not in ("step", "record")]
     assert client.calls == [
@@ -116,7 +117,7 @@ def test_a_resumed_run_stays_the_same_mlflow_run(directory: Path, client: type[_
     for _ in range(2):
         run_logger = MLflowRunLogger(directory, {}, "e", "http://server")
         assert run_logger.experiment is not None
-        run_logger.end({"status": "interrupted"})
+        run_logger.end(Summary.from_plain({"status": "interrupted"}))
     assert [call[0] for call in client.calls].count("create_run") == 1
     assert ("update_run", "abc", "RUNNING") in client.calls
 

@@ -263,7 +263,7 @@ def test_pretraining_is_the_beginning_of_sentiment(origin: str, folder: Path, se
     assert len(said) == 1
     run, first = folder / f"after_{origin}", folder / origin
     assert (run / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
-    assert Run(run).summary["hashes"]["tokenizer"] == Run(first).summary["hashes"]["tokenizer"]
+    assert Run(run).summary.hashes["tokenizer"] == Run(first).summary.hashes["tokenizer"]
     before, after = best(first), best(run)
     for name in (name for name in after if name.startswith("model.")):
         rows = len(before[name])  # next_token knows one special token, sentiment three

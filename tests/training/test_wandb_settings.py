@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import wandb
 
+from seqtrain.runs.summary import Summary
 from seqtrain.training.loggers import wandb_logger
 from tests.runs.test_git_commit import program
 from tests.support import wandb_tools
@@ -73,7 +74,7 @@ def test_a_record_of_wandb_runs_no_git_and_reads_no_config_of_the_working_folder
     (run / "metrics.jsonl").touch()
     run_logger = wandb_logger.WandbRunLogger(run, "offline", OPTIONS | {"config": {"seed": 1}}, "steps")
     assert dict(run_logger.experiment.config) == {"seed": 1}
-    run_logger.end({"status": "finished"})
+    run_logger.end(Summary.from_plain({"status": "finished"}))
     assert not run_logger.broken
     assert not trace.exists(), trace.read_text()
 

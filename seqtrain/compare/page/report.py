@@ -30,7 +30,7 @@ SCRIPTS = ("state.js", "draw.js", "tables.js", "page.js")
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:"
 LONGEST_SAMPLE, LONGEST_CONFIG = 1500, 20_000  # characters
 # Entries of summary.json that say where and how a run was made, beside the versions of packages.
-ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "gpu", "world_size", "commit")
+ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
 
 
 def write(
@@ -210,13 +210,11 @@ def _plain(value: Any) -> Any:
 def _environment(entry: Entry) -> dict[str, str]:
     found = {"run": str(entry.path)}
     for name in ENVIRONMENT:
-        value = entry.summary.get(name)
+        value = getattr(entry.summary, name)
         if value not in (None, [], ""):
             found[name] = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    versions = entry.summary.get("versions")
-    if isinstance(versions, dict):
-        for name, version in versions.items():
-            found[str(name)] = str(version)
+    for name, version in entry.summary.versions.items():
+        found[str(name)] = str(version)
     return found
 
 

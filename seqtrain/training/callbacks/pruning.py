@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     import optuna
 
 
-AFTER_PRUNING = "after_pruning"
-"""An entry of the summary of a run that was pruned, and that a person has resumed to train it to its end."""
-
-
 def is_searched(run: Path) -> bool:
     """Whether the run is a trial of a search."""
     return member_of(run) is not None and Sweep.open(run.absolute().parent).asked.kind == "optuna"

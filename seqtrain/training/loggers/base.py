@@ -20,6 +20,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import check_png, read_checked
 from seqtrain.runs import measures
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import tell as say
 
 MAX_ANSWER_SECONDS = 2.0  # that a host may take
@@ -92,9 +93,10 @@ class RunLogger(Logger):
         """Nothing: Lightning says so after each of its loops; the attempt calls `end`."""
 
     @rank_zero_only
-    def end(self, summary: dict[str, Any]) -> None:
+    def end(self, summary: Summary) -> None:
         """Ends the logger with the figures that the run has come to, its `status` among them."""
-        figures = {name: summary[name] for name in SHOWN_IN_SUMMARY if name in summary}
+        known = summary.to_plain()
+        figures = {name: known[name] for name in SHOWN_IN_SUMMARY if name in known}
         self._send(lambda: self._end(figures))
 
     def missing(self, records: list[Record]) -> list[Record]:
@@ -188,7 +190,7 @@ def went_well(figures: dict[str, Any]) -> bool:
     return figures.get("status") in ("finished", "pruned")
 
 
-def direction(name: str, summary: measures.Summary) -> Literal["min", "max"] | None:
+def direction(name: str, summary: Summary) -> Literal["min", "max"] | None:
     """Where a metric such as `validation/loss` is better, by what the run's summary says; None for what is neither."""
     split, _, metric = name.rpartition("/")
     if not split:  # `lr`, `tokens`: nothing that a task measures

@@ -24,6 +24,7 @@ from seqtrain.files.atomic import expanded, write_text
 from seqtrain.files.checked import open_append, read_checked
 from seqtrain.runs.directory import Run
 from seqtrain.runs.provenance import mask_command
+from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 from seqtrain.training.loggers.base import (
     MAX_IDENTITY_BYTES,
@@ -54,7 +55,7 @@ class WandbRunLogger(RunLogger):
         self._run: Any = None
         self._begin_at: int | None = None  # W&B's own count of rows, where an earlier attempt has made some
         self._flops_per_token: float | None = None
-        self._summary: dict[str, Any] = {}  # of the run, once it is open
+        self._summary = Summary()  # of the run, once it is open
         self._known: set[str] = set()  # metrics whose direction W&B knows
         self._newest = 0  # record that was sent, by its place in metrics.jsonl
 
@@ -73,7 +74,7 @@ class WandbRunLogger(RunLogger):
     def _open(self) -> Any:
         if self._run is None:
             summary = Run(self._directory).summary
-            self._flops_per_token, self._summary = summary.get("flops_per_token"), summary
+            self._flops_per_token, self._summary = summary.flops_per_token, summary
             before = self._rows()
             self._run = self._begin()
             entity = self._options["entity"]

@@ -1,0 +1,146 @@
+"""What summary.json says of a run: one field for each of its entries, read from it and written to it here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import plain_json, write_text
+from seqtrain.files.untrusted import read_json
+from seqtrain.runs.records import numbers
+
+
+@dataclass
+class Summary:
+    """What is known of a run; a field that nothing is known of has its default, and has no entry in the file.
+
+    Change it by `update` and `remove`: they also keep the order of the entries, which is that in which they became
+    known, so that a run that goes on writes the same file as before but for what has changed.
+    Fields that hold a mapping promise no more than that: a stranger may have written the file, and what stands in the
+    mapping is for its reader to check.
+    """
+
+    # How the newest attempt stands, and what started it.
+    status: str | None = None  # running, finished, interrupted, failed, pruned or refused
+    reason: str | None = None  # why it failed, was pruned or refused
+    after_pruning: bool = False  # it was pruned, and a person has resumed it to train it to its end
+    command: list[str] = field(default_factory=list)  # the command line, secrets masked
+    trust: list[str] = field(default_factory=list)  # packages that --trust named
+
+    # Where it ran.
+    versions: dict[str, Any] = field(default_factory=dict)  # of packages, by name
+    platform: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    commit: str | None = None  # of the checkout that it ran in; null in the file where there was none
+    world_size: int | None = None  # processes
+
+    # What the task says of itself, so that the record can be read without the task's code.
+    task: str | None = None  # its class
+    monitor: list[str] = field(default_factory=list)  # the metric that the best checkpoint goes by, and min or max
+    compared_by: str | None = None  # the metric that runs are compared by
+    measures: dict[str, Any] | None = None  # metric -> its unit, direction and label
+    trained_by: list[str] | None = None  # options of the task that matter in training alone
+    signatures: dict[str, Any] | None = None  # metric -> how exactly it is computed, such as sacreBLEU's signature
+    baseline_words: dict[str, Any] = field(default_factory=dict)  # baseline -> its name and what it knows
+    example_text: str | None = None  # words of a command line that have it predict something
+
+    # What makes it this run and no other.
+    identity: str | None = None  # hash of the config that decides numbers, until a checkpoint holds the config itself
+    hashes: dict[str, Any] = field(default_factory=dict)  # of splits and of vocabularies
+    parent: str | None = None  # hash of the run that init_from named
+    data: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
+
+    # What it costs and how it is evaluated, known before the first step.
+    parameters: dict[str, Any] = field(default_factory=dict)  # part -> trainable numbers, with their `total`
+    padding: float | None = None  # of all positions, the fraction without a target
+    max_steps: int | None = None  # unknown where the clock decides
+    flops_per_token: float | None = None  # of training: forward and backward
+    context: dict[str, Any] | None = None  # what the numbers of an evaluation depend on beside weights and text
+    budget: dict[str, Any] = field(default_factory=dict)  # kind -> asked, reached, and how far apart
+
+    # What came of it.
+    metrics: dict[str, Any] = field(default_factory=dict)  # split -> metric -> value with the last weights
+    best: dict[str, Any] = field(default_factory=dict)  # `step` of the best checkpoint, and split -> metric -> value
+    baselines: dict[str, Any] = field(default_factory=dict)  # split -> baseline -> metric -> value
+    splits: list[str] = field(default_factory=list)  # that the data has
+    steps: int | None = None
+    ended_by: str | None = None  # steps, seconds or early_stopping
+    tokens: int | None = None  # targets that it was trained on
+    skipped: int | None = None  # steps whose gradient was not finite
+    flops: float | None = None
+    seconds: float | None = None  # of training, over all attempts
+    tokens_per_second: float | None = None  # the median of the records
+    unknown: dict[str, Any] | None = None  # split -> its tokens that are <unk>
+
+    other: dict[str, Any] = field(default_factory=dict)  # entries that are none of these: of another version or task
+    order: list[str] = field(default_factory=list)  # names of all entries that are known
+
+    @classmethod
+    def read(cls, path: Path) -> Summary:
+        """From summary.json.
+
+        Raises:
+            UserError: it is damaged, or an entry of RELIED_ON has another type.
+        """
+        content = read_json(path)
+        if not isinstance(content, dict):
+            raise UserError(f"{path} cannot be read: it holds no mapping")
+        for name in RELIED_ON:
+            if name in content and type(content[name]) is not TYPES[name][0]:
+                raise UserError(f"{path}: {name}={content[name]}: not what a run writes there")
+        return cls.from_plain(content)
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Summary:
+        """From plain values, whoever wrote them: an entry whose type is not that of its field counts as absent."""
+        summary = cls()
+        for name, value in content.items():
+            # A text that says `nan` stands for the number, but in a field of texts it is what it is.
+            if str not in TYPES.get(name, ()):
+                value = numbers(value)
+            if name not in TYPES or type(value) in TYPES[name]:
+                summary.update(**{name: value})
+        return summary
+
+    def to_plain(self) -> dict[str, Any]:
+        """All entries that are known, by name, in the order of the file."""
+        return {name: getattr(self, name) if name in TYPES else self.other[name] for name in self.order}
+
+    def write(self, path: Path) -> None:
+        """Writes summary.json, whole or not at all."""
+        write_text(path, plain_json(self.to_plain(), indent=2) + "\n")
+
+    def update(self, **entries: Any) -> None:
+        """Sets entries: one that is known keeps its place, others follow; what is no field goes to `other`."""
+        for name, value in entries.items():
+            if name in TYPES:
+                setattr(self, name, value)
+            else:
+                self.other[name] = value
+        self.order = list(dict.fromkeys((*self.order, *entries)))
+
+    def remove(self, name: str) -> None:
+        """Forgets the value of a field; nothing happens where it is not known."""
+        if name in self.order:
+            self.order.remove(name)
+            setattr(self, name, getattr(Summary(), name))
+
+
+def _json_types(hint: Any) -> tuple[type, ...]:
+    """The types of JSON values that a field with this type hint takes, its own first."""
+    if isinstance(hint, UnionType):
+        return tuple(kind for each in get_args(hint) for kind in _json_types(each))
+    kind = get_origin(hint) or hint
+    return (float, int) if kind is float else (kind,)
+
+
+TYPES = {name: _json_types(hint) for name, hint in get_type_hints(Summary).items() if name not in ("other", "order")}
+"""The types that each entry may have in JSON."""
+
+RELIED_ON = ("status", "steps", "max_steps", "hashes", "metrics", "parent", "identity")
+"""Entries by which it is decided what happens to a run: of another type they are refused, not left out."""
