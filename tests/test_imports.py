@@ -68,7 +68,9 @@ ONLY = {
 }
 """Who may know a package."""
 
-WITH_TORCH = {f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking")}
+WITH_TORCH = {
+    f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "sentence_pairs")
+}
 """The part of data that holds tensors."""
 
 TASKS_KNOW = ("data.batching.", "data.preprocess", "data.tokenizers.encoding", "data.corpus", "data.cache")
@@ -76,7 +78,7 @@ TASKS_KNOW = ("data.batching.", "data.preprocess", "data.tokenizers.encoding", "
 
 SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
-    *(f"seqtrain.tasks.{name}" for name in ("base", "predictors")),
+    *(f"seqtrain.tasks.{name}" for name in ("base", "masked_text", "predictors")),
 }
 """What stands in the rooms of models and tasks and is neither."""
 

@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.batching.masked_text import MAX_CHARACTERS, bracketed, fill
 from seqtrain.data.batching.masking import MaskedBatch, MaskedExamples, Masking
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
@@ -20,6 +19,7 @@ from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
 from seqtrain.tasks.baselines.counts import baselines
+from seqtrain.tasks.masked_text import MAX_CHARACTERS, bracketed, fill
 from seqtrain.tasks.predictors import Loaded, Predictor, Score
 
 COPIES = 64  # of a text, each with another token hidden, that are read at a time

@@ -17,8 +17,8 @@ import torch
 from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main, predict
-from seqtrain.data.batching.masked_text import fill
 from seqtrain.data.tokenizers.recipes import Byte
+from seqtrain.tasks.masked_text import fill
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 
 RUNS = {"masked_lm": MASKED, "sentiment": SENTIMENT, "translation": TRANSLATION, "next_token": NEXT_TOKEN}

@@ -116,7 +116,7 @@ def test_who_reads_a_run_makes_no_folder_and_no_lock_in_it(tmp_path: Path) -> No
     Run.create(tmp_path / "run", config=CONFIG).close()
     (tmp_path / "run" / LOCK).unlink()
     run = Run.open(tmp_path / "run")
-    found = (run.checkpoints, run.samples, run.plots, run.metrics(), run.summary, is_written(run.path))
+    found = (run.checkpoints, run.samples, run.plots, run.metrics(), run.summary.to_plain(), is_written(run.path))
     assert found[3:] == ([], {}, False)
     assert [path.name for path in run.path.iterdir()] == ["config.yaml"]
 

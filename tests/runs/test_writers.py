@@ -15,6 +15,7 @@ from seqtrain.errors import UserError
 from seqtrain.files.folders import LOCK
 from seqtrain.runs.directory import Run
 from seqtrain.runs.listing import is_written, stands
+from seqtrain.runs.summary import Summary
 
 
 @pytest.fixture
@@ -47,9 +48,9 @@ def held(run: Run) -> Iterator[Path]:
 
 def test_a_run_is_running_as_long_as_a_process_writes_it_and_was_interrupted_else(held: Path, tmp_path: Path) -> None:
     alone = Run.create(tmp_path / "alone").path
-    stood = {path: stands(path, {"status": "running"}) for path in (held, alone)}
+    stood = {path: stands(path, Summary(status="running")) for path in (held, alone)}
     assert stood == {held: "running", alone: "interrupted"}
-    assert (stands(held, {"status": "finished"}), stands(held, {})) == ("finished", "interrupted")
+    assert (stands(held, Summary(status="finished")), stands(held, Summary())) == ("finished", "interrupted")
 
 
 def test_whether_a_run_is_written_can_be_asked_of_any_folder_and_leaves_nothing_there(tmp_path: Path) -> None:

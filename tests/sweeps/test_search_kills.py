@@ -118,7 +118,7 @@ def test_a_run_that_is_resumed_ends_as_its_checkpoint_says_unless_a_person_train
 ) -> None:
     checkpoint = saved(*callbacks(tmp_path, reason), stops=stops)
     assert resumed(*callbacks(tmp_path), checkpoint) == ends
-    assert resumed(*callbacks(tmp_path, goes_on=True), checkpoint) == ends_for_a_person
+    assert resumed(*callbacks(tmp_path, after_pruning=True), checkpoint) == ends_for_a_person
 
 
 @pytest.mark.long

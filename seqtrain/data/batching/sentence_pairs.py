@@ -9,6 +9,7 @@ from typing import Self
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
@@ -21,7 +22,7 @@ from seqtrain.errors import UserError
 class TranslationBatch(ExampleBatch):
     """Sources as `tokens`, ended by the separator; `targets` (B, T) are the target's tokens and the end."""
 
-    target_tokens: Tensor  # (B, T) start, and the target's tokens
+    target_tokens: Int[Tensor, "B T"]  # start, and the target's tokens
     num_targets: int
     unpadded: bool  # whether no source is padded
     references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
@@ -50,10 +51,10 @@ class TranslationExamples(Examples):
         """The targets as they are written, whole."""
         return self.rows.texts("target")
 
-    def totals(self, index: np.ndarray, epoch: int) -> dict[str, int]:
+    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
         return {"loss": int(self.lengths[index, 1].sum())}
 
-    def collate(self, index: np.ndarray, epoch: int, totals: dict[str, int]) -> TranslationBatch:
+    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> TranslationBatch:
         sources, inputs, answers = [], [], []
         for row in index:
             source, target = (column[row][: self.longest] for column in self.columns)
@@ -78,6 +79,6 @@ class TranslationExamples(Examples):
             references=partial(self.references, index),  # not a lambda: batches of data.workers are pickled
         )
 
-    def references(self, index: np.ndarray) -> list[str]:
+    def references(self, index: Int[np.ndarray, " B"]) -> list[str]:
         """The targets of some examples as they are written."""
         return [self.texts[row] for row in index]
