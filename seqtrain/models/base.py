@@ -47,7 +47,7 @@ class SequenceModel(nn.Module, ABC):
     @abstractmethod
     def forward(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: Shaped[Tensor, "B T *F"],
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
@@ -98,7 +98,7 @@ class SequenceModel(nn.Module, ABC):
             return counter.get_total_flops() / (2 * length)  # the source is as long as the target
         return counter.get_total_flops() / length
 
-    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
+    def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """What to generate from: by default `source` is read as a prefix."""
         return self(source, self.initial(len(source)), lengths)[1]
 
@@ -130,7 +130,7 @@ def select(state: State, lanes: Int[Tensor, " N"] | Bool[Tensor, " B"] | slice) 
 
 def read_warmup(
     model: SequenceModel,
-    warmup_chunks: Sequence[tuple[Int[Tensor, "B _"], Bool[Tensor, " B"] | None]],
+    warmup_chunks: Sequence[tuple[Shaped[Tensor, "B _ *F"], Bool[Tensor, " B"] | None]],
     state: State | None,
 ) -> list[State | None]:
     """Reads chunks for the state that they leave.
@@ -208,7 +208,7 @@ class Segment(NamedTuple):
 
 
 def read_in_segments(
-    model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"], bptt_length: int
+    model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"], bptt_length: int
 ) -> Iterator[Segment]:
     """Reads right-padded lanes so that gradients reach exactly the last min(bptt_length, n) tokens of each lane of n.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
@@ -77,7 +78,7 @@ class BERT(SequenceModel):
 
     def forward(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: Shaped[Tensor, "B T *F"],
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
@@ -96,8 +97,10 @@ class BERT(SequenceModel):
             x = block(x, mask, rotary)
         return self.norm(x), {}
 
-    def _segment(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    def _segment(self, tokens: Shaped[Tensor, "B T *F"]) -> Int[Tensor, "B T"]:
         """The segment of each token: how many separators stand before it, as far as there are segments."""
+        if tokens.is_floating_point():  # of real values none stands between two texts
+            return torch.zeros(tokens.shape[:2], dtype=torch.long, device=tokens.device)
         separators = tokens == cast(int, self.embed.separator)
         # A separator belongs to the segment that it ends, so it does not count for itself.
         return (separators.cumsum(1) - separators.long()).clamp(max=self.segments.num_embeddings - 1)

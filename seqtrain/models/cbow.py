@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
@@ -26,16 +26,21 @@ class CBOW(SequenceModel):
 
     def forward(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: Shaped[Tensor, "B T *F"],
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
         width = tokens.shape[1]
         ends = real_lengths(tokens, lengths)
         padding = padding_of(ends, width)  # (B, T)
-        # Sums of floats depend on their order, so the order is made that of the ids, with padding behind them all.
-        last = torch.iinfo(tokens.dtype).max
-        bag = tokens.masked_fill(padding, last).sort(1).values.masked_fill(padding, 0)
-        words = self.embed(bag).masked_fill(padding.unsqueeze(-1), 0.0)  # (B, T, D)
+        words = self.embed(self._sorted(tokens, padding)).masked_fill(padding.unsqueeze(-1), 0.0)  # (B, T, D)
         mean = words.sum(1) / ends.clamp(min=1).unsqueeze(1)
         return self.dropout(mean).unsqueeze(1).expand(-1, width, -1), {}
+
+    def _sorted(self, tokens: Shaped[Tensor, "B T *F"], padding: Bool[Tensor, "B T"]) -> Shaped[Tensor, "B T *F"]:
+        """The tokens in the order of their ids, with padding behind them all; real values as they are."""
+        if tokens.is_floating_point():
+            return tokens
+        # Sums of floats depend on their order: the same bag must give the same bits.
+        last = torch.iinfo(tokens.dtype).max
+        return tokens.masked_fill(padding, last).sort(1).values.masked_fill(padding, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -77,7 +77,7 @@ class GPT(SequenceModel):
 
     def forward(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: Shaped[Tensor, "B T *F"],
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:

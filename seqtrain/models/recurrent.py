@@ -12,7 +12,7 @@ from itertools import product
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
@@ -84,7 +84,7 @@ class Recurrent(SequenceModel):
 
     def forward(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: Shaped[Tensor, "B T *F"],
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
@@ -94,7 +94,7 @@ class Recurrent(SequenceModel):
             state = self.initial(len(tokens))
         return read_by_length(self._read, tokens, state, lengths)
 
-    def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
+    def _read(self, tokens: Shaped[Tensor, "B T *F"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
         """Reads tokens that are all real, in one direction."""
         x = self.dropout(self.embed(tokens))
         hidden, after = run_fused(self.layer, x, [self._begin_from(name, state) for name in self.state_names])
@@ -121,7 +121,7 @@ class Recurrent(SequenceModel):
         vectors = [self.first[f"{name}_l{layer}{direction}"] for name in self.state_names]
         return pack_state([vector.expand(1, batch, -1).contiguous() for vector in vectors])
 
-    def _both_ways(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
+    def _both_ways(self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
         """Reads each lane from its first token and from its last real one."""
         x = self.dropout(self.embed(tokens))
         mirror = mirror_index(x, lengths)

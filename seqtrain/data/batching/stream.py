@@ -1,4 +1,4 @@
-"""Batches of a stream: what the plan says, cut from the tokenised corpus."""
+"""Batches of a stream: what the plan says, cut from tokens or from a series of real values."""
 
 from __future__ import annotations
 
@@ -9,30 +9,33 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Integer, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from seqtrain.data.batching.plan import Chunk, StreamPlan, deal
 
 IGNORED = -100
-"""Target of a padded position."""
+"""Target of a padded position, of tokens; of real values it is NaN, which no loss can overlook."""
 
 
 class WarmupChunk(NamedTuple):
     """Tokens of some lanes that are read before those of a batch, for the gradient to reach them."""
 
-    tokens: Int[Tensor, "B T"]
+    tokens: Shaped[Tensor, "B T *F"]
     reset_lanes: Bool[Tensor, " B"] | None  # whose state is reset after them; None where none is
 
 
 class StreamBatch:
-    """A chunk of time of some lanes: `tokens` in, `targets` to predict, and `reset_lanes`, which begin anew."""
+    """A chunk of time of some lanes: `tokens` in, `targets` to predict, and `reset_lanes`, which begin anew.
+
+    `tokens` and `targets` are ids (B, T), or real values (B, T, F).
+    """
 
     def __init__(
         self,
         *,
-        tokens: Int[Tensor, "B T"],
-        targets: Int[Tensor, "B T"],
+        tokens: Shaped[Tensor, "B T *F"],
+        targets: Shaped[Tensor, "B T *F"],
         reset_lanes: Bool[Tensor, " B"] | None,
         lanes: slice,
         count: int,
@@ -74,13 +77,28 @@ class StreamBatch:
 
 
 class Stream:
-    """Cuts batches from a corpus; the first token of a document is predicted from the start token."""
+    """Cuts batches from a corpus, or from series of real values; each position is predicted from those before it."""
 
-    def __init__(self, tokens: Integer[np.ndarray, " n"], documents: Int[np.ndarray, " offsets"], start: int) -> None:
-        """`tokens` of all documents end to end, the offsets of the documents with the end, the start token."""
+    def __init__(
+        self,
+        tokens: Shaped[np.ndarray, " n *F"],
+        documents: Int[np.ndarray, " offsets"],
+        start: int | float,
+        dtype: type[np.generic] = np.int64,
+    ) -> None:
+        """Holds what is read.
+
+        Args:
+            tokens: Ids (n,), or real values (n, F), of all documents or series end to end.
+            documents: Where each document begins, and the end of the last.
+            start: What the first position of a document is predicted from: an id, or a value for all features.
+            dtype: Of what is read and predicted: a type of integers for ids, of floats for values.
+        """
         self.tokens = tokens
         self.documents = documents
         self.start = start
+        self.dtype = dtype
+        self.padding = np.nan if np.issubdtype(dtype, np.floating) else IGNORED
 
     def batch(self, chunk: Chunk, lanes: slice) -> StreamBatch:
         """What these lanes read of a chunk."""
@@ -102,18 +120,19 @@ class Stream:
             advance=chunk.advance,
         )
 
-    def _read(self, reading: Chunk, lanes: slice) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
+    def _read(self, reading: Chunk, lanes: slice) -> tuple[Shaped[Tensor, "B T *F"], Shaped[Tensor, "B T *F"]]:
         """Tokens in and targets of what these lanes read in one go."""
         begin, count = reading.begin[lanes], reading.count[lanes]
         time = np.arange(max(int(count.max()), 1))  # no model reads nothing
         index = begin[:, None] + time  # (B, T)
         real = time < count[:, None]
         index = np.where(real, index, 0)  # padding may lie beyond the last token
-        before = self.tokens[np.maximum(index - 1, 0)].astype(np.int64)
+        tokens = self.tokens[np.maximum(index - 1, 0)].astype(self.dtype)
         # The document that a token stands in begins at that token: nothing in its document came before it.
         place = np.searchsorted(self.documents, index, side="right") - 1
-        tokens = np.where(self.documents[place] == index, self.start, before)
-        targets = np.where(real, self.tokens[index].astype(np.int64), IGNORED)
+        tokens[self.documents[place] == index] = self.start
+        targets = self.tokens[index].astype(self.dtype)
+        targets[~real] = self.padding
         return torch.from_numpy(tokens), torch.from_numpy(targets)
 
 

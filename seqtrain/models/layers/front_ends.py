@@ -1,4 +1,4 @@
-"""Front ends: what stands between the data and a model, from tokens (B, T) to vectors (B, T, E)."""
+"""Front ends: what stands between the data and a model, from tokens (B, T) or values (B, T, F) to (B, T, E)."""
 
 from __future__ import annotations
 
@@ -34,3 +34,14 @@ class TokenEmbedding(nn.Module):
         """
         # The start is the first special, right behind the text, and no task predicts the others.
         return F.linear(hidden, self.weight[: self.vocab_size + end])
+
+
+class ValueProjection(nn.Module):
+    """Real values as vectors: one linear map of the `num_features` values of a time step."""
+
+    def __init__(self, *, num_features: int, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(num_features, dim)
+
+    def forward(self, values: Float[Tensor, "B T F"]) -> Float[Tensor, "B T E"]:
+        return self.linear(values)
