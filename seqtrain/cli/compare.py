@@ -42,6 +42,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
     parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
     parser.add_argument("--across", action="append", default=[], choices=ACROSS, help="look past other training text")
+    parser.add_argument(
+        "--by", action="append", default=[], metavar="KEY[,KEY]", help="commit, label, tag or a key of the config"
+    )
     parser.add_argument("--csv", metavar="FILE", help="write the table with all its columns; - is standard output")
     parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
     parser.add_argument(
@@ -64,13 +67,16 @@ def _check(options: Namespace) -> None:
         if vars(options)[option] not in (None, STDOUT):
             check_output(f"--{option}", Path(vars(options)[option]))
     unused = [f"--{name}" for name in ("x", "sort", "csv", "html") if vars(options)[name] is not None]
+    unused += ["--by"] if options.by else []
     if options.paired and unused:
         raise UserError(f"--paired: answers in one sentence, which {unused[0]} does not change; leave one of them out")
 
 
 def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
     checkpoint: Checkpoint = "best" if options.best else "final"
-    results = conclusions(entries, metric=options.metric, x=options.x, checkpoint=checkpoint, across=options.across)
+    results = conclusions(
+        entries, metric=options.metric, x=options.x, checkpoint=checkpoint, across=options.across, by=options.by
+    )
     absent = table.not_run(options.paths)
     missing = left_out + absent
     if options.csv is not None:

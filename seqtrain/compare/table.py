@@ -83,7 +83,7 @@ def text(
         lines += [*group.notes, "", *_run_table(entries, group.metric, width, folder)]
         if repeated(conclusion.variants):
             lines += ["", *_variant_table(conclusion, x, width)]
-        lines += ["", *_verdict(conclusion.sentences), *_few(conclusion.remarks, width)]
+        lines += ["", *_verdict(conclusion.sentences), *conclusion.caveats, *_few(conclusion.remarks, width)]
         blocks.append("\n".join(map(printable, lines)))
     return "\n".join(["\n\n".join(blocks), *_few(missing, width)])
 
@@ -121,6 +121,7 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
                 "notes": group.notes,
                 "variants": list(map(_variant_record, conclusion.variants)),
                 "verdict": conclusion.sentences,
+                "caveats": conclusion.caveats,
                 "remarks": conclusion.remarks,
             }
         )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
+from seqtrain.compare.by import by_caveats, lead, resolved_by, strata
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry, Mode
 from seqtrain.compare.guard import Group, groups
+from seqtrain.compare.names import differences_line
+from seqtrain.compare.replicates import replicate_caveats
 from seqtrain.compare.variants import CONFIDENCE, Variant, last_common, variants
 
 COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
@@ -41,6 +44,7 @@ class Conclusion:
     variants: list[Variant]
     sentences: list[str]
     remarks: list[str]  # on runs that do not count
+    caveats: list[str] = field(default_factory=list)  # on what the variants are, and which runs are in them
 
 
 def welch(one: Sequence[float], other: Sequence[float], *, pairs: int = 1) -> tuple[float, float] | None:
@@ -107,14 +111,34 @@ def conclusions(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
     across: Sequence[str] = (),
+    by: Sequence[str] = (),
 ) -> list[Conclusion]:
-    """The whole comparison, group by group; options as those of `guard.groups` and `variants.variants`."""
+    """The whole comparison, group by group; options as those of `guard.groups` and `variants.variants`.
+
+    Args:
+        by: words of `--by`; then variants are held against each other where they differ in nothing else.
+    """
+    keys = resolved_by(entries, by)
     found = []
     for group in groups(entries, metric=metric, across=across):
-        ranked = variants(group, x=x, checkpoint=checkpoint)
-        verdict = sentences(group, ranked, x=x, checkpoint=checkpoint)
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked)))
+        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys)
+        parts = strata(ranked, keys) if keys else [ranked]
+        verdict: list[str] = []
+        for part in parts:
+            verdict += sentences(group, part, x=x, checkpoint=checkpoint)
+        caveats = [*_differences(ranked, keys), *by_caveats(keys, parts), *replicate_caveats(ranked)]
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats))
     return found
+
+
+def _differences(ranked: Sequence[Variant], keys: Sequence[str]) -> list[str]:
+    """The line on all settings in which variants differ, where their names do not hold them."""
+    entries, settings = [], []
+    for variant in ranked:
+        entries.append(variant.entries[0])
+        settings.append(variant.settings)
+    line = differences_line(entries, settings, keys)
+    return [line] if line else []
 
 
 def all_entries(found: Sequence[Conclusion]) -> list[Entry]:
@@ -163,7 +187,8 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
             else:
                 status = describe_status(entry.status, entry.reason)
                 lines.append(f"does not count: {entry.name} {variant.name}: {status}")
-        uncounted = finished - len(variant.counted)
+        equal = sum(len(twins.entries) - 1 for twins in variant.twins)  # which a caveat names
+        uncounted = finished - len(variant.counted) - equal
         if uncounted:
             runs = "1 finished run does" if uncounted == 1 else f"{uncounted} finished runs do"
             lines.append(f"{variant.name}: {runs} not count: without a value, or of a seed that has one")
@@ -191,6 +216,7 @@ def decimals(size: float, digits: int = 2) -> int:
 
 def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition: str) -> str:
     best, other = found.best, found.other
+    start = lead(best.by, other.by)
     digits = decimals((found.high - found.low) / 2)  # those behind are beyond what the interval can tell
     over = f" over all {pairs} pairs" if pairs > 1 else ""
     seeds = f"{len(best.values)} and {len(other.values)} seeds"
@@ -198,12 +224,12 @@ def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition:
         seeds = f"{len(best.values)} seeds each"
     chance = f"(95 % interval{over} {found.low:.{digits}f} to {found.high:.{digits}f}, {seeds}) {condition}"
     if found.significant:
-        return f"{best.name} beats {other.name} by {found.difference:.{digits}f} {group.unit} {chance}"
+        return f"{start}{best.name} beats {other.name} by {found.difference:.{digits}f} {group.unit} {chance}"
     best_mean, other_mean = best.mean or 0.0, other.mean or 0.0
     # A wide interval has few digits, and would hide the values themselves.
     digits = max(digits, decimals(abs(best_mean), 4), decimals(abs(other_mean), 4))
     values = f"{best.name} {best_mean:.{digits}f}, {other.name} {other_mean:.{digits}f}"
-    return f"not shown: {values} {group.unit}, difference {found.difference:.{digits}f} {chance}"
+    return f"not shown: {start}{values} {group.unit}, difference {found.difference:.{digits}f} {chance}"
 
 
 def _no_spread_sentence(one: Variant, other: Variant, group: Group) -> str:
