@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from seqtrain.compare.entries import Entry, short_names
 from seqtrain.compare.selection import written
-from seqtrain.compare.settings import config_values
+from seqtrain.compare.settings import config_values, differing_keys
 from seqtrain.errors import UserError, did_you_mean
 
 
@@ -56,12 +56,16 @@ def by_value(entry: Entry, key: str) -> str:
 
 
 def strata(variants: Sequence[V], by: Sequence[str]) -> list[list[V]]:
-    """The variants that differ in nothing but the keys of `--by`, together; each list in the order given."""
+    """The variants that differ in nothing but the keys of `--by`, together; each list in the order given.
+
+    All of them together, where no two are so alike: what else differs stands in their names.
+    """
     found: dict[str, list[V]] = {}
     for variant in variants:
         others = {key: repr(value) for key, value in variant.settings.items() if key not in by}
         found.setdefault(repr(sorted(others.items())), []).append(variant)
-    return list(found.values())
+    parts = list(found.values())
+    return parts if any(len(part) > 1 for part in parts) else [list(variants)]
 
 
 def by_caveats(words: Sequence[str], parts: Sequence[Sequence[Distinguished]]) -> list[str]:
@@ -74,15 +78,25 @@ def by_caveats(words: Sequence[str], parts: Sequence[Sequence[Distinguished]]) -
     if not words:
         return []
     name = ",".join(words)
+    caveats = []
+    for part in parts:
+        caveats += _part_caveats(name, words, part)
     several = [part for part in parts if len(part) > 1]
-    if not several:
-        return [f"--by {name}: no two variants differ in it alone, so it sets nothing against anything"]
-    if len(parts) == 1:
-        return []
-    return [
-        f"--by {name}: variants are held against each other where nothing else differs; that makes {len(several)} "
-        "comparisons, each of which holds at 95 % by itself"
-    ]
+    if len(several) > 1:
+        caveats.append(
+            f"--by {name}: variants are held against each other where nothing else differs; that makes {len(several)} "
+            "comparisons, each of which holds at 95 % by itself"
+        )
+    return list(dict.fromkeys(caveats))
+
+
+def _part_caveats(name: str, by: Sequence[str], part: Sequence[Distinguished]) -> list[str]:
+    """What limits a verdict on variants that are held against each other."""
+    keys = differing_keys([variant.settings for variant in part])
+    others = [key for key in keys if key not in by]
+    if len(part) > 1 and len(others) == len(keys):
+        return [f"--by {name}: it is the same in all of these runs"]
+    return [f"--by {name}: these differ in {', '.join(others)} as well"] if others else []
 
 
 def by_names(keys: Sequence[str]) -> dict[str, str]:

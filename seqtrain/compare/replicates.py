@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from seqtrain.compare.by import codes, short_commit
 from seqtrain.compare.entries import Entry
 from seqtrain.compare.selection import written
-from seqtrain.compare.settings import LAYOUT
+from seqtrain.compare.settings import LAYOUT, is_extended
 
 
 class Measured(Protocol):
@@ -112,32 +112,27 @@ def _twins_sentence(name: str, twins: Twins) -> str:
 
 
 def _without_effect(variants: Sequence[Folded]) -> list[str]:
-    """A sentence for each two variants whose runs have the same numbers, seed for seed."""
+    """A sentence for each variant whose runs have the numbers of another one's, seed for seed."""
     lines = []
-    for place, variant in enumerate(variants):
-        for other in variants[:place]:
-            if variant.counted and _equal_by_seed(variant.counted, other.counted):
-                lines.append(
-                    f"{other.name} and {variant.name} gave the same numbers to the last digit: "
-                    "what differs between them changed nothing"
-                )
-                break
+    first: dict[str, str] = {}  # by the numbers, who had them first
+    for variant in variants:
+        numbers = sorted((repr(entry.seed), sorted(entry.metrics.items())) for entry in variant.counted)
+        other = first.setdefault(repr(numbers), variant.name)
+        if variant.counted and other != variant.name:
+            lines.append(
+                f"{other} and {variant.name} gave the same numbers to the last digit: "
+                "what differs between them changed nothing"
+            )
     return lines
-
-
-def _equal_by_seed(some: Sequence[Entry], others: Sequence[Entry]) -> bool:
-    theirs = {repr(entry.seed): entry for entry in others}
-    if {repr(entry.seed) for entry in some} != theirs.keys():
-        return False
-    return all(dict(entry.metrics) == dict(theirs[repr(entry.seed)].metrics) for entry in some)
 
 
 def _extended(variants: Sequence[Folded]) -> list[str]:
     """A sentence for each variant of runs that were extended."""
     lines = []
     for variant in variants:
-        changes = variant.entries[0].summary.extended
-        if changes:
+        first = variant.entries[0]
+        if is_extended(first):
+            changes = first.summary.extended
             lines.append(
                 f"{variant.name}: extended ({'; '.join(map(str, changes))}): until then its schedule was that of the "
                 "shorter training, so it is not folded with runs that were planned so long"
@@ -146,14 +141,19 @@ def _extended(variants: Sequence[Folded]) -> list[str]:
 
 
 def _several_codes(variant: Folded) -> list[str]:
-    """A sentence where the runs of a variant were trained with several codes."""
+    """A sentence where the runs of a variant were trained with unlike code, and where one of them was."""
+    lines = []
     found: dict[str, None] = {}
     for entry in variant.entries:
-        if entry.finished:
-            found |= dict.fromkeys(map(short_commit, codes(entry)))
-    if len(found) < 2:
-        return []
-    return [f"{variant.name}: its runs are of commits {_listed(list(found))}; --by commit sets them apart"]
+        if not entry.finished:
+            continue
+        own = list(map(short_commit, codes(entry)))
+        found |= dict.fromkeys([" and ".join(own)] if own else [])
+        if len(own) > 1:
+            lines.append(f"{entry.name}: went on with other code: commits {', then '.join(own)}")
+    if len(found) > 1:
+        lines.append(f"{variant.name}: its runs are of commits {_listed(list(found))}; --by commit sets them apart")
+    return lines
 
 
 def _unlike_machines(entries: Sequence[Entry]) -> list[str]:

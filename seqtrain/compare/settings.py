@@ -24,6 +24,8 @@ LAYOUT = (
     *("trainer.threads", "data.workers"),
 )
 """How a training is laid out over a machine: it changes seconds, and of other numbers no more than their rounding."""
+STEADY = ("constant", "inverse_sqrt", "plateau")
+"""Schedules whose rates do not depend on how long a run is planned: of these an extended run equals a longer one."""
 EXTENDED = "extended"
 """The setting that says that the limits of a run were changed after it had begun."""
 
@@ -57,9 +59,14 @@ def deciding(entry: Entry, layout: Sequence[str] = ()) -> dict[str, Any]:
     if found.get("init_from") is not None and entry.summary.parent is not None:
         # Whose weights, by their hash: a run that was moved has the same ones, one that was trained anew has others.
         found["init_from"] = entry.summary.parent
-    if entry.summary.extended:
+    if is_extended(entry):
         found[EXTENDED] = tuple(map(str, entry.summary.extended))
     return found
+
+
+def is_extended(entry: Entry) -> bool:
+    """Whether limits of a run were changed on the way, so that its learning rates are those of no other run."""
+    return bool(entry.summary.extended) and entry.settings.get("schedule") not in STEADY
 
 
 def differing_keys(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:

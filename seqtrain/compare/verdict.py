@@ -157,7 +157,10 @@ def sentences(
     if len(valued) == 1:
         return [f"not shown: {_listed(valued, group)} stands alone: no other variant has a value to compare it with"]
     if not several:
-        return [f"not shown: {_listed(valued, group)}: one seed each; 3 seeds would be a start"]
+        why = "one seed each; 3 seeds would be a start"
+        if any(variant.twins for variant in valued):
+            why = "seeds that give the same number count as one, which says nothing of chance"
+        return [f"not shown: {_listed(valued, group)}: {why}"]
     comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode)}
     pairs = math.comb(len(several), 2)
     limit = None if x is None else last_common(group, x)

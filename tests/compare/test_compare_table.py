@@ -148,7 +148,7 @@ def test_of_many_sentences_the_first_are_told_and_the_rest_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "MOST_SENTENCES", 2)
-    for number, value in enumerate((1.0, 2.0, 3.0, 4.0, 4.0)):
+    for number, value in enumerate((1.0, 2.0, 3.0, 4.0, 4.5)):
         for seed in (1, 2):
             fake_runs.run(
                 tmp_path / f"{number}-{seed}", value + seed / 1000, seed=seed, config={"model.dim": 8 + number}

@@ -63,7 +63,7 @@ def test_runs_are_one_arm_where_nothing_differs_that_changes_a_number(
 
 def test_a_cost_that_one_seed_does_not_know_is_none_of_the_arm(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1")
-    fake_runs.run(tmp_path / "2", seed=2, flops=None)
+    fake_runs.run(tmp_path / "2", 1.6, seed=2, flops=None)
     (group,) = groups(read([tmp_path]))
     assert set(variants(group)[0].costs) == {"steps", "tokens", "seconds"}
 
