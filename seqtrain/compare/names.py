@@ -28,13 +28,13 @@ def variant_names(entries: Sequence[Entry], settings: Sequence[Settings], by: Se
     """
     shown, hidden = _chosen(entries, settings, by)
     values = Displayed(entries, settings)
-    words = short_names(shown)
+    words = {key: _plain(key, word) for key, word in short_names(shown).items()}
     names = []
     for place, entry in enumerate(entries):
         parts = [entry.model]
         for key in shown:
             if key in settings[place] and key != "model":
-                parts.append(f"{_plain(words[key])}={values.of(place, key)}")
+                parts.append(f"{words[key]}={values.of(place, key)}")
         more = sum(key in settings[place] for key in hidden)
         if more:
             parts.append(f"and {more} more")
@@ -58,7 +58,7 @@ def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by:
         text = ", ".join(found[:MOST_VALUES])
         if len(found) > MOST_VALUES:
             text += f" and {len(found) - MOST_VALUES} more"
-        words.append(f"{_plain(key)} ({text})")
+        words.append(f"{_plain(key, key)} ({text})")
     return f"they differ in: {', '.join(words)}"
 
 
@@ -81,8 +81,9 @@ class Displayed:
 
 
 def _differing(settings: Sequence[Settings]) -> list[str]:
-    """All keys that differ, the model first."""
-    return sorted(differing_keys(settings), key=lambda key: SETTING_ORDER.get(key, 1))
+    """All keys that differ, the model and its options first."""
+    keys = sorted(differing_keys(settings), key=lambda key: not key.startswith("model."))
+    return sorted(keys, key=lambda key: SETTING_ORDER.get(key, 1))
 
 
 def _chosen(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -142,6 +143,6 @@ def _limits(change: str) -> str:
     return change.partition(": ")[2].partition(" at step ")[0].replace(" ", "") or change
 
 
-def _plain(key: str) -> str:
-    """A key without Hydra's own word."""
-    return key.removesuffix("._target_")
+def _plain(key: str, word: str) -> str:
+    """The word that stands for a key: of one that ends in Hydra's own word, what stands before that."""
+    return key.removesuffix("._target_") if key.endswith("._target_") else word
