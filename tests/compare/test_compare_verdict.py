@@ -223,7 +223,8 @@ def test_a_target_is_reached_where_the_bound_over_seeds_reaches_it_and_from_whic
     said = verdict(tmp_path, values, target=1.88, values=(3.0, 1.7))
     assert said[:3] == [
         "target 1.88: not shown: gru 1.000 bits per byte of one seed; 3 seeds would be a start",
-        "target 1.88: reached by lstm 1.510 bits per byte over 3 seeds (p < 0.01), at every validation from step 100 on",
+        "target 1.88: reached by lstm 1.510 bits per byte over 3 seeds (p < 0.01), at every validation from step 100 "
+        "on",
         "target 1.88: not shown: gpt 1.733 bits per byte over 3 seeds (p < 0.01 is asked for)",
     ]
 
