@@ -167,8 +167,8 @@ def _verdict(sentences: list[str]) -> list[str]:
     rest = sentences[MOST_SENTENCES:]
     if not rest:
         return sentences
-    beaten = sum(" beats " in sentence for sentence in rest)
-    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {beaten} of them beaten: --json has all"]
+    shown = sum(" beats " in sentence for sentence in rest)
+    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {shown} of them shown: --json has all"]
 
 
 def _first(lines: Sequence[str]) -> list[str]:

@@ -1,39 +1,53 @@
-"""What may be concluded of variants: Welch's t over seeds, in sentences (Welch 1947; Bonferroni over the pairs)."""
+"""What may be concluded of variants from their seeds, in sentences; compare/intervals.py has the statistics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from seqtrain.compare.by import by_caveats, lead, resolved_by, strata
+from seqtrain.compare.by import lead, resolved_by, strata
+from seqtrain.compare.caveats import caveats
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry, Mode
 from seqtrain.compare.guard import Group, groups
-from seqtrain.compare.names import differences_line
-from seqtrain.compare.replicates import replicate_caveats
-from seqtrain.compare.variants import CONFIDENCE, Variant, last_common, variants
+from seqtrain.compare.target import target_sentences
+from seqtrain.compare.variants import Variant, last_common, variants
+from seqtrain.errors import UserError, did_you_mean
 
 COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
 MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding, and seeds give the same number
 NEAR = 0.01  # of the larger of two costs: by so much they may differ and still be called equal
 MOST_NAMED = 4  # variants in one sentence
+MOST_SEEDS = 50  # more are not named as what would show a difference
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best of several variants beside another one: by how much it is better, with the interval of that."""
+    """The best variant, or one that was asked for, beside another: by how much it is better, with the interval."""
 
-    best: Variant
+    reference: Variant
     other: Variant
-    difference: float  # above 0 where the best is better
+    difference: float  # above 0 where the reference is better
     low: float
     high: float
 
     @property
     def significant(self) -> bool:
         """Whether chance over seeds does not explain it."""
-        return self.low > 0
+        return self.low > 0 or self.high < 0
+
+    @property
+    def effect(self) -> float:
+        """The difference in standard deviations of the seeds, the mean of the two variances under the root."""
+        return abs(self.difference) / math.sqrt(((self.reference.sd or 0.0) ** 2 + (self.other.sd or 0.0) ** 2) / 2)
+
+    @property
+    def seeds_needed(self) -> int:
+        """Seeds of each that would show a difference of this size, did they spread alike: widths fall as their root."""
+        seeds = min(len(self.reference.values), len(self.other.values))
+        half = (self.high - self.low) / 2
+        return math.ceil(seeds * (half / abs(self.difference)) ** 2) if self.difference else MOST_SEEDS + 1
 
 
 @dataclass(frozen=True)
@@ -47,55 +61,40 @@ class Conclusion:
     caveats: list[str] = field(default_factory=list)  # on what the variants are, and which runs are in them
 
 
-def welch(one: Sequence[float], other: Sequence[float], *, pairs: int = 1) -> tuple[float, float] | None:
-    """The 95 % interval of mean(other) - mean(one), by Welch's t; each needs two values.
-
-    Args:
-        pairs: of how many pairs at once the intervals shall hold.
-
-    Returns:
-        Its lower and upper end; None where there is no spread to speak of.
-    """
-    from scipy.special import stdtrit
-
-    scale = max(map(abs, (*one, *other))) or 1.0  # the square of a perplexity may be beyond all numbers
-    one_mean, one_error = _mean_and_error(one, scale)
-    other_mean, other_error = _mean_and_error(other, scale)
-    error = one_error + other_error
-    if error < MIN_SPREAD**2:
-        return None
-    freedom = error**2 / (one_error**2 / (len(one) - 1) + other_error**2 / (len(other) - 1))  # Welch-Satterthwaite
-    half = math.sqrt(error) * float(stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2 / pairs))
-    difference = other_mean - one_mean
-    return scale * (difference - half), scale * (difference + half)
-
-
-def _mean_and_error(values: Sequence[float], scale: float) -> tuple[float, float]:
-    """The mean of the values divided by `scale`, and the square of its standard error."""
-    scaled = [value / scale for value in values]
-    mean = math.fsum(scaled) / len(scaled)
-    squares = math.fsum((value - mean) ** 2 for value in scaled)
-    return mean, squares / (len(scaled) - 1) / len(scaled)
-
-
-def compared(ranked: Sequence[Variant], mode: Mode) -> list[Comparison]:
-    """The best variant beside each other one, of those with several seeds and a spread.
+def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = None) -> list[Comparison]:
+    """The best variant, or `against`, beside each other one, of those with several seeds and a spread.
 
     Args:
         ranked: the variants, the best first, as `variants.variants` gives them.
         mode: whether less or more is better.
+        against: one of them that has several seeds.
     """
+    import numpy as np
+
+    from seqtrain.compare.intervals import half_widths
+
     several = repeated(ranked)
+    if len(several) < 2:
+        return []
+    place = 0 if against is None else several.index(against)
+    scale = max(abs(value) for variant in several for value in variant.values) or 1.0
+    # Scaled first: the square of a perplexity may be beyond all numbers.
+    samples = [np.array(variant.values) / scale for variant in several]
+    means = np.array([values.mean() for values in samples])
+    variances = np.array([values.var(ddof=1) for values in samples])
+    counts = np.array([len(values) for values in samples])
+    widths = half_widths(variances, counts, np.array(place))
+    errors = variances / counts
     found = []
-    for other in several[1:]:
-        # The best was found by looking at all of them, so the intervals have to hold for all pairs at once.
-        interval = welch(several[0].values, other.values, pairs=math.comb(len(several), 2))
-        if interval is None:
+    for other, variant in enumerate(several):
+        if other == place or errors[other] + errors[place] < MIN_SPREAD**2:
             continue
-        low, high = interval
+        difference = float(means[other] - means[place])
         if mode == "max":
-            low, high = -high, -low
-        found.append(Comparison(several[0], other, (low + high) / 2, low, high))
+            difference = -difference
+        half = float(widths[other])
+        low, high = scale * (difference - half), scale * (difference + half)
+        found.append(Comparison(several[place], variant, scale * difference, low, high))
     return found
 
 
@@ -111,34 +110,41 @@ def conclusions(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
     across: Sequence[str] = (),
+    against: str | None = None,
+    target: float | None = None,
     by: Sequence[str] = (),
 ) -> list[Conclusion]:
     """The whole comparison, group by group; options as those of `guard.groups` and `variants.variants`.
 
     Args:
+        against: the name of the variant that all others are held against; by default the best of a group.
+        target: a value of the metric: which variants reach it is said first.
         by: words of `--by`; then variants are held against each other where they differ in nothing else.
+
+    Raises:
+        UserError: no variant of any group has that name and several seeds, or no run has a key of `by`.
     """
     keys = resolved_by(entries, by)
     found = []
     for group in groups(entries, metric=metric, across=across):
         ranked = variants(group, x=x, checkpoint=checkpoint, by=keys)
         parts = strata(ranked, keys) if keys else [ranked]
-        verdict: list[str] = []
+        verdict = [] if target is None else target_sentences(group, ranked, target)
         for part in parts:
-            verdict += sentences(group, part, x=x, checkpoint=checkpoint)
-        caveats = [*_differences(ranked, keys), *by_caveats(keys, parts), *replicate_caveats(ranked)]
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats))
+            verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts)))
+    if against is not None:
+        _check_against(against, found)
     return found
 
 
-def _differences(ranked: Sequence[Variant], keys: Sequence[str]) -> list[str]:
-    """The line on all settings in which variants differ, where their names do not hold them."""
-    entries, settings = [], []
-    for variant in ranked:
-        entries.append(variant.entries[0])
-        settings.append(variant.settings)
-    line = differences_line(entries, settings, keys)
-    return [line] if line else []
+def _check_against(against: str, found: Sequence[Conclusion]) -> None:
+    """UserError where no group has such a variant: then no sentence is about it."""
+    names = []
+    for conclusion in found:
+        names += [variant.name for variant in repeated(conclusion.variants)]
+    if against not in names:
+        raise UserError(f"--against {against}: no variant of several seeds has this name{did_you_mean(against, names)}")
 
 
 def all_entries(found: Sequence[Conclusion]) -> list[Entry]:
@@ -147,9 +153,14 @@ def all_entries(found: Sequence[Conclusion]) -> list[Entry]:
 
 
 def sentences(
-    group: Group, ranked: Sequence[Variant], *, x: Axis | None = None, checkpoint: Checkpoint = "final"
+    group: Group,
+    ranked: Sequence[Variant],
+    *,
+    x: Axis | None = None,
+    checkpoint: Checkpoint = "final",
+    against: str | None = None,
 ) -> list[str]:
-    """The verdict on the variants of a group, the best beside each other one, in words."""
+    """The verdict on the variants of a group: a ranking, then the best, or `against`, beside each other one."""
     valued = [variant for variant in ranked if variant.values]
     several = repeated(valued)
     if not valued:
@@ -161,22 +172,40 @@ def sentences(
         if any(variant.twins for variant in valued):
             why = "seeds that give the same number count as one, which says nothing of chance"
         return [f"not shown: {_listed(valued, group)}: {why}"]
-    comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode)}
+    reference = next((variant for variant in several if variant.name == against), several[0])
+    comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode, reference)}
     pairs = math.comb(len(several), 2)
     limit = None if x is None else last_common(group, x)
-    best, *others = several
+    others = [variant for variant in several if variant is not reference]
     lines = []
+    if reference is several[0] and len(others) > 1:
+        lines.append(_ranking(reference, others, comparisons))
     for other in others:
         comparison = comparisons.get(id(other))
         if comparison is None:
-            lines.append(_no_spread_sentence(best, other, group))
+            lines.append(_no_spread_sentence(reference, other, group))
         else:
-            condition = _cost_clause(best, other, x, limit) + _checkpoint_clause(best, other, checkpoint)
+            condition = _cost_clause(reference, other, x, limit) + _checkpoint_clause(reference, other, checkpoint)
             lines.append(_comparison_sentence(comparison, group, pairs, condition))
     single = [variant for variant in valued if len(variant.values) == 1]
     if single:
         lines.append(f"not shown: how {_listed(single, group)} would do with other seeds; 3 seeds would be a start")
     return lines
+
+
+def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int, Comparison]) -> str:
+    """Which variant is best, and from which it cannot be told apart."""
+    ties = []
+    for other in others:
+        comparison = comparisons.get(id(other))
+        if comparison is None or not comparison.significant:
+            ties.append(other.name)
+    if not ties:
+        return f"best: {best.name}, ahead of all {len(others)} others"
+    words = ", ".join(ties[:MOST_NAMED])
+    if len(ties) > MOST_NAMED:
+        words += f" and {len(ties) - MOST_NAMED} more"
+    return f"best: {best.name}, not told apart from: {words}"
 
 
 def remarks(ranked: Sequence[Variant]) -> list[str]:
@@ -218,21 +247,36 @@ def decimals(size: float, digits: int = 2) -> int:
 
 
 def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition: str) -> str:
-    best, other = found.best, found.other
-    start = lead(best.by, other.by)
-    digits = decimals((found.high - found.low) / 2)  # those behind are beyond what the interval can tell
+    first, second, difference, low, high = found.reference, found.other, found.difference, found.low, found.high
+    if high < 0:  # of the variant that was asked for, another one may be better
+        first, second, difference, low, high = second, first, -difference, -high, -low
+    start = lead(first.by, second.by)
+    digits = decimals((high - low) / 2)  # those behind are beyond what the interval can tell
     over = f" over all {pairs} pairs" if pairs > 1 else ""
-    seeds = f"{len(best.values)} and {len(other.values)} seeds"
-    if len(best.values) == len(other.values):
-        seeds = f"{len(best.values)} seeds each"
-    chance = f"(95 % interval{over} {found.low:.{digits}f} to {found.high:.{digits}f}, {seeds}) {condition}"
+    seeds = f"{len(first.values)} and {len(second.values)} seeds"
+    if len(first.values) == len(second.values):
+        seeds = f"{len(first.values)} seeds each"
+    chance = f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {_effect(found)}) {condition}"
     if found.significant:
-        return f"{start}{best.name} beats {other.name} by {found.difference:.{digits}f} {group.unit} {chance}"
-    best_mean, other_mean = best.mean or 0.0, other.mean or 0.0
+        return f"{start}{first.name} beats {second.name} by {difference:.{digits}f} {group.unit} {chance}"
+    means = first.mean or 0.0, second.mean or 0.0
     # A wide interval has few digits, and would hide the values themselves.
-    digits = max(digits, decimals(abs(best_mean), 4), decimals(abs(other_mean), 4))
-    values = f"{best.name} {best_mean:.{digits}f}, {other.name} {other_mean:.{digits}f}"
-    return f"not shown: {start}{values} {group.unit}, difference {found.difference:.{digits}f} {chance}"
+    digits = max(digits, decimals(abs(means[0]), 4), decimals(abs(means[1]), 4))
+    values = f"{first.name} {means[0]:.{digits}f}, {second.name} {means[1]:.{digits}f}"
+    return f"not shown: {start}{values} {group.unit}, difference {difference:.{digits}f} {chance}; {_needed(found)}"
+
+
+def _effect(found: Comparison) -> str:
+    """The difference in units of the seeds' spread: whether it is large for what chance does."""
+    return f"{found.effect:.2g} standard deviations of seeds"
+
+
+def _needed(found: Comparison) -> str:
+    """How many seeds would show the difference, were it what it seems."""
+    needed = found.seeds_needed
+    if needed > MOST_SEEDS:
+        return f"more than {MOST_SEEDS} seeds each would be needed to show one of this size"
+    return f"about {needed} seeds each would show one of this size"
 
 
 def _no_spread_sentence(one: Variant, other: Variant, group: Group) -> str:

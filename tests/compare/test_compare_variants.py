@@ -131,7 +131,7 @@ def test_best_of_several_validations_says_of_how_many(tmp_path: Path) -> None:
     assert all("same number" in said for said in best.sentences)
     fake_runs.run(tmp_path / "more", 1.0, seed=9, values=(1.2,))
     (mixed,) = conclusions(read([tmp_path]), checkpoint="best")
-    assert mixed.sentences[0].endswith("best of 3.33 and 4 validations")
+    assert "best of 3.33 and 4 validations; " in mixed.sentences[0]
 
 
 def test_the_best_of_several_validations_is_the_most_where_more_is_better(tmp_path: Path) -> None:
