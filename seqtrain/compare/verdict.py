@@ -126,6 +126,8 @@ def sentences(
     group: Group, ranked: Sequence[Variant], *, x: Axis | None = None, checkpoint: Checkpoint = "final"
 ) -> list[str]:
     """The verdict on the variants of a group, the best beside each other one, in words."""
+    if group.refusal:
+        return [group.refusal]
     valued = [variant for variant in ranked if variant.values]
     several = repeated(valued)
     if not valued:

@@ -54,6 +54,7 @@ class Summary:
     hashes: dict[str, Any] = field(default_factory=dict)  # of splits and of vocabularies
     parent: str | None = None  # hash of the run that init_from named
     data: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
+    leaks: dict[str, Any] = field(default_factory=dict)  # split -> `train` or `init_from` -> what of it stands there
 
     # What it costs and how it is evaluated, known before the first step.
     parameters: dict[str, Any] = field(default_factory=dict)  # part -> trainable numbers, with their `total`
