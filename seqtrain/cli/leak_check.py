@@ -12,7 +12,7 @@ from seqtrain.data.preprocess import Rows
 from seqtrain.data.sketch import MAX_KEPT, Sketch
 from seqtrain.files.atomic import exists
 from seqtrain.runs.directory import Run
-from seqtrain.runs.leaks import SKETCH, is_grave, notes, worst
+from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, worst
 from seqtrain.runs.summary import Summary
 
 
@@ -42,10 +42,20 @@ def check_leaks(run: Run, init_from: str | None, rows: dict[Any, Rows], summary:
         whole.cut(MAX_KEPT).save(run.path / SKETCH)
 
 
-def split_leak(run: Run, split: str, rows: Rows) -> Leak | None:
-    """How much of a split stands in the text that a run was trained on; None where it keeps no sketch of that."""
+def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
+    """How much of a split stands in the text that a finished run was trained on, said where it is more than little.
+
+    None where the run keeps no sketch of that text, which is said, too.
+    """
     sketch = _load(run.path)
-    return None if sketch is None else leaks.find_leak(leaks.sketches(rows), sketch)
+    if sketch is None:
+        say(f"{split}: whether it stands in train is not known: {SKETCH} is missing")
+        return None
+    leak = leaks.find_leak(leaks.sketches(rows), sketch)
+    if leak is not None and leak.share >= MIN_SAID:
+        place = "train too" if run.config.get("init_from") is None else "train, or the training text of init_from"
+        say(in_words(split, place, leak))
+    return _plain(leak)
 
 
 def _tell(summary: Summary) -> None:

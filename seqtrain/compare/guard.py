@@ -34,8 +34,8 @@ class Group:
         if not self.conditions.get("leak"):
             return None
         first = self.entries[0]
-        others = f" (and of {len(self.entries) - 1} more runs)" if len(self.entries) > 1 else ""
-        return f"not compared: {leaks.worst(first.summary)}, of {first.name}{others}: part of it is learnt by heart"
+        others = f" and {len(self.entries) - 1} more" if len(self.entries) > 1 else ""
+        return f"not compared: {leaks.worst(first.summary)} ({first.name}{others}): so much may be learnt by heart"
 
     @property
     def unit(self) -> str:
@@ -56,8 +56,7 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
     if metric is not None and not any(has(entry, metric) for entry in entries):
         raise UserError(f"--metric {metric}: no run has it{did_you_mean(metric, _metric_names(entries))}")
     found: list[Group] = []
-    # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike.
-    for entry in sorted(entries, key=lambda entry: UNKNOWN in conditions(entry, metric).values()):
+    for entry in sorted(entries, key=lambda entry: _rank(conditions(entry, metric))):
         own = conditions(entry, metric)
         for name in across:
             own.pop(name, None)
@@ -129,6 +128,12 @@ def has(entry: Entry, metric: str) -> bool:
 def _metric_names(entries: Iterable[Entry]) -> set[str]:
     names: set[str] = set()
     return names.union(*(entry.metrics for entry in entries))
+
+
+def _rank(own: dict[str, Any]) -> tuple[bool, bool]:
+    """By what a run comes earlier or later into groups: those that nothing is concluded from come last."""
+    # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike.
+    return own["leak"], UNKNOWN in own.values()
 
 
 def _group_with(found: Iterable[Group], own: dict[str, Any]) -> Group | None:

@@ -41,7 +41,7 @@ def in_words(name: str, before: Any, value: Any, beside: Entry, entry: Entry) ->
         entry: The run.
     """
     if name == "leak":
-        return leaks.worst(entry.summary) or f"of {beside.name}, {leaks.worst(beside.summary)}; not so here"
+        return leaks.worst(entry.summary) or WORDS[name]
     if name in ("validation", "train"):
         return f"{WORDS[name]}: {_set_otherwise(name, beside, entry) or 'the files themselves have changed'}"
     if name == "tokenizer" and isinstance(before, dict) and isinstance(value, dict):

@@ -81,6 +81,6 @@ def _look(kind: Kind, asked: Sample, *, known: Sketch) -> Leak | None:
     return Leak(found / count, kind, count)
 
 
-def _gravity(leak: Leak) -> float:
-    """The share, in units of what is too much."""
-    return leak.share / LIMITS[leak.kind]
+def _gravity(leak: Leak) -> tuple[float, int]:
+    """The share, in units of what is too much; of equal ones that of which more is known counts."""
+    return leak.share / LIMITS[leak.kind], leak.asked

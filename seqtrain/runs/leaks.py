@@ -17,8 +17,8 @@ MIN_SAID = 0.01  # share of a split: less stands in natural text that was well p
 # captions, code and made-up sentences, it lies between 0.66 and 0.86, and falls towards 0 where train holds the text.
 MIN_XZ_RATIO = 0.5
 MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own frame weighs more than what it says
-PLACES = {"train": "train", "init_from": "what the run of init_from was trained on, itself or before it"}
-"""Where validation text may stand, in words."""
+PLACES = {"train": "train too", "init_from": "the training text of init_from"}
+"""Where validation text may stand, in words; what init_from began with in its turn belongs to it."""
 
 
 def worst(summary: Summary, split: str = "validation") -> str | None:
@@ -34,7 +34,7 @@ def notes(summary: Summary, split: str = "validation") -> list[str]:
     said = []
     for place, leak in _leaks(summary, split).items():
         if leak is None:
-            said.append(f"{split}: whether it stands in {PLACES[place]} is not known")
+            said.append(f"{split}: whether it stands in {PLACES[place]} is not known: no whole {SKETCH} is there")
         elif leak.share >= MIN_SAID and not is_grave(leak):
             said.append(in_words(split, place, leak))
     return said + _compressed_away(summary, split)
@@ -48,7 +48,7 @@ def is_grave(leak: Leak) -> bool:
 def in_words(split: str, place: str, leak: Leak) -> str:
     """A share in one line, such as `validation: 12.0 % of its documents stand in train too`."""
     verb = "stands" if leak.kind == "text" else "stand"
-    return f"{split}: {100 * leak.share:.1f} % of its {leak.kind} {verb} in {PLACES.get(place, place)} too"
+    return f"{split}: {100 * leak.share:.1f} % of its {leak.kind} {verb} in {PLACES.get(place, place)}"
 
 
 def _compressed_away(summary: Summary, split: str) -> list[str]:
