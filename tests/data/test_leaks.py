@@ -124,7 +124,9 @@ def columns(**fields: list[str]) -> Rows:
 
     names = list(fields)
     corpora: Any = {name: Hashed(repr(fields[name])) for name in names}
-    return Rows(corpora, None, lambda: iter([dict(zip(names, row, strict=True)) for row in zip(*fields.values())]))
+    together = zip(*fields.values(), strict=True)
+    every = [dict(zip(names, row, strict=True)) for row in together]
+    return Rows(corpora, None, lambda: iter(every))
 
 
 def test_a_pair_is_in_train_where_both_its_sides_are(tmp_path: Path) -> None:
