@@ -123,6 +123,8 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
         raise UserError(f"--paired: the two runs are not alike: {'; '.join(others[0].reason)}")
+    if group.refusal:
+        raise UserError(f"--paired: {group.refusal}")
     # These import torch, which no other comparison needs: it reads what runs have written.
     from seqtrain.compare import paired_bootstrap
     from seqtrain.training.callbacks.per_batch_metrics import PerBatchMetrics

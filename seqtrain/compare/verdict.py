@@ -161,6 +161,8 @@ def sentences(
     against: str | None = None,
 ) -> list[str]:
     """The verdict on the variants of a group: a ranking, then the best, or `against`, beside each other one."""
+    if group.refusal:
+        return [group.refusal]
     valued = [variant for variant in ranked if variant.values]
     several = repeated(valued)
     if not valued:
