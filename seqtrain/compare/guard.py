@@ -17,6 +17,8 @@ UNKNOWN = object()  # what a run that has not come so far cannot say of itself: 
 WORDS = {
     "task": "another task",
     "validation": "other validation text",
+    "test": "other test text",
+    "lanes": "test was read on another number of lanes",
     "train": "other training text (--across train looks past that)",
     "split": "data.split_by cuts validation off by another rule",
     "context": "another context policy of evaluation",
@@ -41,6 +43,11 @@ class Group:
     def unit(self) -> str:
         """What stands behind a number of its metric."""
         return self.entries[0].unit(self.metric)
+
+    @property
+    def split(self) -> str:
+        """The split whose figures are compared."""
+        return self.entries[0].split
 
 
 def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Sequence[str] = ()) -> list[Group]:
@@ -80,14 +87,21 @@ def conditions(entry: Entry, metric: str | None = None) -> dict[str, Any]:
     hashes = entry.summary.hashes
     return {
         "task": entry.task,
-        "validation": hashes.get("validation", UNKNOWN),
+        **_text(entry),
         "train": hashes.get("train", UNKNOWN),
-        "split": entry.settings.get("data.split_by"),
         "context": _known(entry.summary.context),
         "tokenizer": _tokenizer(entry, metric),
         "signatures": _known(entry.summary.signatures),
         "decoding": _decoding(entry),
     }
+
+
+def _text(entry: Entry) -> dict[str, Any]:
+    """What says on which text the figures were measured that are compared."""
+    if entry.evaluation is None:
+        validation = entry.summary.hashes.get("validation", UNKNOWN)
+        return {"validation": validation, "split": entry.settings.get("data.split_by")}
+    return {"test": entry.evaluation.hash, "lanes": entry.evaluation.options.get("eval_lanes")}
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
