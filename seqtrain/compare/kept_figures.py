@@ -117,10 +117,10 @@ def _looks_note(entries: Sequence[Entry]) -> Iterable[str]:
     most = max(looks)
     if most == 1:
         return
-    words = f"{most} times of each run"
+    words = f"{most} times in each run"
     if min(looks) < most:
         name = entries[looks.index(most)].name
-        words = f"{min(looks)} to {most} times of a run (most often of {name})"
+        words = f"{min(looks)} to {most} times in a run (most often in {name})"
     yield f"test was looked at {words}: what was chosen after a look at it is no longer measured by it"
 
 

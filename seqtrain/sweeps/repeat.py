@@ -31,11 +31,12 @@ def lines(sweep: Sweep, numbers: Sequence[int], *, typed_in: Path | None = None)
     if len(numbers) < 2:
         return []
     trials = sweep.trials()
+    num_tried = sum(trial.status in ("finished", "pruned") for trial in trials)
     seeds = _new_seeds(trials)
     target = _free_folder(sweep.path)
     found = [
-        f"the best of {len(trials)} trials was picked by its own number, which is partly luck: expect it to do worse "
-        f"again. This repeats the best {len(numbers)} with {SEEDS} seeds each that the search has not used:"
+        f"the best of {num_tried} trials was picked by its own number, which is partly luck: expect less of it when "
+        f"it is repeated. This repeats the best {len(numbers)} with {SEEDS} seeds each that the search has not used:"
     ]
     if typed_in is not None and typed_in != Path.cwd():  # relative paths are held against another folder
         found.append(pasted("cd", Path.cwd()))
