@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.looks import kept_in_run
 from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
 
@@ -29,18 +30,23 @@ def main(argv: list[str]) -> int:
     )
     options = parser.parse_args(argv)
     result = evaluate(options.run, options.split, options.checkpoint, options.batch_size)
+    words = []
+    if options.split == "test":  # the one split that may not be looked at as often as one likes
+        result, words = kept_in_run(result, options.batch_size)
     if options.json:
         print(json.dumps(result))
     else:
-        from seqtrain.cli.report import words
+        from seqtrain.cli import report
         from seqtrain.runs.directory import Run
 
         # How many lanes a stream is cut into changes what each token sees before it, so the number needs them.
         lanes, examples = result["eval_lanes"], result["examples"]
         size = f" on {lanes} lanes" if lanes else f", {examples:,} examples"
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
-        metrics = words(result["metrics"], Run(Path(options.run)).summary)
+        metrics = report.words(result["metrics"], Run(Path(options.run)).summary)
         print(f"{options.split}: {metrics} ({options.checkpoint} checkpoint, {where})")
+    for line in words:
+        say(line)
     return 0
 
 

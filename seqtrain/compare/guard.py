@@ -42,6 +42,11 @@ class Group:
         """What stands behind a number of its metric."""
         return self.entries[0].unit(self.metric)
 
+    @property
+    def split(self) -> str:
+        """The split whose figures are compared."""
+        return self.entries[0].split
+
 
 def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Sequence[str] = ()) -> list[Group]:
     """The entries, sorted into groups that share the conditions of their measurement.
@@ -79,15 +84,22 @@ def conditions(entry: Entry, metric: str | None = None) -> dict[str, Any]:
     hashes = entry.summary.hashes
     return {
         "task": entry.task,
-        "validation": hashes.get("validation", UNKNOWN),
+        **_text(entry),
         "train": hashes.get("train", UNKNOWN),
-        "split": entry.settings.get("data.split_by"),
         "context": _known(entry.summary.context),
         "tokenizer": _tokenizer(entry, metric),
         "signatures": _known(entry.summary.signatures),
         "decoding": _decoding(entry),
         "leak": leaks.worst(entry.summary) is not None,
     }
+
+
+def _text(entry: Entry) -> dict[str, Any]:
+    """What says on which text the figures were measured that are compared."""
+    if entry.evaluation is None:
+        validation = entry.summary.hashes.get("validation", UNKNOWN)
+        return {"validation": validation, "split": entry.settings.get("data.split_by")}
+    return {"test": entry.evaluation.hash, "lanes": entry.evaluation.options.get("eval_lanes")}
 
 
 def differences(group: Group, own: dict[str, Any], entry: Entry) -> list[str]:

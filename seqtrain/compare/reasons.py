@@ -10,6 +10,8 @@ from seqtrain.runs import leaks
 WORDS = {
     "task": "another task",
     "validation": "other validation text",
+    "test": "other test text",
+    "lanes": "test was read on another number of lanes",
     "train": "other training text (--across train looks past that)",
     "split": "data.split_by cuts validation off by another rule",
     "context": "another context policy of evaluation",
@@ -42,6 +44,8 @@ def in_words(name: str, before: Any, value: Any, beside: Entry, entry: Entry) ->
     """
     if name == "leak":
         return leaks.worst(entry.summary) or WORDS[name]
+    if name == "test":  # a run says only the hash of what evaluate read
+        return WORDS[name]
     if name in ("validation", "train"):
         return f"{WORDS[name]}: {_set_otherwise(name, beside, entry) or 'the files themselves have changed'}"
     if name == "tokenizer" and isinstance(before, dict) and isinstance(value, dict):

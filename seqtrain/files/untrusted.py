@@ -21,6 +21,7 @@ FILES = {
     "config.json": 1 << 24,
     "summary.json": 1 << 24,
     "metrics.jsonl": 1 << 32,
+    "evaluations.jsonl": 1 << 24,
     "sweep.yaml": MAX_BYTES,
     "tokenizer.json": 1 << 27,
     "target_tokenizer.json": 1 << 27,
