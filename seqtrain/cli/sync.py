@@ -168,6 +168,7 @@ def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]
     for record in records:
         step = record["step"]
         run_logger.log_metrics(record, step)
+        # A step may have two records, of training and of validation: what is shown follows the second, as live.
         if last[step] != record["record"]:
             continue
         samples = read_samples(run, step) if step in sampled else None

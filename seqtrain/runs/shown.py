@@ -47,6 +47,7 @@ class Samples:
 def write_samples(run: Run, step: int, text: str, columns: Sequence[Mapping[str, Cell]]) -> Samples:
     """Keeps the samples of a validation: as text, and of each sample its columns; gives them."""
     names = tuple(dict.fromkeys(name for row in columns for name in row))
+    # Samples of one task may have unlike columns: what one of them does not say is empty.
     rows = tuple(tuple(row.get(name, "") for name in names) for row in columns)
     write_text(run.samples / f"step-{step:08d}.txt", text)
     write_text(run.samples / f"step-{step:08d}.json", plain_json({"columns": names, "rows": rows}))
@@ -125,6 +126,7 @@ def _table(path: Path) -> Table:
 
 
 def _is_cell(value: Any) -> bool:
+    # A mapping would be taken by W&B for a file, or a picture, to be fetched from wherever it says.
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, str | int | bool)

@@ -56,6 +56,7 @@ class SystemUsage:
         self._read_at = now
         processes = self._processes()
         seconds = sum(map(_processor_seconds, processes))
+        # A worker that ends between two readings is counted on among the children of its process.
         busy = (seconds - self._seconds_before) / max(now - self._since, 1e-9)
         self._since, self._seconds_before = now, seconds
         found = {f"{PREFIX}cpu_percent": round(100 * max(busy, 0.0), 1)}

@@ -111,6 +111,7 @@ class Recorder(Callback):
         self._last_record = (progress.tokens, self.elapsed())
         record["tokens_per_second"] = (progress.tokens - tokens) / max(self._last_record[1] - seconds, 1e-9)
         if self.run.writes:
+            # After the speed is told, so that it is not in it.
             record |= self._system.read(pl_module.device)
         self._write(trainer, pl_module, record)
 

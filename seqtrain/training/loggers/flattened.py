@@ -21,6 +21,7 @@ def chosen(config: dict[str, Any]) -> dict[str, str]:
     names = {}
     for group in GROUPS:
         node = config.get(group)
+        # `seqtrain sync` reads the config of a run that a stranger may have made.
         if isinstance(node, dict) and isinstance(node.get("_target_"), str):
             names[group] = option_name(node["_target_"])
     return names
@@ -35,6 +36,7 @@ def option_name(target: str) -> str:
 
 def grouped(config: dict[str, Any]) -> dict[str, Any]:
     """The config with a plain name in the place of each group, and all of its options, nested, below OPTIONS."""
+    # W&B advises against dots in keys, and cannot filter by them: options stay nested.
     plain = {key: value for key, value in config.items() if not isinstance(value, dict)}
     return {**plain, **chosen(config), OPTIONS: config}
 
@@ -44,7 +46,8 @@ def hyperparameters(config: dict[str, Any]) -> dict[str, str | bool | int | floa
     found: dict[str, str | bool | int | float] = dict(chosen(config))
     for path, value in flat(config):
         words = path.split(".")
-        if words[0] in NO_HYPERPARAMETERS or words[-1].startswith("_"):
+        # `_target_` is said by the plain names, and what a YAML recommends has become a value of its own.
+        if words[0] in NO_HYPERPARAMETERS or any(word.startswith("_") for word in words):
             continue
         found[path] = value if isinstance(value, str | bool | int | float) else str(value)
     return found

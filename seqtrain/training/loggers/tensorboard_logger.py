@@ -79,10 +79,12 @@ class TensorBoardRunLogger(RunLogger):
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 
+        # Baselines would be a column each, and the same in every run of a comparison.
         metrics = {name: value for name, value in figures_as_metrics(figures).items() if not name.startswith("base")}
         writer = SummaryWriter(str(self._folder), filename_suffix=HPARAMS)
         for summary in hparams(hyperparameters(self._config), metrics):
             writer._get_file_writer().add_summary(summary, step, self._time)
+        # The tab shows the newest point of each of these names.
         for name, value in metrics.items():
             writer.add_scalar(name, value, step, self._time)
         writer.close()

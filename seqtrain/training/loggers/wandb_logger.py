@@ -194,6 +194,7 @@ class WandbRunLogger(RunLogger):
         if self._run is None:
             return
         if self._log_model and went_well(figures) and has_best(self._directory):
+            # Before `finish`, which waits for what is on its way.
             from seqtrain.training.loggers.wandb_values import log_model
 
             log_model(self._run, self._directory, figures)
