@@ -88,15 +88,16 @@ def _traces(conclusion: Conclusion, metric: str, x: Axis) -> tuple[list[Trace], 
     if not any(line.x for line in lines):
         known = set().union(*(each.metrics for each in drawn.values()))
         raise UserError(f"{metric}: no run of the group recorded it against {x}{did_you_mean(metric, known)}")
-    by_entry = {line.entry: line for line in lines if line.x}
-    styled, rest = [], []
+    lines = [line for line in lines if line.x]
+    styled, grey = [], set()
     # A variant has its slot whether or not it is drawn: one colour through all metrics.
     for slot, variant in enumerate(conclusion.variants):
-        own = [by_entry[entry] for entry in _in_order(variant.entries, lines) if entry in by_entry]
+        own = [line for line in lines if line.entry in variant.entries]
         if slot >= style.MOST_STYLES:
-            rest += own
+            grey.update(variant.entries)
         elif own:
             styled.append((variant.name, own, _look(slot)))
+    rest = [line for line in lines if line.entry in grey]
     traces = []
     if rest:
         thin = {"color": _veiled(REST, 0.35), "width": 1}
@@ -105,12 +106,6 @@ def _traces(conclusion: Conclusion, metric: str, x: Axis) -> tuple[list[Trace], 
     for name, own, look in reversed(styled):
         traces += _variant_traces(_plain(name), own, look)
     return traces, max(len(conclusion.variants) - style.MOST_STYLES, 0)
-
-
-def _in_order(entries: Sequence[Entry], lines: Sequence[Line]) -> list[Entry]:
-    """The runs of a variant in the order of the group, which is that of the page."""
-    own = set(entries)
-    return [line.entry for line in lines if line.entry in own]
 
 
 def _line(entry: Entry, drawn: curves.Curves, metric: str, x: Axis) -> Line:
