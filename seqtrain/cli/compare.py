@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import evaluate
-from seqtrain.compare import table
+from seqtrain.compare import kept_figures, paper_table, table
 from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import ACROSS, groups
 from seqtrain.compare.selection import chosen
@@ -49,8 +49,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--by", action="append", default=[], metavar="KEY[,KEY]", help="commit, label, tag or a key of the config"
     )
+    parser.add_argument(
+        "--split", default="validation", choices=("validation", "test"), help="test: by the figures evaluate has kept"
+    )
+    parser.add_argument(
+        "--checkpoint", choices=("best", "last"), help="of --split test: whose figures count (default: best)"
+    )
     parser.add_argument("--csv", metavar="FILE", help="write the table with all its columns; - is standard output")
     parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
+    parser.add_argument("--latex", action="store_true", help="a table for a paper instead (booktabs), one a group")
+    parser.add_argument("--markdown", action="store_true", help="the same in Markdown")
+    parser.add_argument("--output", metavar="FILE", help="where --latex or --markdown goes, not standard output")
     parser.add_argument(
         "--paired", action="store_true", help="two runs, example by example: says nothing of other seeds"
     )
@@ -58,7 +67,10 @@ def main(argv: list[str]) -> int:
     _check(options)
     left_out: list[str] = []
     entries = chosen(read(options.paths, left_out), options.where)
-    return _paired(entries, options) if options.paired else _compare(entries, left_out, options)
+    untested: list[str] = []
+    if options.split == "test":
+        entries, untested = kept_figures.tested(entries, options.checkpoint or "best")
+    return _paired(entries, options) if options.paired else _compare(entries, left_out, untested, options)
 
 
 def _check(options: Namespace) -> None:
@@ -67,7 +79,9 @@ def _check(options: Namespace) -> None:
         raise UserError("--html -: a page is opened from a file; name one, such as report.html")
     if options.csv == STDOUT and options.json:
         raise UserError("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
-    for option in ("csv", "html"):  # now, not after the runs have been read
+    _check_split(options)
+    _check_paper(options)
+    for option in ("csv", "html", "output"):  # now, not after the runs have been read
         if vars(options)[option] not in (None, STDOUT):
             check_output(f"--{option}", Path(vars(options)[option]))
     unused = [
@@ -78,7 +92,41 @@ def _check(options: Namespace) -> None:
         raise UserError(f"--paired: answers in one sentence, which {unused[0]} does not change; leave one of them out")
 
 
-def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
+def _check_split(options: Namespace) -> None:
+    """UserError for what says nothing of test figures, or of those of validation."""
+    if options.split == "validation":
+        if options.checkpoint is not None:
+            raise UserError("--checkpoint: chooses among test figures; add --split test, or use --best")
+        return
+    if options.x is not None:
+        raise UserError(
+            "--split test: test is measured at a checkpoint alone, so there is no --x; leave one of them out"
+        )
+    if options.best:
+        raise UserError("--best: chooses among validations; test figures are of the best checkpoint without it")
+    if options.paired:
+        raise UserError("--paired: asks the validation split; leave --split test out")
+    if options.html is not None:
+        raise UserError("--html: shows kept test figures in its table of runs; leave --split test out")
+
+
+def _check_paper(options: Namespace) -> None:
+    """UserError where a table for a paper and another answer would go the same way, or the table nowhere."""
+    wanted = [name for name in ("latex", "markdown") if vars(options)[name]]
+    if not wanted:
+        if options.output is not None:
+            raise UserError("--output: is where --latex or --markdown goes; add one of them, or use --csv or --html")
+        return
+    if len(wanted) == 2:
+        raise UserError("--latex, --markdown: a table is written in one of them; leave the other out")
+    if options.paired:
+        raise UserError(f"--paired: answers in one sentence, not in a table; leave --{wanted[0]} out")
+    if options.output is None and (options.json or options.csv == STDOUT):
+        other = "--json" if options.json else "--csv -"
+        raise UserError(f"--{wanted[0]}: {other} writes to standard output, too; add --output FILE, or leave one out")
+
+
+def _compare(entries: list[Entry], left_out: list[str], untested: list[str], options: Namespace) -> int:
     checkpoint: Checkpoint = "best" if options.best else "final"
     results = conclusions(
         entries,
@@ -90,20 +138,39 @@ def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> i
         target=options.target,
         by=options.by,
     )
+    for result in results:
+        result.group.notes += kept_figures.notes(result.group, len(untested))
     absent = table.not_run(options.paths)
-    missing = left_out + absent
+    missing = left_out + absent + untested
     if options.csv is not None:
-        _write_csv(options.csv, table.as_csv(table.rows(results, sort=options.sort)))
+        _write_text(options.csv, table.as_csv(table.rows(results, sort=options.sort)))
     if options.html is not None:
         _write_page(results, missing, options, checkpoint)
+    if options.latex or options.markdown:
+        _write_paper(results, options, checkpoint)
     if options.json:
         print(json.dumps(table.record(results, sort=options.sort) | {"not_run": missing}))
-    elif options.csv != STDOUT:
-        print("\n".join([table.text(results, missing=absent, sort=options.sort, x=options.x), *left_out]))
+    elif options.csv != STDOUT and not (options.latex or options.markdown):
+        print(
+            "\n".join(
+                [
+                    table.text(results, missing=absent, sort=options.sort, x=options.x),
+                    *left_out,
+                    *kept_figures.few(untested),
+                ]
+            )
+        )
     else:
         for line in missing:  # beside the table, which a program may read
             say(line)
     return 0
+
+
+def _write_paper(results: list[Conclusion], options: Namespace, checkpoint: Checkpoint) -> None:
+    """Writes the tables for a paper."""
+    draw = paper_table.latex if options.latex else paper_table.markdown
+    text = draw(paper_table.tables(results, x=options.x, checkpoint=checkpoint))
+    _write_text(options.output or STDOUT, text)
 
 
 def _write_page(results: list[Conclusion], missing: list[str], options: Namespace, checkpoint: Checkpoint) -> None:
@@ -123,6 +190,8 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
         raise UserError(f"--paired: the two runs are not alike: {'; '.join(others[0].reason)}")
+    if group.refusal:
+        raise UserError(f"--paired: {group.refusal}")
     # These import torch, which no other comparison needs: it reads what runs have written.
     from seqtrain.compare import paired_bootstrap
     from seqtrain.training.callbacks.per_batch_metrics import PerBatchMetrics
@@ -154,7 +223,7 @@ def _join_sort(argv: list[str]) -> list[str]:
     return argv
 
 
-def _write_csv(path: str, text: str) -> None:
+def _write_text(path: str, text: str) -> None:
     if path == STDOUT:
         sys.stdout.write(text)
         return

@@ -18,6 +18,7 @@ from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed
 from seqtrain.runs.directory import CONFIG, Run, remove
+from seqtrain.sweeps import repeat
 from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
 from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.signals import Interrupted
@@ -33,17 +34,30 @@ def start(request: Request, *, as_json: bool) -> int:
     """A new sweep; gives the worst exit code of its trials."""
     from seqtrain.sweeps.settings import Settings, Words
 
+    words = Words.sort(request.overrides)
+    if "dry_run=true" not in words.trial:
+        sweep, advice = run_new(request)
+        return _finish(sweep, as_json, advice)
+    _refuse_several_processes()
+    settings = Settings.read(words, request.config_dirs)
+    if _searches(settings):
+        raise UserError("--dry-run: a search proposes its trials as it goes; leave out -m and sweep= to see one's cost")
+    return _dry_run(words.trial, settings, request, as_json)
+
+
+def run_new(request: Request) -> tuple[Sweep, list[str]]:
+    """A new sweep, run until no trial is left, and what to do next; this process still holds it: see `Sweep.close`.
+
+    Raises:
+        UserError: where it cannot begin, or no trial could; nothing of it is left on the disk then.
+        Interrupted: at a signal; the sweep can be resumed.
+    """
+    from seqtrain.sweeps.settings import Settings, Words
+
     _refuse_several_processes()
     words = Words.sort(request.overrides)
     settings = Settings.read(words, request.config_dirs)
-    # A grid is known before it begins; whatever else proposes trials, proposes them as it learns.
-    searches = str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
-    if "dry_run=true" in words.trial:
-        if searches:
-            raise UserError(
-                "--dry-run: a search proposes its trials as it goes; leave out -m and sweep= to see one's cost"
-            )
-        return _dry_run(words.trial, settings, request, as_json)
+    searches = _searches(settings)
     asked = Asked(
         # The address of a storage may hold a password, so it is given again.
         overrides=tuple(word for word in request.overrides if not word.startswith("hydra.sweeper.storage=")),
@@ -57,17 +71,26 @@ def start(request: Request, *, as_json: bool) -> int:
     say(f"sweep {sweep.path}")
     try:
         _run_trials(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
-    except UserError:
-        if not _has_runs(sweep):  # else there is something to keep
+        _refuse_if_none_began(sweep)
+    except BaseException as error:
+        # Of what began there is something to keep, and of what was interrupted, something to go on with.
+        if isinstance(error, UserError) and not _has_runs(sweep):
             remove(sweep.path)
+        sweep.close()
         raise
+    return sweep, repeat.lines(sweep, sweeper.leaders(repeat.BEST))
+
+
+def _refuse_if_none_began(sweep: Sweep) -> None:
+    """UserError where no trial could begin: then the command was wrong, and a sweep of refusals helps nobody."""
     trials = sweep.trials()
-    # Where no trial could begin at all, the command was wrong, not the trials: a sweep of refusals helps nobody.
     if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _has_runs(sweep):
-        reasons = dict.fromkeys(trial.reason for trial in trials)  # read from the folder that is removed now
-        remove(sweep.path)
-        raise UserError(*reasons)
-    return _finish(sweep, as_json)
+        raise UserError(*dict.fromkeys(trial.reason for trial in trials))
+
+
+def _searches(settings: Settings) -> bool:
+    """Whether trials are proposed as the sweep learns; those of a grid are known before it begins."""
+    return str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
 
 
 def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: bool) -> int:
@@ -90,6 +113,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         again = " ".join(f"--trust {package}" for package in missing)
         raise UserError(f"sweep {path} was run with {again}; if you trust that code, add {again}")
     # Overrides and configs hold paths relative to the folder where the sweep was typed.
+    typed_in = Path.cwd()
     sweep = sweep.where_it_began(say)
     path = sweep.path
     recorded = Words.sort(asked.overrides)
@@ -111,7 +135,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         if left["failed"]:
             retry = f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed"
         raise UserError(f"sweep {path}: nothing to do, every trial has ended{retry}")
-    return _finish(sweep, as_json)
+    return _finish(sweep, as_json, repeat.lines(sweep, sweeper.leaders(repeat.BEST), typed_in=typed_in))
 
 
 def _run_trials(
@@ -196,21 +220,23 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     return code
 
 
-def _finish(sweep: Sweep, as_json: bool) -> int:
-    """Tells how the trials ended; gives the worst of their exit codes."""
+def _finish(sweep: Sweep, as_json: bool, advice: Sequence[str]) -> int:
+    """Tells how the trials ended, and last the advice; gives the worst of their exit codes."""
     trials = sweep.trials()
     sweep.write_index()
     statuses = collections.Counter(trial.status for trial in trials)
     if as_json:
         for trial in trials:
             print(json.dumps(_row(trial)))
+        for line in advice:  # beside the rows, which a program reads
+            say(line)
     else:
         if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
 
             print(table.report([sweep.path]))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
-        print(f"go on: {'; '.join(_next_commands(sweep, trials))}")
+        print("\n".join([f"go on: {'; '.join(_next_commands(sweep, trials))}", *advice]))
     # A search that proposes settings which another trial has had is no fault, though that trial is refused.
     judged = [trial.status for trial in trials if not trial.reason.startswith(REPEATS)]
     return max((CODES.get(status, 1) for status in judged), default=0)

@@ -14,6 +14,7 @@ from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import exists
 from seqtrain.runs import measures
 from seqtrain.runs.directory import CONFIG, Run
+from seqtrain.runs.evaluations import Evaluation, Kept, kept
 from seqtrain.runs.listing import list_runs, stands
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import member_of
@@ -40,6 +41,17 @@ class Entry:
     config: dict[str, Any] = field(repr=False)
     summary: Summary = field(repr=False)
     sweep: str | None = None  # the name of the sweep's directory
+    evaluation: Evaluation | None = None  # a kept one, whose figures are compared instead of those of validation
+
+    @property
+    def split(self) -> str:
+        """The split whose figures are compared."""
+        return "validation" if self.evaluation is None else self.evaluation.split
+
+    @cached_property
+    def kept(self) -> Kept:
+        """The evaluations that are kept in the run; UserError where they cannot be read."""
+        return kept(self.path)
 
     @cached_property
     def status(self) -> str:
@@ -76,11 +88,15 @@ class Entry:
         """The config by dotted key, without what changes no number; `model` and its like are the options chosen."""
         return flattened(self.config, self.summary)
 
-    def metric(self, name: str, split: str = "validation", checkpoint: Checkpoint = "final") -> float | None:
+    def metric(self, name: str, split: str | None = None, checkpoint: Checkpoint = "final") -> float | None:
         """A metric of the whole split: of the last weights, or of those that the run's own measure calls best.
 
-        None where there is none. Of a run that is not finished, the last that was recorded.
+        None where there is none. Of a run that is not finished, the last that was recorded. Without a split, that of
+        the comparison: a kept evaluation has its own checkpoint.
         """
+        if split is None and self.evaluation is not None:
+            return number(self.evaluation.metrics.get(name))
+        split = split or "validation"
         splits = self.summary.best if checkpoint == "best" else self.summary.metrics
         found = splits.get(split)
         if found is not None or self.finished:
@@ -95,7 +111,9 @@ class Entry:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """The final metrics of validation; empty where it is not finished."""
+        """The final metrics of what is compared; empty where it is not finished."""
+        if self.evaluation is not None:
+            return self.evaluation.metrics
         return _mapping(self.summary.metrics.get("validation"))
 
     @property

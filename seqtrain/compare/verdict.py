@@ -161,10 +161,12 @@ def sentences(
     against: str | None = None,
 ) -> list[str]:
     """The verdict on the variants of a group: a ranking, then the best, or `against`, beside each other one."""
+    if group.refusal:
+        return [group.refusal]
     valued = [variant for variant in ranked if variant.values]
     several = repeated(valued)
     if not valued:
-        return [f"not shown: no finished run has {group.unit} of validation"]
+        return [f"not shown: no finished run has {group.unit} of {group.split}"]
     if len(valued) == 1:
         return [f"not shown: {_listed(valued, group)} stands alone: no other variant has a value to compare it with"]
     if not several:

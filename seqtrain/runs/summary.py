@@ -58,6 +58,7 @@ class Summary:
     code: list[str] = field(default_factory=list)  # each code it was trained with: commit, `+`, hash of the changes
     diff: dict[str, Any] | None = None  # of the working tree: its `hash`, `bytes`, and what was kept of it
     data: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
+    leaks: dict[str, Any] = field(default_factory=dict)  # split -> `train` or `init_from` -> what of it stands there
 
     # What it costs and how it is evaluated, known before the first step.
     parameters: dict[str, Any] = field(default_factory=dict)  # part -> trainable numbers, with their `total`

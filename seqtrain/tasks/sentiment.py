@@ -18,7 +18,7 @@ from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_lengt
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
 from seqtrain.tasks.predictors import Predictor
 
@@ -206,16 +206,29 @@ class Sentiment(ExampleTask):
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """Each text with its label, and the likeliest one where that is another."""
+        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
+
+    def samples(
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[Sample]:
         probs = self.logits(model, self.pooled(model, batch.tokens, batch.lengths)).double().softmax(-1)  # (B, V)
-        lines = []
+        samples = []
         for tokens, length, target, each in zip(batch.tokens, batch.lengths, batch.targets, probs, strict=True):
             text = " ".join(preprocessor.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
-            best = int(each.argmax())
+            text = text[:MAX_CHARACTERS]
+            best, label = int(each.argmax()), self.labels[int(target)]
             verdict = "right"
             if best != target:
-                verdict = f"wrong: it is {self.labels[int(target)]}"
-            lines.append(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text[:MAX_CHARACTERS]}")
-        return lines
+                verdict = f"wrong: it is {label}"
+            columns = {
+                "text": text,
+                "label": label,
+                "predicted": self.labels[best],
+                "probability": float(each[best]),
+                "right": best == int(target),
+            }
+            samples.append(Sample(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text}", columns))
+        return samples
 
 
 def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:

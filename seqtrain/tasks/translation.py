@@ -23,7 +23,18 @@ from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.decoding import decode
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
+from seqtrain.tasks.base import (
+    Baseline,
+    ExampleTask,
+    Facts,
+    LossTerms,
+    Metric,
+    Reduced,
+    Sample,
+    SampleOptions,
+    Say,
+    perplexity,
+)
 from seqtrain.tasks.baselines.tfidf import closest
 from seqtrain.tasks.metrics import bleu
 from seqtrain.tasks.metrics.quality import compute, update
@@ -257,15 +268,21 @@ class Translation(ExampleTask):
         self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """Of each example three lines: its source, its reference, and the model's translation."""
+        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
+
+    def samples(
+        self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[Sample]:
         texts = self._decode(model, _read_sources(model, batch), batch.lengths, preprocessor)
-        examples = []
+        samples = []
         for ids, length, reference, text in zip(batch.tokens, batch.lengths, batch.references(), texts, strict=True):
             source = preprocessor.tokenizer.decode(ids[: length - 1].tolist())  # without the separator
-            lines = []
+            columns, lines = {}, []
             for name, words in (("source", source), ("reference", reference), ("model", text)):
-                lines.append(f"{name}: {' '.join(words.split())}")
-            examples.append("\n".join(lines))
-        return examples
+                columns[name] = " ".join(words.split())
+                lines.append(f"{name}: {columns[name]}")
+            samples.append(Sample("\n".join(lines), columns))
+        return samples
 
     def look_at(self, model: SequenceModel, batch: TranslationBatch, limit: int) -> tuple[list[int], list[int] | None]:
         return model_inputs(model, batch.tokens[0, :limit].tolist(), batch.target_tokens[0, :limit].tolist())

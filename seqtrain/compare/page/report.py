@@ -15,8 +15,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from seqtrain.compare import kept_figures
 from seqtrain.compare.entries import Axis, Checkpoint, Entry, count_runs, count_statuses, differing, short_names
-from seqtrain.compare.page import curves
+from seqtrain.compare.page import curves, style
 from seqtrain.compare.verdict import COSTS, Conclusion, all_entries
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -91,6 +92,7 @@ def page(
         "points": curves.MOST_POINTS,
         "sample": LONGEST_SAMPLE,
         "metrics": metrics,
+        "style": style.PLAIN,
         "units": _units(entries),
         **_groups_and_runs(found, drawn, metrics),
     }
@@ -191,6 +193,8 @@ def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
         "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
         "final": entry.metric(metric),
         "best": entry.metric(metric, checkpoint="best"),
+        "test": kept_figures.columns(entry, metric)["test"],
+        "looks": entry.kept.looks(),
         "tokens": entry.cost("tokens"),
         "flops": entry.cost("flops"),
         "seconds": entry.cost("seconds"),
