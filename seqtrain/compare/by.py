@@ -23,6 +23,7 @@ class Distinguished(Protocol):
 V = TypeVar("V", bound=Distinguished)
 
 COMMIT, LABEL, TAG = "commit", "label", "tag"
+NAMING = {LABEL: "run.label=NAME", TAG: "run.tags=[NAME]"}
 COMMIT_DIGITS = 7  # as git itself shows a commit
 UNSAID = "none"  # where a run does not say it
 
@@ -62,8 +63,11 @@ def strata(variants: Sequence[V], by: Sequence[str]) -> list[list[V]]:
     """
     found: dict[str, list[V]] = {}
     for variant in variants:
-        others = {key: repr(value) for key, value in variant.settings.items() if key not in by}
-        found.setdefault(repr(sorted(others.items())), []).append(variant)
+        others = []
+        for key, value in variant.settings.items():
+            if key not in by:
+                others.append((key, repr(value)))
+        found.setdefault(repr(sorted(others)), []).append(variant)
     parts = list(found.values())
     return parts if any(len(part) > 1 for part in parts) else [list(variants)]
 
@@ -110,19 +114,19 @@ def lead(one: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> st
     Args:
         one: what the first variant says of each key of `--by`, by the name of the key; likewise `other`.
     """
-    differing = [(mine, theirs) for mine, theirs in zip(one, other, strict=True) if mine != theirs]
-    if not differing:
-        return ""
-    here = ", ".join(" ".join(mine) for mine, _ in differing)
-    there = ", ".join(" ".join(theirs) for _, theirs in differing)
-    return f"at {here} against {there}: "
+    here, there = [], []
+    for mine, theirs in zip(one, other, strict=True):
+        if mine != theirs:
+            here.append(" ".join(mine))
+            there.append(" ".join(theirs))
+    return f"at {', '.join(here)} against {', '.join(there)}: " if here else ""
 
 
 def codes(entry: Entry) -> list[str]:
     """Each code that a run was trained with: its commit, `+` and the hash of what differed from it."""
     if entry.summary.code:
         return list(map(str, entry.summary.code))
-    return [] if entry.summary.commit is None else [entry.summary.commit]
+    return list(filter(None, [entry.summary.commit]))  # of an older run
 
 
 def short_commit(code: str) -> str:
@@ -136,7 +140,7 @@ def short_commit(code: str) -> str:
 def _resolved(entries: Sequence[Entry], word: str) -> str:
     """The whole key; UserError where there is none, or where no run says anything of it."""
     if word in (COMMIT, LABEL, TAG):
-        if all(by_value(entry, word) == UNSAID for entry in entries):
+        if {by_value(entry, word) for entry in entries} == {UNSAID}:
             raise UserError(f"--by {word}: no run says {_missing(word)}")
         return word
     known: dict[str, None] = {}
@@ -156,8 +160,7 @@ def _resolved(entries: Sequence[Entry], word: str) -> str:
 def _missing(word: str) -> str:
     if word == COMMIT:
         return "at which commit it ran; train in a git checkout"
-    key = "run.label=NAME" if word == LABEL else "run.tags=[NAME]"
-    return f"its {word}; train with {key}"
+    return f"its {word}; train with {NAMING[word]}"
 
 
 def _of_user(entry: Entry, name: str) -> Any:

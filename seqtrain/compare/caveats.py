@@ -22,5 +22,4 @@ def caveats(ranked: Sequence[Variant], keys: Sequence[str], parts: Sequence[Sequ
         entries.append(variant.entries[0])
         settings.append(variant.settings)
     line = differences_line(entries, settings, keys)
-    differences = [line] if line else []
-    return [*differences, *by_caveats(keys, parts), *replicate_caveats(ranked)]
+    return [*filter(None, [line]), *by_caveats(keys, parts), *replicate_caveats(ranked)]

@@ -28,13 +28,13 @@ def variant_names(entries: Sequence[Entry], settings: Sequence[Settings], by: Se
     """
     shown, hidden = _chosen(entries, settings, by)
     values = Displayed(entries, settings)
-    words = {key: _plain(key, word) for key, word in short_names(shown).items()}
+    words = short_names(shown)
     names = []
     for place, entry in enumerate(entries):
         parts = [entry.model]
         for key in shown:
             if key in settings[place] and key != "model":
-                parts.append(f"{words[key]}={values.of(place, key)}")
+                parts.append(f"{_plain(key, words[key])}={values.of(place, key)}")
         more = sum(key in settings[place] for key in hidden)
         if more:
             parts.append(f"and {more} more")
@@ -54,7 +54,7 @@ def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by:
     values = Displayed(entries, settings)
     words = []
     for key in _differing(settings):
-        found = list(dict.fromkeys(values.of(place, key) for place in range(len(entries)) if key in settings[place]))
+        found = values.all(key)
         text = ", ".join(found[:MOST_VALUES])
         if len(found) > MOST_VALUES:
             text += f" and {len(found) - MOST_VALUES} more"
@@ -78,6 +78,14 @@ class Displayed:
         if key == EXTENDED:
             return " and ".join(map(_limits, value))
         return f"{value:.4g}" if isinstance(value, float) else written(value)
+
+    def all(self, key: str) -> list[str]:
+        """The values of a setting among all entries that have it, each once."""
+        found: dict[str, None] = {}
+        for place, settings in enumerate(self.settings):
+            if key in settings:
+                found[self.of(place, key)] = None
+        return list(found)
 
 
 def _differing(settings: Sequence[Settings]) -> list[str]:
@@ -117,13 +125,14 @@ def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int
         value = settings[place].get("init_from")
         if value is not None:
             origins[place] = (str(entry.settings["init_from"]), str(value)[:HASH_DIGITS])
+    names: dict[int, str] = {}
     spellings: list[Callable[[str, str], str]] = [_folder_name, _path, _path_and_hash]
     for spelling in spellings:
-        names = {origin: spelling(*origin) for origin in origins.values()}
-        hashes = {(name, weights) for (_, weights), name in names.items()}
-        if len({name for name, _ in hashes}) == len(hashes):
+        names = {place: spelling(*origin) for place, origin in origins.items()}
+        hashes = {(names[place], weights) for place, (_, weights) in origins.items()}
+        if len(set(names.values())) == len(hashes):  # no two that began with other weights are called the same
             break
-    return {place: names[origin] for place, origin in origins.items()}
+    return names
 
 
 def _folder_name(path: str, _: str) -> str:

@@ -84,12 +84,16 @@ def replicate_caveats(variants: Sequence[Folded]) -> list[str]:
     """What a reader must know of runs that were folded to variants, or were kept out of them: a sentence each."""
     lines: list[str] = []
     for variant in variants:
-        lines += [_twins_sentence(variant.name, twins) for twins in variant.twins]
+        for twins in variant.twins:
+            lines.append(_twins_sentence(variant.name, twins))
     lines += _without_effect(variants)
     lines += _extended(variants)
     for variant in variants:
         lines += _several_codes(variant)
-    return lines + _unlike_machines([entry for variant in variants for entry in variant.counted])
+    counted: list[Entry] = []
+    for variant in variants:
+        counted += variant.counted
+    return lines + _unlike_machines(counted)
 
 
 def _same_numbers(one: Measured, other: Measured) -> bool:
@@ -97,9 +101,11 @@ def _same_numbers(one: Measured, other: Measured) -> bool:
     here, there = one.entry, other.entry
     if one.value != other.value or dict(here.metrics) != dict(there.metrics):
         return False
-    return all(
-        here.curve(f"validation/{name}", "steps") == there.curve(f"validation/{name}", "steps") for name in here.metrics
-    )
+    for name in here.metrics:
+        key = f"validation/{name}"
+        if here.curve(key, "steps") != there.curve(key, "steps"):
+            return False
+    return True
 
 
 def _twins_sentence(name: str, twins: Twins) -> str:
@@ -148,7 +154,8 @@ def _several_codes(variant: Folded) -> list[str]:
         if not entry.finished:
             continue
         own = list(map(short_commit, codes(entry)))
-        found |= dict.fromkeys([" and ".join(own)] if own else [])
+        if own:
+            found[" and ".join(own)] = None
         if len(own) > 1:
             lines.append(f"{entry.name}: went on with other code: commits {', then '.join(own)}")
     if len(found) > 1:
@@ -171,7 +178,10 @@ def _unlike_machines(entries: Sequence[Entry]) -> list[str]:
 
 def _unlike(name: str, values: Sequence[Any]) -> list[str]:
     """The name with its values where there are several."""
-    found = dict.fromkeys(written(value) for value in values if value is not None)
+    found: dict[str, None] = {}
+    for value in values:
+        if value is not None:
+            found[written(value)] = None
     return [f"{name} {_listed(list(found))}"] if len(found) > 1 else []
 
 

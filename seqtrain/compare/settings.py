@@ -72,10 +72,18 @@ def is_extended(entry: Entry) -> bool:
 def differing_keys(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys in which these settings differ; one that some lack differs, unless another model, say, has no such key."""
     found = []
-    for key in dict.fromkeys(key for settings in all_settings for key in settings):
-        having = [settings for settings in all_settings if key in settings]
-        lacking = [settings for settings in all_settings if key not in settings]
-        if len({repr(settings[key]) for settings in having}) > 1 or _lacked_alike(key, having, lacking):
+    keys: dict[str, None] = {}  # each once, in the order of the runs
+    for settings in all_settings:
+        keys |= dict.fromkeys(settings)
+    for key in keys:
+        values, having, lacking = set(), [], []
+        for settings in all_settings:
+            if key in settings:
+                having.append(settings)
+                values.add(repr(settings[key]))
+            else:
+                lacking.append(settings)
+        if len(values) > 1 or _lacked_alike(key, having, lacking):
             found.append(key)
     return found
 
