@@ -5,25 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from seqtrain.data.cache import Store
+from seqtrain.data.leak_kinds import LIMITS, Kind, Leak
 from seqtrain.data.preprocess import Rows
 from seqtrain.data.sketch import MAX_CACHED, Sample, Sketch
 
-Kind = Literal["documents", "short documents", "text"]
-LIMITS: dict[Kind, float] = {"documents": 0.1, "short documents": 0.5, "text": 0.1}
-"""From which share on figures are those of text learnt by heart; short documents recur by themselves."""
 MIN_ASKED = 30  # hashes of a sample: of fewer, chance decides
 MAX_CACHED_BYTES = 8 * (1 + 3 * (2 + MAX_CACHED))
-
-
-class Leak(NamedTuple):
-    """How much of a text stands in another one."""
-
-    share: float
-    kind: Kind  # of what it is the share
-    asked: int  # how many were looked for
 
 
 def sketches(rows: Rows, *, lines: bool = False, cache: Path | None = None) -> list[Sketch]:

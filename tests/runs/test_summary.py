@@ -52,7 +52,7 @@ def test_with_a_budget_the_identity_is_known_once_it_is_solved_for(folder: Path,
     limits = ("budget=params:3e4", *LIMITS)
     options = [option for option in OPTIONS if not option.startswith("model.dim")]
     assert seqtrain("train", *options, *limits, "run_dir=solved", cwd=folder).rc == 0
-    assert entries(folder / "solved") == (*BEGUN, "hashes", "data", "identity", *COST, "budget", *RESULT)
+    assert entries(folder / "solved") == (*BEGUN, "hashes", "data", "leaks", "identity", *COST, "budget", *RESULT)
 
 
 def test_what_is_read_is_written_again_to_the_byte(tmp_path: Path) -> None:
