@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import seqtrain
-import seqtrain.compare.table
 from seqtrain.cli.main import main
 from seqtrain.compare.compared import Compared
 from seqtrain.compare.entries import AXES
