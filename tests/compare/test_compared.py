@@ -108,8 +108,8 @@ def test_the_values_of_the_runs_make_the_means_of_the_variants(tmp_path: Path) -
     pages.sweep(tmp_path / "sweep", records=60)
     for options in ({}, {"x": "seconds"}, {"checkpoint": "best"}):
         found = seqtrain.compare(tmp_path, **options)
-        means = found.runs.groupby("variant")["value"].mean()
-        assert means.to_dict() == pytest.approx(found.variants.set_index("variant")["mean"].to_dict(), rel=1e-12)
+        means = dict(found.runs.groupby("variant")["value"].mean().items())
+        assert means == pytest.approx(dict(found.variants.set_index("variant")["mean"].items()), rel=1e-12)
 
 
 def test_runs_that_are_not_alike_are_kept_apart_in_every_table_and_in_words(folder: Path) -> None:
@@ -121,7 +121,7 @@ def test_runs_that_are_not_alike_are_kept_apart_in_every_table_and_in_words(fold
     assert apart == ["group 2: not compared with group 1: other validation text: dddddddd, not bbbbbbbb"]
     assert all(sentence.startswith("group ") for sentence in found.verdict)
     figure = found.plot()
-    assert "group 1 of 2" in figure.layout.title.text
+    assert "group 1 of 2" in figure.to_dict()["layout"]["title"]["text"]
     assert 0.1 not in [value for trace in figure.data for value in trace.y]
     assert found.plot(group=2).data[0].y[0] == 0.1
 
