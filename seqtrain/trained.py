@@ -43,11 +43,12 @@ class Trained:
         names = dict.fromkeys(chain.from_iterable(self.metrics.values()))
         lines = [["", *names]]
         for split, values in self.metrics.items():
-            lines.append([split, *(_brief(values.get(name)) for name in names)])
+            lines.append([split, *map(_brief, map(values.get, names))])
         return f"{head}<table>{''.join(map(_html_row, lines))}</table>"
 
     def _count(self) -> int:
         """Trainable numbers of model and task."""
+        # Counted and not read: an export has no such figure.
         trained = chain(self.model.parameters(), self.task.parameters())
         return sum(weight.numel() for weight in trained if weight.requires_grad)
 
@@ -260,8 +261,11 @@ def _without_text(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _brief(value: Any) -> str:
     """A metric in few digits; what is no number, as it stands."""
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return "" if value is None else str(value)
 
 
 def _html_row(cells: list[str]) -> str:
-    return f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in cells)}</tr>"
+    # A stranger may have named a metric.
+    return f"<tr><td>{'</td><td>'.join(map(escape, cells))}</td></tr>"

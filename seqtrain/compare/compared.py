@@ -72,7 +72,9 @@ class Compared:
         """What may be concluded, in sentences; of several groups each says which it is of, and why they stand apart."""
         sentences = []
         for number, conclusion in enumerate(self.groups, 1):
-            prefix = "" if len(self.groups) == 1 else f"group {number}: "
+            prefix = ""
+            if len(self.groups) > 1:  # a sentence that is read alone must not be taken for one on all runs
+                prefix = f"group {number}: "
             if conclusion.group.reason:
                 sentences.append(f"{prefix}not compared with group 1: {'; '.join(conclusion.group.reason)}")
             for sentence in conclusion.sentences:
@@ -124,6 +126,7 @@ class Compared:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the variants as a table, the first sentences, and how many more there are."""
+        # A notebook shows it without being asked, so it stays short.
         items = self.verdict[:MAX_SENTENCES]
         for name, lines in {"verdict": self.verdict[MAX_SENTENCES:], "remarks": self.remarks}.items():
             if lines:
@@ -138,6 +141,7 @@ class Compared:
         words = [f"{count_runs(entries)}: {count_statuses(entries)}", f"{count} variant{'s' * (count != 1)}"]
         if len(self.groups) > 1:
             words.append(f"{len(self.groups)} groups that are not alike")
+        # Groups of several tasks have several units.
         units = dict.fromkeys(conclusion.group.unit for conclusion in self.groups)
         return "; ".join([*words, f"{', '.join(units)} of validation"])
 
@@ -162,7 +166,7 @@ def compare(
     _check_choice("checkpoint", checkpoint, CHECKPOINTS)
     for name in across:
         _check_choice("across", name, ACROSS)
-    left_out: list[str] = []
+    left_out: list[str] = []  # a damaged run among many must not keep the others from being compared
     entries = read(paths, left_out)
     found = conclusions(entries, metric=metric, x=x, checkpoint=checkpoint, across=across)
     return Compared(tuple(map(Path, paths)), found, table.not_run(paths), left_out, x, checkpoint)

@@ -24,7 +24,8 @@ def runs(found: Sequence[Conclusion]) -> DataFrame:
     variants, values, entries = _variants(found), _values(found), {}
     for place, conclusion in enumerate(found, 1):
         # The table names each run once, so its rows lead back to what was read.
-        entries |= {(place, entry.name): entry for entry in conclusion.group.entries}
+        for entry in conclusion.group.entries:
+            entries[place, entry.name] = entry
     rows = []
     for row in table.rows(found):
         entry = entries[row["group"], row["name"]]
@@ -39,6 +40,7 @@ def variants(found: Sequence[Conclusion]) -> DataFrame:
     rows = []
     for group in table.record(found)["groups"]:
         for record in group["variants"]:
+            # Of one seed there is no interval, and its cells stay empty.
             low, high = record["interval"] or (None, None)
             row = {"group": group["group"], "variant": record["name"], "metric": group["metric"]}
             row |= {"mean": record["mean"], "sd": record["sd"], "low": low, "high": high}
@@ -55,7 +57,8 @@ def history(found: Sequence[Conclusion], metric: str) -> DataFrame:
     for place, conclusion in enumerate(found, 1):
         for entry in conclusion.group.entries:
             which = [place, entry.name, names[entry], entry.seed]
-            rows += [[*which, *point] for point in _points(entry, metric)]
+            for point in _points(entry, metric):
+                rows.append([*which, *point])
     if not rows:
         raise UserError(f"{metric}: no run recorded it{did_you_mean(metric, recorded(all_entries(found)))}")
     return _pandas().DataFrame(rows, columns=list(HISTORY))
@@ -65,7 +68,7 @@ def _points(entry: Entry, metric: str) -> Iterator[list[float | None]]:
     """When the run recorded the metric, and its value then."""
     for record in entry.records:
         value = number(record.get(metric))
-        if value is not None:
+        if value is not None:  # most records are of training alone
             yield [*map(record.get, CLOCK), value]
 
 
@@ -98,7 +101,7 @@ def _values(found: Sequence[Conclusion]) -> dict[Entry, float]:
 
 def _metrics(entry: Entry) -> dict[str, float | None]:
     """Every metric of validation: the final one, or of a run that has not finished the last that it recorded."""
-    names = [f"{VALIDATION}{name}" for name in entry.metrics]
+    names = list(map(VALIDATION.__add__, entry.metrics))
     # The summary has its metrics at the end of the training alone.
     if not entry.finished:
         names += recorded([entry])

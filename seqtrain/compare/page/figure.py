@@ -6,6 +6,7 @@ from style.py, and a browser test holds this figure to what the page opens with,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -72,23 +73,25 @@ def spoken(metric: str, conclusion: Conclusion) -> str:
         words = unit
     elif name not in style.WORDS:
         words = f"{words} ({unit})"
-    return f"{words}, {split}" if split else words
+    return ", ".join(filter(None, (words, split)))
 
 
 def _largest(found: Sequence[Conclusion]) -> int:
     """Which group has the most runs; of several the first."""
-    sizes = [len(conclusion.group.entries) for conclusion in found]
-    return sizes.index(max(sizes))
+    return max(range(len(found)), key=lambda place: len(found[place].group.entries))
 
 
 def _traces(conclusion: Conclusion, metric: str, x: Axis) -> tuple[list[Trace], int]:
     """All traces, the best variant's last and so above the others, and how many variants are grey."""
-    drawn = {entry: curves.curves(entry.records) for entry in conclusion.group.entries}
-    lines = [_line(entry, drawn[entry], metric, x) for entry in conclusion.group.entries]
-    if not any(line.x for line in lines):
-        known = set().union(*(each.metrics for each in drawn.values()))
+    lines, known = [], set()
+    for entry in conclusion.group.entries:
+        drawn = curves.curves(entry.records)
+        known.update(drawn.metrics)
+        line = _line(entry, drawn, metric, x)
+        if line.x:
+            lines.append(line)
+    if not lines:
         raise UserError(f"{metric}: no run of the group recorded it against {x}{did_you_mean(metric, known)}")
-    lines = [line for line in lines if line.x]
     styled, grey = [], set()
     # A variant has its slot whether or not it is drawn: one colour through all metrics.
     for slot, variant in enumerate(conclusion.variants):
@@ -114,6 +117,7 @@ def _line(entry: Entry, drawn: curves.Curves, metric: str, x: Axis) -> Line:
     unit = units[x]
     if metric not in drawn.metrics or unit is None:
         return Line(entry, [], [])
+    # FLOPs are so many for each token.
     clocks = {"steps": drawn.steps, "seconds": drawn.seconds}
     clock = list(accumulate(clocks.get(x, drawn.tokens)))
     rows, values = drawn.metrics[metric]
@@ -126,11 +130,14 @@ def _variant_traces(name: str, own: Sequence[Line], look: Look) -> list[Trace]:
     marker = {"symbol": look.symbol, "size": 7, "color": look.color, "maxdisplayed": 12}
     stroke = {"color": look.color, "width": 2.2, "dash": look.dash}
     main: Trace = {"mode": "lines+markers", "line": stroke, "marker": marker, "name": name, "legendgroup": name}
-    xs, middle, low, high = _band(whole) if len(whole) > 1 else ([], [], [], [])
+    xs, middle, low, high = _band(whole)
     if len(xs) < 2:  # one run, or several that have no stretch in common
         words = f"{name}<br>%{{text}}<br>%{{y:.5~g}} at %{{x:.4~s}}<extra></extra>"
-        traces = [_joined([line]) | main | {"hovertemplate": words} for line in own]
-        return [trace | {"showlegend": not place} for place, trace in enumerate(traces)]
+        traces: list[Trace] = []
+        for line in own:
+            # The first of them stands for the variant in the legend.
+            traces.append(_joined([line]) | main | {"hovertemplate": words, "showlegend": not traces})
+        return traces
     hidden = {"legendgroup": name, "showlegend": False}
     band: Trace = {"x": [*xs, *xs[::-1]], "y": [*high, *low[::-1]], "mode": "lines", "line": {"width": 0}}
     band |= {"fill": "toself", "fillcolor": _veiled(look.color, 0.16), "hoverinfo": "skip"} | hidden
@@ -154,21 +161,23 @@ def _joined(lines: Sequence[Line]) -> Trace:
 
 def _band(lines: Sequence[Line]) -> tuple[list[float], list[float], list[float], list[float]]:
     """Where all lines reach: the places, and there the mean, the lowest and the highest of them."""
-    from numpy import interp
+    from numpy import array, interp  # 0.1 s, which only a figure needs
 
-    first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
-    every = sorted(set().union(*(line.x for line in lines)))
-    grid = [place for place in every if first <= place <= last]
+    first, last = -math.inf, math.inf
+    every: set[float] = set()
+    for line in lines:
+        first, last = max(first, line.x[0]), min(last, line.x[-1])
+        every.update(line.x)
+    # Beyond the end of the shortest run, the mean would be one over fewer runs.
+    grid = [place for place in sorted(every) if first <= place <= last]
     if len(grid) > curves.MOST_POINTS:
         skip = (len(grid) - 1) / (curves.MOST_POINTS - 1)
         # Half upwards, as JavaScript rounds.
         grid = [grid[int(place * skip + 0.5)] for place in range(curves.MOST_POINTS)]
-    if not grid:
+    if len(lines) < 2 or not grid:
         return [], [], [], []
-    values = [interp(grid, line.x, line.y).tolist() for line in lines]
-    several = list(zip(*values, strict=True))
-    means = [sum(each) / len(each) for each in several]
-    return grid, means, list(map(min, several)), list(map(max, several))
+    values = array([interp(grid, line.x, line.y) for line in lines])
+    return grid, values.mean(axis=0).tolist(), values.min(axis=0).tolist(), values.max(axis=0).tolist()
 
 
 def _look(slot: int) -> Look:
@@ -179,7 +188,7 @@ def _look(slot: int) -> Look:
 
 def _veiled(color: str, share: float) -> str:
     """A colour that lets through what is below it."""
-    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return f"rgba({red},{green},{blue},{share})"
 
 

@@ -25,7 +25,7 @@ class NotebookProgress(Progress):
 
     def start(self) -> None:
         """Shows the bar below the cell."""
-        from IPython.display import display
+        from IPython.display import display  # it is there, for rich has found a notebook
 
         self.shown = display(self, display_id=True)
 
@@ -59,6 +59,7 @@ class ProgressBar(Callback):
             self.beside_loss.insert(0, compared)
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        # Only one of several processes writes, and only its bar is shown.
         in_notebook = self.console.is_jupyter and not self.console.quiet
         if not (in_notebook or self.console.is_terminal):
             return
