@@ -8,13 +8,14 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqtrain.cli.arguments import Parser, say
+from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import evaluate
-from seqtrain.compare import table
+from seqtrain.compare import kept_figures, paper_table, table
 from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import ACROSS, groups
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
+from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 from seqtrain.files.untrusted import check_output
@@ -25,25 +26,40 @@ if TYPE_CHECKING:
 
 
 STDOUT = "-"
+ANY = Range(-1e300, 1e300)  # what a metric can be
 
 
 def main(argv: list[str]) -> int:
     """The command."""
     parser = Parser(
         "compare",
-        "Compare runs: a table, and a verdict by Welch's t over seeds. Runs whose numbers mean different things, such "
-        "as those of other data, stand in groups of their own.",
+        "Compare runs: a table, and a verdict over seeds, whose intervals hold for all pairs at once. Runs whose "
+        "numbers mean different things, such as those of other data, stand in groups of their own.",
         "seqtrain compare outputs/2026-11-21_04-14-14_sweep --x tokens --html report.html",
     )
     parser.add_argument("paths", nargs="+", metavar="RUN|SWEEP", help="runs, sweeps, or folders of them")
     parser.add_argument("--metric", metavar="NAME", help="of validation; by default what the task is judged by")
     parser.add_argument("--x", choices=AXES, help="compare at the largest x that all finished runs have reached")
     parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
+    parser.add_argument("--against", metavar="VARIANT", help="hold all others against this one instead of the best")
+    parser.add_argument("--target", type=bounded(ANY), metavar="VALUE", help="say which variants reach this value")
     parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
     parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
     parser.add_argument("--across", action="append", default=[], choices=ACROSS, help="look past other training text")
+    parser.add_argument(
+        "--by", action="append", default=[], metavar="KEY[,KEY]", help="commit, label, tag or a key of the config"
+    )
+    parser.add_argument(
+        "--split", default="validation", choices=("validation", "test"), help="test: by the figures evaluate has kept"
+    )
+    parser.add_argument(
+        "--checkpoint", choices=("best", "last"), help="of --split test: whose figures count (default: best)"
+    )
     parser.add_argument("--csv", metavar="FILE", help="write the table with all its columns; - is standard output")
     parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
+    parser.add_argument("--latex", action="store_true", help="a table for a paper instead (booktabs), one a group")
+    parser.add_argument("--markdown", action="store_true", help="the same in Markdown")
+    parser.add_argument("--output", metavar="FILE", help="where --latex or --markdown goes, not standard output")
     parser.add_argument(
         "--paired", action="store_true", help="two runs, example by example: says nothing of other seeds"
     )
@@ -51,7 +67,10 @@ def main(argv: list[str]) -> int:
     _check(options)
     left_out: list[str] = []
     entries = chosen(read(options.paths, left_out), options.where)
-    return _paired(entries, options) if options.paired else _compare(entries, left_out, options)
+    untested: list[str] = []
+    if options.split == "test":
+        entries, untested = kept_figures.tested(entries, options.checkpoint or "best")
+    return _paired(entries, options) if options.paired else _compare(entries, left_out, untested, options)
 
 
 def _check(options: Namespace) -> None:
@@ -60,31 +79,98 @@ def _check(options: Namespace) -> None:
         raise UserError("--html -: a page is opened from a file; name one, such as report.html")
     if options.csv == STDOUT and options.json:
         raise UserError("--csv -: --json writes to standard output, too; give --csv a file, or leave one of them out")
-    for option in ("csv", "html"):  # now, not after the runs have been read
+    _check_split(options)
+    _check_paper(options)
+    for option in ("csv", "html", "output"):  # now, not after the runs have been read
         if vars(options)[option] not in (None, STDOUT):
             check_output(f"--{option}", Path(vars(options)[option]))
-    unused = [f"--{name}" for name in ("x", "sort", "csv", "html") if vars(options)[name] is not None]
+    unused = [
+        f"--{name}" for name in ("x", "against", "target", "sort", "csv", "html") if vars(options)[name] is not None
+    ]
+    unused += ["--by"] if options.by else []
     if options.paired and unused:
         raise UserError(f"--paired: answers in one sentence, which {unused[0]} does not change; leave one of them out")
 
 
-def _compare(entries: list[Entry], left_out: list[str], options: Namespace) -> int:
+def _check_split(options: Namespace) -> None:
+    """UserError for what says nothing of test figures, or of those of validation."""
+    if options.split == "validation":
+        if options.checkpoint is not None:
+            raise UserError("--checkpoint: chooses among test figures; add --split test, or use --best")
+        return
+    if options.x is not None:
+        raise UserError(
+            "--split test: test is measured at a checkpoint alone, so there is no --x; leave one of them out"
+        )
+    if options.best:
+        raise UserError("--best: chooses among validations; test figures are of the best checkpoint without it")
+    if options.paired:
+        raise UserError("--paired: asks the validation split; leave --split test out")
+    if options.html is not None:
+        raise UserError("--html: shows kept test figures in its table of runs; leave --split test out")
+
+
+def _check_paper(options: Namespace) -> None:
+    """UserError where a table for a paper and another answer would go the same way, or the table nowhere."""
+    wanted = [name for name in ("latex", "markdown") if vars(options)[name]]
+    if not wanted:
+        if options.output is not None:
+            raise UserError("--output: is where --latex or --markdown goes; add one of them, or use --csv or --html")
+        return
+    if len(wanted) == 2:
+        raise UserError("--latex, --markdown: a table is written in one of them; leave the other out")
+    if options.paired:
+        raise UserError(f"--paired: answers in one sentence, not in a table; leave --{wanted[0]} out")
+    if options.output is None and (options.json or options.csv == STDOUT):
+        other = "--json" if options.json else "--csv -"
+        raise UserError(f"--{wanted[0]}: {other} writes to standard output, too; add --output FILE, or leave one out")
+
+
+def _compare(entries: list[Entry], left_out: list[str], untested: list[str], options: Namespace) -> int:
     checkpoint: Checkpoint = "best" if options.best else "final"
-    results = conclusions(entries, metric=options.metric, x=options.x, checkpoint=checkpoint, across=options.across)
+    results = conclusions(
+        entries,
+        metric=options.metric,
+        x=options.x,
+        checkpoint=checkpoint,
+        across=options.across,
+        against=options.against,
+        target=options.target,
+        by=options.by,
+    )
+    for result in results:
+        result.group.notes += kept_figures.notes(result.group, len(untested))
     absent = table.not_run(options.paths)
-    missing = left_out + absent
+    missing = left_out + absent + untested
     if options.csv is not None:
-        _write_csv(options.csv, table.as_csv(table.rows(results, sort=options.sort)))
+        _write_text(options.csv, table.as_csv(table.rows(results, sort=options.sort)))
     if options.html is not None:
         _write_page(results, missing, options, checkpoint)
+    if options.latex or options.markdown:
+        _write_paper(results, options, checkpoint)
     if options.json:
         print(json.dumps(table.record(results, sort=options.sort) | {"not_run": missing}))
-    elif options.csv != STDOUT:
-        print("\n".join([table.text(results, missing=absent, sort=options.sort, x=options.x), *left_out]))
+    elif options.csv != STDOUT and not (options.latex or options.markdown):
+        print(
+            "\n".join(
+                [
+                    table.text(results, missing=absent, sort=options.sort, x=options.x),
+                    *left_out,
+                    *kept_figures.few(untested),
+                ]
+            )
+        )
     else:
         for line in missing:  # beside the table, which a program may read
             say(line)
     return 0
+
+
+def _write_paper(results: list[Conclusion], options: Namespace, checkpoint: Checkpoint) -> None:
+    """Writes the tables for a paper."""
+    draw = paper_table.latex if options.latex else paper_table.markdown
+    text = draw(paper_table.tables(results, x=options.x, checkpoint=checkpoint))
+    _write_text(options.output or STDOUT, text)
 
 
 def _write_page(results: list[Conclusion], missing: list[str], options: Namespace, checkpoint: Checkpoint) -> None:
@@ -104,6 +190,8 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
         raise UserError(f"--paired: the two runs are not alike: {'; '.join(others[0].reason)}")
+    if group.refusal:
+        raise UserError(f"--paired: {group.refusal}")
     # These import torch, which no other comparison needs: it reads what runs have written.
     from seqtrain.compare import paired_bootstrap
     from seqtrain.training.callbacks.per_batch_metrics import PerBatchMetrics
@@ -135,7 +223,7 @@ def _join_sort(argv: list[str]) -> list[str]:
     return argv
 
 
-def _write_csv(path: str, text: str) -> None:
+def _write_text(path: str, text: str) -> None:
     if path == STDOUT:
         sys.stdout.write(text)
         return

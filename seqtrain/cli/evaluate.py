@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.looks import kept_in_run
 from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
 
@@ -29,18 +30,23 @@ def main(argv: list[str]) -> int:
     )
     options = parser.parse_args(argv)
     result = evaluate(options.run, options.split, options.checkpoint, options.batch_size)
+    words = []
+    if options.split == "test":  # the one split that may not be looked at as often as one likes
+        result, words = kept_in_run(result, options.batch_size)
     if options.json:
         print(json.dumps(result))
     else:
-        from seqtrain.cli.report import words
+        from seqtrain.cli import report
         from seqtrain.runs.directory import Run
 
         # How many lanes a stream is cut into changes what each token sees before it, so the number needs them.
         lanes, examples = result["eval_lanes"], result["examples"]
         size = f" on {lanes} lanes" if lanes else f", {examples:,} examples"
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
-        metrics = words(result["metrics"], Run(Path(options.run)).summary)
+        metrics = report.words(result["metrics"], Run(Path(options.run)).summary)
         print(f"{options.split}: {metrics} ({options.checkpoint} checkpoint, {where})")
+    for line in words:
+        say(line)
     return 0
 
 
@@ -51,6 +57,7 @@ def evaluate(
 
     `callbacks`: Lightning's, that look on.
     """
+    from seqtrain.cli.leak_check import leak_of
     from seqtrain.inference.opened import open_run
     from seqtrain.runs.directory import Run
     from seqtrain.training.data import make_data, make_source
@@ -68,6 +75,7 @@ def evaluate(
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
+    leak = leak_of(opened.run, split, data.rows[split]) if split == "test" else None
     from seqtrain.training.learner import Learner  # imports Lightning: what is wrong with the data is told before
 
     learner = Learner(
@@ -82,7 +90,7 @@ def evaluate(
     # In one process, whatever the run was trained in.
     trainer = make_trainer(trainer_options(config), 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
-    return {
+    result = {
         "run": str(path),
         "split": split,
         "checkpoint": checkpoint,
@@ -92,3 +100,4 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
+    return result if leak is None else result | {"leak": leak}

@@ -18,6 +18,7 @@ from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed
 from seqtrain.runs.directory import CONFIG, Run, remove
+from seqtrain.sweeps import repeat
 from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
 from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.signals import Interrupted
@@ -67,7 +68,7 @@ def start(request: Request, *, as_json: bool) -> int:
         reasons = dict.fromkeys(trial.reason for trial in trials)  # read from the folder that is removed now
         remove(sweep.path)
         raise UserError(*reasons)
-    return _finish(sweep, as_json)
+    return _finish(sweep, as_json, repeat.lines(sweep, sweeper.leaders(repeat.BEST)))
 
 
 def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: bool) -> int:
@@ -90,6 +91,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         again = " ".join(f"--trust {package}" for package in missing)
         raise UserError(f"sweep {path} was run with {again}; if you trust that code, add {again}")
     # Overrides and configs hold paths relative to the folder where the sweep was typed.
+    typed_in = Path.cwd()
     sweep = sweep.where_it_began(say)
     path = sweep.path
     recorded = Words.sort(asked.overrides)
@@ -111,7 +113,7 @@ def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: boo
         if left["failed"]:
             retry = f"; `{pasted('seqtrain', 'resume', path)} --retry-failed` tries those that failed"
         raise UserError(f"sweep {path}: nothing to do, every trial has ended{retry}")
-    return _finish(sweep, as_json)
+    return _finish(sweep, as_json, repeat.lines(sweep, sweeper.leaders(repeat.BEST), typed_in=typed_in))
 
 
 def _run_trials(
@@ -196,21 +198,23 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     return code
 
 
-def _finish(sweep: Sweep, as_json: bool) -> int:
-    """Tells how the trials ended; gives the worst of their exit codes."""
+def _finish(sweep: Sweep, as_json: bool, advice: Sequence[str]) -> int:
+    """Tells how the trials ended, and last the advice; gives the worst of their exit codes."""
     trials = sweep.trials()
     sweep.write_index()
     statuses = collections.Counter(trial.status for trial in trials)
     if as_json:
         for trial in trials:
             print(json.dumps(_row(trial)))
+        for line in advice:  # beside the rows, which a program reads
+            say(line)
     else:
         if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
 
             print(table.report([sweep.path]))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
-        print(f"go on: {'; '.join(_next_commands(sweep, trials))}")
+        print("\n".join([f"go on: {'; '.join(_next_commands(sweep, trials))}", *advice]))
     # A search that proposes settings which another trial has had is no fault, though that trial is refused.
     judged = [trial.status for trial in trials if not trial.reason.startswith(REPEATS)]
     return max((CODES.get(status, 1) for status in judged), default=0)

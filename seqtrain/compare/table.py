@@ -11,6 +11,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+from seqtrain.compare import kept_figures
 from seqtrain.compare.entries import Axis, Entry, count_runs, count_statuses, differing, read, short_names
 from seqtrain.compare.guard import Group
 from seqtrain.compare.selection import ordered, resolved, value, written
@@ -83,7 +84,7 @@ def text(
         lines += [*group.notes, "", *_run_table(entries, group.metric, width, folder)]
         if repeated(conclusion.variants):
             lines += ["", *_variant_table(conclusion, x, width)]
-        lines += ["", *_verdict(conclusion.sentences), *_few(conclusion.remarks, width)]
+        lines += ["", *_verdict(conclusion.sentences), *_first(conclusion.caveats), *_few(conclusion.remarks, width)]
         blocks.append("\n".join(map(printable, lines)))
     return "\n".join(["\n\n".join(blocks), *_few(missing, width)])
 
@@ -91,6 +92,7 @@ def text(
 def rows(found: Sequence[Conclusion], *, sort: str | None = None) -> list[dict[str, Any]]:
     """One row a run: its group, its status, the settings that differ between any two, metrics and costs."""
     settings = differing(all_entries(found))
+    is_tested = any(entry.kept.looks() for entry in all_entries(found))
     table = []
     for number, conclusion, entries in _sorted(found, sort):
         metric = conclusion.group.metric
@@ -100,7 +102,11 @@ def rows(found: Sequence[Conclusion], *, sort: str | None = None) -> list[dict[s
                 row[name] = value(entry, name)
             for key in settings:
                 row[key] = entry.settings.get(key)
-            row |= {"metric": metric, "final": entry.metric(metric), "best": entry.metric(metric, checkpoint="best")}
+            row["metric"] = metric
+            for checkpoint in ("final", "best"):
+                row[checkpoint] = entry.metric(metric, "validation", checkpoint)
+            if is_tested:
+                row |= kept_figures.columns(entry, metric)
             for name in ("steps", *COSTING):
                 row[name] = value(entry, name)
             table.append(row)
@@ -117,10 +123,12 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
                 "group": number,
                 "metric": group.metric,
                 "mode": group.mode,
+                "split": group.split,
                 "reason": group.reason,
                 "notes": group.notes,
                 "variants": list(map(_variant_record, conclusion.variants)),
                 "verdict": conclusion.sentences,
+                "caveats": conclusion.caveats,
                 "remarks": conclusion.remarks,
             }
         )
@@ -153,7 +161,7 @@ def _title(group: Group) -> str:
     runs = count_runs(group.entries)
     if not _all_finished(group.entries):
         runs += f" ({count_statuses(group.entries)})"
-    return f"{group.entries[0].task}, {group.unit} of validation, {runs}"
+    return f"{group.entries[0].task}, {group.unit} of {kept_figures.compared_figures(group)}, {runs}"
 
 
 def _all_finished(entries: Iterable[Entry]) -> bool:
@@ -166,8 +174,14 @@ def _verdict(sentences: list[str]) -> list[str]:
     rest = sentences[MOST_SENTENCES:]
     if not rest:
         return sentences
-    beaten = sum(" beats " in sentence for sentence in rest)
-    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {beaten} of them beaten: --json has all"]
+    shown = sum(" beats " in sentence for sentence in rest)
+    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {shown} of them shown: --json has all"]
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    """The first of the lines, whole, and how many there are beyond them."""
+    rest = len(lines) - MOST_SENTENCES
+    return [*lines[:MOST_SENTENCES], f"and {rest} more: --json has all"] if rest > 0 else list(lines)
 
 
 def _few(lines: Sequence[str], width: int) -> list[str]:
@@ -210,7 +224,10 @@ def _run_table(entries: list[Entry], metric: str, width: int, folder: str) -> li
         if not all_finished:
             row["status"] = entry.status
         row[unit] = _metric(entry.metric(metric))
-        row["best"] = _metric(entry.metric(metric, checkpoint="best"))
+        if entry.evaluation is None:
+            row["best"] = _metric(entry.metric(metric, checkpoint="best"))
+        else:
+            row["looks"] = str(entry.kept.looks())
         for name in COSTING:
             row[HEADS.get(name, name)] = _quantity(value(entry, name))
         table.append(row)

@@ -159,6 +159,18 @@ class Search(Sweeper):
             words = pasted(*self.folder.trial(found.number).overrides)
             yield f"{kind}: trial {found.number:03d}, {values}: seqtrain train {words}"
 
+    def leaders(self, count: int) -> list[int]:
+        """The best trials, the best first, each setting once; of several objectives the first ones of the front."""
+        from optuna.trial import TrialState
+
+        told = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if len(self.objectives) > 1 and told:
+            told = self.study.best_trials
+        is_descending = self.objectives[0].mode == "max"
+        ranked = sorted(told, key=lambda found: found.values[0], reverse=is_descending)
+        numbers = dict.fromkeys(found.user_attrs.get(SAME, found.number) for found in ranked)
+        return list(numbers)[:count]
+
     def _objectives(self) -> list[Objective]:
         """What is searched for, by the task that all trials share."""
         from seqtrain.training.model_and_task import task_class

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -82,7 +82,7 @@ class ScoreText(Score["NextToken"]):
         return None  # it is read in chunks
 
     @torch.no_grad()
-    def surprisals(self, ids: np.ndarray) -> list[float]:
+    def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
         model, tbptt, start = self.loaded.model, self.loaded.tbptt, self.loaded.tokenizer.start
         documents = np.array([0, len(ids)])
         plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)

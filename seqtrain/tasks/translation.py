@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -140,7 +140,7 @@ class Translation(ExampleTask):
             return f"{name} reads source and target with one embedding; use task.shared_vocab=true"
         return None
 
-    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V+1"]:
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V_and_end"]:
         """Unnormalised log-probabilities of the next token of the target, the end's last."""
         if self.head is not None:
             return self.head(hidden)
@@ -172,7 +172,7 @@ class Translation(ExampleTask):
         self,
         model: SequenceModel,
         source_state: State,
-        lengths: Tensor,
+        lengths: Int[Tensor, " B"],
         preprocessor: Preprocessor,
         beam: int | None = None,
         length_penalty: float | None = None,
@@ -195,8 +195,8 @@ class Translation(ExampleTask):
         )
         return list(map(tokenizer.decode, targets))
 
-    def _max_tokens(self, model: SequenceModel, lengths: Tensor) -> Tensor:
-        """Tokens (B,) that the translation of each source may have, its end included."""
+    def _max_tokens(self, model: SequenceModel, lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+        """Tokens that the translation of each source may have, its end included."""
         most = (lengths.double() * self.max_ratio).long() + EXTRA_TOKENS
         if model.max_length is None:
             return most

@@ -15,6 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from seqtrain.compare import kept_figures
 from seqtrain.compare.entries import Axis, Checkpoint, Entry, count_runs, count_statuses, differing, short_names
 from seqtrain.compare.page import curves
 from seqtrain.compare.verdict import COSTS, Conclusion, all_entries
@@ -175,7 +176,7 @@ def _group(found: Conclusion) -> dict[str, Any]:
         "mode": group.mode,
         "reason": group.reason,
         "notes": group.notes,
-        "remarks": found.remarks,
+        "remarks": [*found.caveats, *found.remarks],
         "verdict": found.sentences,
         "variants": variants,
         "keys": differing(group.entries),
@@ -191,6 +192,8 @@ def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
         "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
         "final": entry.metric(metric),
         "best": entry.metric(metric, checkpoint="best"),
+        "test": kept_figures.columns(entry, metric)["test"],
+        "looks": entry.kept.looks(),
         "tokens": entry.cost("tokens"),
         "flops": entry.cost("flops"),
         "seconds": entry.cost("seconds"),

@@ -79,10 +79,13 @@ function showArms() {
 function columns() {
   const group = data.groups[chosen.group], words = named(group.metric);
   const number = (title, of) => ({ title, of, number: true });
+  // Kept by `seqtrain evaluate --split test`, of the best checkpoint.
+  const tested = group.runs.some(index => data.runs[index].looks);
+  const test = [{ ...number("test " + words, run => run.test), digits: 4 }, number("looks at test", run => run.looks)];
   return [
     { title: "run", of: run => run.name }, { title: "variant", of: run => run.variant }, { title: "status", of: run => run.status },
     ...group.keys.map(key => ({ title: data.short[key], of: run => run.values[key], number: group.runs.every(index => typeof (data.runs[index].values[key] ?? 0) === "number") })),
-    { ...number("final " + words, run => run.final), digits: 4 }, { ...number("best " + words, run => run.best), digits: 4 },
+    { ...number("final " + words, run => run.final), digits: 4 }, { ...number("best " + words, run => run.best), digits: 4 }, ...(tested ? test : []),
     number("tokens", run => run.tokens), number("FLOPs", run => run.flops), number("seconds", run => run.seconds),
     number("tokens/s", run => run.tokens_per_second), number("parameters", run => run.parameters),
   ];

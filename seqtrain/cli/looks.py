@@ -1,0 +1,70 @@
+"""The looks at a run's test split: each is kept in the run, counted, and the count is said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from seqtrain.errors import UserError
+from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, Kept, keep, kept, ordinal
+from seqtrain.runs.git_commit import commit
+
+SPENT = "what is chosen after a look at test is no longer measured by it"
+
+
+def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[str, Any], list[str]]:
+    """Keeps what `evaluate` has found of the test split in the run's directory.
+
+    Args:
+        result: as `seqtrain.cli.evaluate.evaluate` gives it.
+        batch_size: the option of the command.
+
+    Returns:
+        The result with `look`, which look at test it was, and `kept`, whether the run knows of it; and lines for a
+        person. A run that cannot be written loses nothing but the count.
+    """
+    run = Path(result["run"])
+    evaluation = Evaluation(
+        split=result["split"],
+        checkpoint=result["checkpoint"],
+        step=result["step"],
+        metrics=result["metrics"],
+        hash=result["hash"],
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit(Path.cwd()),
+        options={
+            "batch_size": batch_size,
+            "eval_lanes": result["eval_lanes"],
+            "examples": result["examples"],
+            "tokens": result["tokens"],
+        },
+    )
+    before, reason = Kept(), ""
+    try:
+        before = kept(run)
+        keep(run, evaluation)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except UserError as error:
+        reason = str(error)
+    look = before.looks() + 1
+    lines = [_look_words(look, before)]
+    if before.unreadable:
+        lines.append(
+            f"{run / EVALUATIONS}: {before.unreadable} lines are torn or not what evaluate writes: they do not count"
+        )
+    if reason:
+        lines.append(
+            f"nothing was kept in {run} ({reason}): the look will not be counted, and compare will not know its figures"
+        )
+    return {**result, "look": look, "kept": not reason}, lines
+
+
+def _look_words(look: int, before: Kept) -> str:
+    """Which look at test this is, and, of a later one, what that means."""
+    words = f"this is the {ordinal(look)} look at test of this run"
+    if look == 1:
+        return words
+    first = next(evaluation for evaluation in before.evaluations if evaluation.split == "test")
+    return f"{words} (the first was on {first.date[:10]}): {SPENT}"

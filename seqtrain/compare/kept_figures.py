@@ -1,0 +1,166 @@
+"""Comparisons by the test figures that `seqtrain evaluate` has kept in the runs: whose count, and what must be said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from seqtrain.compare.entries import Entry
+from seqtrain.compare.guard import Group
+from seqtrain.errors import UserError
+from seqtrain.runs.evaluations import EVALUATIONS, Evaluation, WeightsOf
+from seqtrain.terminal import pasted, printable
+
+TEST = "test"
+MOST_LEFT_OUT = 12  # runs with a line of their own
+SHORT_COMMIT = 8  # characters
+
+
+def tested(entries: Sequence[Entry], checkpoint: WeightsOf) -> tuple[list[Entry], list[str]]:
+    """The runs that have kept test figures, each with its newest ones of a checkpoint.
+
+    Args:
+        entries: the runs of a comparison.
+        checkpoint: whose weights were to be measured.
+
+    Returns:
+        These runs, and a line for each other one, with the command that makes its figures.
+
+    Raises:
+        UserError: where no run has them.
+    """
+    found = []
+    missing = []
+    for entry in entries:
+        evaluation = entry.kept.newest(TEST, checkpoint)
+        reason = _reason(entry, evaluation, checkpoint)
+        if reason:
+            missing.append(printable(f"{entry.name}: {reason}"))
+        else:
+            found.append(replace(entry, evaluation=evaluation))
+    if not found:
+        raise UserError("--split test: no run has test figures that could be compared", *few(missing))
+    return found, [f"left out: {line}" for line in missing]
+
+
+def notes(group: Group, untested: int) -> list[str]:
+    """What a reader of test figures must know of how they came about; nothing where the figures are of validation.
+
+    Args:
+        group: runs that `tested` gave.
+        untested: how many other runs of the comparison it left out: who leaves out the bad ones can show anything.
+    """
+    if group.split != TEST:
+        return []
+    found = [*_looks_note(group.entries), *_several_notes(group), *_commits_note(group.entries), *_torn_notes(group)]
+    if untested:
+        runs = "1 run was" if untested == 1 else f"{untested} runs were"
+        found.append(f"{runs} left out for want of test figures")
+    return found
+
+
+def compared_figures(group: Group) -> str:
+    """The split of a group's figures and, of kept ones, the checkpoint."""
+    evaluation = group.entries[0].evaluation
+    if evaluation is None:
+        return group.split
+    return f"{group.split} ({evaluation.checkpoint} checkpoint)"
+
+
+def columns(entry: Entry, metric: str) -> dict[str, Any]:
+    """A run's kept test figure in the metric, for tables that machines read; None where it has none.
+
+    Without `--split test` it is the newest of the best checkpoint.
+    """
+    evaluation = entry.evaluation or entry.kept.newest(TEST, "best")
+    found: dict[str, Any] = dict.fromkeys(("test", "test_checkpoint", "test_step", "test_date"))
+    if evaluation is not None:
+        found["test"] = evaluation.metrics.get(metric)
+        found["test_checkpoint"] = evaluation.checkpoint
+        found["test_step"] = evaluation.step
+        found["test_date"] = evaluation.date
+    return found | {"test_looks": entry.kept.looks()}
+
+
+def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) -> str:
+    """Why a run has no test figures that could be compared, and the command that makes them; empty where it has."""
+    trusted = [word for package in entry.summary.trust for word in ("--trust", package)]
+    words = ["seqtrain", "evaluate", entry.path, *trusted, "--split", TEST]
+    if checkpoint != "best":
+        words += ["--checkpoint", checkpoint]
+    remedy = f"`{pasted(*words)}` makes them"
+    if evaluation is None:
+        if not entry.finished:  # it would not count with them either
+            return f"{entry.status}, and no test figures are kept"
+        return f"no test figures of its {checkpoint} checkpoint are kept; {remedy}"
+    step = entry.summary.best.get("step") if checkpoint == "best" else entry.summary.steps
+    if step is not None and step != evaluation.step:  # the run went on after it was evaluated
+        return (
+            f"its test figures are of step {evaluation.step:,}, and its {checkpoint} checkpoint is of step {step:,} by "
+            f"now; {remedy} anew"
+        )
+    return ""
+
+
+def few(lines: Sequence[str]) -> list[str]:
+    """The first lines, and how many there are beyond them."""
+    if len(lines) <= MOST_LEFT_OUT:
+        return list(lines)
+    rest = len(lines) - MOST_LEFT_OUT
+    return [*lines[:MOST_LEFT_OUT], f"and {rest} more runs without test figures: --json names them"]
+
+
+def _looks_note(entries: Sequence[Entry]) -> Iterable[str]:
+    """How often test was looked at, where that is more than once of any run."""
+    looks = [entry.kept.looks() for entry in entries]
+    most = max(looks)
+    if most == 1:
+        return
+    words = f"{most} times in each run"
+    if min(looks) < most:
+        name = entries[looks.index(most)].name
+        words = f"{min(looks)} to {most} times in a run (most often in {name})"
+    yield f"test was looked at {words}: what was chosen after a look at it is no longer measured by it"
+
+
+def _several_notes(group: Group) -> Iterable[str]:
+    """Which evaluation counts where a run has several of one checkpoint, and whether they agree."""
+    several = 0
+    unlike = []
+    for entry in group.entries:
+        newest = entry.evaluation
+        values = set()
+        count = 0
+        for other in entry.kept.evaluations:
+            if newest is None or (other.split, other.checkpoint) != (newest.split, newest.checkpoint):
+                continue
+            count += 1
+            if other.step == newest.step:
+                values.add(other.metrics.get(group.metric))
+        several += count > 1
+        if len(values) > 1:
+            unlike.append(entry.name)
+    if several:
+        runs = "1 run has" if several == 1 else f"{several} runs have"
+        yield f"{runs} several evaluations of this checkpoint: the newest counts"
+    if unlike:
+        yield f"evaluations of the same weights give other figures: {', '.join(unlike)}"
+
+
+def _commits_note(entries: Sequence[Entry]) -> Iterable[str]:
+    """That the figures were made by code of several commits."""
+    commits = {}
+    for entry in entries:
+        if entry.evaluation is not None:
+            commits[entry.evaluation.commit] = (entry.evaluation.commit or "no commit")[:SHORT_COMMIT]
+    if len(commits) > 1:
+        yield f"the test figures were made at {len(commits)} commits: {', '.join(commits.values())}"
+
+
+def _torn_notes(group: Group) -> Iterable[str]:
+    for entry in group.entries:
+        count = entry.kept.unreadable
+        if count:
+            lines = "1 line" if count == 1 else f"{count} lines"
+            yield f"{lines} of {entry.name}/{EVALUATIONS} torn, or not what evaluate writes: left out"

@@ -1,0 +1,236 @@
+"""Tables for a paper, in LaTeX or Markdown: a table a group, a row a variant, its mean with its interval, its seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from seqtrain.compare.entries import Axis, Checkpoint
+from seqtrain.compare.kept_figures import compared_figures
+from seqtrain.compare.variants import CONFIDENCE, Variant
+from seqtrain.compare.verdict import COSTS, Conclusion, compared, decimals
+from seqtrain.terminal import printable
+
+MAX_DECIMALS = 8
+SIGNIFICANT_DIGITS = 4  # of a mean without an interval
+LATEX = {
+    **{char: f"\\{char}" for char in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+}
+"""What LaTeX takes for a command, or draws as another character in its oldest fonts."""
+
+MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {char: f"\\{char}" for char in "\\|*_`[]~$#"}
+"""What Markdown, or the HTML in it, takes for a mark."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A variant in a table."""
+
+    name: str
+    mean: str  # empty where it has no value
+    half: str  # of the interval; empty of fewer than two seeds
+    seeds: int
+    is_best: bool  # by the verdict, and not by its number alone
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A group's table as plain text, before it is escaped."""
+
+    head: str  # of the column of means: what was measured, its unit and direction
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]  # sentences
+
+
+def tables(found: Sequence[Conclusion], *, x: Axis | None = None, checkpoint: Checkpoint = "final") -> list[PaperTable]:
+    """The groups of a comparison, a table each: figures of different groups mean different things.
+
+    Args:
+        found: the groups, as `verdict.conclusions` gives them.
+        x: the axis at whose equal values they were concluded.
+        checkpoint: of which validation the figures are.
+    """
+    return [_table(number, conclusion, x, checkpoint) for number, conclusion in enumerate(found, 1)]
+
+
+def latex(made: Sequence[PaperTable]) -> str:
+    """The tables in LaTeX, each in its own `table`; they need the package booktabs."""
+    lines = [r"% needs \usepackage{booktabs}"]
+    for each in made:
+        lines += [r"\begin{table}", r"  \centering"]
+        lines.append(f"  \\caption{{{' '.join(map(_latex, each.notes))}}}")
+        lines += [r"  \begin{tabular}{lrr}", r"    \toprule"]
+        lines += [f"    variant & {_latex(each.head)} & seeds \\\\", r"    \midrule"]
+        for row in each.rows:
+            lines.append(f"    {_latex(row.name)} & {_latex_value(row)} & {row.seeds} \\\\")
+        lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def markdown(made: Sequence[PaperTable]) -> str:
+    """The tables in Markdown, what must be known of each below it."""
+    blocks = []
+    for each in made:
+        lines = [f"| variant | {_markdown(each.head)} | seeds |", "| --- | ---: | ---: |"]
+        for row in each.rows:
+            lines.append(f"| {_markdown(row.name)} | {_markdown_value(row)} | {row.seeds} |")
+        blocks.append("\n".join([*lines, "", " ".join(map(_markdown, each.notes))]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def shown_best(conclusion: Conclusion) -> Variant | None:
+    """The variant that the verdict shows to be better than every other one; None where any is not told apart."""
+    valued = [variant for variant in conclusion.variants if variant.values]
+    if len(valued) < 2:
+        return None
+    comparisons = compared(valued, conclusion.group.mode)
+    beaten = sum(comparison.significant for comparison in comparisons)
+    # A variant of one seed is in no comparison, and so it is not beaten.
+    if beaten < len(valued) - 1:
+        return None
+    return comparisons[0].reference
+
+
+def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Checkpoint) -> PaperTable:
+    group, ranked = conclusion.group, conclusion.variants
+    digits = _digits(ranked)
+    best = shown_best(conclusion)
+    rows = []
+    for variant in ranked:
+        mean, half = variant.mean, _half(variant)
+        rows.append(
+            Row(
+                name=printable(variant.name),
+                mean="" if mean is None else f"{mean:.{digits}f}",
+                half="" if half is None else f"{half:.{digits}f}",
+                seeds=len(variant.values),
+                is_best=variant is best,
+            )
+        )
+    better = "higher" if group.mode == "max" else "lower"
+    figures = compared_figures(group)
+    notes = [f"Task {group.entries[0].task}: {group.unit} of {figures}{_condition(x, checkpoint)}, mean over seeds."]
+    notes += _interval_notes(ranked)
+    notes.append(_bold_note(best, rows))
+    notes += _doubt_notes(ranked, rows)
+    if number > 1:
+        notes.append(f"Not to be compared with the first table: {'; '.join(group.reason)}.")
+    for note in group.notes:
+        notes.append(f"{note[:1].upper()}{note[1:]}.")
+    if conclusion.remarks:
+        notes.append(f"Left out: {len(conclusion.remarks)} runs or kinds of runs that do not count.")
+    return PaperTable(f"{group.unit} of {group.split} ({better} is better)", tuple(rows), tuple(map(printable, notes)))
+
+
+def _condition(x: Axis | None, checkpoint: Checkpoint) -> str:
+    """At which moment of the trainings the figures were taken."""
+    words = ""
+    if checkpoint == "best":
+        words += ", the best validation of each run"
+    if x is not None:
+        words += f", at equal {COSTS[x]}"
+    return words
+
+
+def _interval_notes(ranked: Sequence[Variant]) -> list[str]:
+    """What stands behind the plus-minus sign."""
+    if not any(variant.interval for variant in ranked):
+        return []
+    return [
+        f"± is half of the {CONFIDENCE:.0%} interval of the mean by Student's t over seeds, not a standard deviation."
+    ]
+
+
+def _bold_note(best: Variant | None, rows: Sequence[Row]) -> str:
+    if best is not None:
+        return "Bold: shown to be better than every other row (95% intervals over all pairs)."
+    if len(rows) > 1:
+        return "No row is shown to be better than every other one, so none is bold."
+    return "A single variant: nothing is compared."
+
+
+def _doubt_notes(ranked: Sequence[Variant], rows: Sequence[Row]) -> list[str]:
+    """What the numbers alone would hide: one seed, and unlike means that are printed alike."""
+    notes = []
+    single = sum(len(variant.values) == 1 for variant in ranked)
+    if single:
+        words = "1 row is" if single == 1 else f"{single} rows are"
+        notes.append(f"{words} of one seed: chance over seeds is unknown there.")
+    means = {variant.mean for variant in ranked if variant.values}
+    printed = {row.mean for row in rows if row.mean}
+    if len(printed) < len(means):
+        notes.append(f"Means that look equal differ beyond the {MAX_DECIMALS}th decimal.")
+    return notes
+
+
+def _half(variant: Variant) -> float | None:
+    """Half the length of a variant's interval."""
+    if variant.interval is None:
+        return None
+    return (variant.interval[1] - variant.interval[0]) / 2
+
+
+def _digits(ranked: Sequence[Variant]) -> int:
+    """Digits behind the point, the same for all rows: two of the widest interval, and more where rounding would make
+    unlike means equal, or an interval nothing."""
+    means = {variant.mean for variant in ranked if variant.mean is not None}
+    halves = {half for half in map(_half, ranked) if half}
+    if halves:
+        digits = decimals(max(halves))
+    else:
+        digits = decimals(max(map(abs, means), default=1.0), SIGNIFICANT_DIGITS)
+    while digits < MAX_DECIMALS and _hides(means, halves, digits):
+        digits += 1
+    return digits
+
+
+def _hides(means: set[float], halves: set[float], digits: int) -> bool:
+    """Whether so few digits print unlike means alike, or an interval as 0."""
+    printed = {f"{mean:.{digits}f}" for mean in means}
+    vanished = any(not float(f"{half:.{digits}f}") for half in halves)
+    return vanished or len(printed) < len(means)
+
+
+def _latex_value(row: Row) -> str:
+    if not row.mean:
+        return "--"
+    mean = _minus(row.mean)
+    if row.is_best:
+        mean = rf"\textbf{{{mean}}}"
+    return rf"{mean} $\pm$ {row.half}" if row.half else mean
+
+
+def _minus(number: str) -> str:
+    """A number whose minus sign is none of LaTeX's hyphens."""
+    return number.replace("-", "$-$")
+
+
+def _markdown_value(row: Row) -> str:
+    if not row.mean:
+        return "-"
+    mean = f"**{row.mean}**" if row.is_best else row.mean
+    return f"{mean} ± {row.half}" if row.half else mean
+
+
+def _latex(text: str) -> str:
+    """Plain text as LaTeX prints it."""
+    return _escaped(text, LATEX).replace("±", r"$\pm$")
+
+
+def _markdown(text: str) -> str:
+    """Plain text as Markdown shows it."""
+    return _escaped(text, MARKDOWN)
+
+
+def _escaped(text: str, marks: dict[str, str]) -> str:
+    """The text with each mark replaced, in one pass, so that no replacement is replaced again."""
+    pattern = "[" + re.escape("".join(marks)) + "]"
+    return re.sub(pattern, lambda found: marks[found[0]], text)

@@ -1,0 +1,159 @@
+"""evaluations.jsonl: what `seqtrain evaluate --split test` has found of a run, one line for each look, append-only."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from seqtrain.files.atomic import exists, plain_json, reading
+from seqtrain.files.checked import open_append, open_checked
+from seqtrain.files.untrusted import FILES
+from seqtrain.runs.records import LONGEST, ends_line, parsed
+
+EVALUATIONS = "evaluations.jsonl"
+SPLITS = ("train", "validation", "test")
+WeightsOf = Literal["best", "last"]  # the checkpoint that was measured
+HASH = re.compile(r"[0-9a-f]{32}")
+COMMIT = re.compile(r"[0-9a-f]{40,64}[+?]?")
+ENDINGS = {1: "st", 2: "nd", 3: "rd"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One look at a split: what was measured, of which weights, how and when."""
+
+    split: str
+    checkpoint: WeightsOf
+    step: int  # of the weights
+    metrics: dict[str, float]
+    hash: str  # of the split's text
+    date: str  # with its time zone, as ISO 8601 has it
+    commit: str | None = None  # of the checkout in which it was measured
+    options: dict[str, Any] = field(default_factory=dict)  # of the command, and how the text was read
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a run's file holds: evaluations, the oldest first, and how many lines nobody can read."""
+
+    evaluations: tuple[Evaluation, ...] = ()
+    unreadable: int = 0  # torn by a kill, or not what `evaluate` writes
+
+    def looks(self, split: str = "test") -> int:
+        """How often the split was looked at."""
+        return sum(evaluation.split == split for evaluation in self.evaluations)
+
+    def newest(self, split: str, checkpoint: str) -> Evaluation | None:
+        """The newest evaluation of a split with the weights of this checkpoint; None where there is none."""
+        for evaluation in reversed(self.evaluations):
+            if evaluation.split == split and evaluation.checkpoint == checkpoint:
+                return evaluation
+        return None
+
+
+def keep(run: Path, evaluation: Evaluation) -> None:
+    """Adds an evaluation to the end of the run's file, in one write, so that a kill leaves what was there.
+
+    Args:
+        run: its directory.
+        evaluation: what was found.
+
+    Raises:
+        OSError: the directory cannot be written, or its disk is full.
+        UserError: a link or something else that is no plain file lies there.
+    """
+    path = run / EVALUATIONS
+    line = plain_json(asdict(evaluation)).encode() + b"\n"
+    # A torn last line becomes a line of its own, which the reader skips and counts.
+    if exists(path) and path.stat().st_size and not ends_line(path):
+        line = b"\n" + line
+    with open_append(path) as file:
+        if file.write(line) != len(line):
+            raise OSError(f"{path}: the disk is full")
+        os.fsync(file.fileno())
+
+
+def kept(run: Path) -> Kept:
+    """What is kept of a run's evaluations; nothing where it was never evaluated.
+
+    Args:
+        run: its directory; a stranger may have written the file.
+
+    Raises:
+        UserError: it cannot be read, is larger than any run makes it, or is no plain file.
+    """
+    path = run / EVALUATIONS
+    if not exists(path):
+        return Kept()
+    found: list[Evaluation] = []
+    unreadable = 0
+    with reading(path), open_checked(path, FILES[EVALUATIONS]) as file:
+        for line in iter(lambda: file.readline(LONGEST), b""):
+            evaluation = _evaluation(parsed(line) or {})
+            if evaluation is None:
+                unreadable += bool(line.strip())
+            else:
+                found.append(evaluation)
+    return Kept(tuple(found), unreadable)
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, ..."""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ENDINGS.get(number % 10, 'th')}"
+
+
+def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:
+    """The evaluation that a line says; None where it is not what `evaluate` writes."""
+    metrics, options, step = record.get("metrics"), record.get("options"), record.get("step")
+    if not isinstance(metrics, dict) or not isinstance(options, dict) or not _are_words_sound(record):
+        return None
+    if type(step) is not int or step < 0:  # by type and not isinstance, since True is an int
+        return None
+    numbers = {}
+    for name, value in metrics.items():
+        if type(value) in (int, float) and math.isfinite(value):
+            numbers[name] = float(value)
+    return Evaluation(
+        split=record["split"],
+        checkpoint=record["checkpoint"],
+        step=step,
+        metrics=numbers,
+        hash=record["hash"],
+        date=record["date"],
+        commit=record.get("commit"),
+        options=options,
+    )
+
+
+def _are_words_sound(record: Mapping[str, Any]) -> bool:
+    """Whether the texts of a line are such as `evaluate` writes."""
+    commit = record.get("commit")
+    return (
+        record.get("split") in SPLITS
+        and record.get("checkpoint") in get_args(WeightsOf)
+        and _is_match(HASH, record.get("hash"))
+        and (commit is None or _is_match(COMMIT, commit))
+        and _is_date(record.get("date"))
+    )
+
+
+def _is_match(pattern: re.Pattern[str], value: Any) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _is_date(value: Any) -> bool:
+    """Whether this is a moment with its time zone."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        return False

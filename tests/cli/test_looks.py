@@ -1,0 +1,76 @@
+"""Laws of `evaluate --split test`: each look is kept and counted; what cannot be written is still measured."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from seqtrain.cli.main import main
+from seqtrain.runs import evaluations
+from seqtrain.runs.evaluations import EVALUATIONS, kept
+from tests.support.untrained_runs import make_run
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
+    for split in ("train", "validation", "test"):
+        (tmp_path / f"{split}.txt").write_text(f"the street of {split} was too long\n" * 3, encoding="utf-8")
+    data = ["data=text", f"data.path={tmp_path}/train.txt"]
+    data += [f"data.{split}_path={tmp_path}/{split}.txt" for split in ("validation", "test")]
+    small = ("task=next_token", "model=gru", "tokenizer=char", "data.eval_lanes=1", "tbptt.k2=8", "logger=none")
+    return make_run(tmp_path / "run", *small, *data, "trainer.accelerator=cpu", "trainer.precision=32-true")
+
+
+def evaluate(run: Path, *words: str) -> None:
+    assert main(["evaluate", str(run), "--checkpoint", "last", *words]) == 0
+
+
+def test_each_look_at_test_is_kept_and_evaluate_says_which_one_it_is(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(run, "--split", "test")
+    assert "this is the 1st look at test of this run\n" in capsys.readouterr().err
+    evaluate(run, "--split", "test")
+    day = kept(run).evaluations[0].date[:10]
+    later = f"look at test of this run (the first was on {day}): what is chosen after a look at test is no longer"
+    assert f"this is the 2nd {later}" in capsys.readouterr().err
+    evaluate(run, "--split", "test", "--json", "--batch-size", "1")
+    out, err = capsys.readouterr()
+    answer = json.loads(out)
+    assert (answer["look"], answer["kept"]) == (3, True)
+    assert f"this is the 3rd {later}" in err
+    first, _, third = kept(run).evaluations
+    assert third.metrics == answer["metrics"] == pytest.approx(first.metrics)
+    assert (third.split, third.checkpoint, third.hash) == ("test", "last", answer["hash"])
+    assert third.step == answer["step"]
+    assert third.options["batch_size"] == 1
+
+
+def test_a_look_at_another_split_is_neither_kept_nor_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for split in ("train", "validation"):
+        evaluate(run, "--split", split)
+    assert not (run / EVALUATIONS).exists()
+    assert "look" not in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_written_is_measured_and_nothing_kept_is_said(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate(run, "--split", "test")
+    before = (run / EVALUATIONS).read_bytes()
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(evaluations, "open_append", refuse)
+    evaluate(run, "--split", "test", "--json")
+    out, err = capsys.readouterr()
+    answer = json.loads(out.splitlines()[-1])
+    assert (answer["look"], answer["kept"]) == (2, False)
+    assert "bits_per_byte" in answer["metrics"]
+    assert f"nothing was kept in {run} (Read-only file system): the look will not be counted" in err
+    assert (run / EVALUATIONS).read_bytes() == before
