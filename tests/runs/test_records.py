@@ -88,7 +88,7 @@ def test_the_measures_of_one_loss_agree(run: Run) -> None:
 
 def test_there_is_a_picture_and_a_sample_of_each_validation(run: Run) -> None:
     assert (run.plots / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
-    samples = {path.name: path.read_text() for path in run.samples.iterdir()}
+    samples = {path.name: path.read_text() for path in run.samples.glob("*.txt")}
     assert sorted(samples) == ["step-00000010.txt", "step-00000020.txt", "step-00000025.txt"]
     assert all(len(text) >= len("line") + 30 and text.startswith("line") for text in samples.values())
 
