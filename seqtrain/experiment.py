@@ -22,6 +22,7 @@ from seqtrain.config.trust import trusted
 from seqtrain.distributed import ranks
 from seqtrain.runs import provenance
 from seqtrain.runs.checkpoint import probe, step_of
+from seqtrain.runs.code_diff import CodeDiff, code_diff, code_entries
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import digest, identity
 from seqtrain.runs.summary import Summary
@@ -32,6 +33,7 @@ from seqtrain.training.model_and_task import task_class
 from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import surroundings
+from seqtrain.training.transfer import take_tokenizer
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Attempt:
     command: tuple[str, ...] = ()
     checkpoint: Path | None = None  # to go on from; None: from the start
     goes_on: bool = False
+    extended: tuple[str, ...] = ()  # limits of the training that are other ones from here on, a line each
 
 
 @dataclass
@@ -57,6 +60,7 @@ class Experiment:
     summary: Summary = field(default_factory=Summary)  # what summary.json will say
     session: Session | None = None  # model, task, learner and trainer, once they are made
     announced: bool = False  # whether the run's directory tells of this attempt
+    code: CodeDiff | None = None  # what the code differs in from its commit
 
     def train(self) -> None:
         """Trains to the end; whatever happens, summary.json says how it ended."""
@@ -90,23 +94,27 @@ class Experiment:
     def _open_directory(self) -> None:
         """Writes that the run is running, where it can be written at all."""
         self.summary.update(**provenance.environment(), world_size=ranks.rank_info().world)
-        self.summary.update(**task_class(self.config).said())
+        self.code = code_diff(Path.cwd()) if self.run.writes else None
+        self.summary.update(**code_entries(self.summary, self.code), **task_class(self.config).said())
         if self.run.writes:
             self.run.probe()
             probe(self.run.checkpoints)
-        if self.config.budget is None:
+        if self.config.budget is None and self.config.init_from is None:  # which are yet to change the config
             self.summary.update(identity=digest(self.run.config))
         if self.announced:
             self.run.write_summary(self.summary)
 
     def _read_data(self) -> Data:
-        """The text, tokenised and laid out; a budget is solved for once its size is known."""
-        attempt = self.attempt
-        data = read_data(self.run, self.config, self.summary, attempt.checkpoint)
-        if attempt.checkpoint is None and self.config.budget is not None:
-            budget.solve(self.config, data, say)
-            ranks.run_on_all(lambda: self.run.write_config(config_text(self.config)))
-            self.summary.update(identity=digest(self.run.config))  # of what was solved for
+        """The text, tokenised and laid out; the config then says what is used: a solved budget, a tokenizer taken."""
+        begins, config = self.attempt.checkpoint is None, self.config
+        if begins and config.init_from is not None:
+            take_tokenizer(config)
+        data = read_data(self.run, config, self.summary, self.attempt.checkpoint)
+        if begins and config.budget is not None:
+            budget.solve(config, data, say)
+        if begins and (config.budget is not None or config.init_from is not None):
+            ranks.run_on_all(lambda: self.run.write_config(config_text(config)))
+            self.summary.update(identity=digest(self.run.config))  # of what is used
         return data
 
     def _make_session(self, data: Data, signals: Signals) -> Session:
@@ -135,7 +143,7 @@ class Experiment:
         config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
         if checkpoint is None and config.init_from is not None:
             known = self.summary.parent  # of an earlier attempt, which saved no checkpoint
-            self.summary.update(parent=load_initial_weights(config, session, say, parent_hash=known))
+            self.summary.update(**load_initial_weights(config, session, say, parent_hash=known))
         # After the weights: a run that took others is another run, and its checkpoints say so.
         learner.run_identity = identity(self.run.config, self.summary)
         learner.surroundings = surroundings(config, session.trainer, self.summary.cpu)
@@ -145,7 +153,11 @@ class Experiment:
     def _announce(self) -> None:
         """Says in the run's directory that this attempt trains: all that could refuse it has been asked."""
         self.announced = True
+        if self.attempt.extended:
+            self.summary.update(extended=[*self.summary.extended, *self.attempt.extended])
         self.run.write_summary(self.summary)  # first: what is finished is not gone on with
+        if self.run.writes and self.code is not None:
+            self.code.write(self.run.path)
         if self.attempt.goes_on:
             self.run.write_config(config_text(self.config))
             checkpoint = self.attempt.checkpoint

@@ -54,7 +54,7 @@ ONLY = {
     "pytorch_lightning": ("training", "distributed.strategies"),
     "hydra": ("config", "cli", "sweeps"),
     "omegaconf": ("experiment", "config", "cli", "sweeps", "training", "inference.opened"),
-    "wandb": ("training.loggers.wandb_logger",),
+    "wandb": ("training.loggers.wandb_logger", "training.loggers.wandb_values"),
     "mlflow": ("training.loggers",),
     "datasets": ("data.sources.hub",),
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),

@@ -8,13 +8,14 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqtrain.cli.arguments import Parser, say
+from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import evaluate
 from seqtrain.compare import kept_figures, paper_table, table
 from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import ACROSS, groups
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
+from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 from seqtrain.files.untrusted import check_output
@@ -25,23 +26,29 @@ if TYPE_CHECKING:
 
 
 STDOUT = "-"
+ANY = Range(-1e300, 1e300)  # what a metric can be
 
 
 def main(argv: list[str]) -> int:
     """The command."""
     parser = Parser(
         "compare",
-        "Compare runs: a table, and a verdict by Welch's t over seeds. Runs whose numbers mean different things, such "
-        "as those of other data, stand in groups of their own.",
+        "Compare runs: a table, and a verdict over seeds, whose intervals hold for all pairs at once. Runs whose "
+        "numbers mean different things, such as those of other data, stand in groups of their own.",
         "seqtrain compare outputs/2026-11-21_04-14-14_sweep --x tokens --html report.html",
     )
     parser.add_argument("paths", nargs="+", metavar="RUN|SWEEP", help="runs, sweeps, or folders of them")
     parser.add_argument("--metric", metavar="NAME", help="of validation; by default what the task is judged by")
     parser.add_argument("--x", choices=AXES, help="compare at the largest x that all finished runs have reached")
     parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
+    parser.add_argument("--against", metavar="VARIANT", help="hold all others against this one instead of the best")
+    parser.add_argument("--target", type=bounded(ANY), metavar="VALUE", help="say which variants reach this value")
     parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
     parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
     parser.add_argument("--across", action="append", default=[], choices=ACROSS, help="look past other training text")
+    parser.add_argument(
+        "--by", action="append", default=[], metavar="KEY[,KEY]", help="commit, label, tag or a key of the config"
+    )
     parser.add_argument(
         "--split", default="validation", choices=("validation", "test"), help="test: by the figures evaluate has kept"
     )
@@ -77,7 +84,10 @@ def _check(options: Namespace) -> None:
     for option in ("csv", "html", "output"):  # now, not after the runs have been read
         if vars(options)[option] not in (None, STDOUT):
             check_output(f"--{option}", Path(vars(options)[option]))
-    unused = [f"--{name}" for name in ("x", "sort", "csv", "html") if vars(options)[name] is not None]
+    unused = [
+        f"--{name}" for name in ("x", "against", "target", "sort", "csv", "html") if vars(options)[name] is not None
+    ]
+    unused += ["--by"] if options.by else []
     if options.paired and unused:
         raise UserError(f"--paired: answers in one sentence, which {unused[0]} does not change; leave one of them out")
 
@@ -118,7 +128,16 @@ def _check_paper(options: Namespace) -> None:
 
 def _compare(entries: list[Entry], left_out: list[str], untested: list[str], options: Namespace) -> int:
     checkpoint: Checkpoint = "best" if options.best else "final"
-    results = conclusions(entries, metric=options.metric, x=options.x, checkpoint=checkpoint, across=options.across)
+    results = conclusions(
+        entries,
+        metric=options.metric,
+        x=options.x,
+        checkpoint=checkpoint,
+        across=options.across,
+        against=options.against,
+        target=options.target,
+        by=options.by,
+    )
     for result in results:
         result.group.notes += kept_figures.notes(result.group, len(untested))
     absent = table.not_run(options.paths)
@@ -171,6 +190,8 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
         raise UserError(f"--paired: the two runs are not alike: {'; '.join(others[0].reason)}")
+    if group.refusal:
+        raise UserError(f"--paired: {group.refusal}")
     # These import torch, which no other comparison needs: it reads what runs have written.
     from seqtrain.compare import paired_bootstrap
     from seqtrain.training.callbacks.per_batch_metrics import PerBatchMetrics

@@ -58,6 +58,7 @@ def evaluate(
 
     `callbacks`: Lightning's, that look on.
     """
+    from seqtrain.cli.leak_check import leak_of
     from seqtrain.inference.opened import open_run
     from seqtrain.runs.directory import Run
     from seqtrain.training.data import make_data, make_source
@@ -75,6 +76,7 @@ def evaluate(
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
+    leak = leak_of(opened.run, split, data.rows[split]) if split == "test" else None
     from seqtrain.training.learner import Learner  # imports Lightning: what is wrong with the data is told before
 
     learner = Learner(
@@ -89,7 +91,7 @@ def evaluate(
     # In one process, whatever the run was trained in.
     trainer = make_trainer(trainer_options(config), 1, [*callbacks], [], opened.run.path)
     trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
-    return {
+    result = {
         "run": str(path),
         "split": split,
         "checkpoint": checkpoint,
@@ -99,3 +101,4 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
+    return result if leak is None else result | {"leak": leak}

@@ -21,18 +21,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
     options = parser.parse_args(argv)
 
+    from seqtrain.inference.exported import write_export
     from seqtrain.inference.opened import open_run
-    from seqtrain.runs import export
     from seqtrain.runs.directory import Run
 
     Run.open(options.run)  # an export is not exported again
     opened = open_run(options.run, options.checkpoint)
-    # One flat file: the names of the two modules keep their parameters apart.
-    weights = {}
-    for name, module in (("model", opened.model), ("task", opened.task)):
-        for key, value in module.state_dict().items():
-            weights[f"{name}.{key}"] = value
-    export.write(opened.run, opened.preprocessor, weights, opened.step, options.output)
+    write_export(opened, options.output)
     size = sum(path.stat().st_size for path in options.output.iterdir())
     if options.json:
         print(json.dumps({"output": str(options.output), "step": opened.step, "bytes": size}))

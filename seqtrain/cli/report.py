@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.data.sources.base import SPLITS
 from seqtrain.files.checked import open_checked
-from seqtrain.runs import measures
+from seqtrain.runs import leaks, measures
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
@@ -100,7 +100,7 @@ def lines(run: Run) -> list[str]:
         "beside it, on the same text:",
     ]
     out += [*baseline_lines(summary), *verdict(summary)]
-    out += [*_unknown_line(summary), *_sample_lines(run)]
+    out += [*leaks.notes(summary), *_unknown_line(summary), *_sample_lines(run)]
     out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items()]
     trusted = [word for package in summary.trust for word in ("--trust", package)]
     commands = []

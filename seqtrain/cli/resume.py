@@ -95,8 +95,15 @@ def resume(path: str, overrides: list[str], command: tuple[str, ...]) -> Run:
         for line in changed:
             say(line)
         say(f"run {run.path}: resumed from step {step}")
-        run_attempt(run, config, Attempt(command, checkpoint, goes_on=True))
+        run_attempt(run, config, Attempt(command, checkpoint, goes_on=True, extended=_extensions(changed, step)))
     return run
+
+
+def _extensions(changed: list[str], step: int) -> tuple[str, ...]:
+    """The limits that are changed after the run has begun: until then its schedule was that of the old ones."""
+    if not step:
+        return ()
+    return tuple(f"{line} at step {step}" for line in changed if line.startswith("trainer.max_"))
 
 
 def _say_lost(run: Run, step: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import say
+from seqtrain.cli.leak_check import check_leaks
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import SUMMARY, Run
@@ -42,6 +43,7 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
         if name in hashes and hashes[name] != value:
             raise UserError(f"data: the {name} text is not the one that run {run.path} began with; start a new run")
     summary.update(hashes=hashes, data=data.source.describe())
+    check_leaks(run, config.init_from, data.rows, summary)
     if missing:
         if recorded:
             say(f"{', '.join(missing)}: missing, made again from the text of train")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import re
+import tempfile
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,10 +16,9 @@ import yaml
 from seqtrain.cli.arguments import Parser, say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import listed
-from seqtrain.files.checked import open_checked
 from seqtrain.runs.directory import Run
 from seqtrain.runs.listing import list_runs
-from seqtrain.runs.records import LONGEST
+from seqtrain.runs.shown import read_confusion, read_samples, steps_with_confusion, steps_with_samples
 from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import pasted
 
@@ -73,6 +72,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--mode", choices=("online", "offline"), help="of W&B; else online if that can be")
     parser.add_argument("--project", help="of W&B; else the run's own")
     parser.add_argument("--entity", help="of W&B; else the run's own")
+    parser.add_argument("--log-model", action="store_true", help="send the best checkpoint too: W&B, MLflow")
     parser.add_argument("--experiment", help="of MLflow; else seqtrain")
     parser.add_argument("--tracking-uri", help="of MLflow; else MLFLOW_TRACKING_URI, or sqlite beside the runs")
     options = parser.parse_args(argv)
@@ -85,6 +85,8 @@ def main(argv: list[str]) -> int:
 
 def _refuse_useless(options: argparse.Namespace) -> None:
     lines = []
+    if options.log_model and options.to == "tensorboard":
+        lines.append("--log-model: TensorBoard keeps no models; leave it out")
     for name, destination in DESTINATIONS.items():
         if getattr(options, name) is not None and destination != options.to:
             lines.append(f"--{name.replace('_', '-')}: is for --to {destination}; leave it out")
@@ -134,7 +136,7 @@ def _sync(run: Run, options: argparse.Namespace, destination: str) -> int:
 def _send(run: Run, options: argparse.Namespace) -> Sent | None:
     """Sends what of the run is missing there; None where that failed."""
     from seqtrain.training.callbacks.record import point
-    from seqtrain.training.loggers.wandb_logger import leave_out
+    from seqtrain.training.loggers.wandb_files import leave_out
 
     run = Run.open(run.path)
     run.claim()
@@ -146,40 +148,57 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
         missing = run_logger.missing(records)
         samples = _send_records(run_logger, run, missing)
         # Plots are drawn from records: without a new one they are there already.
-        plots = listed(run.path / "plots", "*.png") if missing else []
-        for path in plots:
-            run_logger.log_image(path.stem, path, records[-1]["step"])
+        plots = _send_plots(run_logger, run, records[-1]["step"]) if missing else 0
         run_logger.end(run.summary)
         if run_logger.broken:
             return None
         if options.to == "wandb" and options.mode == "online":  # what an offline run left is there now
             leave_out(run.path)
-        return Sent(len(missing), samples, len(plots))
+        return Sent(len(missing), samples, plots)
     finally:
         run.close()
 
 
 def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]) -> int:
-    """Each record, and after the last one of a step what the model wrote then; how many of those there were."""
-    samples = _samples(run)
+    """Each record, and after the last one of a step what that validation showed; how many samples there were."""
+    from seqtrain.training.loggers.shown import log_samples
+
+    sampled, confused = steps_with_samples(run), steps_with_confusion(run)
     last = {record["step"]: record["record"] for record in records}  # later ones of a step replace earlier ones
     for record in records:
         step = record["step"]
         run_logger.log_metrics(record, step)
-        if step in samples and last[step] == record["record"]:
-            with open_checked(samples[step]) as file:
-                run_logger.log_text("samples", file.read(LONGEST).decode("utf-8", "replace"), step)
-    return len(samples.keys() & last.keys())
+        # A step may have two records, of training and of validation: what is shown follows the second, as live.
+        if last[step] != record["record"]:
+            continue
+        samples = read_samples(run, step) if step in sampled else None
+        if samples is not None:
+            log_samples(run_logger, samples, step)
+        if step in confused:
+            _send_confusion(run_logger, run, step)
+    return len(sampled & last.keys())
 
 
-def _samples(run: Run) -> dict[int, Path]:
-    """The files of what the model wrote at validations, by step."""
-    samples = {}
-    for path in listed(run.path / "samples", "step-*.txt"):
-        step = re.fullmatch(r"step-(\d{1,12})", path.stem)
-        if step:  # else not a file of ours
-            samples[int(step[1])] = path
-    return samples
+def _send_confusion(run_logger: RunLogger, run: Run, step: int) -> None:
+    """The confusion matrix of a step, drawn again: the run keeps the picture of the newest alone."""
+    from seqtrain.training.callbacks.confusion import draw_confusion
+    from seqtrain.training.loggers.shown import log_confusion
+
+    confusion = read_confusion(run, step)
+    with tempfile.TemporaryDirectory() as folder:
+        picture = None if confusion is None else draw_confusion(confusion, Path(folder) / "confusion.png")
+        if confusion is not None and picture is not None:
+            log_confusion(run_logger, confusion, picture, step)
+
+
+def _send_plots(run_logger: RunLogger, run: Run, step: int) -> int:
+    """The plots of the run, at its last step; how many there are. One that went with its counts does not go twice."""
+    plots = listed(run.path / "plots", "*.png")
+    confused = bool(steps_with_confusion(run))
+    for path in plots:
+        if path.stem != "confusion" or not confused:
+            run_logger.log_image(path.stem, path, step)
+    return len(plots)
 
 
 def _make_logger(run: Run, options: argparse.Namespace) -> RunLogger:
@@ -190,9 +209,10 @@ def _make_logger(run: Run, options: argparse.Namespace) -> RunLogger:
         return make.tensorboard(directory=run.path, config=run.config)
     if options.to == "mlflow":
         given = {"experiment": options.experiment or "seqtrain", "tracking_uri": options.tracking_uri}
+        given["log_model"] = options.log_model
         return make.mlflow(**given, directory=run.path, config=run.config)
     given = own_options(run)
-    for name in ("mode", "project", "entity"):
+    for name in ("mode", "project", "entity", "log_model"):
         if getattr(options, name):
             given[name] = getattr(options, name)
     return make.wandb(**given, directory=run.path, config=run.config)
@@ -218,6 +238,8 @@ def _is_like(default: Any, value: Any, name: str) -> bool:
 
     if isinstance(default, list):
         return isinstance(value, list) and all(isinstance(word, str) for word in value)
+    if isinstance(default, bool):
+        return isinstance(value, bool)
     if name == "x":
         return value in get_args(Axis)
     return isinstance(value, str)

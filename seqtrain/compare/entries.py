@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import collections
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from seqtrain.compare.settings import flattened, is_path, last_word
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import exists
 from seqtrain.runs import measures
@@ -26,14 +26,6 @@ Checkpoint = Literal["final", "best"]  # whose validation is compared
 Mode = Literal["min", "max"]
 BEST_OF: dict[Mode, Callable[..., Any]] = {"min": min, "max": max}
 
-# Groups of a config whose target says which option was chosen.
-GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
-# What of a config changes no number: runs that differ in nothing else are the same variant.
-NO_SETTINGS = {
-    *("logger", "run_dir", "dry_run", "data.workers", "data.eval_batch_size"),
-    *("trainer.check_ranks_every", "trainer.checkpoint_every", "trainer.keep_last", "trainer.keep_best"),
-    "trainer.log_every",
-}
 SETTING_ORDER = {"model": 0, "task": 0, "seed": 2}  # of columns; the other settings, 1, stand between them
 MAX_NUMBER = 1e305  # larger than any perplexity: beyond it lie infinities and what only a stranger writes
 RECORDED = {"steps": "step", "flops": "tokens"}  # keys of a record where they differ from the axis; FLOPs from tokens
@@ -94,13 +86,7 @@ class Entry:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The config by dotted key, without what changes no number; `model` and its like are the options chosen."""
-        settings: dict[str, Any] = {}
-        for key, value in self.config.items():
-            if key == "callbacks" and isinstance(value, dict):
-                # Our callbacks only show what happens; those of others may end the training or change it.
-                value = {name: node for name, node in value.items() if not _is_own(node)}
-            _flatten(str(key), value, settings)
-        return settings
+        return flattened(self.config, self.summary)
 
     def metric(self, name: str, split: str | None = None, checkpoint: Checkpoint = "final") -> float | None:
         """A metric of the whole split: of the last weights, or of those that the run's own measure calls best.
@@ -242,16 +228,6 @@ def count_statuses(entries: Iterable[Entry]) -> str:
     return ", ".join(f"{counts[status]} {status}" for status in statuses)
 
 
-def is_path(key: str) -> bool:
-    """Whether a key says where data lies; what it holds is compared by its hash."""
-    return key.startswith("data.") and key.endswith("path")
-
-
-def last_word(key: str) -> str:
-    """What stands behind the last dot of a key."""
-    return key.rpartition(".")[2]
-
-
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Each key's last word where no other one ends in it, and else the whole key."""
     counts = collections.Counter(map(last_word, keys))
@@ -267,11 +243,6 @@ def number(value: Any) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
         return float(value)
     return None
-
-
-def option(target: str) -> str:
-    """The name by which a target is chosen: MinGRU is min_gru, AdamW adamw."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z]\w)|(?<=[A-Z])(?=[A-Z][a-z])", "_", last_word(target)).lower()
 
 
 def _runs_at(path: Path, left_out: list[str] | None) -> list[Run]:
@@ -295,26 +266,6 @@ def _read_entry(path: Path, name: str) -> Entry:
     if member is None:
         return Entry(path, name, path.resolve().name, run.config, run.summary)
     return Entry(path, name, member.label, run.config, run.summary, member.sweep)
-
-
-def _flatten(key: str, value: Any, settings: dict[str, Any]) -> None:
-    """Adds a node of a config, and all below it, to the settings by dotted key."""
-    group, _, word = key.rpartition(".")
-    # What a YAML recommends has become a value of its own; whether a target is partial follows from the target.
-    if key in NO_SETTINGS or word in ("_recommend_", "_partial_"):
-        return
-    if isinstance(value, Mapping):
-        for below, inner in value.items():
-            _flatten(f"{key}.{below}", inner, settings)
-    elif word == "_target_" and group in GROUPS:
-        settings[group] = option(str(value))
-    else:
-        settings[key] = value
-
-
-def _is_own(callback: Any) -> bool:
-    """Whether a callback is switched off or one of seqtrain's."""
-    return not isinstance(callback, dict) or str(callback.get("_target_")).startswith("seqtrain.")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -6,26 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqtrain.compare.entries import Entry, Mode, last_word, number
+from seqtrain.compare.entries import Entry, Mode, number
+from seqtrain.compare.reasons import in_words
 from seqtrain.errors import UserError, did_you_mean
-from seqtrain.runs import measures
+from seqtrain.runs import leaks, measures
 
 ACROSS = ("train",)  # conditions that may be left out: over other training text the verdict is about text and model
 # Stands for every tokenizer without <unk>: language models of all such tokenizers meet in bits per byte.
 NOTHING_HIDDEN = "one that hides nothing behind <unk>"
 UNKNOWN = object()  # what a run that has not come so far cannot say of itself: it agrees with every value
-WORDS = {
-    "task": "another task",
-    "validation": "other validation text",
-    "test": "other test text",
-    "lanes": "test was read on another number of lanes",
-    "train": "other training text (--across train looks past that)",
-    "split": "data.split_by cuts validation off by another rule",
-    "context": "another context policy of evaluation",
-    "tokenizer": "another tokenizer",
-    "signatures": "the metric is reckoned in another way",
-    "decoding": "another way of asking the model",
-}  # what is said where a condition differs
 
 
 @dataclass
@@ -38,6 +27,15 @@ class Group:
     reason: list[str] = field(default_factory=list)  # in what it differs from the first group
     notes: list[str] = field(default_factory=list)  # what its own runs do not share
     conditions: dict[str, Any] = field(default_factory=dict)  # of its first run
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing is concluded from its numbers: the weights were trained on much of validation."""
+        if not self.conditions.get("leak"):
+            return None
+        first = self.entries[0]
+        others = f" and {len(self.entries) - 1} more" if len(self.entries) > 1 else ""
+        return f"not compared: {leaks.worst(first.summary)} ({first.name}{others}): so much may be learnt by heart"
 
     @property
     def unit(self) -> str:
@@ -63,15 +61,14 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
     if metric is not None and not any(has(entry, metric) for entry in entries):
         raise UserError(f"--metric {metric}: no run has it{did_you_mean(metric, _metric_names(entries))}")
     found: list[Group] = []
-    # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike.
-    for entry in sorted(entries, key=lambda entry: UNKNOWN in conditions(entry, metric).values()):
+    for entry in sorted(entries, key=lambda entry: _rank(conditions(entry, metric))):
         own = conditions(entry, metric)
         for name in across:
             own.pop(name, None)
         group = _group_with(found, own)
         if group is None:
             chosen = metric or default_metric(entry)
-            reason = differences(found[0].conditions, own) if found else []
+            reason = differences(found[0], own, entry) if found else []
             group = Group(chosen, entry.mode(chosen), reason=reason, conditions=own)
             found.append(group)
         group.entries.append(entry)
@@ -93,6 +90,7 @@ def conditions(entry: Entry, metric: str | None = None) -> dict[str, Any]:
         "tokenizer": _tokenizer(entry, metric),
         "signatures": _known(entry.summary.signatures),
         "decoding": _decoding(entry),
+        "leak": leaks.worst(entry.summary) is not None,
     }
 
 
@@ -104,13 +102,14 @@ def _text(entry: Entry) -> dict[str, Any]:
     return {"test": entry.evaluation.hash, "lanes": entry.evaluation.options.get("eval_lanes")}
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """In which conditions `other` is unlike `one`, a short sentence each."""
-    if one["task"] != other["task"]:  # then all else differs too, and says nothing more
-        return [f"{WORDS['task']}: {other['task']}, not {one['task']}"]
+def differences(group: Group, own: dict[str, Any], entry: Entry) -> list[str]:
+    """In which conditions a run, with conditions of its `own`, is unlike those of a group: a short sentence each."""
+    beside = group.entries[0]
+    if entry.task != beside.task:  # then all else differs too, and says nothing more
+        return [in_words("task", beside.task, entry.task, beside, entry)]
     sentences = []
-    for name in _differing(one, other):
-        sentences.append(f"{WORDS[name]}: {_brief(other[name], one[name])}, not {_brief(one[name], other[name])}")
+    for name in _differing(group.conditions, own):
+        sentences.append(in_words(name, group.conditions[name], own[name], beside, entry))
     return sentences
 
 
@@ -141,6 +140,12 @@ def has(entry: Entry, metric: str) -> bool:
 def _metric_names(entries: Iterable[Entry]) -> set[str]:
     names: set[str] = set()
     return names.union(*(entry.metrics for entry in entries))
+
+
+def _rank(own: dict[str, Any]) -> tuple[bool, bool]:
+    """By what a run comes earlier or later into groups: those that nothing is concluded from come last."""
+    # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike.
+    return own["leak"], UNKNOWN in own.values()
 
 
 def _group_with(found: Iterable[Group], own: dict[str, Any]) -> Group | None:
@@ -198,6 +203,22 @@ def _notes(group: Group) -> list[str]:
         notes.append(f"{tokenizers} tokenizers: held against each other in bits per byte only")
     if texts > 1:
         notes.append(f"{texts} training texts, as asked for: a difference may be the text's")
+    return notes + _leak_notes(group)
+
+
+def _leak_notes(group: Group) -> list[str]:
+    """What is said of validation text that training may have read, once for all runs of which it is said."""
+    runs: dict[str, list[str]] = {}
+    for entry in group.entries:
+        for note in leaks.notes(entry.summary):
+            runs.setdefault(note, []).append(entry.name)
+    notes = []
+    for note, names in runs.items():
+        if len(names) == len(group.entries):
+            whose = "all runs"
+        else:
+            whose = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        notes.append(f"{note} ({whose})")
     return notes
 
 
@@ -205,16 +226,3 @@ def _count_hashes(group: Group, name: str) -> int:
     """How many texts, or tokenizers, its runs were trained with, as far as they say it."""
     found = {str(entry.summary.hashes.get(name)) for entry in group.entries}
     return len(found - {"None"})
-
-
-def _brief(value: Any, beside: Any) -> str:
-    """A value on one line; of mappings what differs from `beside`, of hashes the beginning."""
-    if not isinstance(value, dict):
-        text = str(value)
-        return text[:8] if len(text) == 32 and text.isalnum() else text
-    others = beside if isinstance(beside, dict) else {}
-    words = []
-    for key, inner in value.items():
-        if key not in others or others[key] != inner:
-            words.append(f"{last_word(key)}={_brief(inner, None)}")
-    return " ".join(words) or "none"

@@ -97,7 +97,7 @@ def shown_best(conclusion: Conclusion) -> Variant | None:
     # A variant of one seed is in no comparison, and so it is not beaten.
     if beaten < len(valued) - 1:
         return None
-    return comparisons[0].best
+    return comparisons[0].reference
 
 
 def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Checkpoint) -> PaperTable:

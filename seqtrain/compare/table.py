@@ -84,7 +84,7 @@ def text(
         lines += [*group.notes, "", *_run_table(entries, group.metric, width, folder)]
         if repeated(conclusion.variants):
             lines += ["", *_variant_table(conclusion, x, width)]
-        lines += ["", *_verdict(conclusion.sentences), *_few(conclusion.remarks, width)]
+        lines += ["", *_verdict(conclusion.sentences), *_first(conclusion.caveats), *_few(conclusion.remarks, width)]
         blocks.append("\n".join(map(printable, lines)))
     return "\n".join(["\n\n".join(blocks), *_few(missing, width)])
 
@@ -128,6 +128,7 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
                 "notes": group.notes,
                 "variants": list(map(_variant_record, conclusion.variants)),
                 "verdict": conclusion.sentences,
+                "caveats": conclusion.caveats,
                 "remarks": conclusion.remarks,
             }
         )
@@ -173,8 +174,14 @@ def _verdict(sentences: list[str]) -> list[str]:
     rest = sentences[MOST_SENTENCES:]
     if not rest:
         return sentences
-    beaten = sum(" beats " in sentence for sentence in rest)
-    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {beaten} of them beaten: --json has all"]
+    shown = sum(" beats " in sentence for sentence in rest)
+    return [*sentences[:MOST_SENTENCES], f"and {len(rest)} more, {shown} of them shown: --json has all"]
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    """The first of the lines, whole, and how many there are beyond them."""
+    rest = len(lines) - MOST_SENTENCES
+    return [*lines[:MOST_SENTENCES], f"and {rest} more: --json has all"] if rest > 0 else list(lines)
 
 
 def _few(lines: Sequence[str], width: int) -> list[str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry, differing, is_path, short_names
+from seqtrain.compare.by import by_names, by_value
+from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry
 from seqtrain.compare.guard import Group
+from seqtrain.compare.names import Settings, variant_names
+from seqtrain.compare.replicates import Twins, replicates
 from seqtrain.compare.selection import ordered
+from seqtrain.compare.settings import deciding
 from seqtrain.errors import UserError
 
 CONFIDENCE = 0.95
@@ -27,6 +30,9 @@ class Variant:
     values: tuple[float, ...]
     costs: dict[Axis, float]  # means over what counts, at the weights that were measured
     validations: float | None = None  # of which each value is the best, on the mean; None where it is the last
+    twins: tuple[Twins, ...] = ()  # runs of several seeds with equal numbers, of which one counts
+    settings: Settings = field(default_factory=dict)  # what makes it this variant
+    by: tuple[tuple[str, str], ...] = ()  # what its runs say of each key of `--by`: its name, and the value
 
     @property
     def mean(self) -> float | None:
@@ -58,32 +64,39 @@ class Measurement(NamedTuple):
     validations: int  # that the value was chosen from
 
 
-def variants(group: Group, *, x: Axis | None = None, checkpoint: Checkpoint = "final") -> list[Variant]:
+def variants(
+    group: Group, *, x: Axis | None = None, checkpoint: Checkpoint = "final", by: Sequence[str] = ()
+) -> list[Variant]:
     """The runs of a group folded over seeds, the best first and those without a value last.
 
     Args:
         x: each run's value is that of its last validation at or before the largest x that all of them reached; None:
             the final one.
         checkpoint: `best` takes the best validation up to there.
+        by: keys, as `by.resolved_by` gives them, that set runs apart beside their settings.
 
     Raises:
         UserError: where a run has no validation so early.
     """
     folded: dict[str, list[Entry]] = {}
+    settings: dict[str, Settings] = {}
     for entry in group.entries:
-        folded.setdefault(_identity(entry), []).append(entry)
-    names = variant_names([entries[0] for entries in folded.values()])
+        own = deciding(entry, by) | {key: by_value(entry, key) for key in by}
+        identity = repr(sorted((key, repr(value)) for key, value in own.items()))  # two files may have another order
+        folded.setdefault(identity, []).append(entry)
+        settings.setdefault(identity, own)
+    names = variant_names([entries[0] for entries in folded.values()], list(settings.values()), by)
     limit = None if x is None else last_common(group, x)
     found = []
-    for name, entries in zip(names, folded.values(), strict=True):
-        measurements: dict[str, Measurement] = {}
+    for name, (identity, entries) in zip(names, folded.items(), strict=True):
+        measured = []
         for entry in entries:
-            if not entry.finished:
-                continue
-            measurement = _measure(entry, group, x, limit, checkpoint)
-            if measurement is not None:  # a seed that was run twice says nothing more
-                measurements.setdefault(repr(entry.seed), measurement)
-        found.append(_fold(name, entries, list(measurements.values()), checkpoint))
+            if entry.finished:
+                measured.append(_measure(entry, group, x, limit, checkpoint))
+        counted, twins = replicates([one for one in measured if one is not None])
+        variant = _fold(name, entries, counted, checkpoint)
+        words = tuple((word, settings[identity][key]) for key, word in by_names(by).items())
+        found.append(replace(variant, twins=twins, settings=settings[identity], by=words))
     return ordered(found, [variant.mean for variant in found], descending=group.mode == "max")
 
 
@@ -98,51 +111,6 @@ def last_common(group: Group, x: Axis) -> float | None:
             raise UserError(f"--x {x}: {entry.name} has no {group.metric} of validation against {x}; leave it out")
         ends.append(xs[-1])
     return min(ends, default=None)
-
-
-def variant_names(entries: Sequence[Entry]) -> list[str]:
-    """A short name for each: the model, what was swept, and of the other settings as many as tell them apart."""
-    keys = [key for key in differing(entries) if key not in ("model", "seed")]
-    swept = set()
-    for entry in entries:
-        if entry.sweep:  # then its label is made of `word=value`
-            swept.update(word.partition("=")[0] for word in entry.label.split())
-    chosen = ["model", *filter(swept.__contains__, keys)]
-    for key in keys:
-        if _count_distinct(entries, [*chosen, key]) > _count_distinct(entries, chosen):
-            chosen.append(key)
-    short = short_names(chosen)
-    names = []
-    for entry in entries:
-        words = [entry.model]
-        for key in chosen[1:]:
-            if key in entry.settings:
-                words.append(f"{short[key]}={_setting(entry.settings[key])}")
-        names.append(" ".join(words))
-    counts = Counter(names)
-    for place, entry in enumerate(entries):
-        if counts[names[place]] > 1:  # alike but in settings that a short name rounds off
-            names[place] += f" {entry.name}"
-    return names
-
-
-def _setting(value: Any) -> str:
-    """A setting in a name: of a number, as many digits as a person reads."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _count_distinct(entries: Sequence[Entry], keys: Sequence[str]) -> int:
-    """How many different values these settings take together."""
-    return len({repr(list(map(entry.settings.get, keys))) for entry in entries})
-
-
-def _identity(entry: Entry) -> str:
-    """What a variant's runs share: all settings but the seed and where the data lies."""
-    shared = []
-    for key, value in entry.settings.items():
-        if key != "seed" and not is_path(key):  # the hash of the data is compared by the guard
-            shared.append((key, repr(value)))
-    return repr(sorted(shared))  # two files may name the same settings in another order
 
 
 def _fold(name: str, entries: list[Entry], measurements: list[Measurement], checkpoint: Checkpoint) -> Variant:

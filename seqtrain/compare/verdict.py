@@ -1,36 +1,53 @@
-"""What may be concluded of variants: Welch's t over seeds, in sentences (Welch 1947; Bonferroni over the pairs)."""
+"""What may be concluded of variants from their seeds, in sentences; compare/intervals.py has the statistics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
+from seqtrain.compare.by import lead, resolved_by, strata
+from seqtrain.compare.caveats import caveats
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry, Mode
 from seqtrain.compare.guard import Group, groups
-from seqtrain.compare.variants import CONFIDENCE, Variant, last_common, variants
+from seqtrain.compare.target import target_sentences
+from seqtrain.compare.variants import Variant, last_common, variants
+from seqtrain.errors import UserError, did_you_mean
 
 COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
 MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding, and seeds give the same number
 NEAR = 0.01  # of the larger of two costs: by so much they may differ and still be called equal
 MOST_NAMED = 4  # variants in one sentence
+MOST_SEEDS = 50  # more are not named as what would show a difference
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best of several variants beside another one: by how much it is better, with the interval of that."""
+    """The best variant, or one that was asked for, beside another: by how much it is better, with the interval."""
 
-    best: Variant
+    reference: Variant
     other: Variant
-    difference: float  # above 0 where the best is better
+    difference: float  # above 0 where the reference is better
     low: float
     high: float
 
     @property
     def significant(self) -> bool:
         """Whether chance over seeds does not explain it."""
-        return self.low > 0
+        return self.low > 0 or self.high < 0
+
+    @property
+    def effect(self) -> float:
+        """The difference in standard deviations of the seeds, the mean of the two variances under the root."""
+        return abs(self.difference) / math.sqrt(((self.reference.sd or 0.0) ** 2 + (self.other.sd or 0.0) ** 2) / 2)
+
+    @property
+    def seeds_needed(self) -> int:
+        """Seeds of each that would show a difference of this size, did they spread alike: widths fall as their root."""
+        seeds = min(len(self.reference.values), len(self.other.values))
+        half = (self.high - self.low) / 2
+        return math.ceil(seeds * (half / abs(self.difference)) ** 2) if self.difference else MOST_SEEDS + 1
 
 
 @dataclass(frozen=True)
@@ -41,57 +58,43 @@ class Conclusion:
     variants: list[Variant]
     sentences: list[str]
     remarks: list[str]  # on runs that do not count
+    caveats: list[str] = field(default_factory=list)  # on what the variants are, and which runs are in them
 
 
-def welch(one: Sequence[float], other: Sequence[float], *, pairs: int = 1) -> tuple[float, float] | None:
-    """The 95 % interval of mean(other) - mean(one), by Welch's t; each needs two values.
-
-    Args:
-        pairs: of how many pairs at once the intervals shall hold.
-
-    Returns:
-        Its lower and upper end; None where there is no spread to speak of.
-    """
-    from scipy.special import stdtrit
-
-    scale = max(map(abs, (*one, *other))) or 1.0  # the square of a perplexity may be beyond all numbers
-    one_mean, one_error = _mean_and_error(one, scale)
-    other_mean, other_error = _mean_and_error(other, scale)
-    error = one_error + other_error
-    if error < MIN_SPREAD**2:
-        return None
-    freedom = error**2 / (one_error**2 / (len(one) - 1) + other_error**2 / (len(other) - 1))  # Welch-Satterthwaite
-    half = math.sqrt(error) * float(stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2 / pairs))
-    difference = other_mean - one_mean
-    return scale * (difference - half), scale * (difference + half)
-
-
-def _mean_and_error(values: Sequence[float], scale: float) -> tuple[float, float]:
-    """The mean of the values divided by `scale`, and the square of its standard error."""
-    scaled = [value / scale for value in values]
-    mean = math.fsum(scaled) / len(scaled)
-    squares = math.fsum((value - mean) ** 2 for value in scaled)
-    return mean, squares / (len(scaled) - 1) / len(scaled)
-
-
-def compared(ranked: Sequence[Variant], mode: Mode) -> list[Comparison]:
-    """The best variant beside each other one, of those with several seeds and a spread.
+def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = None) -> list[Comparison]:
+    """The best variant, or `against`, beside each other one, of those with several seeds and a spread.
 
     Args:
         ranked: the variants, the best first, as `variants.variants` gives them.
         mode: whether less or more is better.
+        against: one of them that has several seeds.
     """
+    import numpy as np
+
+    from seqtrain.compare.intervals import half_widths
+
     several = repeated(ranked)
+    if len(several) < 2:
+        return []
+    place = 0 if against is None else several.index(against)
+    scale = max(abs(value) for variant in several for value in variant.values) or 1.0
+    # Scaled first: the square of a perplexity may be beyond all numbers.
+    samples = [np.array(variant.values) / scale for variant in several]
+    means = np.array([values.mean() for values in samples])
+    variances = np.array([values.var(ddof=1) for values in samples])
+    counts = np.array([len(values) for values in samples])
+    widths = half_widths(variances, counts, np.array(place))
+    errors = variances / counts
     found = []
-    for other in several[1:]:
-        # The best was found by looking at all of them, so the intervals have to hold for all pairs at once.
-        interval = welch(several[0].values, other.values, pairs=math.comb(len(several), 2))
-        if interval is None:
+    for other, variant in enumerate(several):
+        if other == place or errors[other] + errors[place] < MIN_SPREAD**2:
             continue
-        low, high = interval
+        difference = float(means[other] - means[place])
         if mode == "max":
-            low, high = -high, -low
-        found.append(Comparison(several[0], other, (low + high) / 2, low, high))
+            difference = -difference
+        half = float(widths[other])
+        low, high = scale * (difference - half), scale * (difference + half)
+        found.append(Comparison(several[place], variant, scale * difference, low, high))
     return found
 
 
@@ -107,14 +110,41 @@ def conclusions(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
     across: Sequence[str] = (),
+    against: str | None = None,
+    target: float | None = None,
+    by: Sequence[str] = (),
 ) -> list[Conclusion]:
-    """The whole comparison, group by group; options as those of `guard.groups` and `variants.variants`."""
+    """The whole comparison, group by group; options as those of `guard.groups` and `variants.variants`.
+
+    Args:
+        against: the name of the variant that all others are held against; by default the best of a group.
+        target: a value of the metric: which variants reach it is said first.
+        by: words of `--by`; then variants are held against each other where they differ in nothing else.
+
+    Raises:
+        UserError: no variant of any group has that name and several seeds, or no run has a key of `by`.
+    """
+    keys = resolved_by(entries, by)
     found = []
     for group in groups(entries, metric=metric, across=across):
-        ranked = variants(group, x=x, checkpoint=checkpoint)
-        verdict = sentences(group, ranked, x=x, checkpoint=checkpoint)
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked)))
+        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys)
+        parts = strata(ranked, keys) if keys else [ranked]
+        verdict = [] if target is None else target_sentences(group, ranked, target)
+        for part in parts:
+            verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts)))
+    if against is not None:
+        _check_against(against, found)
     return found
+
+
+def _check_against(against: str, found: Sequence[Conclusion]) -> None:
+    """UserError where no group has such a variant: then no sentence is about it."""
+    names = []
+    for conclusion in found:
+        names += [variant.name for variant in repeated(conclusion.variants)]
+    if against not in names:
+        raise UserError(f"--against {against}: no variant of several seeds has this name{did_you_mean(against, names)}")
 
 
 def all_entries(found: Sequence[Conclusion]) -> list[Entry]:
@@ -123,9 +153,16 @@ def all_entries(found: Sequence[Conclusion]) -> list[Entry]:
 
 
 def sentences(
-    group: Group, ranked: Sequence[Variant], *, x: Axis | None = None, checkpoint: Checkpoint = "final"
+    group: Group,
+    ranked: Sequence[Variant],
+    *,
+    x: Axis | None = None,
+    checkpoint: Checkpoint = "final",
+    against: str | None = None,
 ) -> list[str]:
-    """The verdict on the variants of a group, the best beside each other one, in words."""
+    """The verdict on the variants of a group: a ranking, then the best, or `against`, beside each other one."""
+    if group.refusal:
+        return [group.refusal]
     valued = [variant for variant in ranked if variant.values]
     several = repeated(valued)
     if not valued:
@@ -133,23 +170,44 @@ def sentences(
     if len(valued) == 1:
         return [f"not shown: {_listed(valued, group)} stands alone: no other variant has a value to compare it with"]
     if not several:
-        return [f"not shown: {_listed(valued, group)}: one seed each; 3 seeds would be a start"]
-    comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode)}
+        why = "one seed each; 3 seeds would be a start"
+        if any(variant.twins for variant in valued):
+            why = "seeds that give the same number count as one, which says nothing of chance"
+        return [f"not shown: {_listed(valued, group)}: {why}"]
+    reference = next((variant for variant in several if variant.name == against), several[0])
+    comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode, reference)}
     pairs = math.comb(len(several), 2)
     limit = None if x is None else last_common(group, x)
-    best, *others = several
+    others = [variant for variant in several if variant is not reference]
     lines = []
+    if reference is several[0] and len(others) > 1:
+        lines.append(_ranking(reference, others, comparisons))
     for other in others:
         comparison = comparisons.get(id(other))
         if comparison is None:
-            lines.append(_no_spread_sentence(best, other, group))
+            lines.append(_no_spread_sentence(reference, other, group))
         else:
-            condition = _cost_clause(best, other, x, limit) + _checkpoint_clause(best, other, checkpoint)
+            condition = _cost_clause(reference, other, x, limit) + _checkpoint_clause(reference, other, checkpoint)
             lines.append(_comparison_sentence(comparison, group, pairs, condition))
     single = [variant for variant in valued if len(variant.values) == 1]
     if single:
         lines.append(f"not shown: how {_listed(single, group)} would do with other seeds; 3 seeds would be a start")
     return lines
+
+
+def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int, Comparison]) -> str:
+    """Which variant is best, and from which it cannot be told apart."""
+    ties = []
+    for other in others:
+        comparison = comparisons.get(id(other))
+        if comparison is None or not comparison.significant:
+            ties.append(other.name)
+    if not ties:
+        return f"best: {best.name}, ahead of all {len(others)} others"
+    words = ", ".join(ties[:MOST_NAMED])
+    if len(ties) > MOST_NAMED:
+        words += f" and {len(ties) - MOST_NAMED} more"
+    return f"best: {best.name}, not told apart from: {words}"
 
 
 def remarks(ranked: Sequence[Variant]) -> list[str]:
@@ -163,7 +221,8 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
             else:
                 status = describe_status(entry.status, entry.reason)
                 lines.append(f"does not count: {entry.name} {variant.name}: {status}")
-        uncounted = finished - len(variant.counted)
+        equal = sum(len(twins.entries) - 1 for twins in variant.twins)  # which a caveat names
+        uncounted = finished - len(variant.counted) - equal
         if uncounted:
             runs = "1 finished run does" if uncounted == 1 else f"{uncounted} finished runs do"
             lines.append(f"{variant.name}: {runs} not count: without a value, or of a seed that has one")
@@ -190,20 +249,36 @@ def decimals(size: float, digits: int = 2) -> int:
 
 
 def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition: str) -> str:
-    best, other = found.best, found.other
-    digits = decimals((found.high - found.low) / 2)  # those behind are beyond what the interval can tell
+    first, second, difference, low, high = found.reference, found.other, found.difference, found.low, found.high
+    if high < 0:  # of the variant that was asked for, another one may be better
+        first, second, difference, low, high = second, first, -difference, -high, -low
+    start = lead(first.by, second.by)
+    digits = decimals((high - low) / 2)  # those behind are beyond what the interval can tell
     over = f" over all {pairs} pairs" if pairs > 1 else ""
-    seeds = f"{len(best.values)} and {len(other.values)} seeds"
-    if len(best.values) == len(other.values):
-        seeds = f"{len(best.values)} seeds each"
-    chance = f"(95 % interval{over} {found.low:.{digits}f} to {found.high:.{digits}f}, {seeds}) {condition}"
+    seeds = f"{len(first.values)} and {len(second.values)} seeds"
+    if len(first.values) == len(second.values):
+        seeds = f"{len(first.values)} seeds each"
+    chance = f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {_effect(found)}) {condition}"
     if found.significant:
-        return f"{best.name} beats {other.name} by {found.difference:.{digits}f} {group.unit} {chance}"
-    best_mean, other_mean = best.mean or 0.0, other.mean or 0.0
+        return f"{start}{first.name} beats {second.name} by {difference:.{digits}f} {group.unit} {chance}"
+    means = first.mean or 0.0, second.mean or 0.0
     # A wide interval has few digits, and would hide the values themselves.
-    digits = max(digits, decimals(abs(best_mean), 4), decimals(abs(other_mean), 4))
-    values = f"{best.name} {best_mean:.{digits}f}, {other.name} {other_mean:.{digits}f}"
-    return f"not shown: {values} {group.unit}, difference {found.difference:.{digits}f} {chance}"
+    digits = max(digits, decimals(abs(means[0]), 4), decimals(abs(means[1]), 4))
+    values = f"{first.name} {means[0]:.{digits}f}, {second.name} {means[1]:.{digits}f}"
+    return f"not shown: {start}{values} {group.unit}, difference {difference:.{digits}f} {chance}; {_needed(found)}"
+
+
+def _effect(found: Comparison) -> str:
+    """The difference in units of the seeds' spread: whether it is large for what chance does."""
+    return f"{found.effect:.2g} standard deviations of seeds"
+
+
+def _needed(found: Comparison) -> str:
+    """How many seeds would show the difference, were it what it seems."""
+    needed = found.seeds_needed
+    if needed > MOST_SEEDS:
+        return f"more than {MOST_SEEDS} seeds each would be needed to show one of this size"
+    return f"about {needed} seeds each would show one of this size"
 
 
 def _no_spread_sentence(one: Variant, other: Variant, group: Group) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from seqtrain.config.options import Batching, RunOptions, TrainerOptions
+from seqtrain.config.options import Batching, Labels, RunOptions, TrainerOptions
 from seqtrain.config.signatures import Option, signature
 
 # Groups that are one target.
@@ -17,7 +17,10 @@ ENTRIES = ("logger", "callbacks")
 GLOBAL = ("experiment", "debug")
 
 # Options of a group that no target takes.
-OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching}
+OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching, "run": Labels}
+
+# Groups that a run may lack: older ones do.
+OPTIONAL = ("run",)
 
 # Keys that are no options: Hydra's, and what a model recommends.
 RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")

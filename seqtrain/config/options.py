@@ -43,6 +43,14 @@ class RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Labels:
+    """The group `run`: what a user calls a run; it changes no number."""
+
+    label: str | None  # `seqtrain compare --by label` sets runs apart by it
+    tags: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
     """The group `trainer`."""
 

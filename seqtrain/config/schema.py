@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seqtrain.config.conf_files import ConfFiles, reads_environment
-from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS, OWN, RESERVED, own_options
+from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS, OPTIONAL, OWN, RESERVED, own_options
 from seqtrain.config.hints import Hints
 from seqtrain.config.nodes import Unresolved, below, leaves
 from seqtrain.config.ranges import out_of_range
@@ -50,12 +50,12 @@ class Schema:
 
     def faults(self, skip: Collection[str] = ()) -> Iterator[str]:
         """A line for each fault, in the order of the configuration, but for the groups in `skip`."""
-        known = [*GROUPS, *ENTRIES, "trainer", *own_options("")]
+        known = [*GROUPS, *ENTRIES, "trainer", *OPTIONAL, *own_options("")]
         for name, node in self.values.items():
             if name not in skip:
                 yield from self._top_level(name, node, known)
         for name in known:
-            if name not in self.values and name not in skip:
+            if name not in self.values and name not in skip and name not in OPTIONAL:
                 yield f"{name}: missing; every run needs it"
         yield from self._out_of_range("")
         yield from self._environment()
@@ -104,7 +104,7 @@ class Schema:
 
     def _out_of_range(self, name: str) -> Iterator[str]:
         """What our own options refuse together; values of a wrong kind were reported already."""
-        if name not in OWN:
+        if name not in OWN or (name in OPTIONAL and name not in self.values):
             return
         values: dict[str, Any] = {}
         for key, option in own_options(name).items():

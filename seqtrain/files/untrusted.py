@@ -26,6 +26,8 @@ FILES = {
     "tokenizer.json": 1 << 27,
     "target_tokenizer.json": 1 << 27,
     "labels.json": 1 << 24,
+    "code.diff": 1 << 19,
+    "train.sketch": 1 << 18,
     "wandb_id": 1 << 10,
     "wandb_sent": 1 << 10,
     "mlflow_id": 1 << 10,

@@ -120,13 +120,13 @@ def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) 
     return hidden[torch.arange(len(prompts), device=device), lengths - 1], state
 
 
-Read = Callable[[Int[Tensor, " N"], State], tuple[Float[Tensor, "N V+1"], State]]
+Read = Callable[[Int[Tensor, " N"], State], tuple[Float[Tensor, "N V_and_end"], State]]
 """One more token of each lane, and the state before it, to scores with the end last, and the state after it."""
 
 
 def decode(
     model: SequenceModel,
-    logits: Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V+1"]],
+    logits: Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V_and_end"]],
     state: State,
     *,
     start: int,

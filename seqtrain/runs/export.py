@@ -30,7 +30,7 @@ TYPES = {
 """What safetensors calls the types of weights that models have."""
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
-    *("unknown", "splits", "hashes", "versions", "measures", "compared_by"),
+    *("unknown", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
 )
 """What of a run's summary goes along: what the numbers are, not who computed them where."""
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from seqtrain.errors import UserError
@@ -29,16 +30,73 @@ def commit(folder: Path) -> str | None:
 
     None where there is no checkout, or none that can be read.
     """
+    found = checkout_of(folder)
+    return None if found is None else found.head + _difference(found)
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A checkout of git, and the commit that it is of."""
+
+    head: str
+    top: Path
+    home: Path  # its git folder
+    shared: Path  # the git folder of the repository, where a worktree has one of its own
+
+    def ask(self, *words: str) -> bytes | None:
+        """What git answers about the files of this checkout; None where it cannot tell.
+
+        Args:
+            words: a command and its options, such as `status`.
+        """
+        search = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        git = shutil.which(
+            "git", path=os.pathsep.join(filter(os.path.isabs, search))
+        )  # never one of the working folder
+        if git is None:
+            return None
+        with tempfile.TemporaryDirectory(prefix="seqtrain-") as own:
+            command = [git, "-c", f"core.hooksPath={os.devnull}", *words]
+            try:
+                env = self._environment(Path(own))
+                copy_checked(self.home / "index", Path(own, "index"), MAX_INDEX_BYTES)
+                answer = subprocess.run(
+                    command, env=env, cwd=self.top, capture_output=True, timeout=PATIENCE_SECONDS, check=False
+                )
+            except (OSError, UserError, subprocess.TimeoutExpired):
+                return None
+        return None if answer.returncode else answer.stdout
+
+    def _environment(self, own: Path) -> dict[str, str]:
+        """Makes a git folder without any configuration, and gives the environment in which git takes it."""
+        kind = "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n"
+        (own / "config").write_text(kind if len(self.head) == 64 else "")
+        (own / "HEAD").write_text(f"{self.head}\n")
+        (own / "refs").mkdir()
+        env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        return env | {
+            "GIT_DIR": str(own),
+            "GIT_WORK_TREE": str(self.top),
+            "GIT_OBJECT_DIRECTORY": str(self.shared / "objects"),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+        }
+
+
+def checkout_of(folder: Path) -> Checkout | None:
+    """The checkout that holds `folder`; None where there is none, or none that can be read."""
     top = next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)
     if top is None:
         return None
     try:
         home = _followed(top / ".git", "gitdir: ")
         shared = _followed(home / "commondir", "") if (home / "commondir").exists() else home
-        found = _resolved("HEAD", home, shared)
+        head = _resolved("HEAD", home, shared)
     except (OSError, ValueError, UserError):
         return None
-    return found and found + _difference(found, top, home, shared)
+    return None if head is None else Checkout(head, top, home, shared)
 
 
 def _followed(path: Path, prefix: str) -> Path:
@@ -75,33 +133,9 @@ def _packed(name: str, shared: Path) -> str | None:
     return None
 
 
-def _difference(head: str, top: Path, home: Path, shared: Path) -> str:
+def _difference(checkout: Checkout) -> str:
     """`+` where a file of the checkout is not as in its commit, `?` where that cannot be told, or nothing."""
-    search = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    git = shutil.which("git", path=os.pathsep.join(filter(os.path.isabs, search)))  # never one of the working folder
-    if git is None:
+    answer = checkout.ask("status", "--porcelain", "-uno", "--ignore-submodules=all")
+    if answer is None:
         return "?"
-    with tempfile.TemporaryDirectory(prefix="seqtrain-") as own:
-        kind = "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n"
-        Path(own, "config").write_text(kind if len(head) == 64 else "")
-        Path(own, "HEAD").write_text(f"{head}\n")
-        Path(own, "refs").mkdir()
-        env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        env |= {
-            "GIT_DIR": own,
-            "GIT_WORK_TREE": str(top),
-            "GIT_OBJECT_DIRECTORY": str(shared / "objects"),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-        }
-        ask = [git, "-c", f"core.hooksPath={os.devnull}", "status", "--porcelain", "-uno", "--ignore-submodules=all"]
-        try:
-            copy_checked(home / "index", Path(own, "index"), MAX_INDEX_BYTES)
-            answer = subprocess.run(ask, env=env, cwd=top, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
-        except (OSError, UserError, subprocess.TimeoutExpired):
-            return "?"
-    if answer.returncode:
-        return "?"
-    return "+" if answer.stdout.strip() else ""
+    return "+" if answer.strip() else ""

@@ -39,10 +39,11 @@ DATA_FREE = ("workers", "eval_batch_size")
 SHORT = reprlib.Repr()
 SHORT.maxlevel, SHORT.maxstring, SHORT.maxother = 2, 80, 80
 LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changed by hand or by override, a run is extended
-FREE = ("logger", "run_dir", "dry_run", "init_from")  # what stands in init_from is held by its hash
+FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # what stands in init_from is held by its hash
 MAY_CHANGE = (
     *(f"trainer.{name}" for name, kind in TRAINER.items() if kind != "identity"),
     *(f"data.{name}" for name in DATA_FREE),
+    *("run.label", "run.tags"),
 )
 """What `resume` may be told to change, beside loggers."""
 

@@ -56,6 +56,28 @@ def mask_command(words: list[str]) -> list[str]:
     return masked
 
 
+LITERAL = re.compile(r"""(?P<key>[A-Za-z_][\w.-]*)["']?\s*[:=]\s*[bfr]?["'](?P<value>[^"']{6,})["']""")
+"""A key with a text as its value, in a line of a program, of YAML, or of JSON."""
+PLAIN = re.compile(r"""^\W*(?:export )?(?P<key>[A-Za-z_][\w.-]*)\s*[:=]\s*(?P<value>[^\s()]{6,})$""")
+"""A key with a value that has no quotes, as YAML and files of an environment have it."""
+
+
+def mask_line(line: str) -> str:
+    """A line of a program or a configuration with `***` for texts of secret keys, and for what looks secret."""
+    for pattern in (LITERAL, PLAIN):
+        for found in reversed(list(pattern.finditer(line))):
+            secrecy = _secrecy(found["key"])
+            if secrecy == "all" or (secrecy == "text" and pattern is LITERAL):
+                line = f"{line[: found.start('value')]}{HIDDEN}{line[found.end('value') :]}"
+    return SECRET_TEXT.sub(HIDDEN, line)
+
+
+def says_secret(name: str) -> bool:
+    """Whether a name, such as that of a file, says that a secret is in it."""
+    separated = re.split(r"[^a-z]+", name.lower())
+    return not SECRET_WORDS.isdisjoint(separated)
+
+
 def _secrecy(key: str) -> Literal["open", "text", "all"]:
     """Whether values under this key are hidden: none, those that are text, or all."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key)  # apiKey has the words api and key

@@ -13,6 +13,13 @@ RESUMED = "resumed_from"
 LONGEST = 1 << 20  # bytes of a line of metrics.jsonl
 NOT_FINITE = ("nan", "inf", "-inf")  # what stands for these numbers in metrics.jsonl and summary.json
 
+OF_THE_CLOCK = ("time", "seconds", "tokens_per_second")
+
+
+def of_the_machine(name: str) -> bool:
+    """Whether an entry of a record tells of clock and machine: two runs that are equal may differ in it."""
+    return name in OF_THE_CLOCK or name.startswith("system/")
+
 
 def ends_line(path: Path) -> bool:
     """Whether the last line of a file is whole."""

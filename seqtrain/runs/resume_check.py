@@ -13,8 +13,8 @@ from seqtrain.distributed.fork_server import Child
 from seqtrain.errors import RunFailed
 from seqtrain.runs.checkpoint import BEST, load
 from seqtrain.runs.directory import Run
+from seqtrain.runs.records import of_the_machine
 
-CLOCK = ("seconds", "tokens_per_second")  # of a record: the only numbers that may differ between equal runs
 PATIENCE = 600.0  # seconds that a command may take to get on
 
 Start = Callable[..., Child]
@@ -37,7 +37,7 @@ def difference(one: Path, other: Path) -> str | None:
 
 def records(run: Path) -> list[dict[str, Any]]:
     """The records of a run without what the clock says."""
-    return [{key: value for key, value in record.items() if key not in CLOCK} for record in Run(run).metrics()]
+    return [{key: value for key, value in record.items() if not of_the_machine(key)} for record in Run(run).metrics()]
 
 
 def final_state(run: Path) -> dict[str, Any]:

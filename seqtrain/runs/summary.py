@@ -53,7 +53,12 @@ class Summary:
     identity: str | None = None  # hash of the config that decides numbers, until a checkpoint holds the config itself
     hashes: dict[str, Any] = field(default_factory=dict)  # of splits and of vocabularies
     parent: str | None = None  # hash of the run that init_from named
+    lineage: list[str] | None = None  # hashes of all runs whose weights it goes back to, the parent's first
+    extended: list[str] = field(default_factory=list)  # limits that were changed after it had begun, and at which step
+    code: list[str] = field(default_factory=list)  # each code it was trained with: commit, `+`, hash of the changes
+    diff: dict[str, Any] | None = None  # of the working tree: its `hash`, `bytes`, and what was kept of it
     data: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
+    leaks: dict[str, Any] = field(default_factory=dict)  # split -> `train` or `init_from` -> what of it stands there
 
     # What it costs and how it is evaluated, known before the first step.
     parameters: dict[str, Any] = field(default_factory=dict)  # part -> trainable numbers, with their `total`

@@ -57,6 +57,14 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """One example of what a model makes of validation: for people, and by columns for the tables of loggers."""
+
+    text: str
+    columns: Mapping[str, str | float | bool]
+
+
+@dataclass(frozen=True)
 class Baseline:
     """A predictor that knows little or nothing of sequences."""
 
@@ -170,6 +178,12 @@ class Task(nn.Module, ABC):
         self, model: SequenceModel, batch: Any, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
         """What the model makes of each example of a batch, in words; of a stream there is no batch, but a prompt."""
+
+    def samples(
+        self, model: SequenceModel, batch: Any, preprocessor: Preprocessor, options: SampleOptions
+    ) -> Sequence[Sample]:
+        """What `show` says, by columns too; one column of text where the task names no others."""
+        return [Sample(text, {"text": text}) for text in self.show(model, batch, preprocessor, options)]
 
     # -- texts ---------------------------------------------------------------------------------------------------
 

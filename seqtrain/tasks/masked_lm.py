@@ -75,7 +75,7 @@ class PseudoScore(Score["MaskedLM"]):
     """Each token of a text is hidden in turn: the pseudo-log-likelihood of Salazar et al. (2020), turned in sign."""
 
     @torch.no_grad()
-    def surprisals(self, ids: np.ndarray) -> list[float]:
+    def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
         return self.task.surprisals(self.loaded.model, self.task.row(self.loaded.model, ids.tolist())).tolist()
 
     def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
@@ -182,7 +182,9 @@ class MaskedLM(ExampleTask):
         hidden, _ = model(batch.tokens, None, None if unpadded else batch.lengths)
         return hidden
 
-    def _terms(self, loss: str, accuracy: str, logits: Tensor, targets: Tensor, count: int) -> LossTerms:
+    def _terms(
+        self, loss: str, accuracy: str, logits: Float[Tensor, "N V"], targets: Int[Tensor, " N"], count: int
+    ) -> LossTerms:
         """The summed loss and, outside training, the number of right answers, by these names."""
         if self.training:
             return {loss: (F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum"), count)}
@@ -190,7 +192,7 @@ class MaskedLM(ExampleTask):
         correct = logits.argmax(-1) == targets
         return {loss: (losses.double().sum(), count), accuracy: (correct.sum(), count)}
 
-    def _pseudo_term(self, model: SequenceModel, batch: MaskedBatch) -> tuple[Tensor, int]:
+    def _pseudo_term(self, model: SequenceModel, batch: MaskedBatch) -> tuple[Float[Tensor, ""], int]:
         """Sum and count of the pseudo-log-likelihood (Salazar et al. 2020) of the split's first examples."""
         total, count = torch.zeros((), dtype=torch.float64, device=batch.tokens.device), 0
         if not batch.count:  # a batch without targets repeats an example that another process has
@@ -258,7 +260,7 @@ class MaskedLM(ExampleTask):
 
     # -- texts ---------------------------------------------------------------------------------------------------
 
-    def encode(self, tokenizer: Tokenizer, text: str) -> np.ndarray:
+    def encode(self, tokenizer: Tokenizer, text: str) -> Int[np.ndarray, " n"]:
         """Ids of a text in which [MASK] stands for a hidden token."""
         return tokenizer.encode_masked(text)
 

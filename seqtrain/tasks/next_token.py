@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,7 +20,18 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State, read_warmup
 from seqtrain.models.decoding import continue_tokens
-from seqtrain.tasks.base import Baseline, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, Task, perplexity
+from seqtrain.tasks.base import (
+    Baseline,
+    Facts,
+    LossTerms,
+    Metric,
+    Reduced,
+    Sample,
+    SampleOptions,
+    Say,
+    Task,
+    perplexity,
+)
 from seqtrain.tasks.baselines.counts import baselines, xz_baselines
 from seqtrain.tasks.predictors import Predictor, Score
 
@@ -71,7 +82,7 @@ class ScoreText(Score["NextToken"]):
         return None  # it is read in chunks
 
     @torch.no_grad()
-    def surprisals(self, ids: np.ndarray) -> list[float]:
+    def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
         model, tbptt, start = self.loaded.model, self.loaded.tbptt, self.loaded.tokenizer.start
         documents = np.array([0, len(ids)])
         plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)
@@ -173,6 +184,11 @@ class NextToken(Task):
         self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
     ) -> Sequence[str]:
         """The prompt, and what the model writes after it."""
+        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
+
+    def samples(
+        self, model: SequenceModel, batch: None, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[Sample]:
         (text,) = self.continue_texts(
             model,
             preprocessor.tokenizer,
@@ -182,7 +198,7 @@ class NextToken(Task):
             top_k=options.top_k,
             top_p=options.top_p,
         )
-        return [options.prompt + text]
+        return [Sample(options.prompt + text, {"prompt": options.prompt, "continuation": text})]
 
     def continue_texts(
         self, model: SequenceModel, tokenizer: Tokenizer, prompts: Sequence[str], **options: Any

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from jaxtyping import Int
 
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.preprocess import Preprocessor
@@ -47,7 +48,7 @@ class TextReader(Generic[T]):
         self.task = task
         self.loaded = loaded
 
-    def encode(self, text: str) -> np.ndarray:
+    def encode(self, text: str) -> Int[np.ndarray, " n"]:
         """Ids (n,) of a text, without its edges."""
         return self.task.encode(self.loaded.tokenizer, text)
 
@@ -108,14 +109,14 @@ class Score(Predictor[T]):
     """How surprising a text is, token by token."""
 
     @abstractmethod
-    def surprisals(self, ids: np.ndarray) -> list[float]:
+    def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
         """Nats of each token of a text."""
 
     @abstractmethod
     def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
         """What is said of the whole text, from the sum of its surprisals and their mean."""
 
-    def encode(self, text: str) -> np.ndarray:
+    def encode(self, text: str) -> Int[np.ndarray, " n"]:
         return self.loaded.tokenizer.encode(text)
 
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_lengt
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
 from seqtrain.tasks.predictors import Predictor
 
@@ -34,7 +34,7 @@ class LabelledExamples(TextExamples):
         assert isinstance(rows.labels, np.ndarray)
         self.labels = rows.labels
 
-    def targets(self, index: np.ndarray) -> Tensor:
+    def targets(self, index: Int[np.ndarray, " B"]) -> Int[Tensor, " B"]:
         return torch.from_numpy(self.labels[index])
 
 
@@ -130,8 +130,10 @@ class Sentiment(ExampleTask):
             )
         return None
 
-    def pooled(self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]) -> Tensor:
-        """One vector of each sequence: (B, D); of what lies beyond `bptt_length`, mean and max are constants."""
+    def pooled(
+        self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]
+    ) -> Float[Tensor, "B D"]:
+        """One vector of each sequence; of what lies beyond `bptt_length`, mean and max are constants."""
         if tokens.shape[1] > self.bptt_length:
             segments = read_in_segments(model, tokens, lengths, self.bptt_length)
             return pool_segments(segments, lengths, self.pool)
@@ -204,16 +206,29 @@ class Sentiment(ExampleTask):
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """Each text with its label, and the likeliest one where that is another."""
+        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
+
+    def samples(
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[Sample]:
         probs = self.logits(model, self.pooled(model, batch.tokens, batch.lengths)).double().softmax(-1)  # (B, V)
-        lines = []
+        samples = []
         for tokens, length, target, each in zip(batch.tokens, batch.lengths, batch.targets, probs, strict=True):
             text = " ".join(preprocessor.tokenizer.decode(tokens[1 : length - 1].tolist()).split())
-            best = int(each.argmax())
+            text = text[:MAX_CHARACTERS]
+            best, label = int(each.argmax()), self.labels[int(target)]
             verdict = "right"
             if best != target:
-                verdict = f"wrong: it is {self.labels[int(target)]}"
-            lines.append(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text[:MAX_CHARACTERS]}")
-        return lines
+                verdict = f"wrong: it is {label}"
+            columns = {
+                "text": text,
+                "label": label,
+                "predicted": self.labels[best],
+                "probability": float(each[best]),
+                "right": best == int(target),
+            }
+            samples.append(Sample(f"{self.labels[best]} {each[best]:.0%} ({verdict}): {text}", columns))
+        return samples
 
 
 def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
@@ -241,7 +256,9 @@ def pool_segments(segments: Iterable[Segment], lengths: Int[Tensor, " B"], how: 
     return pooled / lengths.unsqueeze(1) if how == "mean" else pooled
 
 
-def _pool_more(before: Float[Tensor, "b D"], hidden: Float[Tensor, "b T D"], lengths: Tensor, how: Pool) -> Tensor:
+def _pool_more(
+    before: Float[Tensor, "b D"], hidden: Float[Tensor, "b T D"], lengths: Int[Tensor, " b"], how: Pool
+) -> Float[Tensor, "b D"]:
     """The last, the maximum or the sum of what was pooled before and the real positions of one more segment."""
     if how == "mean":
         return before + hidden.masked_fill(_padding(hidden, lengths), 0.0).sum(1, dtype=before.dtype)
@@ -253,7 +270,7 @@ def _padding(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Bool
     return (torch.arange(hidden.shape[1], device=hidden.device) >= lengths.unsqueeze(1)).unsqueeze(-1)
 
 
-def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Tensor | None:
+def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Float[Tensor, " labels"] | None:
     """The weight of each label, or None where all weigh 1."""
     if choice == "none" or not counts:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,7 +23,18 @@ from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.decoding import decode
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
+from seqtrain.tasks.base import (
+    Baseline,
+    ExampleTask,
+    Facts,
+    LossTerms,
+    Metric,
+    Reduced,
+    Sample,
+    SampleOptions,
+    Say,
+    perplexity,
+)
 from seqtrain.tasks.baselines.tfidf import closest
 from seqtrain.tasks.metrics import bleu
 from seqtrain.tasks.metrics.quality import compute, update
@@ -129,7 +140,7 @@ class Translation(ExampleTask):
             return f"{name} reads source and target with one embedding; use task.shared_vocab=true"
         return None
 
-    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V+1"]:
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V_and_end"]:
         """Unnormalised log-probabilities of the next token of the target, the end's last."""
         if self.head is not None:
             return self.head(hidden)
@@ -161,7 +172,7 @@ class Translation(ExampleTask):
         self,
         model: SequenceModel,
         source_state: State,
-        lengths: Tensor,
+        lengths: Int[Tensor, " B"],
         preprocessor: Preprocessor,
         beam: int | None = None,
         length_penalty: float | None = None,
@@ -184,8 +195,8 @@ class Translation(ExampleTask):
         )
         return list(map(tokenizer.decode, targets))
 
-    def _max_tokens(self, model: SequenceModel, lengths: Tensor) -> Tensor:
-        """Tokens (B,) that the translation of each source may have, its end included."""
+    def _max_tokens(self, model: SequenceModel, lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+        """Tokens that the translation of each source may have, its end included."""
         most = (lengths.double() * self.max_ratio).long() + EXTRA_TOKENS
         if model.max_length is None:
             return most
@@ -257,15 +268,21 @@ class Translation(ExampleTask):
         self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[str]:
         """Of each example three lines: its source, its reference, and the model's translation."""
+        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
+
+    def samples(
+        self, model: SequenceModel, batch: TranslationBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[Sample]:
         texts = self._decode(model, _read_sources(model, batch), batch.lengths, preprocessor)
-        examples = []
+        samples = []
         for ids, length, reference, text in zip(batch.tokens, batch.lengths, batch.references(), texts, strict=True):
             source = preprocessor.tokenizer.decode(ids[: length - 1].tolist())  # without the separator
-            lines = []
+            columns, lines = {}, []
             for name, words in (("source", source), ("reference", reference), ("model", text)):
-                lines.append(f"{name}: {' '.join(words.split())}")
-            examples.append("\n".join(lines))
-        return examples
+                columns[name] = " ".join(words.split())
+                lines.append(f"{name}: {columns[name]}")
+            samples.append(Sample("\n".join(lines), columns))
+        return samples
 
     def look_at(self, model: SequenceModel, batch: TranslationBatch, limit: int) -> tuple[list[int], list[int] | None]:
         return model_inputs(model, batch.tokens[0, :limit].tolist(), batch.target_tokens[0, :limit].tolist())

@@ -264,7 +264,7 @@ def cost_of(config: DictConfig, data: Data) -> Cost:
     return estimate(model, task, plan, data.reading(), accumulate=options.accumulate, steps=steps)
 
 
-def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> str:
+def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> dict[str, Any]:
     """Puts the weights of the run `config.init_from` into a session that has trained nothing yet.
 
     Args:
@@ -274,7 +274,8 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
         parent_hash: That of the weights which an earlier attempt of the same run took, if there was one.
 
     Returns:
-        The hash of the weights that were taken.
+        Entries of the summary: `parent`, the hash of the weights that were taken, and `lineage`, theirs and those of
+        all runs that they go back to.
 
     Raises:
         UserError: where that is not `parent_hash`, or nothing fits.
@@ -291,4 +292,6 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
     same = type(origin.task) is type(learner.task)
     with torch.no_grad():
         copy_matching(learner.model, learner.task, weights, same_task=same, say=say)
-    return origin.hash
+    summary = origin.run.summary
+    earlier = summary.lineage or ([] if summary.parent is None else [summary.parent])
+    return {"parent": origin.hash, "lineage": [origin.hash, *earlier]}

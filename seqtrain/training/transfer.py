@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from omegaconf import DictConfig
 from torch import Tensor
 
 from seqtrain.errors import UserError, did_you_mean
+from seqtrain.inference.opened import checked_config
 from seqtrain.models.base import SequenceModel
+from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 
 MAX_MODULES = 6  # that a line about weights names
+
+
+def take_tokenizer(config: DictConfig) -> None:
+    """Puts into the config the tokenizer that the run `config.init_from` brings, in the place of the one configured.
+
+    Raises:
+        UserError: where there is no such run, or its config is not what it may be.
+    """
+    config.tokenizer = checked_config(Run.open(config.init_from, export="take")).tokenizer
 
 
 def copy_matching(

@@ -106,10 +106,10 @@ def test_a_sweep_of_which_nothing_has_begun_has_nothing_to_send(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
-        ([], {"experiment": "seqtrain", "tracking_uri": None}),
+        ([], {"experiment": "seqtrain", "tracking_uri": None, "log_model": False}),
         (
             ["--experiment", "e", "--tracking-uri", "sqlite:///x.db"],
-            {"experiment": "e", "tracking_uri": "sqlite:///x.db"},
+            {"experiment": "e", "tracking_uri": "sqlite:///x.db", "log_model": False},
         ),
     ],
 )

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from seqtrain.compare.entries import option, read
+from seqtrain.compare.entries import read
+from seqtrain.compare.settings import option
 from seqtrain.errors import UserError
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.study import Objective

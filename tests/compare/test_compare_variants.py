@@ -45,7 +45,9 @@ def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:
         *(({f"trainer.{name}": 7}, 1) for name in ("log_every", "checkpoint_every", "keep_last", "keep_best")),
         *(({f"data.{name}": 7}, 1) for name in ("workers", "eval_batch_size")),
         ({"logger": {"wandb": {"project": "other"}}, "run_dir": "x"}, 1),
-        *(({f"trainer.{name}": 7}, 2) for name in ("max_steps", "accumulate", "clip", "precision")),
+        *(({f"trainer.{name}": 7}, 1) for name in ("devices", "num_nodes", "accumulate", "threads", "strategy")),
+        ({"trainer.accelerator": "cpu"}, 1),
+        *(({f"trainer.{name}": 7}, 2) for name in ("max_steps", "clip", "precision")),
         *(({key: 7}, 2) for key in ("model.dim", "optimizer.lr", "schedule.warmup", "tbptt.k2", "data.batch_size")),
         *(({key: 7}, 2) for key in ("layer_decay", "init_from", "freeze", "task.tied")),
     ],
@@ -61,7 +63,7 @@ def test_runs_are_one_arm_where_nothing_differs_that_changes_a_number(
 
 def test_a_cost_that_one_seed_does_not_know_is_none_of_the_arm(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1")
-    fake_runs.run(tmp_path / "2", seed=2, flops=None)
+    fake_runs.run(tmp_path / "2", 1.6, seed=2, flops=None)
     (group,) = groups(read([tmp_path]))
     assert set(variants(group)[0].costs) == {"steps", "tokens", "seconds"}
 
@@ -129,7 +131,7 @@ def test_best_of_several_validations_says_of_how_many(tmp_path: Path) -> None:
     assert all("same number" in said for said in best.sentences)
     fake_runs.run(tmp_path / "more", 1.0, seed=9, values=(1.2,))
     (mixed,) = conclusions(read([tmp_path]), checkpoint="best")
-    assert mixed.sentences[0].endswith("best of 3.33 and 4 validations")
+    assert "best of 3.33 and 4 validations; " in mixed.sentences[0]
 
 
 def test_the_best_of_several_validations_is_the_most_where_more_is_better(tmp_path: Path) -> None:
@@ -150,12 +152,14 @@ def test_costs_that_differ_are_said(tmp_path: Path) -> None:
 # -- names -------------------------------------------------------------------------------------------------------
 
 
-def test_an_arm_is_named_by_as_little_as_tells_it_apart(tmp_path: Path) -> None:
+def test_an_arm_is_named_by_every_setting_that_differs(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1", 1.0)
     fake_runs.run(tmp_path / "2", 2.0, config={"model.dim": 64})
     fake_runs.run(tmp_path / "3", 3.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
     (group,) = groups(read([tmp_path]))
-    assert [variant.name for variant in variants(group)] == ["lstm dim=16", "lstm dim=64", "gpt dim=32"]
+    assert [variant.name for variant in variants(group)] == [
+        *("lstm dim=16 lr=0.006", "lstm dim=64 lr=0.006", "gpt dim=32 lr=0.1")
+    ]
 
 
 def test_an_arm_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path: Path) -> None:
@@ -177,7 +181,8 @@ def test_arms_whose_digits_do_not_tell_them_apart_are_named_by_their_first_run_t
     ]
 
 
-def test_arms_of_one_model_each_are_named_by_it(tmp_path: Path) -> None:
+def test_arms_of_one_model_each_are_named_by_what_else_differs_too(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1", 1.0)
     fake_runs.run(tmp_path / "2", 2.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
-    assert [variant.name for variant in variants(Group("bits_per_byte", "min", read([tmp_path])))] == ["lstm", "gpt"]
+    names = [variant.name for variant in variants(Group("bits_per_byte", "min", read([tmp_path])))]
+    assert names == ["lstm dim=16 lr=0.006", "gpt dim=32 lr=0.1"]

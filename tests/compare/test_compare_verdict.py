@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import numpy as np
 import pytest
 
 from seqtrain.compare.entries import read
+from seqtrain.compare.intervals import NOMINAL, half_widths
 from seqtrain.compare.paired_bootstrap import bootstrap
+from seqtrain.compare.target import reaches
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import compared, conclusions, quantity, welch
+from seqtrain.compare.verdict import compared, conclusions, quantity
+from seqtrain.errors import UserError
+from tests.power import METHODS, SPREADS, error, power
 from tests.support import fake_runs
 
 TIMES, SEEDS, EXAMPLES = 1000, 3, 300
@@ -51,7 +56,7 @@ def test_a_real_difference_is_found() -> None:
     sd = better.std()
     better[:, 0] -= 4 * sd
     found = [compared(folded(*each), "min")[0] for each in better]
-    assert np.mean([fake_runs.significant and fake_runs.best.name == "variant0" for fake_runs in found]) > 0.8
+    assert np.mean([fake_runs.significant and fake_runs.reference.name == "variant0" for fake_runs in found]) > 0.8
     assert np.mean([fake_runs.low <= 4 * sd <= fake_runs.high for fake_runs in found]) >= 0.95
 
 
@@ -65,13 +70,21 @@ def test_a_bootstrap_over_examples_calls_equal_arms_different() -> None:
     assert np.mean(called) > 0.3
 
 
-def test_the_interval_is_welchs() -> None:
+def test_two_variants_have_welchs_interval_of_the_stricter_level() -> None:
     stats = pytest.importorskip("scipy.stats")
-    one, other = (1.5, 1.62, 1.54), (1.7, 1.9, 1.71, 2.05)
-    expected = stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.95)
-    assert welch(one, other) == pytest.approx(tuple(expected))
-    pairs = stats.ttest_ind(other, one, equal_var=False).confidence_interval(1 - 0.05 / 6)
-    assert welch(one, other, pairs=6) == pytest.approx(tuple(pairs))
+    one, other = (1.5, 1.62, 1.54, 1.7), (1.7, 1.9, 1.71, 2.05)
+    expected = stats.ttest_ind(other, one, equal_var=False).confidence_interval(NOMINAL)
+    (found,) = compared(folded(one, other), "min")
+    assert (found.low, found.high) == pytest.approx(tuple(expected))
+
+
+def test_three_variants_have_games_and_howells_intervals_of_the_stricter_level() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    samples = [(1.5, 1.62, 1.54, 1.7), (1.7, 1.9, 1.71, 2.05), (2.0, 2.1, 2.2, 2.05)]
+    expected = stats.tukey_hsd(*samples, equal_var=False).confidence_interval(NOMINAL)
+    found = compared(folded(*samples), "min")
+    assert [each.low for each in found] == pytest.approx(expected.low[1:, 0], rel=0.02)  # between points of the grid
+    assert [each.high for each in found] == pytest.approx(expected.high[1:, 0], rel=0.02)
 
 
 def test_the_interval_of_an_arm_is_students() -> None:
@@ -85,10 +98,6 @@ def test_the_best_of_several_is_held_to_all_pairs_that_might_have_been_chosen() 
     among = compared(folded((1.0, 1.1, 1.2), (1.3, 1.4, 1.5), (1.31, 1.4, 1.5), (1.32, 1.4, 1.5)), "min")[0]
     assert among.low < alone.low
     assert among.high > alone.high
-    assert [welch((1.0, 1.1, 1.2), (1.3, 1.4, 1.5), pairs=pairs) for pairs in (1, 6)] == [
-        pytest.approx((alone.low, alone.high)),
-        pytest.approx((among.low, among.high)),
-    ]
 
 
 # -- in words ----------------------------------------------------------------------------------------------------
@@ -96,7 +105,7 @@ def test_the_best_of_several_is_held_to_all_pairs_that_might_have_been_chosen() 
 
 def verdict(path: Path, final: dict[str, tuple[float, ...]], **options: Any) -> list[str]:
     """The sentences on a sweep of these values."""
-    ask = {name: options.pop(name) for name in ("x", "checkpoint") if name in options}
+    ask = {name: options.pop(name) for name in ("x", "checkpoint", "against", "target") if name in options}
     (found,) = conclusions(read([fake_runs.sweep(path / "sweep", final, **options)]), **ask)
     return found.sentences
 
@@ -104,20 +113,21 @@ def verdict(path: Path, final: dict[str, tuple[float, ...]], **options: Any) -> 
 def test_a_difference_that_is_shown_is_said_with_its_interval_and_cost(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"gpt": (1.62, 1.64, 1.63), "lstm": (1.5, 1.51, 1.52)}, values=(3.0,))
     assert said == (
-        "lstm beats gpt by 0.120 bits per byte (95 % interval 0.097 to 0.143, 3 seeds each) after 2k tokens each"
+        "lstm beats gpt by 0.120 bits per byte (95 % interval 0.095 to 0.145, 3 seeds each, "
+        "12 standard deviations of seeds) after 2k tokens each"
     )
 
 
 def test_more_is_said_to_beat_less_where_more_is_better(tmp_path: Path) -> None:
     values = {"gpt": (20.0, 21.0, 22.0), "lstm": (30.0, 31.0, 32.0)}
     said = verdict(tmp_path, values, metric="bleu", monitor=["bleu", "max"], config=fake_runs.TRANSLATION)
-    assert said[0].startswith("lstm beats gpt by 10.0 BLEU (95 % interval 7.7 to 12.3")
+    assert said[0].startswith("lstm beats gpt by 10.0 BLEU (95 % interval 7.5 to 12.5")
 
 
 def test_a_difference_that_chance_explains_is_not_shown(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.4, 1.5, 1.6), "gpt": (1.42, 1.52, 1.62)})
     assert said.startswith(
-        "not shown: lstm 1.500, gpt 1.520 bits per byte, difference 0.020 (95 % interval -0.21 to 0.25"
+        "not shown: lstm 1.500, gpt 1.520 bits per byte, difference 0.020 (95 % interval -0.23 to 0.27"
     )
 
 
@@ -135,8 +145,96 @@ def test_an_arm_of_one_seed_is_no_part_of_the_others_verdict(tmp_path: Path) -> 
 
 def test_the_best_of_several_is_said_to_hold_over_all_pairs(tmp_path: Path) -> None:
     said = verdict(tmp_path, {"lstm": (1.0, 1.01), "gru": (3.0, 3.01), "gpt": (5.0, 5.01)})
-    assert [line.partition(" by ")[0] for line in said] == ["lstm beats gru", "lstm beats gpt"]
-    assert all("(95 % interval over all 3 pairs 1" in line or "over all 3 pairs 3" in line for line in said)
+    ranking, *pairs = said
+    assert ranking == "best: lstm, ahead of all 2 others"
+    assert [line.partition(" by ")[0] for line in pairs] == ["lstm beats gru", "lstm beats gpt"]
+    assert all("(95 % interval over all 3 pairs 1" in line or "over all 3 pairs 3" in line for line in pairs)
+
+
+def test_the_ranking_names_those_that_cannot_be_told_apart_from_the_best(tmp_path: Path) -> None:
+    said = verdict(tmp_path, {"lstm": (1.0, 1.1, 1.2), "gru": (1.05, 1.15, 1.2), "gpt": (5.0, 5.1, 5.2)})
+    assert said[0] == "best: lstm, not told apart from: gru"
+    assert said[2].startswith("lstm beats gpt")
+
+
+def test_what_is_not_shown_says_how_many_seeds_would_show_it(tmp_path: Path) -> None:
+    (said,) = verdict(tmp_path, {"lstm": (1.0, 1.1, 1.2), "gpt": (1.15, 1.25, 1.35)})
+    number = int(re.search(r"; about (\d+) seeds each would show one of this size$", said)[1])  # type: ignore[index]
+    spread = 0.1
+    assert half_widths(np.full(2, spread**2), np.full(2, number), np.array(0))[1] < 0.15
+    assert half_widths(np.full(2, spread**2), np.full(2, number // 2), np.array(0))[1] > 0.15
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_against_a_variant_others_may_be_better_or_worse(tmp_path: Path, mode: str) -> None:
+    values = {"lstm": (1.0, 1.01, 1.02), "gru": (3.0, 3.01, 3.02), "gpt": (5.0, 5.01, 5.02)}
+    options: dict[str, Any] = {}
+    if mode == "max":
+        options = {"metric": "bleu", "monitor": ["bleu", "max"], "config": fake_runs.TRANSLATION}
+    said = verdict(tmp_path, values, against="gru", **options)
+    assert (
+        sorted(line.partition(" by ")[0] for line in said)
+        == {
+            "min": ["gru beats gpt", "lstm beats gru"],
+            "max": ["gpt beats gru", "gru beats lstm"],
+        }[mode]
+    )
+    assert all(re.search(r"by 2\.\d+ ", line) and "interval over all 3 pairs 1.9" in line for line in said)
+
+
+def test_against_a_variant_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^--against grr: no variant of several seeds has this name; did you mean gru"):
+        verdict(tmp_path, {"lstm": (1.0, 1.01), "gru": (3.0, 3.01)}, against="grr")
+
+
+def test_one_variant_that_went_wild_does_not_hide_the_others() -> None:
+    tame = [(1.0 + place, 1.01 + place, 1.02 + place) for place in range(9)]
+    alone = compared(folded(*tame), "min")
+    beside = compared(folded(*tame, (100.0, 900.0, 2000.0)), "min")
+    assert all(each.significant for each in beside[:-1])
+    assert not beside[-1].significant
+    assert beside[0].high - beside[0].low < 3 * (alone[0].high - alone[0].low)
+
+
+def test_a_variant_borrows_spread_from_the_others_and_never_has_less_than_its_own() -> None:
+    counts = np.full(12, 3)
+    even = half_widths(np.full(12, 1.0), counts, np.array(0))[1]
+    lucky = np.full(12, 1.0)
+    lucky[1] = 1e-6  # three seeds that happen to agree
+    wide = np.full(12, 1.0)
+    wide[1] = 9.0
+    assert half_widths(lucky, counts, np.array(0))[1] > 0.8 * even
+    assert half_widths(wide, counts, np.array(0))[1] > 2 * even
+
+
+def test_many_variants_of_three_seeds_are_told_apart_where_bonferroni_saw_nothing() -> None:
+    counts, number = np.full(20, 3), 400
+    now, before = (power(method, "equal", counts, number) for method in METHODS.values())
+    assert now > 2 * before
+    for kind in SPREADS:
+        assert error(half_widths, kind, counts, number) <= 0.05 + 3 * (0.05 * 0.95 / number) ** 0.5
+
+
+# -- a target ----------------------------------------------------------------------------------------------------
+
+
+def test_a_target_is_reached_where_the_bound_over_seeds_reaches_it_and_from_which_step(tmp_path: Path) -> None:
+    values = {"lstm": (1.50, 1.51, 1.52), "gpt": (1.60, 1.90, 1.70), "gru": (1.0,)}
+    said = verdict(tmp_path, values, target=1.88, values=(3.0, 1.7))
+    assert said[:3] == [
+        "target 1.88: not shown: gru 1.000 bits per byte of one seed; 3 seeds would be a start",
+        "target 1.88: reached by lstm 1.510 bits per byte over 3 seeds (p < 0.01), at every validation from step 100 "
+        "on",
+        "target 1.88: not shown: gpt 1.733 bits per byte over 3 seeds (p < 0.01 is asked for)",
+    ]
+
+
+def test_equal_variants_are_said_to_reach_a_target_that_they_miss_in_one_of_a_hundred() -> None:
+    rng = np.random.default_rng(0)
+    for mode, sign in (("min", 1.0), ("max", -1.0)):
+        values = rng.normal(0.0, 1.0, (4000, 3))
+        assert 0.004 < np.mean([reaches(each, 0.0, mode) for each in values]) < 0.016  # type: ignore[arg-type]
+        assert np.mean([reaches(each, sign * 20.0, mode) for each in values]) > 0.9  # type: ignore[arg-type]
 
 
 def test_of_many_arms_of_one_seed_the_first_four_are_named_and_the_rest_counted(tmp_path: Path) -> None:
@@ -149,7 +247,7 @@ def test_of_many_arms_of_one_seed_the_first_four_are_named_and_the_rest_counted(
 
 def test_values_are_told_however_wide_the_interval_is(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.0, 9.0), "gpt": (1.3, 9.4)})
-    assert said.startswith("not shown: lstm 5.000, gpt 5.350 bits per byte, difference 0.350 (95 % interval -24 to 25")
+    assert said.startswith("not shown: lstm 5.000, gpt 5.350 bits per byte, difference 0.350 (95 % interval -28 to 29")
 
 
 def test_an_arm_that_stands_alone_is_compared_with_nothing(tmp_path: Path) -> None:

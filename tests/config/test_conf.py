@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from seqtrain.config import check
-from seqtrain.config.groups import RESERVED
-from seqtrain.config.options import Batching, RunOptions, TrainerOptions
+from seqtrain.config.groups import OPTIONAL, RESERVED
+from seqtrain.config.options import Batching, Labels, RunOptions, TrainerOptions
 from seqtrain.config.signatures import signature
 from seqtrain.config.targets import resolve, targets
 from seqtrain.errors import UserError
@@ -82,7 +82,8 @@ def test_a_file_lists_every_option_of_its_group(file: str, options: type) -> Non
 
 def test_the_top_level_lists_every_option() -> None:
     top = read(CONF / "train.yaml").keys() - {"defaults", "hydra"}
-    assert top == set(inspect.signature(RunOptions).parameters)
+    assert top == set(inspect.signature(RunOptions).parameters) | set(OPTIONAL)
+    assert list(read(CONF / "train.yaml")["run"]) == list(inspect.signature(Labels).parameters)
 
 
 @pytest.mark.parametrize(("group", "node"), nodes(ours=False))

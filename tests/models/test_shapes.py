@@ -18,6 +18,7 @@ from jaxtyping import TypeCheckError
 
 import seqtrain.data.batching
 import seqtrain.models
+import seqtrain.tasks
 from seqtrain.data.batching.examples import ExampleBatch, padded
 from seqtrain.data.batching.masking import uniforms
 from seqtrain.models.base import read_in_segments, read_warmup
@@ -30,7 +31,7 @@ from tests.support.model_cases import Case, next_token, some_tokens
 
 PLUGIN = "tests.support.shape_checks"
 IS_CHECKED = PLUGIN in sys.modules
-FOLDERS = [Path(package.__path__[0]) for package in (seqtrain.models, seqtrain.data.batching)]
+FOLDERS = [Path(package.__path__[0]) for package in (seqtrain.models, seqtrain.data.batching, seqtrain.tasks)]
 MODULES = sorted(module for folder in FOLDERS for module in folder.rglob("*.py"))
 RUNS = {
     "models read and generate": (
@@ -43,6 +44,13 @@ RUNS = {
         (
             *("tests/data/test_stream.py", "tests/data/test_masking.py", "tests/data/test_fingerprint.py"),
             *("tests/data/test_examples.py", "tests/training/test_jitter.py", "tests/models/test_shapes.py"),
+        ),
+    ),
+    "tasks measure": (
+        "loss or accuracy or pooled or baseline or parts or a_wrong_shape",
+        (
+            *("tests/tasks/test_next_token.py", "tests/tasks/test_masked_lm.py", "tests/tasks/test_sentiment.py"),
+            *("tests/tasks/test_translation.py", "tests/models/test_shapes.py"),
         ),
     ),
 }

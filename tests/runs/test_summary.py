@@ -38,12 +38,13 @@ def entries(run: Path) -> tuple[str, ...]:
 
 def test_a_run_writes_the_same_entries_in_the_same_order_also_when_it_goes_on(folder: Path, seqtrain: Seqtrain) -> None:
     assert seqtrain("train", *OPTIONS, *LIMITS, "run_dir=run", cwd=folder).rc == 0
-    expected = (*BEGUN, "identity", "hashes", "data", *COST, *RESULT)
+    expected = (*BEGUN, "identity", "hashes", "data", "leaks", *COST, *RESULT)
     assert entries(folder / "run") == expected
     Run(folder / "run").update_summary(status="failed", reason="the disk is full")
     assert entries(folder / "run") == (*expected, "reason")
     assert seqtrain("resume", "run", "trainer.max_steps=6", cwd=folder).rc == 0
-    assert entries(folder / "run") == expected
+    assert entries(folder / "run") == (*expected, "extended")
+    assert Run(folder / "run").summary.extended == ["trainer.max_steps: 4 -> 6 at step 4"]
     assert set(expected) <= TYPES.keys()
 
 

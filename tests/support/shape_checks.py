@@ -1,11 +1,15 @@
-"""A plugin for pytest (`-p tests.support.shape_checks`): calls of models and of batching are held to their shapes.
+"""A plugin for pytest (`-p tests.support.shape_checks`): calls of models, batching and tasks are held to their shapes.
 
 It must be loaded before they are imported, so it stands for a run of its own: tests/models/test_shapes.py starts one.
-Tasks are left out: beartype cannot read `Self` where methods are decorated one by one, as the hook does.
 """
 
 from __future__ import annotations
 
+from beartype import BeartypeConf, beartype
 from jaxtyping import install_import_hook
 
-install_import_hook(["seqtrain.models", "seqtrain.data.batching"], "beartype.beartype")
+checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # a whole number stands for a float
+
+install_import_hook(
+    ["seqtrain.models", "seqtrain.data.batching", "seqtrain.tasks"], "tests.support.shape_checks.checked"
+)

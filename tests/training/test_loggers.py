@@ -62,7 +62,15 @@ def _listening(backlog: int = 1) -> Iterator[str]:
         yield f"http://127.0.0.1:{host.getsockname()[1]}"
 
 
-OPTIONS = {"project": "p", "entity": None, "name": None, "group": None, "job_type": "train", "tags": ["mine"]}
+OPTIONS = {
+    "project": "p",
+    "entity": None,
+    "name": None,
+    "group": None,
+    "job_type": "train",
+    "tags": ["mine"],
+    "log_model": False,
+}
 
 
 def _wandb(directory: Path, mode: str = "auto", *, x: str = "tokens", **config: Any) -> WandbRunLogger:
@@ -190,7 +198,7 @@ def test_wandb_s_own_file_of_a_trial_says_what_it_is(tmp_path: Path) -> None:
     expected = {"name": "model=lstm seed=1", "group": "sweep", "job_type": "train", "project": "p"}
     assert expected.items() <= found.about.items()
     assert found.about["tags"] == ["LSTM", "NextToken", "mine"]
-    assert found.config == config
+    assert found.config == {"model": "lstm", "task": "next_token", "options": config}
     assert (found.axis, found.directions) == ("flops", {"validation/loss": "min", "validation/bleu": "max"})
     records = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
     added = [{"record": place, "flops": 7.0 * record["tokens"]} for place, record in enumerate(records, 1)]
@@ -328,7 +336,7 @@ def test_tensorboard_forgets_what_a_resume_overwrites(directory: Path) -> None:
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_missing_package_is_a_fault_that_names_the_extra(directory: Path, monkeypatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    given = {"experiment": "e", "tracking_uri": None} if name == "mlflow" else {}
+    given = {"experiment": "e", "tracking_uri": None, "log_model": False} if name == "mlflow" else {}
     with pytest.raises(UserError, match=rf"logger={name} needs a package: pip install 'seqtrain\[{name}\]'"):
         getattr(make, name)(**given, directory=directory, config={})
 
@@ -343,5 +351,7 @@ def test_the_learning_curve_is_a_picture_whenever_there_is_a_point(tmp_path: Pat
 
 def test_the_config_that_a_sink_gets_is_plain_json(directory: Path) -> None:
     run_logger = _wandb(directory, "offline", data={"path": "x", "lanes": 2})
-    assert json.loads(json.dumps(dict(run_logger.experiment.config))) == {"data": {"path": "x", "lanes": 2}}
+    assert json.loads(json.dumps(dict(run_logger.experiment.config))) == {
+        "options": {"data": {"path": "x", "lanes": 2}}
+    }
     run_logger.end(Summary.from_plain({"status": "finished"}))

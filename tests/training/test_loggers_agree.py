@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
@@ -66,7 +67,7 @@ class MLflowClient:
     def log_batch(self, run: str, metrics: Any = (), **others: Any) -> None:
         self.points.extend(metrics)
 
-    def set_terminated(self, run: str, status: str) -> None: ...
+    def set_terminated(self, run: str, status: str, end_time: int) -> None: ...
 
 
 @pytest.fixture
@@ -95,6 +96,7 @@ def trained(run: Run, loggers: list[RunLogger]) -> None:
         facts={"train": 2.0, "validation": 1e9},
         sums=SimpleNamespace(),
         on_nonfinite="stop",
+        device=torch.device("cpu"),
         metrics={},
     )
     groups = [{"lr": 0.0}, {"lr": 99.0}]
@@ -126,7 +128,7 @@ def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Pat
     run.update_summary(flops_per_token=FLOPS, measures=fake_runs.MEASURES)
     wandb: Any = make.wandb(**OPTIONS, x="tokens", mode="offline", directory=run.path, config={})  # type: ignore[arg-type]
     tensorboard = make.tensorboard(directory=run.path, config={})
-    mlflow = make.mlflow(experiment="e", tracking_uri=None, directory=run.path, config={})
+    mlflow = make.mlflow(log_model=False, experiment="e", tracking_uri=None, directory=run.path, config={})
     trained(run, [wandb, tensorboard, mlflow])
 
     written = run.metrics()
@@ -143,9 +145,10 @@ def test_every_logger_gets_the_numbers_of_the_record_at_their_step(tmp_path: Pat
         else:
             assert point.items() >= {f"validation/{k}": v for k, v in VALIDATED[point["step"]].items()}.items()
 
-    plain = [{name: value for name, value in point.items() if name != "read"} for point in written]
+    plain = [{name: value for name, value in point.items() if name not in ("read", "time")} for point in written]
     assert wandb_run.rows == [
-        {**point, "record": place, "flops": FLOPS * point["tokens"]} for place, point in enumerate(plain, 1)
+        {**point, "record": place, "flops": FLOPS * point["tokens"], "_timestamp": written[place - 1]["time"]}
+        for place, point in enumerate(plain, 1)
     ]
     points = [(name, value, point["step"]) for point in plain for name, value in point.items() if name != "step"]
     assert MLflowClient.points == points

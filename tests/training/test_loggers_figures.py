@@ -16,7 +16,15 @@ from seqtrain.training.loggers.base import guarded
 from seqtrain.training.loggers.wandb_logger import WandbRunLogger
 from tests.support import wandb_tools
 
-OPTIONS = {"project": "ours", "entity": "us", "name": None, "group": None, "job_type": "train", "tags": []}
+OPTIONS = {
+    "project": "ours",
+    "entity": "us",
+    "name": None,
+    "group": None,
+    "job_type": "train",
+    "tags": [],
+    "log_model": False,
+}
 RECORDS = [{"record": place} for place in (1, 2, 3)]
 
 
@@ -60,12 +68,12 @@ def test_the_identity_is_that_of_the_sweep_agent_alone_and_the_project_with_it(
 ) -> None:
     monkeypatch.setenv("WANDB_RUN_ID", "somebody's")
     own = run_logger.identified()
-    assert (own["project"], own["entity"], own["config"]) == ("ours", "us", {"a": {"b": 1}})
+    assert (own["project"], own["entity"], own["config"]) == ("ours", "us", {"options": {"a": {"b": 1}}})
     assert own["id"] == (Path(run_logger.save_dir) / "wandb_id").read_text() != "somebody's"
     for name, value in wandb_tools.agent("theirs", tmp_path / "given.yaml").items():
         monkeypatch.setenv(name, value)
     agents = run_logger.identified()
-    assert (agents["project"], agents["entity"], agents["config"]) == (None, None, {"a.b": 1})
+    assert (agents["project"], agents["entity"], agents["config"]) == (None, None, own["config"])
 
 
 class Plain:

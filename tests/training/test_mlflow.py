@@ -16,6 +16,7 @@ from seqtrain.training.loggers import make
 from seqtrain.training.loggers.mlflow_logger import MLflowRunLogger
 from tests.support.pictures import PNG
 
+PLAIN = {"log_model": False}
 POINT = {"step": 10, "record": 3, "tokens": 640.0, "train/loss": 2.5}
 
 
@@ -59,7 +60,10 @@ class _Client:
     def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
         self.calls.append(("log_artifact", run_id, local_path, artifact_path))
 
-    def set_terminated(self, run_id: str, status: str | None = None) -> None:
+    def log_artifacts(self, run_id: str, local_dir: str, artifact_path: str | None = None) -> None:
+        self.calls.append(("log_artifacts", run_id, sorted(path.name for path in Path(local_dir).iterdir())))
+
+    def set_terminated(self, run_id: str, status: str | None = None, end_time: int | None = None) -> None:
         self.calls.append(("set_terminated", run_id, status))
 
 
@@ -79,7 +83,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[_Client]:
 
 def test_mlflow_writes_one_run_in_a_file_beside_the_runs(directory: Path, client: type[_Client]) -> None:
     run_logger = make.mlflow(
-        experiment="e", tracking_uri=None, directory=directory, config={"model": {"dim": 64}, "seed": 1}
+        **PLAIN, experiment="e", tracking_uri=None, directory=directory, config={"model": {"dim": 64}, "seed": 1}
     )
     run_logger.log_metrics(POINT, 10)
     run_logger.log_text("samples", "text", 10)
@@ -96,7 +100,8 @@ def test_mlflow_writes_one_run_in_a_file_beside_the_runs(directory: Path, client
         ("log_batch", "abc", points, [], []),
         ("log_text", "abc", "text", "samples/step-00000010.txt"),
         ("log_artifact", "abc", str(directory / "curve.png"), "learning_curve"),
-        ("log_batch", "abc", [], [], [("summary.status", "finished"), ("summary.best.step", "10")]),
+        ("log_batch", "abc", [("best/step", 10.0, 0)], [], []),
+        ("log_batch", "abc", [], [], [("summary.status", "finished")]),
         ("set_terminated", "abc", "FINISHED"),
     ]
 
@@ -108,7 +113,7 @@ def test_an_address_that_is_typed_goes_before_that_of_the_environment(
     directory: Path, client: type[_Client], monkeypatch: pytest.MonkeyPatch, typed: str | None, expected: str
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///of_the_environment")
-    run_logger = make.mlflow(experiment="e", tracking_uri=typed, directory=directory, config={})
+    run_logger = make.mlflow(**PLAIN, experiment="e", tracking_uri=typed, directory=directory, config={})
     assert run_logger.experiment is not None  # pyright: ignore[reportAttributeAccessIssue]
     assert client.calls[0] == ("client", expected)
 
@@ -125,9 +130,9 @@ def test_a_resumed_run_stays_the_same_mlflow_run(directory: Path, client: type[_
 def test_an_mlflow_server_that_does_not_answer_is_a_fault(directory: Path, client: type[_Client]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
-        make.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
+        make.mlflow(**PLAIN, experiment="e", tracking_uri=address, directory=directory, config={})
     with pytest.raises(UserError, match=r"logger\.mlflow\.tracking_uri=http://127\.0\.0\.1:\d+ does not answer"):
-        make.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
+        make.mlflow(**PLAIN, experiment="e", tracking_uri=address, directory=directory, config={})
 
 
 @pytest.mark.parametrize(
@@ -139,4 +144,4 @@ def test_an_address_that_names_no_host_does_not_answer(
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserError, match="does not answer: start the server or give another"):
-        make.mlflow(experiment="e", tracking_uri=address, directory=directory, config={})
+        make.mlflow(**PLAIN, experiment="e", tracking_uri=address, directory=directory, config={})

@@ -264,6 +264,11 @@ def test_pretraining_is_the_beginning_of_sentiment(origin: str, folder: Path, se
     run, first = folder / f"after_{origin}", folder / origin
     assert (run / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
     assert Run(run).summary.hashes["tokenizer"] == Run(first).summary.hashes["tokenizer"]
+    assert Run(run).config["tokenizer"] == Run(first).config["tokenizer"], (
+        "what was used, not what sentiment would take"
+    )
+    (whose,) = Run(run).summary.lineage or []
+    assert whose == Run(run).summary.parent
     before, after = best(first), best(run)
     for name in (name for name in after if name.startswith("model.")):
         rows = len(before[name])  # next_token knows one special token, sentiment three

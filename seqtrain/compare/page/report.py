@@ -176,7 +176,7 @@ def _group(found: Conclusion) -> dict[str, Any]:
         "mode": group.mode,
         "reason": group.reason,
         "notes": group.notes,
-        "remarks": found.remarks,
+        "remarks": [*found.caveats, *found.remarks],
         "verdict": found.sentences,
         "variants": variants,
         "keys": differing(group.entries),

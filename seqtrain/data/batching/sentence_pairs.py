@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Self
 
 import numpy as np
 import torch
@@ -22,12 +21,12 @@ from seqtrain.errors import UserError
 class TranslationBatch(ExampleBatch):
     """Sources as `tokens`, ended by the separator; `targets` (B, T) are the target's tokens and the end."""
 
-    target_tokens: Int[Tensor, "B T"]  # start, and the target's tokens
+    target_tokens: Int[Tensor, "B U"]  # U steps: start, and the target's tokens
     num_targets: int
     unpadded: bool  # whether no source is padded
     references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
 
-    def without_targets(self) -> Self:
+    def without_targets(self) -> TranslationBatch:
         return replace(super().without_targets(), num_targets=0)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from seqtrain.data.cache import cached_json
 from seqtrain.data.corpus import Corpus, text_hash
@@ -95,7 +96,7 @@ class Pairs(NamedTuple):
         return cls(*np.unique(context * vocab_size + tokens, return_counts=True))
 
 
-def _bigram_loss(train: Corpus, split: Corpus, unigram: np.ndarray) -> float:
+def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"]) -> float:
     """Mean negative log-probability of each token of `split` after the one before it."""
     vocab_size = len(unigram)
     known, asked = Pairs.of(train, vocab_size), Pairs.of(split, vocab_size)

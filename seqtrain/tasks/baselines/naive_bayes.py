@@ -6,11 +6,12 @@ Presence, not counts (Wang & Manning 2012), with add-one smoothing.
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Int
 
 from seqtrain.data.corpus import Corpus
 
 
-def naive_bayes(train: Corpus, labels: np.ndarray, split: Corpus, num_labels: int) -> np.ndarray:
+def naive_bayes(train: Corpus, labels: Int[np.ndarray, " n"], split: Corpus, num_labels: int) -> Int[np.ndarray, " m"]:
     """The likeliest label (n,) of each document of `split`; `labels` are those of the documents of `train`."""
     owner, keys = _features(train)
     known, place = np.unique(keys, return_inverse=True)
@@ -26,7 +27,7 @@ def naive_bayes(train: Corpus, labels: np.ndarray, split: Corpus, num_labels: in
     return scores.argmax(1)
 
 
-def _features(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+def _features(corpus: Corpus) -> tuple[Int[np.ndarray, " f"], Int[np.ndarray, " f"]]:
     """Each document's distinct tokens and pairs of neighbours, once: whose they are, and which."""
     tokens = corpus.tokens.astype(np.int64)
     owner = np.repeat(np.arange(len(corpus.lengths)), corpus.lengths)

@@ -10,15 +10,21 @@ from pytorch_lightning import Callback, Trainer
 
 from seqtrain.files.atomic import atomic
 from seqtrain.runs.directory import Run
-from seqtrain.training.callbacks.pictures import log_picture
+from seqtrain.runs.shown import Confusion, write_confusion
+from seqtrain.training.callbacks.pictures import drawn
 from seqtrain.training.learner import Learner
+from seqtrain.training.loggers.base import RunLogger
+from seqtrain.training.loggers.shown import log_confusion
 
 MAX_LABELS = 40  # that a picture can hold
 MAX_LABEL_CHARACTERS = 16
 
 
 class ConfusionMatrix(Callback):
-    """Draws plots/confusion.png at each validation of a task that counts true and predicted labels."""
+    """Draws plots/confusion.png at each validation of a task that counts true and predicted labels.
+
+    The counts of each are kept beside it: the picture shows the newest alone.
+    """
 
     def __init__(self, *, run: Run) -> None:
         self.run = run
@@ -26,14 +32,25 @@ class ConfusionMatrix(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         if "confusion" not in pl_module.totals:
             return
-        table = np.array(pl_module.totals["confusion"][0], dtype=np.int64)
         labels: tuple[str, ...] = pl_module.task.labels  # type: ignore[assignment]
-        path = self.run.plots / "confusion.png"
+        if len(labels) > MAX_LABELS:
+            return
+        table = np.array(pl_module.totals["confusion"][0], dtype=np.int64)
+        confusion = Confusion(tuple(labels), tuple(map(tuple, table.tolist())))
+        # First: what a logger is not sent now, `seqtrain sync` sends from there.
+        write_confusion(self.run, trainer.global_step, confusion)
+        picture = drawn("the confusion matrix", lambda: draw_confusion(confusion, self.run.plots / "confusion.png"))
+        if picture is None:
+            return
+        for logger in trainer.loggers:
+            if isinstance(logger, RunLogger):
+                log_confusion(logger, confusion, picture, trainer.global_step)
 
-        def draw() -> Path | None:
-            return path if plot_confusion(table, labels, path) else None
 
-        log_picture(trainer, "confusion", "the confusion matrix", draw)
+def draw_confusion(confusion: Confusion, path: Path) -> Path | None:
+    """Draws the counts to the PNG file `path`; None where there are too many labels."""
+    table = np.array(confusion.counts, dtype=np.int64).reshape(len(confusion.labels), -1)
+    return path if plot_confusion(table, confusion.labels, path) else None
 
 
 def plot_confusion(table: np.ndarray, labels: tuple[str, ...], path: Path) -> bool:

@@ -10,13 +10,18 @@ from pytorch_lightning import Trainer
 from seqtrain.training.loggers.base import RunLogger, say
 
 
-def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path | None]) -> None:
-    """Logs the PNG file that `draw` writes under `name`, if it writes one; `what`: the picture in words."""
+def drawn(what: str, draw: Callable[[], Path | None]) -> Path | None:
+    """The PNG file that `draw` writes, if it writes one; `what`: the picture in words."""
     try:
-        path = draw()
+        return draw()
     except Exception as error:  # whatever matplotlib, or the data, does
         say(f"{what} could not be drawn: {error}")
-        return
+        return None
+
+
+def log_picture(trainer: Trainer, name: str, what: str, draw: Callable[[], Path | None]) -> None:
+    """Logs the PNG file that `draw` writes under `name`, if it writes one; `what`: the picture in words."""
+    path = drawn(what, draw)
     if path is None:
         return
     for logger in trainer.loggers:

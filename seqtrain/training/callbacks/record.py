@@ -13,6 +13,7 @@ from seqtrain.errors import NonFinite, RunFailed
 from seqtrain.runs.directory import Run
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.learner import Learner, chained
+from seqtrain.training.system import SystemUsage
 
 
 def step_done(trainer: Trainer, batch_idx: int) -> bool:
@@ -41,6 +42,7 @@ class Recorder(Callback):
         self.seconds = 0.0  # of training, until the clock was last stopped, in earlier attempts of this run too
         self._started_at: float | None = None  # by the clock of the machine; None while ours stands still
         self._last_record = (0, 0.0)  # tokens and seconds at the last training record, from which speed is told
+        self._system = SystemUsage()
         self._num_records: int | None = None  # in metrics.jsonl, once there is one of this attempt
 
     def state_dict(self) -> dict[str, Any]:
@@ -68,6 +70,7 @@ class Recorder(Callback):
         for step in range(trainer.global_step):
             fingerprint = chained(fingerprint_of(self.plan.chunk(*divmod(step, self.plan.steps))), fingerprint)
         self._check_read(trainer.global_step, fingerprint, pl_module.progress.fingerprint)
+        self._system.start()
 
     def _check_read(self, step: int, *fingerprints: int) -> None:
         """RunFailed unless all say the same of what was read up to this step, and what was recorded of it."""
@@ -107,6 +110,9 @@ class Recorder(Callback):
         tokens, seconds = self._last_record
         self._last_record = (progress.tokens, self.elapsed())
         record["tokens_per_second"] = (progress.tokens - tokens) / max(self._last_record[1] - seconds, 1e-9)
+        if self.run.writes:
+            # After the speed is told, so that it is not in it.
+            record |= self._system.read(pl_module.device)
         self._write(trainer, pl_module, record)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
@@ -134,6 +140,7 @@ class Recorder(Callback):
             "epoch": round(step / self.plan.steps, 4),
             "tokens": learner.progress.tokens,
             "seconds": round(self.elapsed(), 3),
+            "time": round(time.time(), 3),
             **values,
         }
         if self._num_records is None:

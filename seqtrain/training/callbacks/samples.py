@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from pytorch_lightning import Callback, Trainer
 
-from seqtrain.files.atomic import write_text
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.base import SampleOptions
+from seqtrain.runs.shown import write_samples
+from seqtrain.tasks.base import Sample, SampleOptions
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import RunLogger
+from seqtrain.training.loggers.shown import log_samples
 
 if TYPE_CHECKING:
     from seqtrain.training.splits import Data
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 class Samples(Callback):
     """Continues `prompt` by `length` tokens, or shows `examples` of validation, as the task has it.
 
-    To samples/step-*.txt and to every logger that takes text.
+    To samples/step-*.txt, by columns to samples/step-*.json, and to every logger that takes text or tables.
     """
 
     def __init__(
@@ -42,17 +44,18 @@ class Samples(Callback):
         self.newest = ""
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        self.newest = self._sample(pl_module)
+        found = self._sample(pl_module)
+        self.newest = "\n".join(sample.text for sample in found)
         step = trainer.global_step
-        write_text(self.run.samples / f"step-{step:08d}.txt", self.newest)
+        samples = write_samples(self.run, step, self.newest, [sample.columns for sample in found])
         for logger in trainer.loggers:
             if isinstance(logger, RunLogger):
-                logger.log_text("samples", self.newest, step)
+                log_samples(logger, samples, step)
 
-    def _sample(self, learner: Learner) -> str:
+    def _sample(self, learner: Learner) -> Sequence[Sample]:
         batch = self.data.sample("validation", self.examples)
         if batch is not None:
             batch = batch.to(learner.device)
         # In the precision of the weights, as evaluation reads.
         with torch.no_grad(), torch.autocast(learner.device.type, enabled=False):
-            return "\n".join(learner.task.show(learner.model, batch, self.data.preprocessor, self.options))
+            return learner.task.samples(learner.model, batch, self.data.preprocessor, self.options)

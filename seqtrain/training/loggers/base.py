@@ -20,6 +20,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import check_png, read_checked
 from seqtrain.runs import measures
+from seqtrain.runs.shown import Confusion, Table
 from seqtrain.runs.summary import Summary
 from seqtrain.terminal import tell as say
 
@@ -31,7 +32,8 @@ MAX_IDENTITY_BYTES = 100
 Record = dict[str, Any]
 """One point: `step`, `epoch`, `tokens`, `seconds`, `record` (its place in metrics.jsonl) and whatever was measured."""
 
-NO_METRICS = ("step", "record")  # of a record, where the logger counts steps itself
+NO_METRICS = ("step", "record", "time")  # of a record: its place, and when it was recorded
+MAX_MODEL_SECONDS = 600.0  # that sending a model may take
 SHOWN_IN_SUMMARY = (
     *("status", "reason", "metrics", "best", "baselines", "parameters", "steps", "tokens", "flops", "seconds"),
     *("tokens_per_second", "padding"),
@@ -48,6 +50,7 @@ class RunLogger(Logger):
         self.broken = False
         self.trouble = f"{label} failed and is left out from here on"  # what is said of it then, before the reason
         self._directory = directory
+        self._time: float | None = None  # of the newest record: when it was made, by the clock of the wall
         self._worker = Worker()
 
     @property
@@ -70,13 +73,26 @@ class RunLogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Record, step: int | None = None) -> None:  # type: ignore[override]
-        """One point."""
+        """One point, and the time of all that is logged until the next one."""
+        recorded = metrics.get("time")
+        if isinstance(recorded, float):
+            self._time = recorded
         self._send(lambda: self._metrics(metrics, step or 0))
 
     @rank_zero_only
     def log_text(self, name: str, text: str, step: int) -> None:
         """A text, such as a sample, after `step` steps."""
         self._send(lambda: self._text(name, text, step))
+
+    @rank_zero_only
+    def log_table(self, name: str, table: Table, step: int) -> None:
+        """A table, such as samples by columns, after `step` steps."""
+        self._send(lambda: self._table(name, table, step))
+
+    @rank_zero_only
+    def log_confusion(self, name: str, confusion: Confusion, step: int) -> None:
+        """Confusion counts, for loggers that draw them themselves; they go to the others as a picture."""
+        self._send(lambda: self._confusion(name, confusion, step))
 
     @rank_zero_only
     def log_image(self, name: str, path: Path, step: int) -> None:
@@ -97,7 +113,7 @@ class RunLogger(Logger):
         """Ends the logger with the figures that the run has come to, its `status` among them."""
         known = summary.to_plain()
         figures = {name: known[name] for name in SHOWN_IN_SUMMARY if name in known}
-        self._send(lambda: self._end(figures))
+        self._send(lambda: self._end(figures), seconds=MAX_CALL_SECONDS + self.model_seconds)
 
     def missing(self, records: list[Record]) -> list[Record]:
         """What of these records the logger does not have yet, with `step` and `record` of each."""
@@ -105,16 +121,27 @@ class RunLogger(Logger):
         self._send(lambda: missing.extend(self._missing(records)))
         return missing
 
-    def _send(self, action: Callable[[], None]) -> None:
+    def _send(self, action: Callable[[], None], seconds: float | None = None) -> None:
         if self.broken:
             return
-        error = self._worker.run(action)  # whatever a third party does, it must not stop the training
+        error = self._worker.run(action, seconds)  # whatever a third party does, it must not stop the training
         if error is not None:
             self.broken = True
             say(f"{self.trouble}: {' '.join(str(error).split())}")
 
     def _missing(self, records: list[Record]) -> list[Record]:
         return records
+
+    @property
+    def model_seconds(self) -> float:
+        """How much longer the end may take, where a model is sent then."""
+        return 0.0
+
+    def _table(self, name: str, table: Table, step: int) -> None:
+        """Nothing: not every logger has tables."""
+
+    def _confusion(self, name: str, confusion: Confusion, step: int) -> None:
+        """Nothing: not every logger draws."""
 
     @abstractmethod
     def _metrics(self, metrics: Record, step: int) -> None: ...
@@ -138,17 +165,18 @@ class Worker:
         self._actions = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def run(self, action: Callable[[], None]) -> BaseException | None:
-        """Waits for the action; gives what it raised, or TimeoutError after MAX_CALL_SECONDS."""
+    def run(self, action: Callable[[], None], seconds: float | None = None) -> BaseException | None:
+        """Waits for the action; gives what it raised, or TimeoutError after `seconds`, MAX_CALL_SECONDS without."""
+        limit = MAX_CALL_SECONDS if seconds is None else seconds
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, daemon=True)  # so that it does not delay leaving
             self._thread.start()
         answer: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._actions.put((action, answer))
         try:
-            return answer.get(timeout=MAX_CALL_SECONDS)
+            return answer.get(timeout=limit)
         except queue.Empty:
-            return TimeoutError(f"no answer for {MAX_CALL_SECONDS:g} s")
+            return TimeoutError(f"no answer for {limit:g} s")
 
     def _work(self) -> None:
         while True:

@@ -14,8 +14,18 @@ from pytorch_lightning.loggers.logger import rank_zero_experiment
 
 from seqtrain.config.nodes import flat
 from seqtrain.files.checked import open_checked
+from seqtrain.runs.directory import Run
 from seqtrain.sweeps.folder import member_of
-from seqtrain.training.loggers.base import NO_METRICS, Record, RunLogger, load_or_make_identity
+from seqtrain.training.loggers.base import (
+    MAX_MODEL_SECONDS,
+    NO_METRICS,
+    Record,
+    RunLogger,
+    load_or_make_identity,
+    went_well,
+)
+from seqtrain.training.loggers.flattened import chosen, figures_as_metrics, words_of
+from seqtrain.training.loggers.model import exported, has_best
 
 MAX_BATCH, MAX_CHARACTERS = 100, 500  # parameters or tags that MLflow takes at a time, and characters of a value
 ARTIFACTS = "mlflow_artifacts"  # beside the runs, where there is no server
@@ -25,8 +35,11 @@ STATUS = {"finished": "FINISHED", "pruned": "FINISHED", "interrupted": "KILLED"}
 class MLflowRunLogger(RunLogger):
     """One MLflow run, in the server at `uri` or in a sqlite file beside the run directories."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], experiment: str, uri: str | None) -> None:
+    def __init__(
+        self, directory: Path, config: dict[str, Any], experiment: str, uri: str | None, *, log_model: bool = False
+    ) -> None:
         super().__init__("MLflow", directory)
+        self._log_model = log_model
         self._config = config
         self._experiment = experiment
         self._uri = uri
@@ -65,7 +78,8 @@ class MLflowRunLogger(RunLogger):
         if resumes:
             client.update_run(self._id, status="RUNNING")
             return client
-        params = [Param(key, str(value)[:MAX_CHARACTERS]) for key, value in flat(self._config)]
+        options = {**chosen(self._config), **dict(flat(self._config))}
+        params = [Param(key, str(value)[:MAX_CHARACTERS]) for key, value in options.items()]
         for batch in _batches(params):
             client.log_batch(self._id, params=batch)
         return client
@@ -84,7 +98,9 @@ class MLflowRunLogger(RunLogger):
         member = member_of(self._directory)
         if member:
             name, tags = member.label or name, {"sweep": member.sweep}
-        return client.create_run(number, tags=tags, run_name=name).info.run_id
+        # Of a run that was recorded before; live there is no record yet, and MLflow takes the time of now.
+        start = _milliseconds(_began(self._directory))
+        return client.create_run(number, start_time=start, tags=tags, run_name=name).info.run_id
 
     def _missing(self, records: list[Record]) -> list[Record]:
         client = self._open()
@@ -101,7 +117,7 @@ class MLflowRunLogger(RunLogger):
     def _metrics(self, metrics: Record, step: int) -> None:
         from mlflow.entities import Metric  # type: ignore[import-not-found]
 
-        milliseconds, points = int(time.time() * 1000), []
+        milliseconds, points = _milliseconds(self._time) or _now(), []
         for name, value in metrics.items():
             if name not in NO_METRICS:
                 points.append(Metric(name, float(value), milliseconds, step))
@@ -113,17 +129,52 @@ class MLflowRunLogger(RunLogger):
     def _image(self, name: str, path: Path, step: int) -> None:
         self._open().log_artifact(self._id, str(path), name)
 
+    @property
+    def model_seconds(self) -> float:
+        return MAX_MODEL_SECONDS if self._log_model else 0.0
+
     def _end(self, figures: dict[str, Any]) -> None:
-        """Figures become tags: as metrics they would stand among those that were measured."""
-        from mlflow.entities import RunTag  # type: ignore[import-not-found]
+        """Numbers of the summary become metrics, under names of their own beside what was measured; words tags."""
+        from mlflow.entities import Metric, RunTag  # type: ignore[import-not-found]
 
         if self._client is None:
             return
-        tags = [RunTag(f"summary.{key}", str(value)[:MAX_CHARACTERS]) for key, value in flat(figures)]
+        # Not when it is sent: that may be weeks later, and sent again it must be the same point.
+        ended = _milliseconds(_last_recorded(self._directory)) or _now()
+        step = figures.get("steps", 0)
+        metrics = [Metric(name, value, ended, step) for name, value in figures_as_metrics(figures).items()]
+        for batch in _batches(metrics):
+            self._client.log_batch(self._id, metrics=batch)
+        tags = [RunTag(f"summary.{key}", value[:MAX_CHARACTERS]) for key, value in words_of(figures)]
         for batch in _batches(tags):
             self._client.log_batch(self._id, tags=batch)
-        self._client.set_terminated(self._id, STATUS.get(figures.get("status", ""), "FAILED"))
+        if self._log_model and went_well(figures) and has_best(self._directory):
+            with exported(self._directory) as folder:
+                self._client.log_artifacts(self._id, str(folder), "model")
+        self._client.set_terminated(self._id, STATUS.get(figures.get("status", ""), "FAILED"), end_time=ended)
         self._client = None
+
+
+def _began(directory: Path) -> float | None:
+    """When the training of a run began, by its first record; None where that does not say, or there is none."""
+    for record in Run(directory).records():
+        if isinstance(record.get("time"), float):
+            return record["time"] - record.get("seconds", 0.0)
+    return None
+
+
+def _last_recorded(directory: Path) -> float | None:
+    """When the last record of a run was made; None where that does not say."""
+    times = [record["time"] for record in Run(directory).records() if isinstance(record.get("time"), float)]
+    return max(times, default=None)
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
 
 
 def _check_below(file: Path, artifacts: str | None, local: Path) -> None:

@@ -18,16 +18,15 @@ from urllib.parse import urlsplit
 
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 
-from seqtrain.config.nodes import flat
 from seqtrain.errors import Unavailable, UserError
-from seqtrain.files.atomic import expanded, write_text
-from seqtrain.files.checked import open_append, read_checked
+from seqtrain.files.atomic import expanded
 from seqtrain.runs.directory import Run
 from seqtrain.runs.provenance import mask_command
+from seqtrain.runs.shown import Confusion, Table
 from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
 from seqtrain.training.loggers.base import (
-    MAX_IDENTITY_BYTES,
+    MAX_MODEL_SECONDS,
     Record,
     RunLogger,
     answers,
@@ -36,19 +35,23 @@ from seqtrain.training.loggers.base import (
     say,
     went_well,
 )
+from seqtrain.training.loggers.model import has_best
+from seqtrain.training.loggers.wandb_files import rows_before, sent_before, write_sent
 
 Mode = Literal["online", "offline", "disabled"]
 Axis = Literal["tokens", "steps", "seconds", "flops"]
 MAX_START_SECONDS = 10.0  # that W&B may take to begin online
 MAX_FINISH_SECONDS = 15.0  # and to send the rest at the end
-SENT = "wandb_sent"  # a file of the run: the place of the newest record that W&B got, and its number of rows
 
 
 class WandbRunLogger(RunLogger):
     """One W&B run, the same in every attempt; `options`: of wandb.init; `x`: what its charts are drawn against."""
 
-    def __init__(self, directory: Path, mode: Mode, options: dict[str, Any], x: Axis) -> None:
+    def __init__(
+        self, directory: Path, mode: Mode, options: dict[str, Any], x: Axis, *, log_model: bool = False
+    ) -> None:
         super().__init__("W&B", directory)
+        self._log_model = log_model
         self._mode: Mode = mode
         self._options = options
         self._axis = "step" if x == "steps" else x  # our records say it in the singular
@@ -75,7 +78,7 @@ class WandbRunLogger(RunLogger):
         if self._run is None:
             summary = Run(self._directory).summary
             self._flops_per_token, self._summary = summary.flops_per_token, summary
-            before = self._rows()
+            before = rows_before(self._directory)
             self._run = self._begin()
             entity = self._options["entity"]
             if self._mode == "online" and entity:  # its config may be a stranger's
@@ -86,17 +89,6 @@ class WandbRunLogger(RunLogger):
                 self._run.define_metric(name, hidden=True)
             self._run.define_metric("*", step_metric=self._axis)
         return self._run
-
-    def _rows(self) -> int:
-        """As many as earlier attempts can have sent, or more: W&B wants them counted on from there.
-
-        One for each record, and for each text and picture, which W&B keeps; or what an attempt that ended has left.
-        """
-        if not any(self._directory.glob("wandb/*run-*")):
-            return 0
-        records = sum(1 for _ in Run(self._directory).records())
-        media = sum(1 for path in self._directory.glob("wandb/*run-*/files/media/**/*") if path.is_file())
-        return max(records + media, self._sent()[1])
 
     def _begin(self) -> Any:
         package = trusted_wandb()
@@ -117,7 +109,7 @@ class WandbRunLogger(RunLogger):
             silent=True,
             console="off",
             init_timeout=MAX_START_SECONDS,
-            finish_timeout=MAX_FINISH_SECONDS,
+            finish_timeout=MAX_FINISH_SECONDS + self.model_seconds,
             disable_git=True,  # its git would run what .git/config names
         )
         resume = "allow" if mode == "online" else None  # offline there is nothing to ask, and W&B would warn
@@ -134,32 +126,22 @@ class WandbRunLogger(RunLogger):
     def identified(self) -> dict[str, Any]:
         """The options with the identity of the run; under W&B's sweep agent that identity is the agent's.
 
-        So are the keys that the agent has set, `model` or `model.dim`: only a flat config goes beside them.
+        So are the keys that the agent has set, `model` or `model.dim`: they go beside those of ours.
         """
         agent = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
         identity = load_or_make_identity(self._directory / "wandb_id", lambda: agent or secrets.token_hex(4))
         if agent is None:
             return {**self._options, "id": identity}
-        return {**self._options, "project": None, "entity": None, "config": dict(flat(self._options["config"]))}
+        return {**self._options, "project": None, "entity": None}
 
     def _missing(self, records: list[Record]) -> list[Record]:
         """Online W&B's host knows what it has; offline a file does, and nothing is begun that would hold no record."""
-        newest = self._sent()[0]
+        newest = sent_before(self._directory)[0]
         if self._mode == "online":
             run = self._open()
             if self._mode == "online":  # opening it may have failed, and gone offline
                 newest = run.summary.get("record", 0)
         return [record for record in records if record["record"] > newest]
-
-    def _sent(self) -> tuple[float, int]:
-        """What W&B got in earlier attempts: the place of the newest record, and the number of rows."""
-        known = self._directory / SENT
-        if known.exists():
-            record, rows = map(int, read_checked(known, MAX_IDENTITY_BYTES).split())
-            return record, rows
-        if any(self._directory.glob("wandb/*run-*")):  # of a training that was killed: what it holds is not known
-            return math.inf, 0
-        return 0, 0
 
     def _metrics(self, metrics: Record, step: int) -> None:
         run = self._open()
@@ -171,10 +153,12 @@ class WandbRunLogger(RunLogger):
             self._known.add(name)
         if self._flops_per_token is not None and "tokens" in metrics:
             metrics = {**metrics, "flops": self._flops_per_token * metrics["tokens"]}
-        self._row(metrics)
+        self._row({name: value for name, value in metrics.items() if name != "time"})
 
     def _row(self, values: dict[str, Any]) -> None:
         """One row; W&B counts them itself, and after a resume would drop what it has counted already."""
+        if self._time is not None:  # else W&B takes the time at which it is sent
+            values = {**values, "_timestamp": self._time}
         self._open().log(values, step=self._begin_at, commit=True)
         self._begin_at = None
 
@@ -190,18 +174,40 @@ class WandbRunLogger(RunLogger):
         self._open()
         self._row({name: package.Image(str(path)), "step": step})
 
+    def _table(self, name: str, table: Table, step: int) -> None:
+        from seqtrain.training.loggers.wandb_values import sample_table
+
+        self._open()
+        self._row({name: sample_table(table, step), "step": step})
+
+    def _confusion(self, name: str, confusion: Confusion, step: int) -> None:
+        from seqtrain.training.loggers.wandb_values import confusion_chart
+
+        self._open()
+        self._row({name: confusion_chart(confusion), "step": step})
+
+    @property
+    def model_seconds(self) -> float:
+        return MAX_MODEL_SECONDS if self._log_model else 0.0
+
     def _end(self, figures: dict[str, Any]) -> None:
         if self._run is None:
             return
+        if self._log_model and went_well(figures) and has_best(self._directory):
+            # Before `finish`, which waits for what is on its way.
+            from seqtrain.training.loggers.wandb_values import log_model
+
+            log_model(self._run, self._directory, figures)
         self._run.summary.update({**figures, **self._extremes()})
         rows, start = self._run.step, time.monotonic()
         self._run.finish(exit_code=int(not went_well(figures)))
         self._run = None
-        if self._mode == "online" and time.monotonic() - start >= MAX_FINISH_SECONDS:
+        limit = MAX_FINISH_SECONDS + self.model_seconds
+        if self._mode == "online" and time.monotonic() - start >= limit:
             again = pasted("seqtrain", "sync", Path(self._directory))
-            say(f"W&B: no answer for {MAX_FINISH_SECONDS:g} s; `{again}` sends what is missing there")
+            say(f"W&B: no answer for {limit:g} s; `{again}` sends what is missing there")
         if self._newest:
-            write_text(self._directory / SENT, f"{self._newest} {rows}\n")
+            write_sent(self._directory, self._newest, rows)
 
     def _extremes(self) -> dict[str, dict[str, float]]:
         """Best and last of each metric over all attempts: W&B itself knows those of this one alone."""
@@ -271,14 +277,6 @@ def trusted_wandb() -> Any:
     setattr(Settings, "read_system_settings", read_system_settings)  # noqa: B010 - pyright knows its signature
     setattr(Config, "_load_defaults", lambda config: None)  # noqa: B010
     return package
-
-
-def leave_out(directory: Path) -> None:
-    """Lets `wandb sync` pass over the offline files of a run: what they hold has been sent."""
-    home = directory.resolve()
-    for path in directory.glob("wandb/offline-run-*/run-*.wandb"):
-        if path.resolve().parent.is_relative_to(home):
-            open_append(path.with_name(f"{path.name}.synced")).close()  # which follows no link
 
 
 def _in_netrc(host: str) -> bool:

@@ -1,0 +1,89 @@
+"""Before a training: does validation stand in the text that the weights are trained on, by this run or before it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seqtrain.cli.arguments import say
+from seqtrain.data import leaks
+from seqtrain.data.leaks import Leak
+from seqtrain.data.preprocess import Rows
+from seqtrain.data.sketch import MAX_KEPT, Sketch
+from seqtrain.files.atomic import exists
+from seqtrain.runs.directory import Run
+from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, worst
+from seqtrain.runs.summary import Summary
+
+
+def check_leaks(run: Run, init_from: str | None, rows: dict[Any, Rows], summary: Summary) -> None:
+    """Adds to the summary how much of validation was trained on, says it, and keeps a sketch of the training text.
+
+    Args:
+        run: Its directory gets the sketch, so that runs which begin with this one can be asked the same.
+        init_from: The run whose weights it begins with.
+        rows: Of train and validation.
+        summary: Of the attempt.
+    """
+    if summary.leaks and exists(run.path / SKETCH):  # of an earlier attempt; the text is the same
+        return
+    train = leaks.trained_text(rows["train"])
+    asked = leaks.sketches(rows["validation"])
+    found: dict[str, Any] = {"train": _plain(leaks.find_leak(asked, train))}
+    whole = train
+    if init_from is not None:
+        parent = _parent_sketch(init_from)
+        found["init_from"] = _plain(_parent_leak(asked, parent))
+        # A child of this run asks this run alone: what came before it must stand in its sketch, too.
+        whole = train.joined(parent) if parent is not None else train.unfinished()
+    summary.update(leaks={"validation": found})
+    _tell(summary)
+    if run.writes:
+        whole.cut(MAX_KEPT).save(run.path / SKETCH)
+
+
+def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
+    """How much of a split stands in the text that a finished run was trained on, said where it is more than little.
+
+    None where the run keeps no sketch of that text, which is said, too.
+    """
+    sketch = _load(run.path)
+    if sketch is None:
+        say(f"{split}: whether it stands in train is not known: {SKETCH} is missing")
+        return None
+    leak = leaks.find_leak(leaks.sketches(rows), sketch)
+    if leak is not None and leak.share >= MIN_SAID:
+        place = "train too" if run.config.get("init_from") is None else "train, or the training text of init_from"
+        say(in_words(split, place, leak))
+    return _plain(leak)
+
+
+def _tell(summary: Summary) -> None:
+    reason = worst(summary)
+    if reason is not None:
+        say(f"{reason}; its figures are in part those of text learnt by heart, and compare concludes nothing from them")
+    for line in notes(summary):
+        say(line)
+
+
+def _parent_sketch(init_from: str) -> Sketch | None:
+    return _load(Run.open(init_from, export="take").path)
+
+
+def _load(folder: Path) -> Sketch | None:
+    path = folder / SKETCH
+    return Sketch.load(path) if exists(path) else None
+
+
+def _parent_leak(asked: list[Sketch], parent: Sketch | None) -> Leak | None:
+    """How much stands in what the parent was trained on: one side of a pair is enough, a language model has read it."""
+    if parent is None:
+        return None
+    leak = leaks.find_leak(asked, parent, max)
+    if leak is None or (not parent.whole and not is_grave(leak)):
+        return None  # what is not known of might hold the rest
+    return leak
+
+
+def _plain(leak: Leak | None) -> dict[str, Any] | None:
+    return None if leak is None else leak._asdict()

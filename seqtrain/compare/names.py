@@ -1,0 +1,148 @@
+"""What variants are called: the model, and the settings in which they differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from seqtrain.compare.entries import SETTING_ORDER, Entry, short_names
+from seqtrain.compare.selection import written
+from seqtrain.compare.settings import EXTENDED, differing_keys
+
+MOST_SETTINGS = 4  # in a name, unless more are needed to tell it from others
+MOST_VALUES = 4  # of one setting, in the line below the names
+HASH_DIGITS = 8
+
+Settings = Mapping[str, Any]
+
+
+def variant_names(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str] = ()) -> list[str]:
+    """The model and what differs, such as `lstm dim=64 lr=0.003`; of many settings the first, `and 4 more`.
+
+    Args:
+        entries: a run of each variant.
+        settings: what makes each variant, as `settings.deciding` gives it, with the values of `by`.
+        by: keys that were asked for: they stand in every name.
+    """
+    shown, hidden = _chosen(entries, settings, by)
+    values = Displayed(entries, settings)
+    words = {key: _plain(key, word) for key, word in short_names(shown).items()}
+    names = []
+    for place, entry in enumerate(entries):
+        parts = [entry.model]
+        for key in shown:
+            if key in settings[place] and key != "model":
+                parts.append(f"{words[key]}={values.of(place, key)}")
+        more = sum(key in settings[place] for key in hidden)
+        if more:
+            parts.append(f"and {more} more")
+        names.append(" ".join(parts))
+    counts = Counter(names)
+    for place, entry in enumerate(entries):
+        if counts[names[place]] > 1:  # alike but in settings that a short name rounds off
+            names[place] += f" {entry.name}"
+    return names
+
+
+def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str] = ()) -> str:
+    """`they differ in: ...`, with every setting and its values; empty where the names hold all of them."""
+    _, hidden = _chosen(entries, settings, by)
+    if not hidden:
+        return ""
+    values = Displayed(entries, settings)
+    words = []
+    for key in _differing(settings):
+        found = list(dict.fromkeys(values.of(place, key) for place in range(len(entries)) if key in settings[place]))
+        text = ", ".join(found[:MOST_VALUES])
+        if len(found) > MOST_VALUES:
+            text += f" and {len(found) - MOST_VALUES} more"
+        words.append(f"{_plain(key, key)} ({text})")
+    return f"they differ in: {', '.join(words)}"
+
+
+class Displayed:
+    """The values of settings as they stand in a name."""
+
+    def __init__(self, entries: Sequence[Entry], settings: Sequence[Settings]) -> None:
+        """`settings` are those of `entries`, one by one."""
+        self.settings = settings
+        self.origins = _origins(entries, settings)
+
+    def of(self, place: int, key: str) -> str:
+        """A setting of one of the entries: of a number as many digits as a person reads."""
+        value = self.settings[place][key]
+        if key == "init_from" and place in self.origins:
+            return self.origins[place]
+        if key == EXTENDED:
+            return " and ".join(map(_limits, value))
+        return f"{value:.4g}" if isinstance(value, float) else written(value)
+
+
+def _differing(settings: Sequence[Settings]) -> list[str]:
+    """All keys that differ, the model and its options first."""
+    keys = sorted(differing_keys(settings), key=lambda key: not key.startswith("model."))
+    return sorted(keys, key=lambda key: SETTING_ORDER.get(key, 1))
+
+
+def _chosen(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The keys that differ and stand in a name, and those that do not."""
+    keys = [key for key in _differing(settings) if key != "model" and key not in by]
+    swept = set()
+    for entry in entries:
+        if entry.sweep:  # then its label is made of `word=value`
+            swept.update(word.partition("=")[0] for word in entry.label.split())
+    chosen = [*by, *filter(swept.__contains__, keys)]
+    for key in keys:
+        if _count_distinct(settings, ["model", *chosen, key]) > _count_distinct(settings, ["model", *chosen]):
+            chosen.append(key)
+    rest = [key for key in keys if key not in chosen]
+    room = max(MOST_SETTINGS - len(chosen), 0)
+    return chosen + rest[:room], rest[room:]
+
+
+def _count_distinct(settings: Sequence[Settings], keys: Sequence[str]) -> int:
+    """How many different values these settings take together."""
+    return len({repr([each.get(key, UNSET) for key in keys]) for each in settings})
+
+
+UNSET = "unset"  # like no value's repr, which would have quotes of its own
+
+
+def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int, str]:
+    """The run that each began with, by as little of its path as tells apart whose weights they are."""
+    origins: dict[int, tuple[str, str]] = {}  # path and hash
+    for place, entry in enumerate(entries):
+        value = settings[place].get("init_from")
+        if value is not None:
+            origins[place] = (str(entry.settings["init_from"]), str(value)[:HASH_DIGITS])
+    spellings: list[Callable[[str, str], str]] = [_folder_name, _path, _path_and_hash]
+    for spelling in spellings:
+        names = {origin: spelling(*origin) for origin in origins.values()}
+        hashes = {(name, weights) for (_, weights), name in names.items()}
+        if len({name for name, _ in hashes}) == len(hashes):
+            break
+    return {place: names[origin] for place, origin in origins.items()}
+
+
+def _folder_name(path: str, _: str) -> str:
+    return PurePath(path).name
+
+
+def _path(path: str, _: str) -> str:
+    return path
+
+
+def _path_and_hash(path: str, weights: str) -> str:
+    return f"{path}@{weights}"
+
+
+def _limits(change: str) -> str:
+    """How a run was extended, in short: `100->200` of `trainer.max_steps: 100 -> 200 at step 100`."""
+    return change.partition(": ")[2].partition(" at step ")[0].replace(" ", "") or change
+
+
+def _plain(key: str, word: str) -> str:
+    """The word that stands for a key: of one that ends in Hydra's own word, what stands before that."""
+    return key.removesuffix("._target_") if key.endswith("._target_") else word

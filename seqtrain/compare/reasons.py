@@ -1,0 +1,105 @@
+"""Why runs stand apart, in words: what was set differently, and where nothing was, what must have changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seqtrain.compare.entries import Entry, last_word
+from seqtrain.runs import leaks
+
+WORDS = {
+    "task": "another task",
+    "validation": "other validation text",
+    "test": "other test text",
+    "lanes": "test was read on another number of lanes",
+    "train": "other training text (--across train looks past that)",
+    "split": "data.split_by cuts validation off by another rule",
+    "context": "another context policy of evaluation",
+    "tokenizer": "another tokenizer",
+    "signatures": "the metric is reckoned in another way",
+    "decoding": "another way of asking the model",
+    "leak": "validation text was trained on",
+}  # what is said where a condition differs
+CAUSES = {
+    "validation": ("data",),
+    "train": ("data",),
+    "tokenizer": ("tokenizer", "init_from", "task.shared_vocab", "data"),
+}
+"""Settings that decide a condition of which a run knows no more than a hash."""
+NO_CAUSES = {f"data.{name}" for name in ("batch_size", "batch_tokens", "max_length", "eval_lanes")}
+"""How text is laid out, which does not change it."""
+FILES = {"tokenizer": "tokenizer", "target_tokenizer": "tokenizer of targets", "labels": "set of labels"}
+MAX_SETTINGS = 4  # that are named
+
+
+def in_words(name: str, before: Any, value: Any, beside: Entry, entry: Entry) -> str:
+    """One sentence on a condition in which a run differs.
+
+    Args:
+        name: The condition, one of WORDS.
+        before: Its value of the run that it is held against.
+        value: Its value of this run.
+        beside: The run that it is held against.
+        entry: The run.
+    """
+    if name == "leak":
+        return leaks.worst(entry.summary) or WORDS[name]
+    if name == "test":  # a run says only the hash of what evaluate read
+        return WORDS[name]
+    if name in ("validation", "train"):
+        return f"{WORDS[name]}: {_set_otherwise(name, beside, entry) or 'the files themselves have changed'}"
+    if name == "tokenizer" and isinstance(before, dict) and isinstance(value, dict):
+        return _of_tokenizers(before, value, beside, entry)
+    if name == "tokenizer":  # one of them hides text, the other does not
+        before, value = _unknown_words(before), _unknown_words(value)
+    return f"{WORDS[name]}: {_brief(value, before)}, not {_brief(before, value)}"
+
+
+def _of_tokenizers(before: dict[str, Any], value: dict[str, Any], beside: Entry, entry: Entry) -> str:
+    """Which of the files that turn text into numbers differ, and why."""
+    differing = [key for key in {**before, **value} if before.get(key) != value.get(key)]
+    if differing == ["unknown_tokens"]:
+        return f"{WORDS['tokenizer']}: {_unknown_words(value)}, not {_unknown_words(before)}"
+    files = []
+    for key in differing:
+        if key in FILES:
+            files.append(FILES[key])
+    cause = _set_otherwise("tokenizer", beside, entry) or "made from other text"
+    return f"another {' and '.join(files)}: {cause}"
+
+
+def _unknown_words(value: Any) -> str:
+    """How much text tokenizers hide."""
+    if isinstance(value, dict) and "unknown_tokens" in value:
+        return f"one that hides {value['unknown_tokens']:,} tokens of validation behind <unk>"
+    return str(value)
+
+
+def _set_otherwise(name: str, beside: Entry, entry: Entry) -> str:
+    """The settings that decide a condition, as far as they differ, such as `data.size=800, not 8000`."""
+    told = []
+    keys = dict.fromkeys((*entry.settings, *beside.settings))
+    for cause in CAUSES[name]:
+        # Options of another source, or tokenizer, say no more than that it is another one.
+        is_other = entry.settings.get(cause) != beside.settings.get(cause)
+        for key in keys:
+            if key == cause or (key.startswith(f"{cause}.") and not is_other and key not in NO_CAUSES):
+                value, before = entry.settings.get(key), beside.settings.get(key)
+                if value != before:
+                    told.append(f"{key}={_brief(value, None)}, not {_brief(before, None)}")
+    more = f" and {len(told) - MAX_SETTINGS} more" if len(told) > MAX_SETTINGS else ""
+    return "; ".join(told[:MAX_SETTINGS]) + more
+
+
+def _brief(value: Any, beside: Any) -> str:
+    """A value on one line; of mappings what differs from `beside`."""
+    if value is None:
+        return "null"
+    if not isinstance(value, dict):
+        return str(value)
+    others = beside if isinstance(beside, dict) else {}
+    words = []
+    for key, inner in value.items():
+        if key not in others or others[key] != inner:
+            words.append(f"{last_word(key)}={_brief(inner, None)}")
+    return " ".join(words) or "none"

@@ -1,0 +1,135 @@
+"""The settings of a run: what of its config, and of its summary, changes the numbers that come out of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.runs.summary import Summary
+
+if TYPE_CHECKING:
+    from seqtrain.compare.entries import Entry
+
+# Groups of a config whose target says which option was chosen.
+GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
+# What of a config changes no number: runs that differ in nothing else are the same variant.
+NO_SETTINGS = {
+    *("logger", "run_dir", "run", "dry_run", "data.workers", "data.eval_batch_size"),
+    *("trainer.check_ranks_every", "trainer.checkpoint_every", "trainer.keep_last", "trainer.keep_best"),
+    "trainer.log_every",
+}
+LAYOUT = (
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.accumulate"),
+    *("trainer.threads", "data.workers"),
+)
+"""How a training is laid out over a machine: it changes seconds, and of other numbers no more than their rounding."""
+STEADY = ("constant", "inverse_sqrt", "plateau")
+"""Schedules whose rates do not depend on how long a run is planned: of these an extended run equals a longer one."""
+EXTENDED = "extended"
+"""The setting that says that the limits of a run were changed after it had begun."""
+
+
+def flattened(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
+    """The config by dotted key, without what changes no number; `model` and its like are the options chosen."""
+    settings: dict[str, Any] = {}
+    for key, value in config.items():
+        if key == "callbacks" and isinstance(value, dict):
+            # Our callbacks only show what happens; those of others may end the training or change it.
+            value = {name: node for name, node in value.items() if not _is_own(node)}
+        _flatten(str(key), value, settings)
+    # Older runs wrote the tokenizer that was configured, while `init_from` had brought another one.
+    if settings.get("init_from") is not None and summary.lineage is None:
+        for key in list(settings):
+            if key.partition(".")[0] == "tokenizer":
+                del settings[key]
+    return settings
+
+
+def deciding(entry: Entry, layout: Sequence[str] = ()) -> dict[str, Any]:
+    """What makes the variant that a run belongs to: its settings but for the seed, paths of data, and the layout.
+
+    Args:
+        layout: keys of LAYOUT, or `seed`, that count all the same.
+    """
+    found: dict[str, Any] = {}
+    for key, value in entry.settings.items():
+        if key in layout or not (key == "seed" or key in LAYOUT or is_path(key)):
+            found[key] = value
+    if found.get("init_from") is not None and entry.summary.parent is not None:
+        # Whose weights, by their hash: a run that was moved has the same ones, one that was trained anew has others.
+        found["init_from"] = entry.summary.parent
+    if is_extended(entry):
+        found[EXTENDED] = tuple(map(str, entry.summary.extended))
+    return found
+
+
+def is_extended(entry: Entry) -> bool:
+    """Whether limits of a run were changed on the way, so that its learning rates are those of no other run."""
+    return bool(entry.summary.extended) and entry.settings.get("schedule") not in STEADY
+
+
+def differing_keys(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys in which these settings differ; one that some lack differs, unless another model, say, has no such key."""
+    found = []
+    for key in dict.fromkeys(key for settings in all_settings for key in settings):
+        having = [settings for settings in all_settings if key in settings]
+        lacking = [settings for settings in all_settings if key not in settings]
+        if len({repr(settings[key]) for settings in having}) > 1 or _lacked_alike(key, having, lacking):
+            found.append(key)
+    return found
+
+
+def config_values(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Every value of a config by dotted key, what changes no number among them."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= config_values(value, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = value
+    return found
+
+
+def is_path(key: str) -> bool:
+    """Whether a key says where data lies; what it holds is compared by its hash."""
+    return key.startswith("data.") and key.endswith("path")
+
+
+def last_word(key: str) -> str:
+    """What stands behind the last dot of a key."""
+    return key.rpartition(".")[2]
+
+
+def option(target: str) -> str:
+    """The name by which a target is chosen: MinGRU is min_gru, AdamW adamw."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z]\w)|(?<=[A-Z])(?=[A-Z][a-z])", "_", last_word(target)).lower()
+
+
+def _lacked_alike(key: str, having: Sequence[Mapping[str, Any]], lacking: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether some lack a key although they have the same option of its group, and so could have it."""
+    group = key.partition(".")[0]
+    if group not in GROUPS:
+        return bool(lacking)
+    options = {str(settings.get(group)) for settings in having}
+    return any(str(settings.get(group)) in options for settings in lacking)
+
+
+def _flatten(key: str, value: Any, settings: dict[str, Any]) -> None:
+    """Adds a node of a config, and all below it, to the settings by dotted key."""
+    group, _, word = key.rpartition(".")
+    # What a YAML recommends has become a value of its own; whether a target is partial follows from the target.
+    if key in NO_SETTINGS or word in ("_recommend_", "_partial_"):
+        return
+    if isinstance(value, Mapping):
+        for below, inner in value.items():
+            _flatten(f"{key}.{below}", inner, settings)
+    elif word == "_target_" and group in GROUPS:
+        settings[group] = option(str(value))
+    else:
+        settings[key] = value
+
+
+def _is_own(callback: Any) -> bool:
+    """Whether a callback is switched off or one of seqtrain's."""
+    return not isinstance(callback, dict) or str(callback.get("_target_")).startswith("seqtrain.")

@@ -1,0 +1,121 @@
+"""What the code of a run differed in from its commit: a hash of all of it, and the text of what may be kept."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import write_text
+from seqtrain.files.checked import read_checked
+from seqtrain.runs.git_commit import Checkout, checkout_of
+from seqtrain.runs.provenance import mask_line, says_secret
+from seqtrain.runs.summary import Summary
+
+CODE_DIFF = "code.diff"
+MAX_KEPT_BYTES = 1 << 18  # of a diff's text: beyond it a run directory would grow with every trial
+MAX_UNTRACKED_FILES = 200
+MAX_UNTRACKED_BYTES = 1 << 20  # of one file: code is smaller
+UNTRACKED_CODE = ("*.py",)  # no YAML: runs that nobody ignores write it themselves
+NEVER_KEPT = (".env", ".pem", ".key", ".p12", ".netrc", ".npmrc", ".pypirc")
+"""Endings of names of files that hold secrets."""
+FILE = re.compile(rb"^diff --git ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class CodeDiff:
+    """What the files of a checkout differ in from its commit."""
+
+    hash: str  # of all tracked changes, and of untracked code, whatever is kept
+    text: str  # what is kept: secrets masked, at most MAX_KEPT_BYTES
+    about: dict[str, Any]  # for the summary
+
+    def write(self, run: Path) -> None:
+        """Writes the text into a run's directory, in the place of that of an earlier attempt."""
+        write_text(run / CODE_DIFF, self.text)
+
+
+def code_entries(summary: Summary, diff: CodeDiff | None) -> dict[str, Any]:
+    """What the summary is to say of the code: that of earlier attempts, and that of this one.
+
+    Args:
+        summary: it knows the commit already.
+        diff: what the code differs in from that.
+    """
+    if summary.commit is None:
+        return {}
+    code = summary.commit
+    if diff is not None:
+        code = f"{code.rstrip('+')}+{diff.hash}"
+    entries: dict[str, Any] = {"code": list(dict.fromkeys([*summary.code, code]))}
+    if diff is not None:
+        entries["diff"] = diff.about
+    return entries
+
+
+def code_diff(folder: Path) -> CodeDiff | None:
+    """What the code differs in from its commit, in the checkout that holds `folder`; None where it does not.
+
+    Files that git ignores are not looked at. Of files that it does not know yet, those of Python are hashed, and their
+    names are kept, not their content.
+    """
+    checkout = checkout_of(folder)
+    if checkout is None:
+        return None
+    words = ("--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--ignore-submodules=all")
+    tracked = checkout.ask("diff", checkout.head, *words)
+    untracked = _untracked(checkout)
+    if not tracked and not untracked:
+        return None
+    tracked = tracked or b""
+    digest = hashlib.blake2b(tracked, digest_size=4)
+    for name, content in untracked.items():
+        digest.update(name.encode() + b"\0" + hashlib.blake2b(content).digest())
+    text, left_out = _kept(tracked)
+    about = {"hash": digest.hexdigest(), "bytes": len(tracked), "untracked": list(untracked), "left_out": left_out}
+    return CodeDiff(digest.hexdigest(), text, about)
+
+
+def _untracked(checkout: Checkout) -> dict[str, bytes]:
+    """The content of code that git does not know yet, by path."""
+    answer = checkout.ask("ls-files", "-z", "--others", "--exclude-standard", "--", *UNTRACKED_CODE)
+    found = {}
+    for name in sorted((answer or b"").decode(errors="replace").split("\0"))[: MAX_UNTRACKED_FILES + 1]:
+        if not name or _holds_secrets(name):
+            continue
+        try:
+            found[name] = read_checked(checkout.top / name, MAX_UNTRACKED_BYTES)
+        except (OSError, UserError):  # a link, or too large for code
+            continue
+    return found
+
+
+def _kept(diff: bytes) -> tuple[str, list[str]]:
+    """The text of a diff without what may not be kept, and a line for each file that was left out."""
+    starts = [match.start() for match in FILE.finditer(diff)]
+    kept: list[str] = []
+    left_out: list[str] = []
+    size = 0
+    for start, end in zip(starts, [*starts[1:], len(diff)], strict=True):
+        part = diff[start:end].decode(errors="replace")
+        name = part.partition("\n")[0].rpartition(" b/")[2].strip('"')
+        masked = "\n".join(map(mask_line, part.split("\n")))
+        if _holds_secrets(name):
+            left_out.append(f"{name}: may hold secrets")
+        elif size + len(masked.encode()) > MAX_KEPT_BYTES:
+            left_out.append(f"{name}: over {MAX_KEPT_BYTES:,} bytes in all")
+        else:
+            kept.append(masked)
+            size += len(masked.encode())
+    return "".join(kept), left_out
+
+
+def _holds_secrets(name: str) -> bool:
+    """Whether a file is one of those that hold secrets, by its name."""
+    file = PurePosixPath(name).name
+    return any(file.endswith(ending) or file.startswith(f"{ending}.") for ending in NEVER_KEPT) or says_secret(
+        PurePosixPath(name).stem
+    )

@@ -1,0 +1,90 @@
+"""What a run's summary says of validation text that its weights were trained on.
+
+A stranger may have written the summary: what is no such thing counts as not said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqtrain.data.leaks import LIMITS, Leak
+from seqtrain.runs.summary import Summary
+
+SKETCH = "train.sketch"  # of all text that the weights of a run were trained on
+MIN_SAID = 0.01  # share of a split: less stands in natural text that was well parted
+# Of what xz needs for a split alone, the part that it needs after train: measured on twelve data sets, prose, reviews,
+# captions, code and made-up sentences, it lies between 0.66 and 0.86, and falls towards 0 where train holds the text.
+MIN_XZ_RATIO = 0.5
+MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own frame weighs more than what it says
+PLACES = {"train": "train too", "init_from": "the training text of init_from"}
+"""Where validation text may stand, in words; what init_from began with in its turn belongs to it."""
+
+
+def worst(summary: Summary, split: str = "validation") -> str | None:
+    """Why figures of the split do not count, in words; None where nothing speaks against them."""
+    for place, leak in _leaks(summary, split).items():
+        if leak is not None and is_grave(leak):
+            return in_words(split, place, leak)
+    return None
+
+
+def notes(summary: Summary, split: str = "validation") -> list[str]:
+    """What else a reader of the figures must know: smaller shares, and what is not known."""
+    said = []
+    for place, leak in _leaks(summary, split).items():
+        if leak is None:
+            said.append(f"{split}: whether it stands in {PLACES[place]} is not known: no whole {SKETCH} is there")
+        elif leak.share >= MIN_SAID and not is_grave(leak):
+            said.append(in_words(split, place, leak))
+    return said + _compressed_away(summary, split)
+
+
+def is_grave(leak: Leak) -> bool:
+    """Whether so much leaked that the figures are those of text learnt by heart."""
+    return leak.share >= LIMITS[leak.kind]
+
+
+def in_words(split: str, place: str, leak: Leak) -> str:
+    """A share in one line, such as `validation: 12.0 % of its documents stand in train too`."""
+    verb = "stands" if leak.kind == "text" else "stand"
+    return f"{split}: {100 * leak.share:.1f} % of its {leak.kind} {verb} in {PLACES.get(place, place)}"
+
+
+def _compressed_away(summary: Summary, split: str) -> list[str]:
+    """A line where train tells a compressor more of the split than train of natural text tells it."""
+    baselines = summary.baselines.get(split)
+    alone, given = _bits_per_byte(baselines, "xz"), _bits_per_byte(baselines, "xz_given_train")
+    if alone is None or given is None or not 0 < alone <= MAX_XZ_ALONE or given >= MIN_XZ_RATIO * alone:
+        return []
+    return [
+        f"{split}: given train, xz needs {given / alone:.2f} of what it needs alone (natural text: 0.66 to 0.86): "
+        "much of it may stand in train in like words"
+    ]
+
+
+def _bits_per_byte(baselines: Any, name: str) -> float | None:
+    values = baselines.get(name) if isinstance(baselines, Mapping) else None
+    found = values.get("bits_per_byte") if isinstance(values, Mapping) else None
+    return found if isinstance(found, int | float) else None
+
+
+def _leaks(summary: Summary, split: str) -> dict[str, Leak | None]:
+    """The leaks of a split by place; None for one that is not known."""
+    found = summary.leaks.get(split)
+    if not isinstance(found, Mapping):
+        return {}
+    leaks: dict[str, Leak | None] = {}
+    for place in PLACES:
+        if place in found:
+            leaks[place] = _read(found[place])
+    return leaks
+
+
+def _read(said: Any) -> Leak | None:
+    if not isinstance(said, Mapping) or said.get("kind") not in LIMITS:
+        return None
+    share, asked = said.get("share"), said.get("asked")
+    if not isinstance(share, int | float) or not isinstance(asked, int):
+        return None
+    return Leak(float(share), said["kind"], asked)

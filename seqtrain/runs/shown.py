@@ -1,0 +1,143 @@
+"""What a validation shows beside its numbers, kept in the run: samples as text and by columns, and confusion counts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import exists, listed, plain_json, write_text
+from seqtrain.files.checked import open_checked
+from seqtrain.files.untrusted import read_json
+from seqtrain.runs.directory import Run
+from seqtrain.runs.records import LONGEST
+
+MAX_CELLS = 1 << 16  # of a table that a stranger may have made
+Cell = str | float | bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows by columns."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How many examples of each label (a row) were taken for each label (a column)."""
+
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What the model wrote or answered."""
+
+    text: str
+    table: Table | None  # None in a run that kept none
+
+
+def write_samples(run: Run, step: int, text: str, columns: Sequence[Mapping[str, Cell]]) -> Samples:
+    """Keeps the samples of a validation: as text, and of each sample its columns; gives them."""
+    names = tuple(dict.fromkeys(name for row in columns for name in row))
+    # Samples of one task may have unlike columns: what one of them does not say is empty.
+    rows = tuple(tuple(row.get(name, "") for name in names) for row in columns)
+    write_text(run.samples / f"step-{step:08d}.txt", text)
+    write_text(run.samples / f"step-{step:08d}.json", plain_json({"columns": names, "rows": rows}))
+    return Samples(text, Table(names, rows))
+
+
+def read_samples(run: Run, step: int) -> Samples | None:
+    """The samples of a validation; None where there are none.
+
+    Raises:
+        UserError: what is there is no such thing.
+    """
+    path = run.samples / f"step-{step:08d}.txt"
+    if not exists(path):
+        return None
+    with open_checked(path) as file:
+        text = file.read(LONGEST).decode("utf-8", "replace")
+    columns = path.with_suffix(".json")
+    return Samples(text, _table(columns) if exists(columns) else None)
+
+
+def write_confusion(run: Run, step: int, confusion: Confusion) -> None:
+    """Keeps the confusion counts of a validation."""
+    content = {"labels": confusion.labels, "counts": confusion.counts}
+    write_text(run.plots / f"confusion-{step:08d}.json", plain_json(content))
+
+
+def read_confusion(run: Run, step: int) -> Confusion | None:
+    """The confusion counts of a validation; None where there are none.
+
+    Raises:
+        UserError: what is there is no such thing.
+    """
+    path = run.plots / f"confusion-{step:08d}.json"
+    if not exists(path):
+        return None
+    content = read_json(path)
+    labels, counts = _list(path, content, "labels"), _list(path, content, "counts")
+    size = len(labels)
+    for row in counts:
+        if not isinstance(row, list) or len(row) != size or not all(type(count) is int for count in row):
+            raise _damaged(path)
+    if len(counts) != size or not all(isinstance(label, str) for label in labels):
+        raise _damaged(path)
+    return Confusion(tuple(labels), tuple(map(tuple, counts)))
+
+
+def steps_with_confusion(run: Run) -> set[int]:
+    """The steps whose confusion counts were kept."""
+    return _steps(run.path / "plots", "confusion-", ".json")
+
+
+def steps_with_samples(run: Run) -> set[int]:
+    """The steps whose samples were kept."""
+    return _steps(run.path / "samples", "step-", ".txt")
+
+
+def _steps(folder: Path, before: str, after: str) -> set[int]:
+    steps = set()
+    for path in listed(folder, f"{before}*{after}"):
+        number = path.name.removeprefix(before).removesuffix(after)
+        if re.fullmatch(r"\d{8,12}", number, re.ASCII):  # else not a file of ours
+            steps.add(int(number))
+    return steps
+
+
+def _table(path: Path) -> Table:
+    content = read_json(path)
+    columns, rows = _list(path, content, "columns"), _list(path, content, "rows")
+    if not all(isinstance(name, str) for name in columns) or len(columns) * len(rows) > MAX_CELLS:
+        raise _damaged(path)
+    for row in rows:
+        if not isinstance(row, list) or len(row) != len(columns) or not all(map(_is_cell, row)):
+            raise _damaged(path)
+    return Table(tuple(columns), tuple(map(tuple, rows)))
+
+
+def _is_cell(value: Any) -> bool:
+    # A mapping would be taken by W&B for a file, or a picture, to be fetched from wherever it says.
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, str | int | bool)
+
+
+def _list(path: Path, content: Any, name: str) -> list[Any]:
+    found = content.get(name) if isinstance(content, dict) else None
+    if not isinstance(found, list):
+        raise _damaged(path)
+    return found
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{path}: not what a run writes there; remove it")

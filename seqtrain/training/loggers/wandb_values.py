@@ -1,0 +1,46 @@
+"""Tables, charts and artifacts as W&B takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from seqtrain.runs.shown import Confusion, Table
+from seqtrain.training.loggers.model import exported
+
+CONFUSION_CHART = "wandb/confusion_matrix/v1"  # W&B's own, with the columns that it wants
+CONFUSION_COLUMNS = ("Actual", "Predicted", "nPredictions")
+
+
+def sample_table(table: Table, step: int) -> Any:
+    """Samples by columns, the first of which is the step."""
+    return _table(["step", *table.columns], [[step, *row] for row in table.rows])
+
+
+def confusion_chart(confusion: Confusion) -> Any:
+    """The chart that wandb.plot.confusion_matrix makes, of counts: it would take each example by itself."""
+    rows: list[list[Any]] = []
+    for label, counts in zip(confusion.labels, confusion.counts, strict=True):
+        for other, count in zip(confusion.labels, counts, strict=True):
+            rows.append([label, other, count])
+    return wandb.plot_table(
+        vega_spec_name=CONFUSION_CHART,
+        data_table=_table([*CONFUSION_COLUMNS], rows),
+        fields={column: column for column in CONFUSION_COLUMNS},
+        string_fields={"title": "confusion matrix of validation"},
+    )
+
+
+def log_model(run: Any, directory: Path, figures: dict[str, Any]) -> None:
+    """Sends the best checkpoint as an artifact of a W&B run; the same weights once more are no new version of it."""
+    about = {name: value for name, value in figures.items() if name in ("best", "parameters")}
+    artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=about)
+    with exported(directory) as folder:
+        artifact.add_dir(str(folder))  # which copies
+    run.log_artifact(artifact, aliases=["latest", "best"])
+
+
+def _table(columns: list[Any], rows: list[Any]) -> Any:
+    return wandb.Table(columns=columns, data=rows, allow_mixed_types=True)  # nan is written as a word

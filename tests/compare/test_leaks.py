@@ -1,0 +1,190 @@
+"""Nothing is concluded from figures of text that the weights were trained on, by the run or before it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.cli.compare import main
+from seqtrain.cli.leak_check import check_leaks, leak_of
+from seqtrain.compare.entries import read
+from seqtrain.compare.verdict import conclusions
+from seqtrain.errors import UserError
+from seqtrain.runs.directory import Run
+from seqtrain.runs.leaks import SKETCH
+from tests.data.test_leaks import columns, rows
+from tests.support import fake_runs
+
+TRAIN, VALIDATION, ELSEWHERE = rows(1, 200), rows(2, 50), rows(3, 200)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
+
+
+def trained(
+    path: Path,
+    value: float = 1.5,
+    *,
+    train: list[str] = TRAIN,
+    init_from: Path | None = None,
+    seed: int = 1,
+    **more: Any,
+) -> Path:
+    """A run that was checked as a training checks it."""
+    parent = None if init_from is None else str(init_from)
+    run = Run(fake_runs.run(path, value, seed=seed, config={"init_from": parent}, **more))
+    summary = run.summary
+    check_leaks(run, parent, {"train": columns(text=train), "validation": columns(text=VALIDATION)}, summary)
+    run.write_summary(summary)
+    return path
+
+
+def verdict(folder: Path) -> str:
+    found = conclusions(read([folder]))
+    return "\n".join(sentence for conclusion in found for sentence in conclusion.sentences)
+
+
+def seeds(folder: Path, values: tuple[float, ...], **options: Any) -> None:
+    for seed, value in enumerate(values, 1):
+        trained(folder / f"{seed}", value, seed=seed, **options)
+
+
+def test_two_variants_that_were_trained_on_other_text_are_compared(tmp_path: Path) -> None:
+    seeds(tmp_path / "runs" / "a", (1.0, 1.01, 1.02))
+    seeds(tmp_path / "runs" / "b", (2.0, 2.01, 2.02), model="gpt")
+    assert "lstm beats gpt" in verdict(tmp_path / "runs")
+
+
+def test_a_run_whose_parent_trained_on_the_validation_text_is_never_said_to_beat(tmp_path: Path) -> None:
+    parent = trained(tmp_path / "parent", train=ELSEWHERE + VALIDATION)
+    seeds(tmp_path / "runs" / "a", (1.0, 1.01, 1.02), init_from=parent)
+    seeds(tmp_path / "runs" / "b", (2.0, 2.01, 2.02), model="gpt")
+    clean, leaking = conclusions(read([tmp_path / "runs"]))
+    assert "beats" not in verdict(tmp_path / "runs")
+    reason = "validation: 100.0 % of its documents stand in the training text of init_from"
+    assert leaking.group.reason == [reason]
+    assert leaking.sentences == [f"not compared: {reason} (runs/a/1 and 2 more): so much may be learnt by heart"]
+    assert clean.group.refusal is None
+
+
+def test_children_of_such_a_parent_are_not_compared_with_each_other_either(tmp_path: Path) -> None:
+    parent = trained(tmp_path / "parent", train=ELSEWHERE + VALIDATION)
+    seeds(tmp_path / "runs" / "a", (1.0, 1.01, 1.02), init_from=parent)
+    seeds(tmp_path / "runs" / "b", (2.0, 2.01, 2.02), init_from=parent, model="gpt")
+    assert verdict(tmp_path / "runs").startswith("not compared: validation: 100.0 %")
+    assert "beats" not in verdict(tmp_path / "runs")
+    runs = [str(tmp_path / "runs" / name / "1") for name in "ab"]
+    with pytest.raises(UserError, match="--paired: not compared: validation: 100"):
+        main(["--paired", *runs])
+
+
+def test_what_a_parents_parent_read_is_remembered_when_it_is_gone(tmp_path: Path) -> None:
+    first = trained(tmp_path / "first", train=ELSEWHERE + VALIDATION)
+    second = trained(tmp_path / "second", init_from=first)
+    (first / SKETCH).unlink()
+    third = trained(tmp_path / "third", init_from=second)
+    assert Run(third).summary.leaks["validation"]["init_from"]["share"] == 1.0
+
+
+@pytest.mark.parametrize("copied", [2, 5, 25])
+def test_from_a_tenth_on_nothing_is_concluded_and_below_it_is_noted(
+    tmp_path: Path, copied: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = TRAIN + VALIDATION[:copied]
+    seeds(tmp_path / "runs" / "a", (1.0, 1.01, 1.02), train=train)
+    seeds(tmp_path / "runs" / "b", (2.0, 2.01, 2.02), train=train, model="gpt")
+    said = f"validation: {2 * copied:.1f} % of its documents stand in train too"
+    assert said in capsys.readouterr().err
+    (found,) = conclusions(read([tmp_path / "runs"]))
+    assert ("beats" in verdict(tmp_path / "runs")) == (copied < 5)
+    assert (f"{said} (all runs)" in found.group.notes) == (copied < 5)
+    assert main([str(tmp_path / "runs")]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_a_parent_that_keeps_no_sketch_is_said_to_be_unknown_and_so_is_its_child(tmp_path: Path) -> None:
+    first = trained(tmp_path / "first")
+    (first / SKETCH).unlink()
+    second = trained(tmp_path / "runs" / "second", init_from=first)
+    third = trained(tmp_path / "runs" / "third", init_from=second)
+    for run in (second, third):
+        assert Run(run).summary.leaks["validation"]["init_from"] is None
+    (found,) = conclusions(read([tmp_path / "runs"]))
+    unknown = "validation: whether it stands in the training text of init_from is not known"
+    assert found.group.notes == [f"{unknown}: no whole train.sketch is there (all runs)"]
+
+
+def test_an_attempt_that_goes_on_keeps_what_was_found_though_the_parent_is_gone(tmp_path: Path) -> None:
+    parent = trained(tmp_path / "parent", train=ELSEWHERE + VALIDATION)
+    child = Run(trained(tmp_path / "child", init_from=parent))
+    (parent / SKETCH).unlink()
+    summary = child.summary
+    check_leaks(child, str(parent), {}, summary)
+    assert summary.leaks["validation"]["init_from"]["share"] == 1.0
+
+
+def test_test_text_is_looked_for_in_all_that_the_run_and_its_parents_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parent = trained(tmp_path / "parent", train=ELSEWHERE)
+    child = trained(tmp_path / "child", init_from=parent)
+    text = columns(text=ELSEWHERE[:10] + rows(4, 40))
+    assert leak_of(Run(child), "test", text) == {"share": 0.2, "kind": "documents", "asked": 50}
+    said = "test: 20.0 % of its documents stand in train, or the training text of init_from\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
+@pytest.mark.parametrize(("alone", "given", "noted"), [(2.2, 1.8, False), (2.2, 0.4, True), (7.0, 2.0, False)])
+def test_text_that_train_tells_a_compressor_by_heart_is_noted(
+    tmp_path: Path, alone: float, given: float, noted: bool
+) -> None:
+    baselines = {"xz": {"bits_per_byte": alone}, "xz_given_train": {"bits_per_byte": given}}
+    fake_runs.run(tmp_path / "run", baselines={"validation": baselines})
+    (found,) = conclusions(read([tmp_path]))
+    assert any("xz needs 0.18 of what it needs alone" in note for note in found.group.notes) == noted
+
+
+@pytest.mark.parametrize(
+    "leaks",
+    [{"validation": 3}, {"validation": {"train": 3}}, {"validation": {"train": {"share": "much", "kind": "text"}}}, {}],
+)
+def test_a_summary_of_a_stranger_says_nothing_but_does_no_harm(tmp_path: Path, leaks: dict[str, Any]) -> None:
+    fake_runs.run(tmp_path / "run", leaks=leaks, baselines={"validation": {"xz": 3, "xz_given_train": {}}})
+    (found,) = conclusions(read([tmp_path]))
+    assert found.group.refusal is None
+    json.dumps(found.sentences)
+
+
+REASONS: dict[str, tuple[dict[str, Any], str]] = {
+    "another file": ({"data.path": "b.txt"}, "other validation text: data.path=b.txt, not corpus.txt"),
+    "another source": (
+        {"data._target_": "seqtrain.data.sources.hub.Hub", "data.path": "b"},
+        "other validation text: data=hub, not text",
+    ),
+    "the same file, changed": ({}, "other validation text: the files themselves have changed"),
+    "layout is no reason": ({"data.batch_size": 9}, "other validation text: the files themselves have changed"),
+}
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_a_reason_names_what_was_set_otherwise_and_no_hash(tmp_path: Path, kind: str) -> None:
+    config, reason = REASONS[kind]
+    fake_runs.run(tmp_path / "1")
+    fake_runs.run(tmp_path / "2", hashes=fake_runs.HASHES | {"validation": "d" * 32}, config=config)
+    _, apart = conclusions(read([tmp_path]))
+    assert apart.group.reason == [reason]
+
+
+def test_a_tokenizer_of_another_recipe_is_named(tmp_path: Path) -> None:
+    translation = {"metric": "bleu", "config": fake_runs.TRANSLATION, "signatures": {}}
+    fake_runs.run(tmp_path / "1", **translation)
+    config = {**fake_runs.TRANSLATION, "tokenizer._target_": "seqtrain.data.tokenizers.recipes.BPE"}
+    hashes = fake_runs.HASHES | {"tokenizer": "d" * 32}
+    fake_runs.run(tmp_path / "2", **{**translation, "config": config, "hashes": hashes})
+    _, apart = conclusions(read([tmp_path]))
+    assert apart.group.reason == ["another tokenizer: tokenizer=bpe, not char"]

@@ -1,0 +1,179 @@
+"""Text that stands elsewhere too is found, shifted or whole; what recurs by itself is not called a leak."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqtrain.data.leaks import MIN_ASKED, Leak, find_leak, sketches, trained_text
+from seqtrain.data.preprocess import Rows
+from seqtrain.data.sketch import BLOCK_BYTES, EVERY, MAX_FILE_BYTES, MAX_KEPT, Sample, Sketch
+from seqtrain.data.sources.locale_phrases import LocalePhrases
+from seqtrain.data.sources.word_order import WordOrder
+from seqtrain.errors import UserError
+
+
+def words(seed: int, count: int) -> str:
+    """Prose in which no stretch comes twice."""
+    draw = random.Random(seed)
+    return " ".join("".join(draw.choices("etaoinshrdlu", k=draw.randint(1, 9))) for _ in range(count))
+
+
+def rows(seed: int, count: int, length: int = 12) -> list[str]:
+    return [words(seed * 1000 + number, length) for number in range(count)]
+
+
+def leak(asked: Iterable[str], known: Iterable[str]) -> Leak | None:
+    return find_leak([Sketch.of(asked, lines=False)], Sketch.of(known, lines=True))
+
+
+@pytest.mark.parametrize("shift", [0, 1, 77, BLOCK_BYTES - 5])
+def test_a_tenth_of_a_stream_is_found_wherever_it_stands(shift: int) -> None:
+    validation, train = words(1, 20_000), words(2, 100_000)
+    copied = validation[3000 : 3000 + len(validation) // 10]
+    found = leak([validation], [train[:shift] + copied + train[shift:]])
+    assert found is not None
+    assert found.kind == "text"
+    assert found.share == pytest.approx(0.1, abs=0.01)
+
+
+def test_text_that_stands_nowhere_else_has_no_share() -> None:
+    found = leak([words(1, 20_000)], [words(2, 100_000)])
+    assert found is not None
+    assert found.share == 0
+
+
+def test_the_share_of_rows_is_counted_by_rows_and_without_regard_to_case_and_white_space() -> None:
+    validation = rows(1, 50)
+    found = leak(validation, rows(2, 500) + [f"  {text.upper()}\n" for text in validation[:6]])
+    assert found == Leak(0.12, "documents", 50)
+
+
+def test_short_documents_among_longer_ones_are_no_leak() -> None:
+    found = leak([*rows(1, 50), "good", "so good", "Plot", ""], [*rows(2, 500), "good", "so good", "plot", ""])
+    assert found is not None
+    assert found.share == 0
+
+
+def test_where_all_documents_are_short_their_share_is_told_as_what_it_is() -> None:
+    phrases = [f"phrase {number}" for number in range(100)]
+    assert leak(phrases, phrases[:30]) == Leak(0.3, "short documents", 100)
+
+
+def test_empty_documents_are_no_documents() -> None:
+    assert leak(["", " ", "\n"], ["", " "]) is None
+
+
+def test_rows_are_found_in_a_text_that_has_one_on_each_line() -> None:
+    validation = rows(1, 60)
+    assert leak(validation, ["\n".join(rows(2, 400) + validation)]) == Leak(1.0, "documents", 60)
+
+
+def test_long_rows_are_found_in_a_running_text() -> None:
+    validation = rows(1, 60, length=80)
+    found = leak(validation, [" ".join(rows(2, 400) + validation)])
+    assert found is not None
+    assert (found.share, found.kind) == (1.0, "text")
+
+
+def test_stretches_over_the_edge_of_two_documents_are_text_of_neither() -> None:
+    halves = rows(1, 60, length=14)  # each shorter than a stretch, two together longer
+    assert len(Sketch.of(halves, lines=False).stretches.hashes) == 0
+
+
+def test_blocks_change_no_hash() -> None:
+    text = words(1, 3 * BLOCK_BYTES // 5)
+    whole = Sketch.of([text], lines=False, count=1 << 20).stretches
+    pieces = [text[at : at + 2000] for at in range(0, len(text), 2000 - 127)]  # that share what lies over their edges
+    assert np.array_equal(whole.hashes, Sketch.of(pieces, lines=False, count=1 << 20).stretches.hashes)
+
+
+def test_a_sketch_is_bounded_and_keeps_the_smallest_hashes() -> None:
+    every = Sketch.of([words(1, 40_000)], lines=False, count=1 << 20).stretches
+    some = Sketch.of([words(1, 40_000)], lines=False, count=1000).stretches
+    assert every.bound == EVERY
+    assert np.array_equal(some.hashes, every.hashes[:1000])
+    assert some.size == pytest.approx(every.size, rel=0.1)
+
+
+def test_what_two_sketches_hold_together_is_what_the_sketch_of_both_texts_holds() -> None:
+    one, other = words(1, 30_000), words(2, 10_000)
+    joined = Sketch.of([one], lines=True, count=500).joined(Sketch.of([other], lines=True, count=500))
+    both = Sketch.of([one, other], lines=True, count=500)
+    assert np.array_equal(joined.cut(500).stretches.hashes, both.stretches.hashes)
+
+
+def test_too_small_a_sample_tells_nothing() -> None:
+    known = Sample(np.arange(100, dtype=np.uint64), 99)
+    asked = Sample(np.arange(90, 90 + MIN_ASKED, dtype=np.uint64) * np.uint64(10**6))
+    nothing = Sample(np.zeros(0, dtype=np.uint64))
+    assert find_leak([Sketch(asked, nothing, nothing)], Sketch(known, known, known)) is None
+
+
+def columns(**fields: list[str]) -> Rows:
+    """Rows without tokens: their text is all that is looked at."""
+
+    class Hashed:
+        def __init__(self, hash: str) -> None:
+            self.hash = hash
+
+    names = list(fields)
+    corpora: Any = {name: Hashed(repr(fields[name])) for name in names}
+    together = zip(*fields.values(), strict=True)
+    every = [dict(zip(names, row, strict=True)) for row in together]
+    return Rows(corpora, None, lambda: iter(every))
+
+
+def test_a_pair_is_in_train_where_both_its_sides_are(tmp_path: Path) -> None:
+    source, target = rows(1, 50), rows(2, 50)
+    train = columns(source=rows(3, 200) + source[:10], target=rows(4, 200) + target[:5] + rows(5, 5))
+    asked = sketches(columns(source=source, target=target), cache=tmp_path)
+    known = trained_text(train, cache=tmp_path)
+    assert find_leak(asked, known) == Leak(0.1, "documents", 50)
+    assert find_leak(asked, known, max) == Leak(0.2, "documents", 50)
+
+
+def test_the_cache_gives_the_same_sketch_and_reads_no_text_for_it(tmp_path: Path) -> None:
+    text = columns(text=rows(1, 50))
+    (first,) = sketches(text, cache=tmp_path)
+
+    def unread() -> Any:
+        raise AssertionError("read again")
+
+    (again,) = sketches(Rows(text.columns, None, unread), cache=tmp_path)
+    assert np.array_equal(first.documents.hashes, again.documents.hashes)
+
+
+@pytest.mark.parametrize("source", [WordOrder, LocalePhrases])
+def test_the_data_that_we_make_up_ourselves_leaks_nothing(source: Callable[[], Any]) -> None:
+    made = source()
+    for split in ("validation", "test"):
+        fields = [field for field in made.fields if field != "label"]
+        asked = [Sketch.of((row[field] for row in made.rows(split)), lines=False) for field in fields]
+        train = (row[field] for row in made.rows("train") for field in fields)
+        found = find_leak(asked, Sketch.of(train, lines=True), max)
+        assert found is not None
+        assert found.share == 0
+
+
+def test_a_sketch_is_saved_small_and_read_as_it_was(tmp_path: Path) -> None:
+    sketch = Sketch.of([words(1, 60_000), *rows(2, 20)], lines=True).cut(MAX_KEPT)
+    sketch.unfinished().save(tmp_path / "sketch")
+    assert (tmp_path / "sketch").stat().st_size <= MAX_FILE_BYTES < 1 << 18
+    read = Sketch.load(tmp_path / "sketch")
+    assert not read.whole
+    assert read.stretches.bound == sketch.stretches.bound
+    assert np.array_equal(read.stretches.hashes, sketch.stretches.hashes)
+    assert np.array_equal(read.documents.hashes, sketch.documents.hashes)
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 7, b"\x00" * 64, b"\xff" * 64])
+def test_a_damaged_sketch_is_refused_in_one_line(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "sketch").write_bytes(damage)
+    with pytest.raises(UserError, match="no sketch that this version can read"):
+        Sketch.load(tmp_path / "sketch")

@@ -1,0 +1,59 @@
+"""Laws of what a run keeps of its validations beside numbers: it is read as it was written, or refused in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.errors import UserError
+from seqtrain.runs import shown
+from seqtrain.runs.directory import Run
+from seqtrain.runs.shown import Confusion, Samples, Table
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run.create(tmp_path / "run")
+
+
+def test_samples_are_read_as_they_were_written(run: Run) -> None:
+    rows = [{"text": "déjà", "probability": 0.5, "right": True}, {"text": "vu", "right": False}]
+    written = shown.write_samples(run, 30, "déjà\nvu", rows)
+    table = Table(("text", "probability", "right"), (("déjà", 0.5, True), ("vu", "", False)))
+    assert written == shown.read_samples(run, 30) == Samples("déjà\nvu", table)
+    assert shown.steps_with_samples(run) == {30}
+
+
+def test_a_run_of_an_earlier_version_has_text_and_no_table(run: Run) -> None:
+    (run.samples / "step-00000030.txt").write_text("words")
+    assert shown.read_samples(run, 30) == Samples("words", None)
+    assert shown.read_samples(run, 60) is None
+
+
+def test_confusion_counts_are_read_as_they_were_written(run: Run) -> None:
+    counts = Confusion(("no", "yes"), ((3, 1), (0, 2)))
+    shown.write_confusion(run, 30, counts)
+    assert shown.read_confusion(run, 30) == counts
+    assert shown.steps_with_confusion(run) == {30}
+
+
+SAMPLES: list[Any] = [[], {"columns": ["a"]}, {"columns": ["a"], "rows": [[1, 2]]}, {"columns": [1], "rows": []}]
+CONFUSIONS: list[Any] = [{"labels": ["a"], "counts": [[1, 2]]}, {"labels": ["a"], "counts": [["1"]]}, 7]
+
+
+@pytest.mark.parametrize("content", [*SAMPLES, {"columns": ["a"], "rows": [[{"_type": "file"}]]}])
+def test_a_table_that_no_run_writes_is_refused(run: Run, content: Any) -> None:
+    shown.write_samples(run, 30, "text", [])
+    (run.samples / "step-00000030.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"step-00000030\.json: not what a run writes there; remove it"):
+        shown.read_samples(run, 30)
+
+
+@pytest.mark.parametrize("content", [*CONFUSIONS, {"labels": ["a", "b"], "counts": [[1, 2]]}])
+def test_counts_that_no_run_writes_are_refused(run: Run, content: Any) -> None:
+    (run.plots / "confusion-00000030.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"confusion-00000030\.json: not what a run writes there; remove it"):
+        shown.read_confusion(run, 30)
