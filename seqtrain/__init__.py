@@ -2,11 +2,11 @@
 
 import sys
 
-from seqtrain.api import Trained, load, train
+from seqtrain.api import Trained, compare, load, sweep, train
 from seqtrain.errors import UserError
 from seqtrain.runs.working_folder import shield_matplotlib
 
 if sys.flags.safe_path:  # in a process that one of ours has started: where no module is taken from, no settings are
     shield_matplotlib()
 
-__all__ = ["Trained", "UserError", "load", "train"]
+__all__ = ["Trained", "UserError", "compare", "load", "sweep", "train"]

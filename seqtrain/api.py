@@ -1,229 +1,29 @@
-"""seqtrain from Python: train a run, open one, use it as its task has it."""
+"""seqtrain from Python: train a run or a sweep, open a run, compare runs."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from seqtrain.config.ranges import check_answer_options
+# A package is bound to its name in `seqtrain` when it is first imported: here, before the function of the same name,
+# which is to stay.
+import seqtrain.compare  # noqa: F401
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
-from seqtrain.training.callbacks.signals import Interrupted
+from seqtrain.trained import Trained
+from seqtrain.training.callbacks.signals import Interrupted, Signals
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from seqtrain.data.tokenizers.recipes import Tokenizer
-    from seqtrain.inference.attention_maps import Seen
-    from seqtrain.inference.embedding import Pool
-    from seqtrain.inference.opened import Opened
-    from seqtrain.models.base import SequenceModel
-    from seqtrain.tasks.base import Task
-    from seqtrain.tasks.predictors import TextReader
+    from seqtrain.compare.compared import Compared
+    from seqtrain.compare.entries import Axis, Checkpoint
 
 
 # Held while a training runs: torch's random numbers, threads and signals belong to the whole process.
 _TRAINING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A run opened for use; its model is in evaluation mode, on the CPU."""
-
-    opened: Opened
-
-    @property
-    def directory(self) -> Path:
-        """The run directory."""
-        return self.opened.run.path
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """What summary.json says."""
-        return self.opened.run.summary.to_plain()
-
-    @property
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """The final metrics by split."""
-        return self.opened.run.summary.metrics
-
-    @property
-    def history(self) -> list[dict[str, Any]]:
-        """Every recorded point, oldest first."""
-        return self.opened.run.metrics()
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The resolved config."""
-        return self.opened.run.config
-
-    @property
-    def model(self) -> SequenceModel:
-        """The model with the weights of the checkpoint."""
-        return self.opened.model
-
-    @property
-    def task(self) -> Task:
-        """The task, with its head."""
-        return self.opened.task
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the run; of a translation that of the sources."""
-        return self.opened.tokenizer
-
-    def predict(self, texts: Sequence[str], *, by: str | None = None, **options: Any) -> list[dict[str, Any]]:
-        """What the run's task makes of each text, as plain values.
-
-        Args:
-            texts: any number of them; answered together.
-            by: one of the task's predictors, such as "score"; its first one where none is named.
-            options: of that predictor; `seqtrain predict --help` lists them.
-
-        Returns:
-            For each text a dict, in the order of the texts; each predictor says what is in it.
-
-        Raises:
-            UserError: where the task has no such predictor or option, a value is out of its range, or a text cannot be
-                answered.
-        """
-        predictor = self.opened.predictor(by)
-        unknown = [name for name in options if name not in predictor.takes]
-        if unknown:
-            known = ", ".join(predictor.takes) or "no options"
-            raise UserError(
-                *(f"{name}: task={self.task.name()} does not take it here; it takes {known}" for name in unknown)
-            )
-        given = {name: value for name, value in options.items() if value is not None}  # None: the default
-        ranged = dict(given)
-        ranged.pop("greedy", None)  # true or false, no number
-        check_answer_options(**ranged)
-        self._check(texts, predictor)
-        return predictor.predict(list(texts), **given)
-
-    def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
-        """UserError for the first text that the reader does not take."""
-        if isinstance(texts, str):  # a sequence of letters, each of which would be answered
-            raise UserError("expected a list of texts, not one text")
-        for number, text in enumerate(texts, 1):
-            if not isinstance(text, str):
-                raise UserError(f"text {number}: expected a text, not a value of type {type(text).__name__}")
-            reason = reader.reason(text)
-            if reason:
-                raise UserError(f"text {number}: {reason}")
-
-    def continue_texts(
-        self,
-        prompts: Sequence[str],
-        *,
-        length: int = 200,
-        temperature: float = 0.8,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
-    ) -> list[str]:
-        """What the model writes after each prompt. Takes task=next_token.
-
-        Args:
-            prompts: any number of them; an empty one begins from nothing.
-            length: tokens to add.
-            temperature: of the draw; 0 is greedy.
-            top_k: how many of the likeliest tokens are drawn from; None: all.
-            top_p: the probability that the likeliest tokens which are drawn from make up together; None: 1.
-            seed: of the first prompt; each draws with one of its own, counted from here.
-
-        Returns:
-            For each prompt the text that is added to it.
-
-        Raises:
-            UserError: for an option out of its range.
-        """
-        options = {"length": length, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        return [answer["text"] for answer in self.predict(prompts, by="continue", **options)]
-
-    def score(self, text: str) -> dict[str, Any]:
-        """How surprising a text is: `loss` in nats a token, and `tokens` with their bits each.
-
-        task=next_token: also `bits_per_byte`; read as evaluation reads a document: in the run's own chunks, with its
-        own rule for carrying state. task=masked_lm: each token hidden in turn, so that `loss` is the mean
-        pseudo-log-likelihood, turned in sign; and `pseudo_perplexity`. `unknown` counts the tokens that are <unk>:
-        what those hide is in no number.
-        """
-        return _without_text(self.predict([text], by="score"))[0]
-
-    def classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Of each text its `label` and the `probabilities` of all labels, likeliest first. Takes task=sentiment.
-
-        Of a text longer than data.max_length the first tokens are read, as in training.
-        """
-        return _without_text(self.predict(texts, by="classify"))
-
-    def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[dict[str, Any]]:
-        """Of each text with [MASK]s the text with the likeliest tokens `filled` in, and for each of its `masks` the
-        `top_k` likeliest tokens, each a `token` with its `probability`. Takes task=masked_lm."""
-        return _without_text(self.predict(texts, by="fill", top_k=top_k))
-
-    def translate(
-        self, texts: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
-    ) -> list[str]:
-        """The translation of each text. Takes task=translation.
-
-        Of a text longer than the sources of training, the beginning is translated.
-
-        Args:
-            texts: in the language of the sources.
-            beam: hypotheses kept at each step; 1 is greedy; None: as the run's task says.
-            length_penalty: hypotheses are judged by log p / length^penalty; None: as the run's task says.
-        """
-        answers = self.predict(texts, by="translate", beam=beam, length_penalty=length_penalty)
-        return [answer["translation"] for answer in answers]
-
-    def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
-        """One vector of each text, pooled from the hidden states that the run's model has of it.
-
-        Args:
-            texts: any number of them.
-            pool: "mean": of the text's own positions; "last": where all has been read; "cls": the first one, of models
-                that read in both directions.
-
-        Returns:
-            (n, D), a row a text.
-
-        Raises:
-            UserError: for an encoder-decoder, which has no hidden states of a text alone.
-        """
-        from seqtrain.inference import embedding
-
-        embedding.check_pool(self.model, pool)
-        reader = self.opened.text_reader
-        self._check(texts, reader)
-        before, after = self.task.edges(self.tokenizer)  # what training puts around a text, and the model expects
-        rows = [reader.encode(text) for text in texts]
-        return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
-
-    def attention(self, text: str, target: str | None = None) -> list[Seen]:
-        """Where each layer and head looks while the model reads a text.
-
-        Args:
-            text: what is read.
-            target: of a translation what it writes meanwhile; None: its own greedy translation.
-
-        Raises:
-            UserError: where the model does not attend.
-        """
-        from seqtrain.inference import attention_maps
-
-        self._check([text], self.opened.text_reader)
-        tokens, source = self.task.attended(self.opened.loaded, text, target)
-        ours = attention_maps.labels(self.tokenizer)
-        if source is None:
-            return attention_maps.look(self.model, tokens, ours)
-        theirs = attention_maps.labels(self.opened.preprocessor.target_tokenizer)
-        return attention_maps.look(self.model, tokens, theirs, source, ours)
 
 
 def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["best", "last"] = "best") -> Trained:
@@ -261,23 +61,76 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
     """
     _check_list("trust", trust)
     _check_list("config_dirs", config_dirs)
+    with _alone(), trusting(trust):
+        return _train(overrides, config_dirs)
+
+
+def sweep(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str | Path] = ()) -> Compared:
+    """Trains what `seqtrain train -m OVERRIDE ...` trains, each trial in processes of its own, and compares the runs.
+
+    A line on standard error tells of each trial that begins or ends. An interrupt (Ctrl-C, or a notebook's stop) in
+    the main thread ends it: each trial saves, and `seqtrain resume SWEEP` goes on. A trial that failed or was refused
+    does not end it: the comparison's `remarks` say which and why.
+
+    Args:
+        overrides: such as "model=lstm,gpt", "seed=1,2,3" or "sweep=optuna".
+        trust: packages of others whose classes the configs may name.
+        config_dirs: folders with configs of your own.
+
+    Returns:
+        The comparison of its runs, as `compare` gives it; its `paths` name the sweep's folder.
+
+    Raises:
+        UserError: for what the caller can mend, another training in this process among it, and where no trial could
+            begin.
+        KeyboardInterrupt: where it was interrupted.
+    """
+    _check_list("trust", trust)
+    _check_list("config_dirs", config_dirs)
+    with _alone(), trusting(trust):
+        return compare(_sweep(overrides, config_dirs))
+
+
+def compare(
+    *paths: str | Path,
+    metric: str | None = None,
+    x: Axis | None = None,
+    checkpoint: Checkpoint = "final",
+    across: Sequence[str] = (),
+) -> Compared:
+    """Compares runs as `seqtrain compare PATH ...` does, for notebooks: DataFrames, sentences, and curves.
+
+    Args:
+        paths: runs, sweeps, or folders of them.
+        metric: of validation, such as "loss"; None: what the task is judged by.
+        x: "steps", "tokens", "seconds" or "flops": compare at the largest x that all finished runs have reached.
+        checkpoint: "final", or "best" for each run's best validation.
+        across: conditions in which runs of one group may differ, such as ["train"].
+
+    Returns:
+        The comparison of the runs as they stand now; call it again for what was trained since.
+
+    Raises:
+        UserError: where a path holds no run, or no run has the metric, or an option has no such value.
+    """
+    from seqtrain.compare import compared
+
+    _check_list("across", across)
+    return compared.compare(paths, metric=metric, x=x, checkpoint=checkpoint, across=across)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Held by one training of this process at a time; UserError for a second one."""
     if not _TRAINING.acquire(blocking=False):
         raise UserError(
             "a training runs in this process already, and both would draw from one source of random numbers; "
             "wait for it, or start this one in another process"
         )
     try:
-        with trusting(trust):
-            return _train(overrides, config_dirs)
+        yield
     finally:
         _TRAINING.release()
-
-
-def _without_text(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers without the texts that were asked for: the caller has them."""
-    for answer in answers:
-        answer.pop("text", None)
-    return answers
 
 
 def _check_list(name: str, value: Sequence[str | Path]) -> None:
@@ -308,3 +161,23 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
     finally:
         torch.set_num_threads(threads)
     return Trained(open_run(run.path))
+
+
+def _sweep(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Path:
+    """Trains the sweep to its end; gives its folder."""
+    from seqtrain.cli import sweep as command
+    from seqtrain.cli.start import Request
+
+    if "dry_run=true" in overrides:
+        raise UserError("dry_run=true: leaves no runs to compare; use `seqtrain train -m --dry-run`")
+    request = Request(list(overrides), tuple(map(Path, config_dirs)), ("seqtrain.sweep", *overrides))
+    try:
+        # A stop reaches each trial, which saves; Python's own exception would come between two of their lines.
+        with Signals():
+            sweep, _ = command.run_new(request)
+    except Interrupted as interrupted:
+        if interrupted.number != signal.SIGINT:  # the process is being ended, not the cell
+            raise
+        raise KeyboardInterrupt("the sweep was interrupted; `seqtrain resume` goes on with it") from None
+    sweep.close()  # this process may go on for hours, and another one may want to resume it
+    return sweep.path

@@ -34,17 +34,30 @@ def start(request: Request, *, as_json: bool) -> int:
     from seqtrain.sweeps import repeat
     from seqtrain.sweeps.settings import Settings, Words
 
+    words = Words.sort(request.overrides)
+    if "dry_run=true" not in words.trial:
+        sweep, advice = run_new(request)
+        return _finish(sweep, as_json, advice)
+    _refuse_several_processes()
+    settings = Settings.read(words, request.config_dirs)
+    if _searches(settings):
+        raise UserError("--dry-run: a search proposes its trials as it goes; leave out -m and sweep= to see one's cost")
+    return _dry_run(words.trial, settings, request, as_json)
+
+
+def run_new(request: Request) -> tuple[Sweep, list[str]]:
+    """A new sweep, run until no trial is left, and what to do next; this process still holds it: see `Sweep.close`.
+
+    Raises:
+        UserError: where it cannot begin, or no trial could; nothing of it is left on the disk then.
+        Interrupted: at a signal; the sweep can be resumed.
+    """
+    from seqtrain.sweeps.settings import Settings, Words
+
     _refuse_several_processes()
     words = Words.sort(request.overrides)
     settings = Settings.read(words, request.config_dirs)
-    # A grid is known before it begins; whatever else proposes trials, proposes them as it learns.
-    searches = str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
-    if "dry_run=true" in words.trial:
-        if searches:
-            raise UserError(
-                "--dry-run: a search proposes its trials as it goes; leave out -m and sweep= to see one's cost"
-            )
-        return _dry_run(words.trial, settings, request, as_json)
+    searches = _searches(settings)
     asked = Asked(
         # The address of a storage may hold a password, so it is given again.
         overrides=tuple(word for word in request.overrides if not word.startswith("hydra.sweeper.storage=")),
@@ -58,17 +71,26 @@ def start(request: Request, *, as_json: bool) -> int:
     say(f"sweep {sweep.path}")
     try:
         _run_trials(sweep, sweeper, runner, words.trial, settings, retry_failed=False)
-    except UserError:
-        if not _has_runs(sweep):  # else there is something to keep
+        _refuse_if_none_began(sweep)
+    except BaseException as error:
+        # Of what began there is something to keep, and of what was interrupted, something to go on with.
+        if isinstance(error, UserError) and not _has_runs(sweep):
             remove(sweep.path)
+        sweep.close()
         raise
+    return sweep, repeat.lines(sweep, sweeper.leaders(repeat.BEST))
+
+
+def _refuse_if_none_began(sweep: Sweep) -> None:
+    """UserError where no trial could begin: then the command was wrong, and a sweep of refusals helps nobody."""
     trials = sweep.trials()
-    # Where no trial could begin at all, the command was wrong, not the trials: a sweep of refusals helps nobody.
     if trials and all(trial.status == "refused" or trial.unavailable for trial in trials) and not _has_runs(sweep):
-        reasons = dict.fromkeys(trial.reason for trial in trials)  # read from the folder that is removed now
-        remove(sweep.path)
-        raise UserError(*reasons)
-    return _finish(sweep, as_json, repeat.lines(sweep, sweeper.leaders(repeat.BEST)))
+        raise UserError(*dict.fromkeys(trial.reason for trial in trials))
+
+
+def _searches(settings: Settings) -> bool:
+    """Whether trials are proposed as the sweep learns; those of a grid are known before it begins."""
+    return str(settings.config.hydra.runtime.choices["hydra/sweeper"]) != "grid"
 
 
 def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: bool) -> int:

@@ -44,6 +44,13 @@ class Run:
         self._lock: IO[bytes] | None = None
         self._was_lost = False
 
+    def __repr__(self) -> str:
+        try:
+            status = self.summary.status or "unknown"
+        except (UserError, OSError):  # a debugger shows what it holds, whatever has become of it
+            status = "cannot be read"
+        return f"Run({self.path}, status: {status})"
+
     @classmethod
     def create(
         cls,

@@ -235,6 +235,12 @@ class Sweep:
         if self._lock is None:
             raise Unavailable(f"sweep {self.path} is being run by another process: wait for it or stop it")
 
+    def close(self) -> None:
+        """Lets another process run the sweep: one that goes on for long after it, as a notebook's, must not hold it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
 
 @dataclass(frozen=True)
 class SweepMember:

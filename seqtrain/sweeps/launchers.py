@@ -9,11 +9,13 @@ import pkgutil
 import select
 import signal
 import subprocess
+import sys
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
@@ -91,7 +93,7 @@ class Local(Launcher):
         running: dict[Child, tuple[int, Trial]] = {}
         free = set(range(self.n_jobs))  # slots, each with GPUs of its own
         own = [module.name for module in pkgutil.walk_packages([str(Path(__file__).parents[1])], "seqtrain.")]
-        with ForkServer([*HEAVY, *own], env=env, begin="fork") as server:
+        with ForkServer([*HEAVY, *own], env=env, begin=_how_to_begin()) as server:
             try:
                 while True:
                     # Slots come first: a trial is pulled only where there is room, for a search draws it then.
@@ -133,6 +135,13 @@ class Local(Launcher):
         if each:
             words += f", each with {' and '.join(each)}"
         self.say(words)
+
+
+def _how_to_begin() -> Literal["spawn", "fork"]:
+    """How trials get their server: forking is fast, and safe in a command without threads; a notebook has some."""
+    if threading.active_count() > 1 or "torch" in sys.modules:
+        return "spawn"
+    return "fork"
 
 
 def _trial_numbers(job_overrides: Sequence[Sequence[str]]) -> Iterator[int]:

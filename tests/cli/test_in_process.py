@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +20,7 @@ from seqtrain import api
 from seqtrain.distributed.ranks import CAUGHT
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
+from seqtrain.sweeps import launchers
 from seqtrain.training.callbacks.record import Recorder
 from seqtrain.training.callbacks.signals import Interrupted, Signals
 from tests.support.tiny import OPTIONS, corpus
@@ -104,6 +106,47 @@ def test_an_interrupt_in_a_running_loop_leaves_a_run_that_can_be_resumed(
     assert run.summary.status == "interrupted"
     assert any(run.checkpoints.glob("step-0000000[4-9].ckpt"))
     assert state() == before
+
+
+def test_a_sweep_from_python_that_is_refused_leaves_nothing_and_lets_the_next_one_begin(folder: Path) -> None:
+    wrong = {
+        "model=lsmt": "model=lsmt",
+        "dry_run=true": "dry_run=true: leaves no runs to compare",
+        "model.dmi=3": "model.dmi=3",
+    }
+    for words, says in wrong.items():
+        for _ in range(2):  # the second one is not told that the first still trains
+            with pytest.raises(UserError, match=says):
+                seqtrain.sweep(*OPTIONS, words, "hydra.sweep.dir=sweep")
+            assert not (folder / "sweep").exists()
+    with api._TRAINING, pytest.raises(UserError, match="a training runs in this process already"):
+        seqtrain.sweep(*OPTIONS, "seed=1,2")
+
+
+@pytest.mark.long
+def test_a_sweep_from_python_has_the_numbers_of_trainings_and_another_process_may_go_on_with_it(folder: Path) -> None:
+    small = (*OPTIONS, "trainer.max_steps=3", "trainer.threads=1")
+    before = state()
+    found = seqtrain.sweep(*small, "seed=1,2", "task=sentiment,next_token", "hydra.sweep.dir=sweep")
+    assert state() == before
+    assert found.paths == (Path("sweep"),)
+    assert found.runs["status"].tolist() == ["finished"] * 2
+    assert sum("task=sentiment" in remark for remark in found.remarks) == 2  # refused, and said
+    alone = seqtrain.train(*small, "seed=2", "run_dir=alone").metrics["validation"]["bits_per_byte"]
+    assert found.runs.set_index("seed").loc[2, "final"] == alone
+    claimed = "from seqtrain.sweeps.folder import Sweep; from pathlib import Path; Sweep(Path('sweep')).claim()"
+    subprocess.run([sys.executable, "-c", claimed], check=True)
+
+
+def test_trials_are_forked_from_this_process_only_where_it_has_no_thread_and_no_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert launchers._how_to_begin() == "spawn"  # torch is here
+    monkeypatch.delitem(sys.modules, "torch")
+    alone = threading.active_count() == 1
+    assert launchers._how_to_begin() == ("fork" if alone else "spawn")
+    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    assert launchers._how_to_begin() == "spawn"
 
 
 def test_signals_in_a_thread_catch_nothing_and_leave_what_was_there() -> None:

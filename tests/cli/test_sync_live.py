@@ -116,7 +116,7 @@ def test_tensorboard_gets_the_same_points_at_the_same_times_live_and_by_sync(fol
 def _hparams(run: Path) -> tuple[dict[str, Any], list[str]]:
     """What the HPARAMS tab reads of a run: hyperparameters, and the names of its metrics."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # pyright: ignore[reportAttributeAccessIssue]
 
     read = EventAccumulator(str(run / "tensorboard"))
     read.Reload()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from seqtrain.compare.entries import option
+from seqtrain.compare.settings import option
 from seqtrain.training.loggers import flattened
 from tests.support import fake_runs
 

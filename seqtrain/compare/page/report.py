@@ -17,7 +17,7 @@ from typing import Any
 
 from seqtrain.compare import kept_figures
 from seqtrain.compare.entries import Axis, Checkpoint, Entry, count_runs, count_statuses, differing, short_names
-from seqtrain.compare.page import curves
+from seqtrain.compare.page import curves, style
 from seqtrain.compare.verdict import COSTS, Conclusion, all_entries
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -92,6 +92,7 @@ def page(
         "points": curves.MOST_POINTS,
         "sample": LONGEST_SAMPLE,
         "metrics": metrics,
+        "style": style.PLAIN,
         "units": _units(entries),
         **_groups_and_runs(found, drawn, metrics),
     }

@@ -1,4 +1,4 @@
-"""What a person sees while training: a bar on a terminal, otherwise one line a validation and one an epoch."""
+"""What a person sees while training: validations, and a bar in a terminal or a notebook, elsewhere a line an epoch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ from seqtrain.training.learner import Learner
 
 MIN_SECONDS_BETWEEN_LINES = 5.0  # about epochs, where no bar is drawn: short ones would bury everything else
 MIN_SECONDS_BETWEEN_DRAWINGS = 1.0  # of the bar; each costs milliseconds
+
+
+class NotebookProgress(Progress):
+    """The bar as one output of a notebook's cell, drawn over as training goes on; rich's own way needs ipywidgets."""
+
+    shown: Any = None  # IPython's handle of the output
+
+    def start(self) -> None:
+        """Shows the bar below the cell."""
+        from IPython.display import display
+
+        self.shown = display(self, display_id=True)
+
+    def refresh(self) -> None:
+        """Draws it over."""
+        if self.shown is not None:
+            self.shown.update(self)
+
+    def stop(self) -> None:
+        """Leaves it as it is now."""
+        self.refresh()
+        self.shown = None
 
 
 class ProgressBar(Callback):
@@ -37,9 +59,11 @@ class ProgressBar(Callback):
             self.beside_loss.insert(0, compared)
 
     def on_train_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
-        if not self.console.is_terminal:
+        in_notebook = self.console.is_jupyter and not self.console.quiet
+        if not (in_notebook or self.console.is_terminal):
             return
-        self.bar = Progress(
+        kind = NotebookProgress if in_notebook else Progress
+        self.bar = kind(
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(),
@@ -60,14 +84,16 @@ class ProgressBar(Callback):
         if self.bar is not None:
             if now - self._last_drawn > MIN_SECONDS_BETWEEN_DRAWINGS:
                 self._last_drawn = now
-                words = self._words("train")
-                self.bar.update(self.task, total=pl_module.max_steps, completed=step, description=words)
-                self.bar.refresh()
+                self._draw(self.bar, step, pl_module)
             return
         epoch, rest = divmod(step, self.steps_per_epoch)
         if not rest and step_done(trainer, batch_idx) and now - self._last_drawn >= MIN_SECONDS_BETWEEN_LINES:
             self._last_drawn = now
             self._print(f"epoch {epoch} done at step {step}: {self._words('train')}")
+
+    def _draw(self, bar: Progress, step: int, pl_module: Learner) -> None:
+        bar.update(self.task, total=pl_module.max_steps, completed=step, description=self._words("train"))
+        bar.refresh()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
         planned = str(pl_module.max_steps)
@@ -85,6 +111,8 @@ class ProgressBar(Callback):
             self.bar = None
 
     def on_train_end(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
+        if self.bar is not None:
+            self._draw(self.bar, trainer.global_step, pl_module)  # the last drawing may be of a second ago
         self.close()
 
     def on_exception(self, trainer: Trainer, pl_module: Learner, exception: BaseException) -> None:  # type: ignore[override]

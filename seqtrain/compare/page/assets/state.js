@@ -4,11 +4,9 @@
 const at = id => document.getElementById(id);
 const data = JSON.parse(at("data").textContent);
 
-const AXES = {
-  steps: "optimiser steps", tokens: "training tokens", seconds: "training time (s)", flops: "training FLOPs",
-};
+const AXES = data.style.axes;
 const COSTS = { parameters: "parameters", flops: "training FLOPs", seconds: "training time (s)", tokens: "training tokens" };
-const WORDS = { tokens_per_second: "tokens per second", lr: "learning rate", gradient_norm: "gradient norm" };
+const WORDS = data.style.words;
 
 /* A metric by the unit that its task gives it: "bits per byte", "loss (nats a token)". */
 function named(metric) {
@@ -125,12 +123,7 @@ function armsOf(runs) {
 
 // ---- colours follow variants: what is shown keeps its style, what is new takes the first that is free ----
 
-const PALETTES = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#aa4a8a", "#56b4e9", "#b8860b"],
-  dark: ["#56b4e9", "#ff8c42", "#2cc995", "#e08fc0", "#f0e442", "#c3c9d4"],
-};
-const DASHES = ["solid", "dash", "dot", "dashdot"];
-const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"];
+const PALETTES = data.style.palettes, DASHES = data.style.dashes, SYMBOLS = data.style.symbols;
 const MOST_STYLES = PALETTES.light.length * DASHES.length;
 const slots = new Map();
 

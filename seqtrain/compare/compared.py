@@ -1,0 +1,173 @@
+"""A comparison for notebooks: runs, variants and curves as DataFrames, the verdict as sentences, and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.compare import frames, table
+from seqtrain.compare.entries import AXES, Axis, Checkpoint, count_runs, count_statuses, read
+from seqtrain.compare.guard import ACROSS
+from seqtrain.compare.page import figure
+from seqtrain.compare.verdict import Conclusion, all_entries, conclusions
+from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from plotly.graph_objects import Figure
+
+CHECKPOINTS: tuple[Checkpoint, ...] = ("final", "best")
+MAX_SENTENCES = 3  # in a notebook before the reader asks for all
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Runs side by side, as they stood when they were compared; `str` of it is what `seqtrain compare` prints."""
+
+    paths: tuple[Path, ...]  # what was asked for
+    groups: list[Conclusion] = field(repr=False)  # runs of one group may be held against each other
+    missing: list[str] = field(repr=False)  # a line for each trial that left no run
+    left_out: list[str] = field(repr=False)  # a line for each damaged run
+    x: Axis | None = None
+    checkpoint: Checkpoint = "final"
+
+    @cached_property
+    def runs(self) -> DataFrame:
+        """A row a run, finished or not: which it is, settings that differ, metrics of validation, costs.
+
+        `value` is what counts in the mean of its variant, missing where the run does not count; a metric of a run that
+        has not finished is the last that it recorded.
+        """
+        return frames.runs(self.groups)
+
+    @cached_property
+    def variants(self) -> DataFrame:
+        """A row a variant, the best of each group first: mean, sd and 95 % interval over seeds, and mean costs.
+
+        Only finished runs count in these numbers: `seeds` is how many do, `runs` how many there are.
+        """
+        return frames.variants(self.groups)
+
+    def history(self, metric: str) -> DataFrame:
+        """What was recorded of a metric: a row a point, every point, of finished runs and of others.
+
+        Args:
+            metric: as the record names it, such as "validation/loss", "train/loss" or "lr".
+
+        Returns:
+            group, run, variant, seed, step, tokens, seconds, value; points whose value is not finite are left out.
+            Runs of two groups, also of variants of one name, are not alike: do not average over them.
+
+        Raises:
+            UserError: where no run recorded it.
+        """
+        return frames.history(self.groups, metric)
+
+    @property
+    def verdict(self) -> list[str]:
+        """What may be concluded, in sentences; of several groups each says which it is of, and why they stand apart."""
+        sentences = []
+        for number, conclusion in enumerate(self.groups, 1):
+            prefix = "" if len(self.groups) == 1 else f"group {number}: "
+            if conclusion.group.reason:
+                sentences.append(f"{prefix}not compared with group 1: {'; '.join(conclusion.group.reason)}")
+            for sentence in conclusion.sentences:
+                sentences.append(prefix + sentence)
+        return sentences
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the verdict must know: notes on groups, runs that do not count, trials that left no run."""
+        lines = []
+        for conclusion in self.groups:
+            lines += [*conclusion.group.notes, *conclusion.remarks]
+        return [*lines, *self.missing, *self.left_out]
+
+    def plot(self, metric: str | None = None, x: Axis | None = None, *, group: int | None = None) -> Figure:
+        """The learning curves, as the page of `seqtrain compare --html` opens with them.
+
+        A variant of several seeds that finished or still run is the line of their mean, in a band from the lowest to
+        the highest, as far as all of them come; thin lines are runs. Curves are thinned to 200 points that keep the
+        first, the last, the lowest and the highest: `history` has every point.
+
+        Args:
+            metric: as the record names it, such as "validation/loss"; None: what the runs are compared in.
+            x: "steps", "tokens", "seconds" or "flops"; None: that of the comparison, or steps.
+            group: whose runs to draw, from 1; None: the largest. Runs of another group mean something else.
+
+        Returns:
+            A figure of plotly's, to be changed and saved as any other.
+
+        Raises:
+            UserError: where no run of the group recorded the metric, or there is no such axis or group.
+        """
+        axis = x or self.x or "steps"
+        _check_choice("x", axis, AXES)
+        if group is not None and not 1 <= group <= len(self.groups):
+            raise UserError(f"group={group}: there are {len(self.groups)}, numbered from 1")
+        return figure.figure(self.groups, metric=metric, x=axis, group=group)
+
+    def __str__(self) -> str:
+        lines = [table.text(self.groups, missing=self.missing, x=self.x), *self.left_out]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        more = len(self.verdict) - 1
+        lines = [f"Compared({self._about()})", self.verdict[0]]
+        if more:
+            lines.append(f"and {more} more in .verdict; print() shows the tables")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the variants as a table, the first sentences, and how many more there are."""
+        items = self.verdict[:MAX_SENTENCES]
+        for name, lines in {"verdict": self.verdict[MAX_SENTENCES:], "remarks": self.remarks}.items():
+            if lines:
+                items.append(f"and {len(lines)} more in .{name}")
+        found = self.variants.to_html(index=False, na_rep="", float_format="{:.5g}".format, border=0)
+        shown = "".join(f"<li>{escape(item)}</li>" for item in items)
+        return f"<p>{escape(self._about())}</p>{found}<ul>{shown}</ul>"
+
+    def _about(self) -> str:
+        entries = all_entries(self.groups)
+        count = sum(len(conclusion.variants) for conclusion in self.groups)
+        words = [f"{count_runs(entries)}: {count_statuses(entries)}", f"{count} variant{'s' * (count != 1)}"]
+        if len(self.groups) > 1:
+            words.append(f"{len(self.groups)} groups that are not alike")
+        units = dict.fromkeys(conclusion.group.unit for conclusion in self.groups)
+        return "; ".join([*words, f"{', '.join(units)} of validation"])
+
+
+def compare(
+    paths: Sequence[str | Path],
+    *,
+    metric: str | None = None,
+    x: Axis | None = None,
+    checkpoint: Checkpoint = "final",
+    across: Sequence[str] = (),
+) -> Compared:
+    """Reads and compares runs; see `seqtrain.compare`, which has the same options.
+
+    Raises:
+        UserError: where a path holds no run, no run has the metric, or an option has no such value.
+    """
+    if not paths:
+        raise UserError('compare: name a run, a sweep or a folder of them, such as compare("outputs")')
+    if x is not None:
+        _check_choice("x", x, AXES)
+    _check_choice("checkpoint", checkpoint, CHECKPOINTS)
+    for name in across:
+        _check_choice("across", name, ACROSS)
+    left_out: list[str] = []
+    entries = read(paths, left_out)
+    found = conclusions(entries, metric=metric, x=x, checkpoint=checkpoint, across=across)
+    return Compared(tuple(map(Path, paths)), found, table.not_run(paths), left_out, x, checkpoint)
+
+
+def _check_choice(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UserError(f"{name}={value!r}: expected {' or '.join(known)}")

@@ -1,0 +1,188 @@
+"""The page's learning curves as a figure of plotly's, for notebooks.
+
+The page itself draws with assets/draw.js, which follows the reader's filter; both take data from curves.py and looks
+from style.py, and a browser test holds this figure to what the page opens with, trace by trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.compare.entries import Axis, Entry
+from seqtrain.compare.page import curves, style
+from seqtrain.compare.verdict import Conclusion
+from seqtrain.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+REST = "#9aa3b2"  # of variants beyond the styles; --rest of page.css
+DRAWN = ("finished", "running")  # statuses whose runs a mean is drawn of
+
+Trace = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run's curve."""
+
+    entry: Entry
+    x: list[float]
+    y: list[float]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a variant is drawn."""
+
+    color: str
+    dash: str
+    symbol: str
+
+
+def figure(found: Sequence[Conclusion], *, metric: str | None, x: Axis, group: int | None) -> Figure:
+    """The learning curves of a group; options as those of `Compared.plot`.
+
+    Raises:
+        UserError: where no run of the group recorded the metric.
+    """
+    from plotly.graph_objects import Figure
+
+    place = _largest(found) if group is None else group - 1
+    conclusion = found[place]
+    metric = metric or f"validation/{conclusion.group.metric}"
+    traces, grey = _traces(conclusion, metric, x)
+    title = [f"group {place + 1} of {len(found)}, which are not alike"] * (len(found) > 1)
+    if grey:
+        title.append(f"{grey} of {len(conclusion.variants)} variants are grey, for want of colours")
+    axes = {"xaxis_title": style.AXES[x], "yaxis_title": _plain(spoken(metric, conclusion))}
+    return Figure(traces, {**axes, "title": {"text": "; ".join(title)}, "hovermode": "closest"})
+
+
+def spoken(metric: str, conclusion: Conclusion) -> str:
+    """A recorded metric in words: "validation/bits_per_byte" is "bits per byte, validation"."""
+    split, _, name = metric.rpartition("/")
+    words = style.WORDS.get(name, name.replace("_", " "))
+    unit = conclusion.group.entries[0].unit(name)
+    if unit.lower() == words.lower():
+        words = unit
+    elif name not in style.WORDS:
+        words = f"{words} ({unit})"
+    return f"{words}, {split}" if split else words
+
+
+def _largest(found: Sequence[Conclusion]) -> int:
+    """Which group has the most runs; of several the first."""
+    sizes = [len(conclusion.group.entries) for conclusion in found]
+    return sizes.index(max(sizes))
+
+
+def _traces(conclusion: Conclusion, metric: str, x: Axis) -> tuple[list[Trace], int]:
+    """All traces, the best variant's last and so above the others, and how many variants are grey."""
+    drawn = {entry: curves.curves(entry.records) for entry in conclusion.group.entries}
+    lines = [_line(entry, drawn[entry], metric, x) for entry in conclusion.group.entries]
+    if not any(line.x for line in lines):
+        known = set().union(*(each.metrics for each in drawn.values()))
+        raise UserError(f"{metric}: no run of the group recorded it against {x}{did_you_mean(metric, known)}")
+    lines = [line for line in lines if line.x]
+    styled, grey = [], set()
+    # A variant has its slot whether or not it is drawn: one colour through all metrics.
+    for slot, variant in enumerate(conclusion.variants):
+        own = [line for line in lines if line.entry in variant.entries]
+        if slot >= style.MOST_STYLES:
+            grey.update(variant.entries)
+        elif own:
+            styled.append((variant.name, own, _look(slot)))
+    rest = [line for line in lines if line.entry in grey]
+    traces = []
+    if rest:
+        thin = {"color": _veiled(REST, 0.35), "width": 1}
+        traces.append(_joined(rest) | {"line": thin, "hoverinfo": "skip", "showlegend": False})
+    # What is drawn last lies above the others.
+    for name, own, look in reversed(styled):
+        traces += _variant_traces(_plain(name), own, look)
+    return traces, max(len(conclusion.variants) - style.MOST_STYLES, 0)
+
+
+def _line(entry: Entry, drawn: curves.Curves, metric: str, x: Axis) -> Line:
+    """A run's curve, without points where it did not record the metric or does not know its cost."""
+    units = {"steps": 1.0, "tokens": 1.0, "seconds": drawn.tick, "flops": entry.flops_per_token}
+    unit = units[x]
+    if metric not in drawn.metrics or unit is None:
+        return Line(entry, [], [])
+    clocks = {"steps": drawn.steps, "seconds": drawn.seconds}
+    clock = list(accumulate(clocks.get(x, drawn.tokens)))
+    rows, values = drawn.metrics[metric]
+    return Line(entry, [clock[row] * unit for row in accumulate(rows)], list(values))
+
+
+def _variant_traces(name: str, own: Sequence[Line], look: Look) -> list[Trace]:
+    """A band, the runs and their mean; of runs that no band is drawn of, a line each."""
+    whole = [line for line in own if line.entry.status in DRAWN]
+    marker = {"symbol": look.symbol, "size": 7, "color": look.color, "maxdisplayed": 12}
+    stroke = {"color": look.color, "width": 2.2, "dash": look.dash}
+    main: Trace = {"mode": "lines+markers", "line": stroke, "marker": marker, "name": name, "legendgroup": name}
+    xs, middle, low, high = _band(whole) if len(whole) > 1 else ([], [], [], [])
+    if len(xs) < 2:  # one run, or several that have no stretch in common
+        words = f"{name}<br>%{{text}}<br>%{{y:.5~g}} at %{{x:.4~s}}<extra></extra>"
+        traces = [_joined([line]) | main | {"hovertemplate": words} for line in own]
+        return [trace | {"showlegend": not place} for place, trace in enumerate(traces)]
+    hidden = {"legendgroup": name, "showlegend": False}
+    band: Trace = {"x": [*xs, *xs[::-1]], "y": [*high, *low[::-1]], "mode": "lines", "line": {"width": 0}}
+    band |= {"fill": "toself", "fillcolor": _veiled(look.color, 0.16), "hoverinfo": "skip"} | hidden
+    runs = _joined(own) | {"line": {"color": _veiled(look.color, 0.4), "width": 1}} | hidden
+    runs["hovertemplate"] = "%{text}<br>%{y:.5~g} at %{x:.4~s}<extra></extra>"
+    words = f"{name}<br>mean of {len(whole)}: %{{y:.5~g}} at %{{x:.4~s}}<extra></extra>"
+    return [band, runs, {**main, "x": xs, "y": middle, "hovertemplate": words}]
+
+
+def _joined(lines: Sequence[Line]) -> Trace:
+    """Lines one after another in one trace, with a gap behind each."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    words: list[str] = []
+    for line in lines:
+        xs += [*line.x, None]
+        ys += [*line.y, None]
+        words += [_plain(line.entry.name)] * len(line.x) + [""]
+    return {"x": xs, "y": ys, "text": words, "mode": "lines", "connectgaps": False}
+
+
+def _band(lines: Sequence[Line]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Where all lines reach: the places, and there the mean, the lowest and the highest of them."""
+    from numpy import interp
+
+    first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
+    every = sorted(set().union(*(line.x for line in lines)))
+    grid = [place for place in every if first <= place <= last]
+    if len(grid) > curves.MOST_POINTS:
+        skip = (len(grid) - 1) / (curves.MOST_POINTS - 1)
+        # Half upwards, as JavaScript rounds.
+        grid = [grid[int(place * skip + 0.5)] for place in range(curves.MOST_POINTS)]
+    if not grid:
+        return [], [], [], []
+    values = [interp(grid, line.x, line.y).tolist() for line in lines]
+    several = list(zip(*values, strict=True))
+    means = [sum(each) / len(each) for each in several]
+    return grid, means, list(map(min, several)), list(map(max, several))
+
+
+def _look(slot: int) -> Look:
+    palette = style.PALETTES["light"]
+    kind = slot % len(palette)
+    return Look(palette[kind], style.DASHES[slot // len(palette)], style.SYMBOLS[kind])
+
+
+def _veiled(color: str, share: float) -> str:
+    """A colour that lets through what is below it."""
+    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{share})"
+
+
+def _plain(text: str) -> str:
+    """The text with the signs spelled out of which plotly would make HTML: a stranger may have named the run."""
+    return escape(text, quote=False)

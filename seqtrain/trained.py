@@ -1,0 +1,267 @@
+"""A trained run in use: what `seqtrain.train` and `seqtrain.load` give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.config.ranges import check_answer_options
+from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from seqtrain.data.tokenizers.recipes import Tokenizer
+    from seqtrain.inference.attention_maps import Seen
+    from seqtrain.inference.embedding import Pool
+    from seqtrain.inference.opened import Opened
+    from seqtrain.models.base import SequenceModel
+    from seqtrain.tasks.base import Task
+    from seqtrain.tasks.predictors import TextReader
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run opened for use; its model is in evaluation mode, on the CPU."""
+
+    opened: Opened
+
+    def __repr__(self) -> str:
+        run, status = self.opened.run, self.opened.run.summary.status
+        about = f"{type(self.model).__name__} on {self.task.name()}, {self._count():,} parameters"
+        return "\n".join([f"Trained({run.path}: {status or 'no training is known'}, {about})", *self._results()])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the same, and the metrics as a table."""
+        head = f"<pre>{escape(repr(self))}</pre>"
+        if not self.metrics:
+            return head
+        names = dict.fromkeys(chain.from_iterable(self.metrics.values()))
+        lines = [["", *names]]
+        for split, values in self.metrics.items():
+            lines.append([split, *(_brief(values.get(name)) for name in names)])
+        return f"{head}<table>{''.join(map(_html_row, lines))}</table>"
+
+    def _count(self) -> int:
+        """Trainable numbers of model and task."""
+        trained = chain(self.model.parameters(), self.task.parameters())
+        return sum(weight.numel() for weight in trained if weight.requires_grad)
+
+    def _results(self) -> list[str]:
+        """A line with the metric by which runs of the task are compared; none where there is none."""
+        from seqtrain.runs import measures
+
+        name, summary = measures.compared_by(self.opened.run.summary), self.opened.run.summary
+        value = self.metrics.get("validation", {}).get(name)
+        if value is None:
+            return []
+        return [f"  validation: {_brief(value)} {measures.unit(summary, name)} after {summary.steps or 0:,} steps"]
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self.opened.run.path
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What summary.json says."""
+        return self.opened.run.summary.to_plain()
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """The final metrics by split."""
+        return self.opened.run.summary.metrics
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Every recorded point, oldest first."""
+        return self.opened.run.metrics()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config."""
+        return self.opened.run.config
+
+    @property
+    def model(self) -> SequenceModel:
+        """The model with the weights of the checkpoint."""
+        return self.opened.model
+
+    @property
+    def task(self) -> Task:
+        """The task, with its head."""
+        return self.opened.task
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the run; of a translation that of the sources."""
+        return self.opened.tokenizer
+
+    def predict(self, texts: Sequence[str], *, by: str | None = None, **options: Any) -> list[dict[str, Any]]:
+        """What the run's task makes of each text, as plain values.
+
+        Args:
+            texts: any number of them; answered together.
+            by: one of the task's predictors, such as "score"; its first one where none is named.
+            options: of that predictor; `seqtrain predict --help` lists them.
+
+        Returns:
+            For each text a dict, in the order of the texts; each predictor says what is in it.
+
+        Raises:
+            UserError: where the task has no such predictor or option, a value is out of its range, or a text cannot be
+                answered.
+        """
+        predictor = self.opened.predictor(by)
+        unknown = [name for name in options if name not in predictor.takes]
+        if unknown:
+            known = ", ".join(predictor.takes) or "no options"
+            raise UserError(
+                *(f"{name}: task={self.task.name()} does not take it here; it takes {known}" for name in unknown)
+            )
+        given = {name: value for name, value in options.items() if value is not None}  # None: the default
+        ranged = dict(given)
+        ranged.pop("greedy", None)  # true or false, no number
+        check_answer_options(**ranged)
+        self._check(texts, predictor)
+        return predictor.predict(list(texts), **given)
+
+    def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
+        """UserError for the first text that the reader does not take."""
+        if isinstance(texts, str):  # a sequence of letters, each of which would be answered
+            raise UserError("expected a list of texts, not one text")
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise UserError(f"text {number}: expected a text, not a value of type {type(text).__name__}")
+            reason = reader.reason(text)
+            if reason:
+                raise UserError(f"text {number}: {reason}")
+
+    def continue_texts(
+        self,
+        prompts: Sequence[str],
+        *,
+        length: int = 200,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> list[str]:
+        """What the model writes after each prompt. Takes task=next_token.
+
+        Args:
+            prompts: any number of them; an empty one begins from nothing.
+            length: tokens to add.
+            temperature: of the draw; 0 is greedy.
+            top_k: how many of the likeliest tokens are drawn from; None: all.
+            top_p: the probability that the likeliest tokens which are drawn from make up together; None: 1.
+            seed: of the first prompt; each draws with one of its own, counted from here.
+
+        Returns:
+            For each prompt the text that is added to it.
+
+        Raises:
+            UserError: for an option out of its range.
+        """
+        options = {"length": length, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        return [answer["text"] for answer in self.predict(prompts, by="continue", **options)]
+
+    def score(self, text: str) -> dict[str, Any]:
+        """How surprising a text is: `loss` in nats a token, and `tokens` with their bits each.
+
+        task=next_token: also `bits_per_byte`; read as evaluation reads a document: in the run's own chunks, with its
+        own rule for carrying state. task=masked_lm: each token hidden in turn, so that `loss` is the mean
+        pseudo-log-likelihood, turned in sign; and `pseudo_perplexity`. `unknown` counts the tokens that are <unk>:
+        what those hide is in no number.
+        """
+        return _without_text(self.predict([text], by="score"))[0]
+
+    def classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Of each text its `label` and the `probabilities` of all labels, likeliest first. Takes task=sentiment.
+
+        Of a text longer than data.max_length the first tokens are read, as in training.
+        """
+        return _without_text(self.predict(texts, by="classify"))
+
+    def fill(self, texts: Sequence[str], *, top_k: int = 5) -> list[dict[str, Any]]:
+        """Of each text with [MASK]s the text with the likeliest tokens `filled` in, and for each of its `masks` the
+        `top_k` likeliest tokens, each a `token` with its `probability`. Takes task=masked_lm."""
+        return _without_text(self.predict(texts, by="fill", top_k=top_k))
+
+    def translate(
+        self, texts: Sequence[str], *, beam: int | None = None, length_penalty: float | None = None
+    ) -> list[str]:
+        """The translation of each text. Takes task=translation.
+
+        Of a text longer than the sources of training, the beginning is translated.
+
+        Args:
+            texts: in the language of the sources.
+            beam: hypotheses kept at each step; 1 is greedy; None: as the run's task says.
+            length_penalty: hypotheses are judged by log p / length^penalty; None: as the run's task says.
+        """
+        answers = self.predict(texts, by="translate", beam=beam, length_penalty=length_penalty)
+        return [answer["translation"] for answer in answers]
+
+    def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
+        """One vector of each text, pooled from the hidden states that the run's model has of it.
+
+        Args:
+            texts: any number of them.
+            pool: "mean": of the text's own positions; "last": where all has been read; "cls": the first one, of models
+                that read in both directions.
+
+        Returns:
+            (n, D), a row a text.
+
+        Raises:
+            UserError: for an encoder-decoder, which has no hidden states of a text alone.
+        """
+        from seqtrain.inference import embedding
+
+        embedding.check_pool(self.model, pool)
+        reader = self.opened.text_reader
+        self._check(texts, reader)
+        before, after = self.task.edges(self.tokenizer)  # what training puts around a text, and the model expects
+        rows = [reader.encode(text) for text in texts]
+        return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
+
+    def attention(self, text: str, target: str | None = None) -> list[Seen]:
+        """Where each layer and head looks while the model reads a text.
+
+        Args:
+            text: what is read.
+            target: of a translation what it writes meanwhile; None: its own greedy translation.
+
+        Raises:
+            UserError: where the model does not attend.
+        """
+        from seqtrain.inference import attention_maps
+
+        self._check([text], self.opened.text_reader)
+        tokens, source = self.task.attended(self.opened.loaded, text, target)
+        ours = attention_maps.labels(self.tokenizer)
+        if source is None:
+            return attention_maps.look(self.model, tokens, ours)
+        theirs = attention_maps.labels(self.opened.preprocessor.target_tokenizer)
+        return attention_maps.look(self.model, tokens, theirs, source, ours)
+
+
+def _without_text(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers without the texts that were asked for: the caller has them."""
+    for answer in answers:
+        answer.pop("text", None)
+    return answers
+
+
+def _brief(value: Any) -> str:
+    """A metric in few digits; what is no number, as it stands."""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _html_row(cells: list[str]) -> str:
+    return f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in cells)}</tr>"

@@ -1,0 +1,225 @@
+"""`seqtrain.compare` from Python: the numbers and sentences of the command, and what its tables must not mislead to."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seqtrain
+import seqtrain.compare.table
+from seqtrain.cli.main import main
+from seqtrain.compare.compared import Compared
+from seqtrain.compare.entries import AXES
+from seqtrain.errors import UserError
+from seqtrain.runs.directory import Run
+from tests.support import fake_runs, pages
+
+compare: Any = vars(seqtrain)["compare"]  # a type checker takes it for the package of that name
+VARIANTS = {"lstm": (1.5, 1.51, 1.52), "gpt": (1.63, 1.62, 1.64)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sweep, a run of it that is still being trained, and a run on another text."""
+    fake_runs.sweep(tmp_path / "sweep", VARIANTS)
+    fake_runs.run(tmp_path / "unlike", 0.1, hashes=fake_runs.HASHES | {"validation": "d" * 32})
+    return tmp_path
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from seqtrain.runs.directory import Run
+run = Run(Path(sys.argv[1]))
+run.claim()
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def still_running(path: Path, value: float) -> Iterator[None]:
+    """A run with `value` recorded last, which another process writes."""
+    fake_runs.run(path, value, seed=4, status="running", metrics={}, best={})
+    program = [sys.executable, "-c", HOLDS, str(path)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        writer.stdout.readline()
+        yield
+        writer.communicate()
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether a cell of a table has the value of JSON, where what is missing is null."""
+    missing = isinstance(one, float) and math.isnan(one)
+    return other is None if missing or one is None else one == other
+
+
+@pytest.mark.parametrize("options", [{}, {"x": "tokens", "checkpoint": "best"}], ids=["plain", "at equal tokens"])
+def test_the_tables_have_every_number_of_the_command_s_json(
+    folder: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--x", "tokens", "--best"] if options else []
+    assert main(["compare", str(folder), "--json", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = compare(folder, **options)
+    rows = found.runs.to_dict("records")
+    assert [row["name"] for row in rows] == [run["name"] for run in told["runs"]]
+    for row, run in zip(rows, told["runs"], strict=True):
+        assert [key for key, value in run.items() if not same(row[key], value)] == []
+    of_json = [(group, variant) for group in told["groups"] for variant in group["variants"]]
+    for row, (group, variant) in zip(found.variants.to_dict("records"), of_json, strict=True):
+        assert (row["group"], row["variant"], row["seeds"]) == (group["group"], variant["name"], len(variant["values"]))
+        low, high = variant["interval"] or (None, None)
+        numbers = {"mean": variant["mean"], "sd": variant["sd"], "low": low, "high": high}
+        numbers |= {axis: variant["costs"].get(axis) for axis in AXES}
+        assert [name for name, value in numbers.items() if not same(row[name], value)] == []
+
+
+def test_as_text_it_is_what_the_command_prints(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (fake_runs.run(folder / "damaged") / "summary.json").write_text('{"status": ')
+    fake_runs.trial(folder / "sweep", 9, "model=rnn seed=9", status="refused", reason="it is so")
+    paths = [str(folder), str(folder / "sweep")]
+    assert main(["compare", *paths, "--x", "tokens"]) == 0
+    assert capsys.readouterr().out == f"{compare(*paths, x='tokens')}\n"
+
+
+def test_a_run_that_is_still_running_has_its_row_and_no_part_in_a_mean(folder: Path) -> None:
+    before = compare(folder / "sweep")
+    with still_running(folder / "sweep" / "running", 0.01):
+        found = compare(folder / "sweep")
+    row = found.runs.set_index("name").loc["sweep/running"]
+    assert row["status"] == "running"
+    assert math.isnan(row["value"])
+    assert row["validation/bits_per_byte"] == row["final"] == 0.01
+    lstm = found.variants.set_index("variant").loc["lstm"]
+    assert (lstm["mean"], lstm["seeds"], lstm["runs"]) == (before.variants["mean"][0], 3, 4)
+    assert found.remarks == ["does not count: sweep/running lstm: running"]
+    assert found.history("validation/loss")["run"].tolist().count("sweep/running") == 1
+
+
+def test_the_values_of_the_runs_make_the_means_of_the_variants(tmp_path: Path) -> None:
+    pages.sweep(tmp_path / "sweep", records=60)
+    for options in ({}, {"x": "seconds"}, {"checkpoint": "best"}):
+        found = compare(tmp_path, **options)
+        means = found.runs.groupby("variant")["value"].mean()
+        assert means.to_dict() == pytest.approx(found.variants.set_index("variant")["mean"].to_dict(), rel=1e-12)
+
+
+def test_runs_that_are_not_alike_are_kept_apart_in_every_table_and_in_words(folder: Path) -> None:
+    found = compare(folder)
+    history = found.history("validation/bits_per_byte")
+    for table in (found.runs, found.variants, history):
+        assert table[table["variant"] == "lstm"].groupby("group").ngroups == 2
+    apart = [sentence for sentence in found.verdict if "not compared with group 1" in sentence]
+    assert apart == ["group 2: not compared with group 1: other validation text: dddddddd, not bbbbbbbb"]
+    assert all(sentence.startswith("group ") for sentence in found.verdict)
+    figure = found.plot()
+    assert "group 1 of 2" in figure.layout.title.text
+    assert 0.1 not in [value for trace in figure.data for value in trace.y]
+    assert found.plot(group=2).data[0].y[0] == 0.1
+
+
+def test_the_history_has_every_recorded_point(tmp_path: Path) -> None:
+    path = pages.run(tmp_path / "run", records=900)
+    history = compare(path).history("train/loss")
+    records = [record for record in Run(path).metrics() if "train/loss" in record]
+    assert len(history) == len(records) == 900
+    for name, key in {"step": "step", "tokens": "tokens", "seconds": "seconds", "value": "train/loss"}.items():
+        assert history[name].tolist() == [record[key] for record in records]
+
+
+FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "nothing named": (lambda at: compare(), "compare: name a run"),
+    "no such folder": (lambda at: compare(at / "swep"), "swep: no such run, sweep or folder of runs; did you"),
+    "no such metric": (lambda at: compare(at, metric="los"), "los: no run has it; did you mean loss?"),
+    "no such axis": (lambda at: compare(at, x="epochs"), "x='epochs': expected steps or tokens or"),
+    "no such checkpoint": (lambda at: compare(at, checkpoint="last"), "checkpoint='last': expected final or"),
+    "no such condition": (lambda at: compare(at, across=["text"]), "across='text': expected train"),
+    "a word for a list": (lambda at: compare(at, across="train"), "across='train': expected a list; write"),
+    "no such curve": (lambda at: compare(at).history("loss"), "loss: no run recorded it; known: validation/"),
+    "nothing to draw": (
+        lambda at: compare(at).plot("lr"),
+        "lr: no run of the group recorded it against steps",
+    ),
+    "no such group": (lambda at: compare(at).plot(group=3), "group=3: there are 2, numbered from 1"),
+    "no axis to draw": (lambda at: compare(at).plot(x="epochs"), "x='epochs': expected steps"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_mistake_is_one_line(folder: Path, name: str) -> None:
+    call, says = FAULTS[name]
+    with pytest.raises(UserError) as caught:
+        call(folder)
+    (line,) = caught.value.lines
+    assert says in line
+
+
+def test_without_pandas_the_sentences_are_there_and_a_table_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "pandas":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    found = compare(folder)
+    assert found.verdict
+    assert str(found)
+    with pytest.raises(UserError, match=r"^pandas is not installed, which tables need: pip install pandas$"):
+        _ = found.runs
+
+
+def test_the_short_form_says_how_many_runs_stand_how_and_the_first_sentence(folder: Path) -> None:
+    found = compare(folder / "sweep")
+    first, second = repr(found).splitlines()
+    assert first == "Compared(6 runs: 6 finished; 2 variants; bits per byte of validation)"
+    assert second == found.verdict[0]
+    assert second.startswith("lstm beats gpt by 0.12")
+    assert len(repr(compare(folder)).splitlines()) == 3
+
+
+def test_what_a_stranger_named_is_no_markup_in_a_notebook(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        config = {"model._target_": "x.<img src=x onerror=alert(1)>"}
+        fake_runs.run(tmp_path / f"<b>{seed}", 1.5 + seed / 10, seed=seed, config=config)
+    found = compare(tmp_path)
+    assert "<img" not in found._repr_html_()
+    assert "<b>" not in found._repr_html_()
+    drawn = found.plot().to_json()
+    assert "<img" not in drawn.replace("\\u003c", "<")
+    assert "<b>" not in drawn.replace("\\u003c", "<")
+
+
+def test_the_function_keeps_its_name_beside_the_package_of_the_same_name() -> None:
+    assert callable(seqtrain.compare)
+    assert sys.modules["seqtrain.compare"].__name__ == "seqtrain.compare"
+    assert Compared.__module__ == "seqtrain.compare.compared"
+
+
+FRESH = """
+import sys, seqtrain
+heavy = {"torch", "pandas", "plotly", "scipy", "numpy", "hydra", "yaml", "IPython"} & set(sys.modules)
+assert not heavy, heavy
+found = compare(sys.argv[1])
+heavy = {"torch", "pandas", "plotly", "IPython"} & set(sys.modules)
+assert not heavy, heavy
+assert callable(seqtrain.compare), "importing its package has put the package in its place"
+"""
+
+
+def test_importing_seqtrain_imports_nothing_heavy_and_comparing_no_more_than_it_needs(folder: Path) -> None:
+    answer = subprocess.run([sys.executable, "-c", FRESH, str(folder)], capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 0, answer.stderr
