@@ -31,7 +31,6 @@ CODES = {"finished": 0, "pruned": 0, "refused": 2}
 
 def start(request: Request, *, as_json: bool) -> int:
     """A new sweep; gives the worst exit code of its trials."""
-    from seqtrain.sweeps import repeat
     from seqtrain.sweeps.settings import Settings, Words
 
     words = Words.sort(request.overrides)
@@ -52,6 +51,7 @@ def run_new(request: Request) -> tuple[Sweep, list[str]]:
         UserError: where it cannot begin, or no trial could; nothing of it is left on the disk then.
         Interrupted: at a signal; the sweep can be resumed.
     """
+    from seqtrain.sweeps import repeat
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
