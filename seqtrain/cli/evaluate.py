@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
-from seqtrain.cli.looks import kept_in_run
 from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
 
@@ -32,6 +31,8 @@ def main(argv: list[str]) -> int:
     result = evaluate(options.run, options.split, options.checkpoint, options.batch_size)
     words = []
     if options.split == "test":  # the one split that may not be looked at as often as one likes
+        from seqtrain.cli.looks import kept_in_run
+
         result, words = kept_in_run(result, options.batch_size)
     if options.json:
         print(json.dumps(result))

@@ -40,6 +40,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
             "tokens": result["tokens"],
         },
     )
+    # What was measured is told whatever happens to the file: it cost time, and the look has happened.
     before, reason = Kept(), ""
     try:
         before = kept(run)
@@ -48,6 +49,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
         reason = error.strerror or str(error)
     except UserError as error:
         reason = str(error)
+    # Counted from the file and not from memory: looks of other days and people are looks, too.
     look = before.looks() + 1
     lines = [_look_words(look, before)]
     if before.unreadable:

@@ -18,7 +18,6 @@ from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed
 from seqtrain.runs.directory import CONFIG, Run, remove
-from seqtrain.sweeps import repeat
 from seqtrain.sweeps.folder import ENDED, INDEX, REPEATS, STOP, Asked, Sweep, Trial
 from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.signals import Interrupted
@@ -52,6 +51,7 @@ def run_new(request: Request) -> tuple[Sweep, list[str]]:
         UserError: where it cannot begin, or no trial could; nothing of it is left on the disk then.
         Interrupted: at a signal; the sweep can be resumed.
     """
+    from seqtrain.sweeps import repeat
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
@@ -96,7 +96,7 @@ def _searches(settings: Settings) -> bool:
 def resume(path: Path, words: Sequence[str], *, retry_failed: bool, as_json: bool) -> int:
     """Goes on with a sweep: what is missing or unfinished, and, if asked for, what failed."""
     from seqtrain.cli import addresses
-    from seqtrain.sweeps import hydra_launchers
+    from seqtrain.sweeps import hydra_launchers, repeat
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
@@ -220,7 +220,7 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     return code
 
 
-def _finish(sweep: Sweep, as_json: bool, advice: Sequence[str]) -> int:
+def _finish(sweep: Sweep, as_json: bool, advice: Sequence[str] = ()) -> int:
     """Tells how the trials ended, and last the advice; gives the worst of their exit codes."""
     trials = sweep.trials()
     sweep.write_index()

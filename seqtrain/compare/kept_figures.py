@@ -39,6 +39,7 @@ def tested(entries: Sequence[Entry], checkpoint: WeightsOf) -> tuple[list[Entry]
             missing.append(printable(f"{entry.name}: {reason}"))
         else:
             found.append(replace(entry, evaluation=evaluation))
+    # As errors and not as remarks: without a run there is no table to stand below.
     if not found:
         raise UserError("--split test: no run has test figures that could be compared", *few(missing))
     return found, [f"left out: {line}" for line in missing]
@@ -85,6 +86,7 @@ def columns(entry: Entry, metric: str) -> dict[str, Any]:
 
 def _reason(entry: Entry, evaluation: Evaluation | None, checkpoint: WeightsOf) -> str:
     """Why a run has no test figures that could be compared, and the command that makes them; empty where it has."""
+    # A run of code that is not ours opens only with the same trust.
     trusted = [word for package in entry.summary.trust for word in ("--trust", package)]
     words = ["seqtrain", "evaluate", entry.path, *trusted, "--split", TEST]
     if checkpoint != "best":
@@ -136,6 +138,7 @@ def _several_notes(group: Group) -> Iterable[str]:
             if newest is None or (other.split, other.checkpoint) != (newest.split, newest.checkpoint):
                 continue
             count += 1
+            # Of other weights other figures are no surprise.
             if other.step == newest.step:
                 values.add(other.metrics.get(group.metric))
         several += count > 1

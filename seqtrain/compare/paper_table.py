@@ -63,6 +63,7 @@ def tables(found: Sequence[Conclusion], *, x: Axis | None = None, checkpoint: Ch
 
 def latex(made: Sequence[PaperTable]) -> str:
     """The tables in LaTeX, each in its own `table`; they need the package booktabs."""
+    # The only package that a reader has to load.
     lines = [r"% needs \usepackage{booktabs}"]
     for each in made:
         lines += [r"\begin{table}", r"  \centering"]
@@ -101,6 +102,7 @@ def shown_best(conclusion: Conclusion) -> Variant | None:
 
 def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Checkpoint) -> PaperTable:
     group, ranked = conclusion.group, conclusion.variants
+    # The same for all rows: a column of numbers is read by its digits.
     digits = _digits(ranked)
     best = shown_best(conclusion)
     rows = []
@@ -125,6 +127,7 @@ def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Chec
         notes.append(f"Not to be compared with the first table: {'; '.join(group.reason)}.")
     for note in group.notes:
         notes.append(f"{note[:1].upper()}{note[1:]}.")
+    # Their names and reasons are too long for a caption; the terminal and --json have them.
     if conclusion.remarks:
         notes.append(f"Left out: {len(conclusion.remarks)} runs or kinds of runs that do not count.")
     return PaperTable(f"{group.unit} of {group.split} ({better} is better)", tuple(rows), tuple(map(printable, notes)))
@@ -183,6 +186,7 @@ def _digits(ranked: Sequence[Variant]) -> int:
     unlike means equal, or an interval nothing."""
     means = {variant.mean for variant in ranked if variant.mean is not None}
     halves = {half for half in map(_half, ranked) if half}
+    # Digits behind those that the widest interval can tell would be noise.
     if halves:
         digits = decimals(max(halves))
     else:
@@ -222,6 +226,7 @@ def _markdown_value(row: Row) -> str:
 
 def _latex(text: str) -> str:
     """Plain text as LaTeX prints it."""
+    # Last, for its dollar signs are meant.
     return _escaped(text, LATEX).replace("±", r"$\pm$")
 
 

@@ -73,6 +73,7 @@ def keep(run: Path, evaluation: Evaluation) -> None:
     # A torn last line becomes a line of its own, which the reader skips and counts.
     if exists(path) and path.stat().st_size and not ends_line(path):
         line = b"\n" + line
+    # No lock: the run may be trained at this moment, and one appended write is whole or torn, never mixed.
     with open_append(path) as file:
         if file.write(line) != len(line):
             raise OSError(f"{path}: the disk is full")
@@ -95,6 +96,7 @@ def kept(run: Path) -> Kept:
     unreadable = 0
     with reading(path), open_checked(path, FILES[EVALUATIONS]) as file:
         for line in iter(lambda: file.readline(LONGEST), b""):
+            # One bad line must not hide the looks before and after it.
             evaluation = _evaluation(parsed(line) or {})
             if evaluation is None:
                 unreadable += bool(line.strip())

@@ -33,6 +33,7 @@ def lines(sweep: Sweep, numbers: Sequence[int], *, typed_in: Path | None = None)
     trials = sweep.trials()
     num_tried = sum(trial.status in ("finished", "pruned") for trial in trials)
     seeds = _new_seeds(trials)
+    # A folder of sweeps, one a trial: a grid cannot list settings that differ in several keys at once.
     target = _free_folder(sweep.path)
     found = [
         f"the best of {num_tried} trials was picked by its own number, which is partly luck: expect less of it when "
@@ -52,6 +53,7 @@ def _command(sweep: Sweep, trial: Trial, seeds: Sequence[int], target: Path) -> 
         words += ["--trust", package]
     for folder in sweep.asked.config_dirs:
         words += ["--config-dir", folder]
+    # Who runs the trials stays as it was; who proposed them, and where, does not.
     for word in sweep.asked.overrides:
         if key_of(word).startswith(("hydra/launcher", "hydra.launcher")):
             words.append(word)

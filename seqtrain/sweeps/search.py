@@ -168,6 +168,7 @@ class Search(Sweeper):
             told = self.study.best_trials
         is_descending = self.objectives[0].mode == "max"
         ranked = sorted(told, key=lambda found: found.values[0], reverse=is_descending)
+        # What was proposed once more was not trained again, and counts as the trial that it repeats.
         numbers = dict.fromkeys(found.user_attrs.get(SAME, found.number) for found in ranked)
         return list(numbers)[:count]
 

@@ -128,7 +128,7 @@ def test_equal_looks_beyond_one_are_said_too(runs: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"hash": "0" * 32}, "other test text: 00000000, not dddddddd"),
+        ({"hash": "0" * 32}, "other test text"),
         ({"options": {"eval_lanes": 8}}, "test was read on another number of lanes: 8, not 4"),
     ],
 )
