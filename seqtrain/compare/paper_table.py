@@ -14,6 +14,7 @@ from seqtrain.terminal import printable
 
 MAX_DECIMALS = 8
 SIGNIFICANT_DIGITS = 4  # of a mean without an interval
+# What LaTeX takes for a command, or draws as another character in its oldest fonts.
 LATEX = {
     **{char: f"\\{char}" for char in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -24,10 +25,9 @@ LATEX = {
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
 }
-"""What LaTeX takes for a command, or draws as another character in its oldest fonts."""
 
+# What Markdown, or the HTML in it, takes for a mark.
 MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {char: f"\\{char}" for char in "\\|*_`[]~$#"}
-"""What Markdown, or the HTML in it, takes for a mark."""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ WORDS = {
     "decoding": "another way of asking the model",
     "leak": "validation text was trained on",
 }  # what is said where a condition differs
+# Settings that decide a condition of which a run knows no more than a hash.
 CAUSES = {
     "validation": ("data",),
     "train": ("data",),
     "tokenizer": ("tokenizer", "init_from", "task.shared_vocab", "data"),
 }
-"""Settings that decide a condition of which a run knows no more than a hash."""
+# How text is laid out, which does not change it.
 NO_CAUSES = {f"data.{name}" for name in ("batch_size", "batch_tokens", "max_length", "eval_lanes")}
-"""How text is laid out, which does not change it."""
 FILES = {"tokenizer": "tokenizer", "target_tokenizer": "tokenizer of targets", "labels": "set of labels"}
 MAX_SETTINGS = 4  # that are named
 

@@ -19,15 +19,15 @@ NO_SETTINGS = {
     *("trainer.check_ranks_every", "trainer.checkpoint_every", "trainer.keep_last", "trainer.keep_best"),
     "trainer.log_every",
 }
+# How a training is laid out over a machine: it changes seconds, and of other numbers no more than their rounding.
 LAYOUT = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.accumulate"),
     *("trainer.threads", "data.workers"),
 )
-"""How a training is laid out over a machine: it changes seconds, and of other numbers no more than their rounding."""
+# Schedules whose rates do not depend on how long a run is planned: of these an extended run equals a longer one.
 STEADY = ("constant", "inverse_sqrt", "plateau")
-"""Schedules whose rates do not depend on how long a run is planned: of these an extended run equals a longer one."""
+# The setting that says that the limits of a run were changed after it had begun.
 EXTENDED = "extended"
-"""The setting that says that the limits of a run were changed after it had begun."""
 
 
 def flattened(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:

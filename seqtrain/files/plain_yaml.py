@@ -14,8 +14,8 @@ MAX_VALUES = 1 << 18  # with what aliases stand for
 MAX_NUMBER_CHARACTERS = 100  # 1:59:59 is a number, and a long one takes the square of its length
 DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?")
 NUMBER = re.compile(r"[-+]?[0-9.][-+0-9a-fA-FxXo._:]*")
+# Tags that a person may write; PyYAML trips over values that are not what the others say.
 TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "float", "null", "map", "seq")}
-"""Tags that a person may write; PyYAML trips over values that are not what the others say."""
 
 
 def check_plain(text: str, *, written_by: Literal["run", "person"]) -> None:

@@ -16,6 +16,7 @@ from seqtrain.files.atomic import reading, walked
 from seqtrain.files.checked import LINK, NO_FILE, load_json, read_checked, stays_within
 from seqtrain.files.plain_yaml import LOADER, MAX_BYTES, check_plain
 
+# Files of a run directory, and the most bytes that each may have: they are read, or written, without a second look.
 FILES = {
     "config.yaml": MAX_BYTES,
     "config.json": 1 << 24,
@@ -33,21 +34,20 @@ FILES = {
     "mlflow_id": 1 << 10,
     ".lock": 1 << 10,
 }
-"""Files of a run directory, and the most bytes that each may have: they are read, or written, without a second look."""
 
+# Files by which the folder of a run, a sweep or an export is known.
 MARKS = ("config.yaml", "sweep.yaml", "config.json")
-"""Files by which the folder of a run, a sweep or an export is known."""
 
+# What stands beside FILES in these folders, or beside them, and cannot be made again.
 ALSO_KEPT = ("index.json", "study.db", "mlflow.db")
-"""What stands beside FILES in these folders, or beside them, and cannot be made again."""
 
+# Entries that config.json of an export must have.
 EXPORTED = {"seqtrain_export": int, "step": int, "hashes": dict, "aliases": dict, "config": dict, "summary": dict}
-"""Entries that config.json of an export must have."""
 
 FOLDERS = ("checkpoints", "samples", "plots", "tensorboard", "wandb")
 MAX_DEPTH = 50  # of folders below a run directory
+# What `--trust` names to let a configuration of others read environment variables.
 ENVIRONMENT = "oc.env"
-"""What `--trust` names to let a configuration of others read environment variables."""
 
 
 def check_entries(root: Path) -> None:

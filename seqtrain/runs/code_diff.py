@@ -20,8 +20,8 @@ MAX_KEPT_BYTES = 1 << 18  # of a diff's text: beyond it a run directory would gr
 MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 1 << 20  # of one file: code is smaller
 UNTRACKED_CODE = ("*.py",)  # no YAML: runs that nobody ignores write it themselves
+# Endings of names of files that hold secrets.
 NEVER_KEPT = (".env", ".pem", ".key", ".p12", ".netrc", ".npmrc", ".pypirc")
-"""Endings of names of files that hold secrets."""
 FILE = re.compile(rb"^diff --git ", re.MULTILINE)
 
 

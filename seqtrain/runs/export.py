@@ -23,16 +23,16 @@ MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
 FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS)
 FORMAT = 1  # raise it whenever what is written here could not be read before
 MOST_NAMES = 1 << 16  # weights that one may have
+# What safetensors calls the types of weights that models have.
 TYPES = {
     **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
     **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8"},
 }
-"""What safetensors calls the types of weights that models have."""
+# What of a run's summary goes along: what the numbers are, not who computed them where.
 KEPT = (
     *("task", "metrics", "best", "baselines", "context", "monitor", "signatures", "parameters", "tokens", "steps"),
     *("unknown", "splits", "hashes", "versions", "measures", "compared_by", "parent", "lineage"),
 )
-"""What of a run's summary goes along: what the numbers are, not who computed them where."""
 
 
 def write(run: Run, preprocessor: Preprocessor, weights: dict[str, Tensor], step: int, target: Path) -> None:

@@ -11,6 +11,7 @@ from seqtrain.config.nodes import flat
 from seqtrain.files.atomic import plain_json
 from seqtrain.runs.summary import Summary
 
+# Each option of the trainer: of another value it is another run, or a resume says so, or it changes no number.
 TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "accelerator": "said",  # by the machine's name
     "devices": "said",  # by the number of processes
@@ -31,21 +32,20 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "on_nonfinite": "identity",
     "log_every": "free",
 }
-"""Each option of the trainer: of another value it is another run, or a resume says so, or it changes no number."""
 
+# Options of the data that change no number.
 DATA_FREE = ("workers", "eval_batch_size")
-"""Options of the data that change no number."""
 
 SHORT = reprlib.Repr()
 SHORT.maxlevel, SHORT.maxstring, SHORT.maxother = 2, 80, 80
 LIMITS = ("max_steps", "max_epochs", "max_seconds")  # of the trainer: changed by hand or by override, a run is extended
 FREE = ("logger", "run_dir", "run", "dry_run", "init_from")  # what stands in init_from is held by its hash
+# What `resume` may be told to change, beside loggers.
 MAY_CHANGE = (
     *(f"trainer.{name}" for name, kind in TRAINER.items() if kind != "identity"),
     *(f"data.{name}" for name in DATA_FREE),
     *("run.label", "run.tags"),
 )
-"""What `resume` may be told to change, beside loggers."""
 
 
 def identity(config: dict[str, Any], summary: Summary) -> dict[str, Any]:

@@ -17,8 +17,8 @@ MIN_SAID = 0.01  # share of a split: less stands in natural text that was well p
 # captions, code and made-up sentences, it lies between 0.66 and 0.86, and falls towards 0 where train holds the text.
 MIN_XZ_RATIO = 0.5
 MAX_XZ_ALONE = 5.0  # bits per byte: above, the text is so short that xz's own frame weighs more than what it says
+# Where validation text may stand, in words; what init_from began with in its turn belongs to it.
 PLACES = {"train": "train too", "init_from": "the training text of init_from"}
-"""Where validation text may stand, in words; what init_from began with in its turn belongs to it."""
 
 
 def worst(summary: Summary, split: str = "validation") -> str | None:

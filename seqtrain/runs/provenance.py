@@ -56,10 +56,10 @@ def mask_command(words: list[str]) -> list[str]:
     return masked
 
 
+# A key with a text as its value, in a line of a program, of YAML, or of JSON.
 LITERAL = re.compile(r"""(?P<key>[A-Za-z_][\w.-]*)["']?\s*[:=]\s*[bfr]?["'](?P<value>[^"']{6,})["']""")
-"""A key with a text as its value, in a line of a program, of YAML, or of JSON."""
+# A key with a value that has no quotes, as YAML and files of an environment have it.
 PLAIN = re.compile(r"""^\W*(?:export )?(?P<key>[A-Za-z_][\w.-]*)\s*[:=]\s*(?P<value>[^\s()]{6,})$""")
-"""A key with a value that has no quotes, as YAML and files of an environment have it."""
 
 
 def mask_line(line: str) -> str:

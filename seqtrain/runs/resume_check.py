@@ -17,8 +17,8 @@ from seqtrain.runs.records import of_the_machine
 
 PATIENCE = 600.0  # seconds that a command may take to get on
 
+# Starts `seqtrain ARGS` in the folder `cwd`.
 Start = Callable[..., Child]
-"""Starts `seqtrain ARGS` in the folder `cwd`."""
 
 
 def difference(one: Path, other: Path) -> str | None:

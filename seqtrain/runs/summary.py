@@ -144,8 +144,8 @@ def _json_types(hint: Any) -> tuple[type, ...]:
     return (float, int) if kind is float else (kind,)
 
 
+# The types that each entry may have in JSON.
 TYPES = {name: _json_types(hint) for name, hint in get_type_hints(Summary).items() if name not in ("other", "order")}
-"""The types that each entry may have in JSON."""
 
+# Entries by which it is decided what happens to a run: of another type they are refused, not left out.
 RELIED_ON = ("status", "steps", "max_steps", "hashes", "metrics", "parent", "identity")
-"""Entries by which it is decided what happens to a run: of another type they are refused, not left out."""

@@ -25,11 +25,11 @@ CWD = "cwd"  # of sweep.yaml: the folder in which it was begun
 STOP = ".stop"  # there while a attempt is being ended: what a launcher begins now leaves at once
 
 Status = Literal["planned", "running", "finished", "failed", "refused", "pruned", "interrupted"]
+# What a resumed sweep leaves alone.
 ENDED: tuple[Status, ...] = ("finished", "failed", "refused", "pruned")
-"""What a resumed sweep leaves alone."""
 
+# How the reason begins for which a search refuses to train what it has trained.
 REPEATS = "the same as trial "
-"""How the reason begins for which a search refuses to train what it has trained."""
 
 
 def status_after(fault: UserError) -> Status:

@@ -17,8 +17,8 @@ from seqtrain.errors import UserError
 from seqtrain.sweeps.folder import INDEX, Trial
 from seqtrain.sweeps.sweeper import Sweeper
 
+# Trials of a grid: a slip of the keyboard makes millions.
 MOST = 10_000
-"""Trials of a grid: a slip of the keyboard makes millions."""
 
 
 class Grid(Sweeper):

@@ -32,8 +32,8 @@ from seqtrain.sweeps.folder import ENDED, Sweep, Trial
 HEAVY = ("torch", "pytorch_lightning", "hydra", "datasets", "tokenizers")
 PLACE = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SEQTRAIN_MEET")
 MEETING = ("MASTER_ADDR", "MASTER_PORT", "PL_")
+# Variables, or beginnings of them, that tell a process of its place among others; a trial has a place of its own.
 STEP = ("SLURM_STEP", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS")
-"""Variables, or beginnings of them, that tell a process of its place among others; a trial has a place of its own."""
 
 
 class Runner(Protocol):

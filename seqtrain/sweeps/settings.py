@@ -30,22 +30,22 @@ from seqtrain.sweeps.folder import TRIALS
 Made = TypeVar("Made", bound=Plugin)
 
 OURS = "seqtrain.sweeps"
+# Launchers of others that may run, and the extra of the package that brings them.
 FOREIGN = {
     "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher": "joblib",
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": "slurm",
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": "slurm",
 }
-"""Launchers of others that may run, and the extra of the package that brings them."""
 
 PLUGINS = "hydra_plugins"
+# Options of a launcher that are, or become, commands: whoever asks for them types them, or trusts the file.
 COMMANDS = ("setup", "python", "srun_args", "additional_parameters", "submitit_folder")
-"""Options of a launcher that are, or become, commands: whoever asks for them types them, or trusts the file."""
 
+# Where Submitit reads what its jobs have pickled: a new folder, in which nobody else has left anything.
 UNPICKLED = "${hydra.sweep.dir}/.submitit/${now:%Y-%m-%d_%H-%M-%S-%f}/%j"
-"""Where Submitit reads what its jobs have pickled: a new folder, in which nobody else has left anything."""
 
+# What a sweep uses of Hydra's part, or what Hydra writes there by itself.
 USED = ("launcher", "sweeper", "sweep", "runtime", "overrides", "mode", "job.override_dirname", "job.config_name")
-"""What a sweep uses of Hydra's part, or what Hydra writes there by itself."""
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,14 @@ PATIENCE = 60  # seconds that sqlite waits for another process to write
 
 MAX_BYTES = 1 << 28  # of the file of a study, some 2,000 a trial
 
+# Who may propose trials: none that unpickles what stands in the storage, as optuna's CmaEsSampler does.
 SAMPLERS = tuple(f"optuna.samplers.{name}Sampler" for name in ("TPE", "Random", "GP", "NSGAII"))
-"""Who may propose trials: none that unpickles what stands in the storage, as optuna's CmaEsSampler does."""
 
+# Who may stop them.
 PRUNERS = tuple(f"optuna.pruners.{name}Pruner" for name in ("Median", "Percentile", "SuccessiveHalving", "Nop"))
-"""Who may stop them."""
 
+# What a summary says of a run beside its metrics, and whether less or more of it is better.
 FIGURES = {"seconds": "min", "flops": "min", "tokens": "min", "parameters": "min", "tokens_per_second": "max"}
-"""What a summary says of a run beside its metrics, and whether less or more of it is better."""
 
 WHICH = ("best", "validation")
 

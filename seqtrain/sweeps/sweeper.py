@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from seqtrain.sweeps.launchers import Runner
 
 NUMBERED = "the directory of a trial is its number; name that of the sweep with hydra.sweep.dir="
+# Keys of a run that a sweep decides itself.
 NOT_SWEPT = {
     "run_dir": NUMBERED,
     "output_dir": NUMBERED,  # as others call it
     "dry_run": "use --dry-run",
 }
-"""Keys of a run that a sweep decides itself."""
 
 
 @dataclass(frozen=True)

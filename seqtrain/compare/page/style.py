@@ -19,5 +19,5 @@ SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"]
 MOST_STYLES = len(PALETTES["light"]) * len(DASHES)  # further variants are grey
 WORDS = {"tokens_per_second": "tokens per second", "lr": "learning rate", "gradient_norm": "gradient norm"}
 
+# What the page is given of it.
 PLAIN = {"axes": AXES, "palettes": PALETTES, "dashes": DASHES, "symbols": SYMBOLS, "words": WORDS}
-"""What the page is given of it."""
