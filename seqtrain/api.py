@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import seqtrain.compare  # noqa: F401
 from seqtrain.config.trust import trusting
 from seqtrain.errors import UserError
-from seqtrain.trained import Trained
+from seqtrain.inference.trained import Trained
 from seqtrain.training.callbacks.signals import Interrupted, Signals
 
 if TYPE_CHECKING:

@@ -43,8 +43,7 @@ MAY_IMPORT = {
     "inference": "files data config runs models tasks training",
     "sweeps": "files distributed config runs tasks training",
     "compare": "files runs sweeps tasks",
-    "trained": "config data models tasks runs inference",
-    "api": "config training inference cli compare trained",
+    "api": "config training inference cli compare",
     "experiment": "cli config distributed runs training",
     "cli": "experiment files data distributed config runs models tasks training inference sweeps compare api",
     "": "api runs",
@@ -173,6 +172,12 @@ def test_a_package_is_known_only_to_whom_it_concerns(module: str) -> None:
     for name in imported(module):
         homes = ONLY.get(name.split(".")[0])
         assert homes is None or any(f"{inside}.".startswith(f"{home}.") for home in homes), f"{module} imports {name}"
+
+
+def test_beside_its_rooms_the_package_has_four_modules() -> None:
+    assert {name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py"} == {
+        f"seqtrain.{name}" for name in ("api", "errors", "experiment", "terminal")
+    }
 
 
 def test_tasks_know_of_data_what_it_is_and_not_where_it_comes_from() -> None:
