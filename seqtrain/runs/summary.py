@@ -109,7 +109,7 @@ class Summary:
             if str not in TYPES.get(name, ()):
                 value = numbers(value)
             if name not in TYPES or type(value) in TYPES[name]:
-                summary.update(**{name: value})
+                summary._set(name, value)
         return summary
 
     def to_plain(self) -> dict[str, Any]:
@@ -123,11 +123,16 @@ class Summary:
     def update(self, **entries: Any) -> None:
         """Sets entries: one that is known keeps its place, others follow; what is no field goes to `other`."""
         for name, value in entries.items():
-            if name in TYPES:
-                setattr(self, name, value)
-            else:
-                self.other[name] = value
-        self.order = list(dict.fromkeys((*self.order, *entries)))
+            self._set(name, value)
+
+    def _set(self, name: str, value: Any) -> None:
+        # Not by keyword: a stranger's file may name an entry `self`.
+        if name in TYPES:
+            setattr(self, name, value)
+        else:
+            self.other[name] = value
+        if name not in self.order:
+            self.order.append(name)
 
     def remove(self, name: str) -> None:
         """Forgets the value of a field; nothing happens where it is not known."""

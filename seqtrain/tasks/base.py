@@ -55,6 +55,11 @@ class Metric:
     unit: str  # what stands behind a number of it: `3.32 nats a token`
     tokenizer_free: bool = False  # whether runs of different tokenizers may be held against each other in it
 
+    def __post_init__(self) -> None:
+        # Anything else would count as one of the two, and keep the worst weights as the best.
+        if self.better not in ("min", "max"):
+            raise UserError(f"metric {self.name}: better={self.better!r}: expected min or max")
+
 
 @dataclass(frozen=True)
 class Sample:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import get_args
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.instantiate import make, plain
 from seqtrain.config.options import Batching
-from seqtrain.data.preprocess import Preprocessor, Rows, prepare_rows
+from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
@@ -70,8 +71,14 @@ def make_source(config: DictConfig) -> Source:
     for key in Batching.__annotations__.keys() & options.keys():
         del options[key]
     source = make(OmegaConf.create({"data": options}).data)  # below `data`, as messages name it
-    if "task" in config and task_class(config).label_kind == "number":
-        source.expect_numbers()
+    if "task" in config:
+        task_type = task_class(config)
+        # Another word would be taken for names: numbers would be places in a list of them.
+        if task_type.label_kind not in get_args(LabelKind):
+            kinds = ", ".join(get_args(LabelKind))
+            raise UserError(f"task={task_type.name()}: label_kind={task_type.label_kind!r}: expected one of {kinds}")
+        if task_type.label_kind == "number":
+            source.expect_numbers()
     return source
 
 

@@ -110,3 +110,11 @@ def test_an_entry_that_is_removed_leaves_its_default_and_comes_back_at_the_end()
 def test_two_summaries_share_no_mapping() -> None:
     Summary().hashes["train"] = "a"
     assert Summary().hashes == {}
+
+
+@pytest.mark.parametrize("name", ["self", "entries", "cls", "order", "other", "update"])
+def test_an_entry_of_any_name_is_kept_and_names_nothing_of_ours(name: str) -> None:
+    content = {"status": "finished", name: 1}
+    summary = Summary.from_plain(content)
+    assert summary.status == "finished"
+    assert summary.to_plain() == content

@@ -14,9 +14,10 @@ from seqtrain.compare.entries import read
 from seqtrain.compare.guard import groups
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions
+from seqtrain.errors import UserError
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.study import Objective
-from seqtrain.tasks.base import Task
+from seqtrain.tasks.base import Metric, Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
@@ -98,3 +99,8 @@ def test_loggers_and_searches_know_the_way(metric: str, way: str) -> None:
     task = next(task for task in TASKS if metric in names(task))
     assert base.direction(f"validation/{metric}", Summary.from_plain(task.said())) == way
     assert [Objective.read(f"{which}/{metric}", task.metrics).mode for which in ("best", "validation")] == [way, way]
+
+
+def test_a_metric_whose_direction_is_no_direction_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^metric rmse: better='smaller': expected min or max$"):
+        Metric("rmse", "smaller", "y")  # type: ignore[arg-type]
