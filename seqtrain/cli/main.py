@@ -32,6 +32,7 @@ COMMANDS = {
     "contract": "check what a model promises, law by law; also one of your own",
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
+COMPOSING = ("train", "verify-resume")  # whose words become part of what they write
 HIDDEN = ("trial",)  # launchers call it
 # What to do about errors of the system that any look at any path may raise.
 REMEDIES = {
@@ -108,6 +109,9 @@ def _check_surroundings(command: str, words: Sequence[str]) -> None:
 def _check_word(command: str, word: str) -> None:
     if "\0" in word:
         raise UserError(f"{word}: holds a NUL byte; leave it out")
+    # The run's files could not name it. Other commands only look at such a path, or answer a text line by line.
+    if command in COMPOSING and not terminal.is_unicode(word):
+        raise UserError(f"{word}: is not UTF-8, and no file of the run could name it; rename it")
     # An empty path would be this folder; but predict takes an empty text.
     if not word and command != "predict":
         _refuse_empty(command, "a word is empty")
