@@ -125,8 +125,10 @@ class Task(nn.Module, ABC):
 
     @classmethod
     def name(cls) -> str:
-        """As in `task=...`."""
-        return cls.__module__.rpartition(".")[2]
+        """What messages call it: as in `task=...`, or, of a task of others, its class."""
+        # Which YAML chose a class of others is not known where a run is opened, and its file may hold several.
+        room, _, module = cls.__module__.rpartition(".")
+        return module if room == __package__ else cls.__name__
 
     @classmethod
     def said(cls) -> dict[str, Any]:
