@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import signal
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,10 @@ from seqtrain.config.preflight import SHARED_MEMORY, is_full
 from seqtrain.distributed import ranks
 from seqtrain.distributed.launch import Outcome
 from seqtrain.errors import NonFinite, OutOfMemory, RunFailed, Unavailable, UserError
-from seqtrain.files.atomic import listed
+from seqtrain.files.atomic import listed, write_text
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
+from seqtrain.tasks.hooks import failed_hook
 from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.guards import is_out_of_memory, out_of_memory_words
 from seqtrain.training.callbacks.signals import Interrupted
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 # The faults that a process of a group tells the one that started it by its exit code.
 UNAVAILABLE = 75  # EX_TEMPFAIL of sysexits.h
+TRACEBACK = "traceback.txt"  # of what the code of a task of others raised
 KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
 
 
@@ -128,12 +131,24 @@ def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
     if isinstance(error, OSError) and run.lost():
         reason = "its directory, or the lock in it, was removed or moved while it was trained"
         return reason, Unavailable(f"run {run.path}: {reason}; resume it where it is now, or start a new run")
-    if not isinstance(error, OSError):
-        return f"{type(error).__name__}: {error}", None
-    remedy = _remedy(run, error)
-    if remedy is None:
+    remedy = _remedy(run, error) if isinstance(error, OSError) else None
+    if remedy is not None:
+        return str(error), Unavailable(f"run {run.path}: {remedy}, then `{_resume(run)}`")
+    hook = failed_hook(error)
+    if hook is not None:  # the author of the task has more use for one line than for twenty frames of Lightning
+        return hook, RunFailed(f"{hook}; {_kept_traceback(run, error)}; {_last_good(run)}")
+    if isinstance(error, OSError):
         return str(error), None
-    return str(error), Unavailable(f"run {run.path}: {remedy}, then `{_resume(run)}`")
+    return f"{type(error).__name__}: {error}", None
+
+
+def _kept_traceback(run: Run, error: BaseException) -> str:
+    """Writes the traceback beside the record, where that can be done; says where it is."""
+    path = run.path / TRACEBACK
+    with contextlib.suppress(OSError):
+        write_text(path, "".join(traceback.format_exception(error)))
+        return f"the traceback is in {path}"
+    return "SEQTRAIN_DEBUG=1 shows the traceback"
 
 
 @contextlib.contextmanager

@@ -145,9 +145,20 @@ def _tell(error: Exception) -> int:
         return 0
     if isinstance(error, terminal.OutputLost):
         terminal.tell(f"error: standard output {error}, so the result could not be told")
+    elif (hook := _failed_hook(error)) is not None and not os.environ.get("SEQTRAIN_DEBUG"):
+        terminal.tell(f"error: {hook}; SEQTRAIN_DEBUG=1 shows the traceback")
     else:
         _trace(error)
     return 1
+
+
+def _failed_hook(error: Exception) -> str | None:
+    """What of a task of others an error came out of; None where no task was ever imported."""
+    if "seqtrain.tasks.base" not in sys.modules:  # it would import torch, only to say no
+        return None
+    from seqtrain.tasks.hooks import failed_hook
+
+    return failed_hook(error)
 
 
 def _system_error(error: OSError) -> tuple[str, ...]:

@@ -123,9 +123,12 @@ class Answering:
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
         """The answer to each text."""
+        from seqtrain.tasks.hooks import check_answers  # here: it imports torch
+
         self.cut += sum(map(self.predictor.cuts, texts))
         # The place among all texts makes the seed of each, so that no number depends on how the batches were cut.
         answers = self.predictor.predict(texts, first=self.answered, **self.options)
+        check_answers(self.predictor, texts, answers)
         self.answered += len(texts)
         return answers
 

@@ -117,6 +117,8 @@ class Trained:
             UserError: where the task has no such predictor or option, a value is out of its range, or a text cannot be
                 answered.
         """
+        from seqtrain.tasks.hooks import check_answers  # here: it imports torch
+
         predictor = self.opened.predictor(by)
         unknown = [name for name in options if name not in predictor.takes]
         if unknown:
@@ -129,7 +131,9 @@ class Trained:
         # What has no range is the task's own: its default says of which kind it is.
         check_own_options(predictor.takes, {name: value for name, value in given.items() if name not in ANSWER_RANGES})
         self._check(texts, predictor)
-        return predictor.predict(list(texts), **given)
+        answers = predictor.predict(list(texts), **given)
+        check_answers(predictor, texts, answers)
+        return answers
 
     def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
         """UserError for the first text that the reader does not take."""

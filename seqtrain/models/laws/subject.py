@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -35,13 +35,13 @@ class Law(NamedTuple):
     name: str
     sentence: str
     promise: Capability  # a model owes it only if it promises all of this
-    check: Callable[[Subject], None]  # raises Broken
+    check: Callable[[Any], None]  # raises Broken; given a Subject, or, of laws of tasks, a TaskSubject
 
 
-def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Callable[[Subject], None]], Law]:
+def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Callable[[Any], None]], Law]:
     """Makes a function a law of this name; a model is held to it once it stands in `contract.LAWS`."""
 
-    def make(check: Callable[[Subject], None]) -> Law:
+    def make(check: Callable[[Any], None]) -> Law:
         return Law(check.__name__, sentence, promise, check)
 
     return make
