@@ -50,7 +50,7 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
         can_resume = isinstance(error, Unavailable) and next(run.records(), None) is not None
         _conclude(experiment, status="failed" if can_resume else "refused", reason=str(error))
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the latter of code of others: a training has nothing to leave for
         reason, line = verdict(run, error)
         checkpoint, session = experiment.attempt.checkpoint, experiment.session
         # What no check of a checkpoint has foreseen shows when the trainer loads it, before the first step.
@@ -111,7 +111,7 @@ def _write_ending(run: Run, summary: Summary, **ending: str) -> None:
     run.write_summary(summary)
 
 
-def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
+def verdict(run: Run, error: BaseException) -> tuple[str, Exception | None]:
     """The reason for the summary, and what to raise in one line; None for what nobody foresaw."""
     if isinstance(error, NonFinite):
         return str(error), NonFinite(

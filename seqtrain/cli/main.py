@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from seqtrain import terminal
@@ -29,7 +30,7 @@ COMMANDS = {
     "serve": "serve that page, live while runs go on: seqtrain serve outputs",
     "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
     "matrix": "show which models do which tasks",
-    "contract": "check what a model promises, law by law; also one of your own",
+    "contract": "check what a model or a task promises, law by law; also one of your own",
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
 COMPOSING = ("train", "verify-resume")  # whose words become part of what they write
@@ -66,15 +67,33 @@ def main(argv: list[str] | None = None) -> int:
             code = _run(argv)
             sys.stdout.flush()  # here, where it can still be told that nobody takes it
             return code
-        except SystemExit:  # of --help
+        except SystemExit as leaving:
             sys.stdout.flush()
-            raise
+            if _is_answered(leaving):
+                raise
+            return _tell_left(leaving)
         except Interrupted as interrupted:
             return 128 + interrupted.number
         except Exception as error:
             if isinstance(error, terminal.OutputLost):
                 terminal.drop_output()
             return _tell(error)
+
+
+def _is_answered(leaving: SystemExit) -> bool:
+    """Whether a parser has left, ours or Hydra's, which has answered --help."""
+    files = [Path(frame.filename) for frame in traceback.extract_tb(leaving.__traceback__)]
+    return any(file.name == "argparse.py" or "hydra" in file.parts for file in files)
+
+
+def _tell_left(leaving: SystemExit) -> int:
+    """Says that code of others has left the process, which is a failure whatever it called it; gives the exit code."""
+    frame = traceback.extract_tb(leaving.__traceback__)[-1]
+    terminal.tell(
+        f"error: {frame.filename}, line {frame.lineno}: `{frame.name}` has left the process (SystemExit: "
+        f"{leaving.code}); raise an error that says what is wrong instead"
+    )
+    return 1
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -36,6 +36,7 @@ LAWS: list[Law] = [
     state.state_keeps_its_shape,
     state.state_is_left_alone,
     state.chunks_equal_the_whole,
+    reading.long_texts_are_read,
     state.gradients_flow_through_the_state,
     reading.gradient_reaches_the_first_input,
     reading.no_token_sees_a_later_one,

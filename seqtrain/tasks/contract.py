@@ -36,7 +36,14 @@ BEFORE_TRAINING = (
 """Those whose fault would end a training, at its first step or only at its last."""
 
 
+OF_EXAMPLES = (laws.parts_add_up, laws.nothing_without_targets)
+"""Those that a task which reads a stream is not asked: its lanes are not cut apart here."""
+
+
 def judge(subject: TaskSubject) -> Iterator[Verdict]:
     """What becomes of each law, one by one, in the order of `LAWS`."""
     for law in LAWS:
-        yield verdict_of(law, subject)
+        if law in OF_EXAMPLES and subject.pair[1].streams:
+            yield Verdict(law, "not promised", None)
+        else:
+            yield verdict_of(law, subject)

@@ -16,6 +16,7 @@ VOCAB_SIZE = 7  # tokens of text
 SPECIALS = 3  # start, separator, mask
 LANES = 3
 TIME = 24  # tokens that most laws read
+LONG_TIME = 300  # tokens: more than a table of positions that is too short has, or a window that forgets
 NUM_READ_BEFORE = 5  # tokens that left a `used_state`
 WEIGHT_SCALE = 0.4
 
@@ -70,7 +71,7 @@ def _is_finite(model: SequenceModel) -> bool:
     try:
         with torch.no_grad():
             hidden = model(some_tokens(LANES, NUM_READ_BEFORE), starting(model, LANES))[0]
-    except Exception:  # a law will meet it again, and tell it
+    except (Exception, SystemExit):  # a law will meet it again, and tell it
         return True
     return bool(hidden.isfinite().all())
 
