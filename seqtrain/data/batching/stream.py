@@ -50,7 +50,7 @@ class StreamBatch:
         self.count = count  # targets in this batch
         self.total = total  # targets in the whole optimiser step: all micro-batches of all ranks
         self.warmup_chunks = warmup_chunks  # oldest first
-        self.advance = advance  # how many readings, its history's and then its own, the next batch no longer reads
+        self.advance = advance  # how many readings, its warm-up's and then its own, the next batch no longer reads
         self.fingerprint = 0  # checksum of the plan of the whole step
 
     @property
