@@ -31,6 +31,7 @@ Reduced = dict[str, tuple[Any, float]]
 """Sums and counts of all parts of a split: numbers, and tables as nested lists."""
 
 Say = Callable[[str], None]
+"""Tells a person one line about what was done or left out, such as a print."""
 
 
 def perplexity(loss: float) -> float:
