@@ -82,8 +82,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _is_answered(leaving: SystemExit) -> bool:
     """Whether a parser has left, ours or Hydra's, which has answered --help."""
-    files = [Path(frame.filename) for frame in traceback.extract_tb(leaving.__traceback__)]
-    return any(file.name == "argparse.py" or "hydra" in file.parts for file in files)
+    # The innermost frame alone: Hydra also stands around each constructor of others that it calls.
+    file = Path(traceback.extract_tb(leaving.__traceback__)[-1].filename)
+    return file.name == "argparse.py" or "hydra" in file.parts
 
 
 def _tell_left(leaving: SystemExit) -> int:
