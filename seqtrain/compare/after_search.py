@@ -21,5 +21,5 @@ def record(found: Conclusion) -> dict[str, Any]:
     """All of it as plain values, of every group."""
     known: dict[str, Any] = {}
     for cost, points in pareto.fronts(found).items():
-        known[cost] = [point.record() for point in points]
+        known[cost] = list(map(pareto.Point.record, points))
     return {"pareto": known, "importance": importance.importances(found).record()}

@@ -32,8 +32,8 @@ def learn(options: Mapping[str, Sequence[Any]], values: Sequence[float], *, seed
     Raises:
         Unavailable: a package is missing.
     """
-    columns = tuple((name, _coded(column)) for name, column in options.items())
-    return _learn(columns, tuple(values), seed)
+    coded = map(_coded, options.values())
+    return _learn(tuple(zip(options, coded, strict=True)), tuple(values), seed)
 
 
 @lru_cache(maxsize=100)
@@ -67,7 +67,8 @@ def _learn(columns: tuple[tuple[str, tuple[Any, ...]], ...], values: tuple[float
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of few trials one may be in all trees
         forest.fit(list(zip(*encoded, strict=True)), values)
-    return Forest({name: float(share) for name, share in found.items()}, float(forest.oob_score_))
+    shares = dict(zip(found, map(float, found.values()), strict=True))
+    return Forest(shares, float(forest.oob_score_))
 
 
 def _coded(column: Sequence[Any]) -> tuple[Any, ...]:
@@ -86,7 +87,7 @@ def _ranks(column: Sequence[float]) -> list[float]:
     """
     from scipy.stats import rankdata
 
-    return [float(rank) - 1 for rank in rankdata(column)]
+    return list(map(float, rankdata(column) - 1))
 
 
 def _indicators(column: Sequence[str]) -> list[list[float]]:

@@ -58,7 +58,7 @@ class Importances:
     def record(self) -> dict[str, Any]:
         """All of it in plain values."""
         return {
-            "options": [option.record() for option in self.options],
+            "options": list(map(Importance.record, self.options)),
             "runs": self.num_runs,
             "pruned": self.num_pruned,
             "predicted": self.predicted,
@@ -68,10 +68,11 @@ class Importances:
 
 def is_search(found: Conclusion) -> bool:
     """Whether any of the runs is a trial of a search."""
-    for folder in {entry.path.resolve().parent for entry in found.group.entries if entry.sweep}:
-        if _is_searched(folder):
-            return True
-    return False
+    folders = set()
+    for entry in found.group.entries:
+        if entry.sweep:
+            folders.add(entry.path.resolve().parent)
+    return any(map(_is_searched, folders))
 
 
 def importances(found: Conclusion, *, seed: int = 0) -> Importances:
@@ -85,25 +86,26 @@ def importances(found: Conclusion, *, seed: int = 0) -> Importances:
     """
     entries, values = _measured(found)
     pruned = sum(entry.status == "pruned" for entry in found.group.entries)
-    keys = [] if found.group.refusal else differing(found.group.entries)
-    if not keys:
+    keys = differing(found.group.entries)
+    if found.group.refusal or not keys:
         return Importances([], len(entries), pruned)
     notes: list[str] = []
-    forest = None
+    shares: dict[str, float] = {}
+    predicted = None
     if is_search(found):
         forest = _forest(entries, values, keys, seed, notes)
+        if forest is not None:
+            shares, predicted = forest
     options = []
     for key in keys:
-        share = forest.shares.get(key) if forest is not None else None
-        options.append(_importance(key, entries, values, len(keys), share))
+        options.append(_importance(key, entries, values, len(keys), shares.get(key)))
     options.sort(key=_rank, reverse=True)
-    predicted = None if forest is None else forest.predicted
     return Importances(options, len(entries), pruned, predicted, notes)
 
 
 def levels(column: Sequence[Any]) -> list[Any]:
     """The values of an option as levels: a number of many values is cut into bins of equally many runs."""
-    names = [json.dumps(value, default=str) for value in column]
+    names = list(map(_text, column))
     if not all(map(_is_number, column)) or len(set(column)) <= MOST_LEVELS:
         return names
     ranked = sorted(column)
@@ -148,9 +150,8 @@ def text_lines(found: Importances) -> list[str]:
         return []
     pruned = ""
     if found.num_pruned:  # they were the bad ones: what is left differs less than what was tried
-        counts = "was pruned, and does not count" if found.num_pruned == 1 else "were pruned, and do not count"
-        pruned = f"; {found.num_pruned} more {counts}"
-    runs = "1 finished run" if found.num_runs == 1 else f"{found.num_runs} finished runs"
+        pruned = f" (not by {found.num_pruned} that the search pruned)"
+    runs = f"{found.num_runs} finished run{'s' * (found.num_runs != 1)}"
     lines = [f"which option mattered, of the values that were tried, by {runs}{pruned}:"]
     for option in found.options[:MOST_LINES]:
         lines.append(f"  {option.key}: {_words(option)}")
@@ -158,19 +159,23 @@ def text_lines(found: Importances) -> list[str]:
         lines.append(f"  and {len(found.options) - MOST_LINES} more: --json has all")
     if found.predicted is not None:
         lines.append(f"  functional ANOVA: a forest that predicts {found.predicted:.0%} of the variance of unseen runs")
-    return [*lines, *(f"  {note}" for note in found.notes)]
+    for note in found.notes:
+        lines.append(f"  {note}")
+    return lines
 
 
 def _words(option: Importance) -> str:
     """One option in words."""
-    num_values = "1 value" if option.num_values == 1 else f"{option.num_values} values"
+    num_values = f"{option.num_values} value{'s' * (option.num_values != 1)}"
     if option.epsilon is None:
         words = f"cannot be told from {num_values}"
     else:
         words = f"{option.epsilon:.0%} of the variance (epsilon squared, {num_values})"
         if option.by_chance:
             words += ", not told apart from chance"
-    return words if option.fanova is None else f"{words}; {option.fanova:.0%} by functional ANOVA"
+    if option.fanova is not None:
+        words += f"; {option.fanova:.0%} by functional ANOVA"
+    return words
 
 
 def _measured(found: Conclusion) -> tuple[list[Entry], list[float]]:
@@ -194,7 +199,7 @@ def _importance(
             own.append(value)
     cut = levels(column)
     found = epsilon_squared(cut, own)
-    num_values = len({json.dumps(value, default=str) for value in column})
+    num_values = len(set(map(_text, column)))
     if found is None:
         return Importance(key, None, None, share, num_values, len(set(cut)))
     # Many options are asked at once, and of twenty one would seem to matter by luck.
@@ -234,11 +239,17 @@ def _forest(
     return forest
 
 
-def _rank(option: Importance) -> tuple[float, float]:
+def _rank(option: Importance) -> list[float]:
     """By epsilon squared, then by functional ANOVA; what cannot be told last."""
-    epsilon = -1.0 if option.epsilon is None else option.epsilon
-    share = -1.0 if option.fanova is None else option.fanova
-    return epsilon, share
+    found = []
+    for share in (option.epsilon, option.fanova):
+        found.append(-1.0 if share is None else share)
+    return found
+
+
+def _text(value: Any) -> str:
+    """A value as one text: a list has no place in a set."""
+    return json.dumps(value, default=str)
 
 
 def _is_number(value: Any) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from seqtrain.compare.entries import Entry, Mode
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import MIN_SPREAD, NEAR, Conclusion, quantity
+from seqtrain.compare.verdict import MIN_SPREAD, NEAR, Conclusion, moments, quantity, repeated
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +56,10 @@ def fronts(found: Conclusion) -> dict[Cost, list[Point]]:
         return {}
     points: dict[Cost, list[Point]] = {}
     for cost in COSTS:
-        known = [variant for variant in found.variants if variant.values and cost_of(variant, cost) is not None]
+        known = []
+        for variant in found.variants:
+            if variant.values and cost_of(variant, cost) is not None:
+                known.append(variant)
         if len(known) > 1:
             points[cost] = front(known, cost, found.group.mode)
     return points
@@ -70,7 +74,7 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
         mode: whether less or more of the metric is better.
     """
     better = shown_better(variants, mode)
-    ranges = [_range(variant, cost) for variant in variants]
+    ranges = list(map(partial(_range, cost=cost), variants))
     points = []
     for place, variant in enumerate(variants):
         is_led, is_beaten, rivals = False, False, []
@@ -94,9 +98,12 @@ def cost_of(variant: Variant, cost: Cost) -> float | None:
     """What a variant costs, the mean over the runs that count; None where one of them does not know it."""
     if cost != "parameters":
         return variant.costs.get(cost)
-    known = [entry.parameters for entry in variant.counted]
-    numbers = [found for found in known if found is not None]
-    return statistics.fmean(numbers) if numbers and len(numbers) == len(known) else None
+    known = []
+    for entry in variant.counted:
+        if entry.parameters is None:
+            return None
+        known.append(entry.parameters)
+    return statistics.fmean(known)
 
 
 def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
@@ -110,15 +117,10 @@ def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
 
     shown = np.zeros((len(variants), len(variants)), dtype=bool)
     several = [place for place, variant in enumerate(variants) if len(variant.values) > 1]
-    if len(several) < 2:
-        return shown
-    # Scaled first: the square of a perplexity may be beyond all numbers.
-    scale = max(max(map(abs, variants[place].values)) for place in several) or 1.0
-    samples = [np.array(variants[place].values) / scale for place in several]
-    means = np.array([values.mean() for values in samples])
-    variances = np.array([values.var(ddof=1) for values in samples])
-    counts = np.array([len(values) for values in samples])
     size = len(several)
+    if size < 2:
+        return shown
+    _, means, variances, counts = moments(repeated(variants))
     # Each variant once as the one that all others are held against.
     widths = half_widths(np.broadcast_to(variances, (size, size)), counts, np.arange(size))
     lead = means[None, :] - means[:, None]  # by how much the row lies below the column
@@ -137,7 +139,7 @@ def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
     for cost in costs:
         title = f"Pareto front, {found.group.unit} against {WORDS[cost]}"
         if cost in known:
-            lines += _front_lines(title, known[cost], _unknown(found, known[cost]))
+            lines += _front_lines(title, known[cost], len(found.variants))
         else:
             lines.append(f"{title}: not shown: fewer than two variants that may be compared know both")
     return lines
@@ -148,7 +150,7 @@ def columns(found: Conclusion, costs: Sequence[Cost]) -> dict[Entry, dict[str, s
     known = fronts(found)
     cells: dict[Entry, dict[str, str]] = {}
     for entry in found.group.entries:
-        cells[entry] = {f"pareto_{cost}": "" for cost in costs}
+        cells[entry] = dict.fromkeys(map("pareto_{}".format, costs), "")
     for cost in costs:
         for point in known.get(cost, []):
             for entry in point.variant.entries:
@@ -179,7 +181,9 @@ def _standing(is_led: bool, is_beaten: bool, has_rivals: bool) -> Standing:
         return "behind"
     if is_led:
         return "near"
-    return "perhaps" if has_rivals else "front"
+    if has_rivals:
+        return "perhaps"
+    return "front"
 
 
 def _range(variant: Variant, cost: Cost) -> tuple[float, float]:
@@ -187,24 +191,25 @@ def _range(variant: Variant, cost: Cost) -> tuple[float, float]:
     mean = cost_of(variant, cost) or 0.0
     if cost != "seconds":
         return mean, mean
-    known = [entry.cost(cost) for entry in variant.counted]
-    numbers = [found for found in known if found]
-    if not numbers:
+    numbers = []
+    for entry in variant.counted:
+        numbers.append(entry.cost(cost) or mean)
+    if not any(numbers):
         return mean, mean
     # By their shares: the mean may be of an earlier step, where the comparison is at equal tokens.
     middle = statistics.fmean(numbers)
     return mean * min(numbers) / middle, mean * max(numbers) / middle
 
 
-def _unknown(found: Conclusion, points: Sequence[Point]) -> list[str]:
-    """The variants that a front leaves out: without a value, or of unknown cost."""
-    shown = {point.variant.name for point in points}
-    return [variant.name for variant in found.variants if variant.name not in shown]
-
-
-def _front_lines(title: str, points: Sequence[Point], left_out: Sequence[str]) -> list[str]:
-    """One front: its variants from the cheapest on, those that may belong to it, and what is not in it."""
-    on_front = [point for point in points if point.standing in ("front", "perhaps")]
+def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list[str]:
+    """One front: its variants from the cheapest on, those that may belong to it, and how many are not in it."""
+    on_front, near, has_single = [], [], False
+    for point in points:
+        has_single |= len(point.variant.values) == 1
+        if point.standing in ("front", "perhaps"):
+            on_front.append(point)
+        elif point.standing == "near":
+            near.append(point.variant.name)
     lines = [f"{title}, the cheapest first ({len(points)} variants):"]
     for point in on_front[:MOST_POINTS]:
         line = f"  {point.variant.name}: {point.variant.mean:.4f} at {quantity(point.cost)}"
@@ -213,12 +218,12 @@ def _front_lines(title: str, points: Sequence[Point], left_out: Sequence[str]) -
         lines.append(line)
     if len(on_front) > MOST_POINTS:
         lines.append(f"  and {len(on_front) - MOST_POINTS} more: --json has all")
-    near = [point.variant.name for point in points if point.standing == "near"]
     if near:
         lines.append(f"  not on it by the means, but not shown to be behind: {_listed(near)}")
+    left_out = num_variants - len(points)
     if left_out:
-        lines.append(f"  not in it, without a value or a known cost: {_listed(left_out)}")
-    if any(len(point.variant.values) == 1 for point in points):
+        lines.append(f"  without a value or a known cost, and so not looked at: {left_out} of {num_variants} variants")
+    if has_single:
         lines.append("  of variants with one seed nothing is told apart; 3 seeds would be a start")
     return lines
 

@@ -19,7 +19,9 @@ def first_step(warmup: int) -> int:
         warmup: steps of its learning rate's warm-up.
     """
     # One step at the full rate at least: before it the trial has shown nothing of that rate.
-    return warmup + 1 if warmup else 0
+    if not warmup:
+        return 0
+    return warmup + 1
 
 
 def waiting_line(config: DictConfig, pruner: Mapping[str, Any], searched: Collection[str]) -> str:

@@ -207,8 +207,7 @@ def test_a_search_is_shown_with_its_options_the_most_important_first_and_what_wa
     assert compare.main([str(path)]) == 0
     out = capsys.readouterr().out.splitlines()
     place = out.index(
-        "which option mattered, of the values that were tried, by 30 finished runs; "
-        "1 more was pruned, and does not count:"
+        "which option mattered, of the values that were tried, by 30 finished runs (not by 1 that the search pruned):"
     )
     assert out[place + 1].startswith("  optimizer.lr: ")
     assert "of the variance (epsilon squared, 30 values)" in out[place + 1]

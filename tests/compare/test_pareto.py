@@ -110,7 +110,9 @@ def test_a_front_tells_apart_what_the_verdict_tells_apart(tmp_path: Path) -> Non
 def test_a_variant_of_unknown_cost_is_named_and_a_cost_that_nobody_knows_has_no_front(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "none", 1.0, config={"model.dim": 99}, parameters={}, flops=None, flops_per_token=None)
     found = concluded(tmp_path, {8: [2.0], 16: [1.5]}, flops=None, flops_per_token=None)
-    assert "  not in it, without a value or a known cost: lstm dim=99" in pareto.text_lines(found, ["parameters"])
+    assert "  without a value or a known cost, and so not looked at: 1 of 3 variants" in pareto.text_lines(
+        found, ["parameters"]
+    )
     assert pareto.text_lines(found, ["flops"]) == [
         "Pareto front, bits per byte against FLOPs: not shown: fewer than two variants that may be compared know both"
     ]

@@ -24,7 +24,10 @@ def warmup_steps(schedule: Any, max_steps: int) -> int:
         The number of the step, from 0, at which the rate is highest before it falls for the first time; 0 where it
         never rises.
     """
-    rates = _of_torch(schedule) if isinstance(schedule, partial) else _of_function(schedule, max_steps)
+    if isinstance(schedule, partial):
+        rates = _of_torch(schedule)
+    else:
+        rates = _of_function(schedule, max_steps)
     warmup, highest = 0, None
     for step, rate in enumerate(islice(rates, min(max_steps, MOST_STEPS))):
         if highest is not None and rate < highest:
