@@ -210,10 +210,16 @@ def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list
             on_front.append(point)
         elif point.standing == "near":
             near.append(point.variant.name)
+    if points[-1].cost <= points[0].cost * (1 + NEAR):
+        return [
+            f"{title}: not shown: all cost about the same ({quantity(points[0].cost)}), so the best one is all of it"
+        ]
     lines = [f"{title}, the cheapest first ({len(points)} variants):"]
     for point in on_front[:MOST_POINTS]:
         line = f"  {point.variant.name}: {point.variant.mean:.4f} at {quantity(point.cost)}"
-        if point.rivals:
+        if point.rivals and len(point.variant.values) == 1:
+            line += ", perhaps by chance"
+        elif point.rivals:
             line += f", perhaps by chance: not told apart from {_listed(point.rivals)}, at no higher cost"
         lines.append(line)
     if len(on_front) > MOST_POINTS:

@@ -64,7 +64,12 @@ def test_a_variant_that_is_not_shown_to_be_worse_than_a_cheaper_one_is_near_and_
 def test_of_one_seed_each_no_variant_is_surely_on_the_front_but_the_cheapest_nor_behind(tmp_path: Path) -> None:
     found = concluded(tmp_path, {8: [2.0], 16: [1.5], 32: [1.8]})
     assert standing(found) == {"dim=8": "front", "dim=16": "perhaps", "dim=32": "near"}
-    assert pareto.text_lines(found, ["parameters"])[-1].startswith("  of variants with one seed nothing is told apart")
+    lines = pareto.text_lines(found, ["parameters"])
+    assert lines[1:3] == ["  lstm dim=8: 2.0000 at 8k", "  lstm dim=16: 1.5000 at 16k, perhaps by chance"]
+    assert lines[-1].startswith("  of variants with one seed nothing is told apart")
+    assert pareto.text_lines(found, ["tokens"]) == [
+        "Pareto front, bits per byte against tokens: not shown: all cost about the same (1k), so the best one is all of it"
+    ]
 
 
 def test_costs_within_a_hundredth_are_equal_so_that_the_better_of_two_leaves_the_other_behind(tmp_path: Path) -> None:
@@ -136,7 +141,7 @@ def test_the_text_has_the_fronts_that_are_asked_for_and_json_csv_and_page_say_th
     assert compare.main([runs, "--pareto", "parameters", "--pareto", "flops", "--csv", str(table)]) == 0
     out = capsys.readouterr().out
     assert "Pareto front, bits per byte against parameters, the cheapest first (3 variants):" in out
-    assert "Pareto front, bits per byte against FLOPs" in out
+    assert "Pareto front, bits per byte against FLOPs: not shown: all cost about the same" in out
     assert compare.main([runs, "--json"]) == 0
     (group,) = json.loads(capsys.readouterr().out)["groups"]
     told = {each["variant"].removeprefix("lstm "): each["standing"] for each in group["pareto"]["parameters"]}
