@@ -110,7 +110,7 @@ def test_the_final_and_the_best_of_a_run_are_told_apart(tmp_path: Path) -> None:
     assert ["1", "1.7500", "1.5000"] in [line.split()[:3] for line in shown(tmp_path).splitlines()]
 
 
-def test_a_table_of_the_arms_stands_where_one_has_several_seeds(tmp_path: Path) -> None:
+def test_a_table_of_the_variants_stands_where_one_has_several_seeds(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "one", {"lstm": (1.5,), "gpt": (1.7,)})
     assert "variant" not in shown(tmp_path / "one").split()
     fake_runs.sweep(tmp_path / "more", {"lstm": (1.5, 1.6), "gpt": (1.7,)})

@@ -37,7 +37,7 @@ def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "num_arms"),
+    ("changes", "num_variants"),
     [
         ({"data.path": "elsewhere.txt"}, 1),  # the same text, as its hash says
         ({"callbacks.mine": {"_target_": "seqtrain.training.callbacks.samples.Samples", "every": 9}}, 1),
@@ -52,16 +52,16 @@ def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:
         *(({key: 7}, 2) for key in ("layer_decay", "init_from", "freeze", "task.tied")),
     ],
 )
-def test_runs_are_one_arm_where_nothing_differs_that_changes_a_number(
-    tmp_path: Path, changes: dict[str, Any], num_arms: int
+def test_runs_are_one_variant_where_nothing_differs_that_changes_a_number(
+    tmp_path: Path, changes: dict[str, Any], num_variants: int
 ) -> None:
     fake_runs.run(tmp_path / "1")
     fake_runs.run(tmp_path / "2", seed=2, config=changes)
     (group,) = groups(read([tmp_path]))
-    assert len(variants(group)) == num_arms
+    assert len(variants(group)) == num_variants
 
 
-def test_a_cost_that_one_seed_does_not_know_is_none_of_the_arm(tmp_path: Path) -> None:
+def test_a_cost_that_one_seed_does_not_know_is_none_of_the_variant(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1")
     fake_runs.run(tmp_path / "2", 1.6, seed=2, flops=None)
     (group,) = groups(read([tmp_path]))
@@ -101,7 +101,7 @@ def test_flops_are_those_of_the_tokens_so_a_dearer_model_counts_as_it_was_earlie
 
 
 @pytest.mark.parametrize(("speed", "says"), [(60, "20; gpt at 16.7"), (50.25, "20")])
-def test_an_arm_that_is_measured_well_before_x_says_where(tmp_path: Path, speed: float, says: str) -> None:
+def test_a_variant_that_is_measured_well_before_x_says_where(tmp_path: Path, speed: float, says: str) -> None:
     for seed in (1, 2):
         fake_runs.run(tmp_path / f"lstm{seed}", 1.0 + seed / 100, values=(2.0,), seed=seed, tokens_a_second=100)
         fake_runs.run(
@@ -152,7 +152,7 @@ def test_costs_that_differ_are_said(tmp_path: Path) -> None:
 # -- names -------------------------------------------------------------------------------------------------------
 
 
-def test_an_arm_is_named_by_every_setting_that_differs(tmp_path: Path) -> None:
+def test_a_variant_is_named_by_every_setting_that_differs(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1", 1.0)
     fake_runs.run(tmp_path / "2", 2.0, config={"model.dim": 64})
     fake_runs.run(tmp_path / "3", 3.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
@@ -162,7 +162,7 @@ def test_an_arm_is_named_by_every_setting_that_differs(tmp_path: Path) -> None:
     ]
 
 
-def test_an_arm_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path: Path) -> None:
+def test_a_variant_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "s", {})
     for number, (dropout, rate) in enumerate([(0.3000638904270512, 0.001), (0.27469018617750957, 0.01234567)]):
         fake_runs.trial(tmp_path / "s", number, f"model.dropout={dropout} optimizer.lr={rate}")
@@ -172,7 +172,7 @@ def test_an_arm_of_a_sweep_is_named_by_all_that_was_swept_in_few_digits(tmp_path
     assert names == {"lstm dropout=0.3001 lr=0.001", "lstm dropout=0.2747 lr=0.01235"}
 
 
-def test_arms_whose_digits_do_not_tell_them_apart_are_named_by_their_first_run_too(tmp_path: Path) -> None:
+def test_variants_whose_digits_do_not_tell_them_apart_are_named_by_their_first_run_too(tmp_path: Path) -> None:
     for name, rate in (("1", 0.0012341), ("2", 0.0012342)):
         fake_runs.run(tmp_path / name, float(name), config={"optimizer.lr": rate})
     (group,) = groups(read([tmp_path]))
@@ -181,7 +181,7 @@ def test_arms_whose_digits_do_not_tell_them_apart_are_named_by_their_first_run_t
     ]
 
 
-def test_arms_of_one_model_each_are_named_by_what_else_differs_too(tmp_path: Path) -> None:
+def test_variants_of_one_model_each_are_named_by_what_else_differs_too(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1", 1.0)
     fake_runs.run(tmp_path / "2", 2.0, model="gpt", config={"model.dim": 32, "optimizer.lr": 0.1})
     names = [variant.name for variant in variants(Group("bits_per_byte", "min", read([tmp_path])))]

@@ -35,17 +35,17 @@ def losses(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return luck + rng.normal(0.0, EXAMPLE_SD, (*shape, EXAMPLES))
 
 
-def means(rng: np.random.Generator, num_arms: int) -> np.ndarray:
+def means(rng: np.random.Generator, num_variants: int) -> np.ndarray:
     """(comparisons, variants, seeds): mean losses over examples, drawn as such."""
     sd = (SEED_SD**2 + EXAMPLE_SD**2 / EXAMPLES) ** 0.5
-    return rng.normal(1.0, sd, (TIMES, num_arms, SEEDS))
+    return rng.normal(1.0, sd, (TIMES, num_variants, SEEDS))
 
 
-@pytest.mark.parametrize("num_arms", [2, 4])
-def test_of_equal_arms_at_most_one_comparison_in_twenty_calls_any_different(num_arms: int) -> None:
+@pytest.mark.parametrize("num_variants", [2, 4])
+def test_of_equal_variants_at_most_one_comparison_in_twenty_calls_any_different(num_variants: int) -> None:
     called = [
         any(fake_runs.significant for fake_runs in compared(folded(*each), "min"))
-        for each in means(np.random.default_rng(0), num_arms)
+        for each in means(np.random.default_rng(0), num_variants)
     ]
     assert np.mean(called) <= 0.05
     assert np.mean(called) > 0  # it can be led astray, and is not merely silent
@@ -60,7 +60,7 @@ def test_a_real_difference_is_found() -> None:
     assert np.mean([fake_runs.low <= 4 * sd <= fake_runs.high for fake_runs in found]) >= 0.95
 
 
-def test_a_bootstrap_over_examples_calls_equal_arms_different() -> None:
+def test_a_bootstrap_over_examples_calls_equal_variants_different() -> None:
     rng = np.random.default_rng(2)
     called = []
     for _ in range(20):  # one seed of each, or their mean: examples say nothing of how another seed would have done
@@ -87,7 +87,7 @@ def test_three_variants_have_games_and_howells_intervals_of_the_stricter_level()
     assert [each.high for each in found] == pytest.approx(expected.high[1:, 0], rel=0.02)
 
 
-def test_the_interval_of_an_arm_is_students() -> None:
+def test_the_interval_of_a_variant_is_students() -> None:
     stats = pytest.importorskip("scipy.stats")
     (variant,) = folded((1.5, 1.62, 1.54))
     assert variant.interval == pytest.approx(stats.ttest_1samp(variant.values, 0).confidence_interval(0.95))
@@ -136,7 +136,7 @@ def test_one_seed_each_never_beats(tmp_path: Path) -> None:
     assert said == "not shown: lstm 1.000, gpt 9.000 bits per byte: one seed each; 3 seeds would be a start"
 
 
-def test_an_arm_of_one_seed_is_no_part_of_the_others_verdict(tmp_path: Path) -> None:
+def test_a_variant_of_one_seed_is_no_part_of_the_others_verdict(tmp_path: Path) -> None:
     both, alone = verdict(tmp_path, {"lstm": (1.0, 1.01), "gru": (3.0, 3.01), "gpt": (0.5,)})
     assert both.startswith("lstm beats gru")
     assert "pairs" not in both
@@ -237,7 +237,7 @@ def test_equal_variants_are_said_to_reach_a_target_that_they_miss_in_one_of_a_hu
         assert np.mean([reaches(each, sign * 20.0, mode) for each in values]) > 0.9  # type: ignore[arg-type]
 
 
-def test_of_many_arms_of_one_seed_the_first_four_are_named_and_the_rest_counted(tmp_path: Path) -> None:
+def test_of_many_variants_of_one_seed_the_first_four_are_named_and_the_rest_counted(tmp_path: Path) -> None:
     for number in range(6):
         fake_runs.run(tmp_path / f"{number}", 1.0 + number, config={"model.dim": 8 + number})
     (found,) = conclusions(read([tmp_path]))
@@ -250,7 +250,7 @@ def test_values_are_told_however_wide_the_interval_is(tmp_path: Path) -> None:
     assert said.startswith("not shown: lstm 5.000, gpt 5.350 bits per byte, difference 0.350 (95 % interval -28 to 29")
 
 
-def test_an_arm_that_stands_alone_is_compared_with_nothing(tmp_path: Path) -> None:
+def test_a_variant_that_stands_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.5, 1.6)})
     assert said == "not shown: lstm 1.550 bits per byte stands alone: no other variant has a value to compare it with"
     fake_runs.run(tmp_path / "begun" / "0", status="failed")

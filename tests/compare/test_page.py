@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from seqtrain.compare.entries import read
+from seqtrain.compare.page import content as page_content
 from seqtrain.compare.page import curves, report
 from seqtrain.compare.verdict import conclusions
 from seqtrain.terminal import printable
@@ -110,7 +111,7 @@ def test_no_text_of_a_run_can_end_its_script_or_become_markup(tmp_path: Path) ->
 
 
 def test_json_inside_a_script_holds_nothing_that_ends_it() -> None:
-    text = report.safe_json({HOSTILE: [HOSTILE, "\ud800", None, 1.5]})
+    text = page_content.safe_json({HOSTILE: [HOSTILE, "\ud800", None, 1.5]})
     assert "<" not in text
     assert text.isascii()
     assert json.loads(text) == {HOSTILE: [HOSTILE, "\ud800", None, 1.5]}
@@ -131,7 +132,7 @@ def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> N
     assert re.search(r"connect-src 'self'\"", written(tmp_path, mark='"a"'))
 
 
-def test_the_page_holds_runs_arms_verdict_samples_and_configs_of_each_group(tmp_path: Path) -> None:
+def test_the_page_holds_runs_variants_verdict_samples_and_configs_of_each_group(tmp_path: Path) -> None:
     pages.sweep(tmp_path / "sweep", records=30)
     pages.run(tmp_path / "unlike", hashes={**fake_runs.HASHES, "validation": "e" * 32})
     text = written(tmp_path)

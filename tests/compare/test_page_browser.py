@@ -94,7 +94,7 @@ def test_choosing_a_group_shows_its_runs_and_the_reason_is_said(tab: Any, addres
     assert reader.page.inner_text("#runs tbody th").endswith("/unlike")
 
 
-def test_an_arm_is_hidden_by_the_keyboard_and_comes_back(tab: Any, address: str) -> None:
+def test_a_variant_is_hidden_by_the_keyboard_and_comes_back(tab: Any, address: str) -> None:
     reader = tab().open(address)
     before = reader.page.evaluate(TRACES)
     chip = reader.page.locator("#variants button").first

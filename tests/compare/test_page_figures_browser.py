@@ -42,7 +42,7 @@ def test_a_page_that_concludes_at_equal_cost_opens_there_and_says_what_is_not(ta
         assert "not at equal seconds as in the conclusion" in reader.page.inner_text(f"#{section}-note")
 
 
-def test_of_more_arms_than_styles_the_rest_is_grey_which_is_said_until_the_filter_leaves_fewer(
+def test_of_more_variants_than_styles_the_rest_is_grey_which_is_said_until_the_filter_leaves_fewer(
     tab: Any, tmp_path: Path
 ) -> None:
     for number in range(30):
@@ -65,7 +65,7 @@ def test_of_more_arms_than_styles_the_rest_is_grey_which_is_said_until_the_filte
     )
 
 
-def test_of_an_arm_a_finished_run_is_seen_and_why_others_do_not_count_is_said(tab: Any, tmp_path: Path) -> None:
+def test_of_a_variant_a_finished_run_is_seen_and_why_others_do_not_count_is_said(tab: Any, tmp_path: Path) -> None:
     pages.run(tmp_path / "00", records=20)
     lost = {"status": "failed", "reason": "the loss is no number", "metrics": {"validation": {"bits_per_byte": 0.1}}}
     for seed in range(2, 14):

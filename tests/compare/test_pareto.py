@@ -68,7 +68,8 @@ def test_of_one_seed_each_no_variant_is_surely_on_the_front_but_the_cheapest_nor
     assert lines[1:3] == ["  lstm dim=8: 2.0000 at 8k", "  lstm dim=16: 1.5000 at 16k, perhaps by chance"]
     assert lines[-1].startswith("  of variants with one seed nothing is told apart")
     assert pareto.text_lines(found, ["tokens"]) == [
-        "Pareto front, bits per byte against tokens: not shown: all cost about the same (1k), so the best one is all of it"
+        "Pareto front, bits per byte against tokens: not shown: all cost about the same (1k), "
+        "so the best one is all of it"
     ]
 
 

@@ -1,6 +1,6 @@
 """The page's learning curves as a figure of plotly's, for notebooks.
 
-The page itself draws with assets/draw.js, which follows the reader's filter; both take data from curves.py and looks
+The page itself draws with assets/curves.js, which follows the reader's filter; both take data from curves.py and looks
 from style.py, and a browser test holds this figure to what the page opens with, trace by trace.
 """
 

@@ -30,7 +30,7 @@ const watcher = new IntersectionObserver(seen => {
 
 function everything() {
   allot();
-  showArms();
+  showVariants();
   const shown = filtered().length, all = data.groups[chosen.group].runs.length;
   at("count").textContent = shown === all ? counted(all, "run") : `${shown} of ${counted(all, "run")}`;
   return refresh(...Object.keys(VIEWS));

@@ -1,5 +1,5 @@
 "use strict";
-// What the page knows, what the reader has chosen, and which runs pass the filter.
+// What the page knows, and what the reader has chosen.
 
 const at = id => document.getElementById(id);
 const data = JSON.parse(at("data").textContent);
@@ -82,79 +82,6 @@ function remember() {
   }
   history.replaceState(null, "", "#" + kept);
 }
-
-// ---- the filter: words that all must hold; model=lstm,gr* dim=64 seed=1 status=finished, or a part of a name ----
-
-function glob(pattern) {
-  const escaped = pattern.replace(/[.+^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".");
-  return new RegExp("^" + escaped + "$", "i");
-}
-
-/* A run's values by the whole key and by its last word. */
-function valueOf(run, key) {
-  if (key in run.values) return run.values[key];
-  if (["status", "reason", "name", "label", "variant"].includes(key)) return run[key];
-  const full = Object.keys(run.values).find(known => known.endsWith("." + key));
-  return full === undefined ? data.common[key] : run.values[full];
-}
-
-function term(word) {
-  const cut = word.indexOf("=");
-  if (cut > 0) {
-    const key = word.slice(0, cut), wanted = word.slice(cut + 1).split(",").map(glob);
-    return run => wanted.some(pattern => pattern.test(String(valueOf(run, key) ?? "")));
-  }
-  const part = word.toLowerCase();
-  return run => [run.name, run.label, run.variant, run.status].join(" ").toLowerCase().includes(part);
-}
-
-function filtered() {
-  const terms = chosen.filter.trim().split(/\s+/).filter(Boolean).map(term);
-  return data.groups[chosen.group].runs.map(index => data.runs[index]).filter(run => terms.every(fits => fits(run)));
-}
-
-const shownRuns = () => filtered().filter(run => !chosen.hidden.includes(run.variant));
-
-/* The group's variants that have a run among these, best first. */
-function armsOf(runs) {
-  const present = new Set(runs.map(run => run.variant));
-  return data.groups[chosen.group].variants.filter(variant => present.has(variant.name));
-}
-
-// ---- colours follow variants: what is shown keeps its style, what is new takes the first that is free ----
-
-const PALETTES = data.style.palettes, DASHES = data.style.dashes, SYMBOLS = data.style.symbols;
-const MOST_STYLES = PALETTES.light.length * DASHES.length;
-const slots = new Map();
-
-function allot() {
-  const variants = data.groups[chosen.group].variants, wanted = variants.length > MOST_STYLES ? armsOf(filtered()) : variants;
-  const names = new Set(wanted.map(variant => variant.name));
-  for (const name of slots.keys()) if (!names.has(name)) slots.delete(name);
-  const taken = new Set(slots.values());
-  const free = [...Array(MOST_STYLES).keys()].filter(slot => !taken.has(slot));
-  for (const name of names) if (!slots.has(name) && free.length) slots.set(name, free.shift());
-}
-
-/* How an variant is drawn; undefined for those that are left grey, when there are more variants than styles. */
-function style(variant) {
-  const slot = slots.get(variant);
-  if (slot === undefined) return undefined;
-  const palette = PALETTES[theme()], kind = slot % palette.length;
-  return { color: palette[kind], dash: DASHES[Math.floor(slot / palette.length)], symbol: SYMBOLS[kind] };
-}
-
-/* Says which of these variants are grey. */
-function greyNote(variants) {
-  const grey = variants.filter(variant => !style(variant)).length;
-  return grey ? ` ${grey} of ${variants.length} variants are grey, for want of colours: filter to see them.` : "";
-}
-
-function theme() {
-  return chosen.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-}
-
-const ink = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 function make(tag, words, properties = {}) {
   const made = document.createElement(tag);

@@ -1,0 +1,65 @@
+// The table of runs.
+
+function columns() {
+  const group = data.groups[chosen.group], words = named(group.metric);
+  const number = (title, of) => ({ title, of, number: true });
+  // Kept by `seqtrain evaluate --split test`, of the best checkpoint.
+  const tested = group.runs.some(index => data.runs[index].looks);
+  const test = [{ ...number("test " + words, run => run.test), digits: 4 }, number("looks at test", run => run.looks)];
+  return [
+    { title: "run", of: run => run.name }, { title: "variant", of: run => run.variant }, { title: "status", of: run => run.status },
+    ...group.keys.map(key => ({ title: data.short[key], of: run => run.values[key], number: group.runs.every(index => typeof (data.runs[index].values[key] ?? 0) === "number") })),
+    { ...number("final " + words, run => run.final), digits: 4 }, { ...number("best " + words, run => run.best), digits: 4 }, ...(tested ? test : []),
+    number("tokens", run => run.tokens), number("FLOPs", run => run.flops), number("seconds", run => run.seconds),
+    number("tokens/s", run => run.tokens_per_second), number("parameters", run => run.parameters),
+  ];
+}
+
+/* Numbers before texts, and what is missing last, whichever way it is sorted. */
+function compared(a, b, sign) {
+  const missing = value => value === null || value === undefined || value === "";
+  if (missing(a) || missing(b)) return missing(a) - missing(b);
+  if (typeof a === "number" && typeof b === "number") return sign * (a - b);
+  return sign * String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+function showRuns() {
+  const all = columns(), down = chosen.sort.startsWith("-"), title = chosen.sort.replace(/^-/, "");
+  const by = all.find(column => column.title === title), runs = filtered();
+  if (by) runs.sort((a, b) => compared(by.of(a), by.of(b), down ? -1 : 1));
+  const head = make("tr"), body = make("tbody");
+  head.append(make("th", "see", { scope: "col" }), ...all.map(column => heading(column, column === by ? (down ? "descending" : "ascending") : "")));
+  for (const run of runs) {
+    const row = make("tr"), cell = make("td"), tick = make("input", null, { type: "checkbox", checked: picks().includes(run) });
+    tick.setAttribute("aria-label", "see " + run.name);
+    tick.onchange = () => pick(run, tick.checked);
+    cell.append(tick);
+    row.append(cell, ...all.map((column, k) => {
+      const value = column.of(run), words = column.digits && value !== null ? value.toPrecision(column.digits) : told(value);
+      const made = make(k ? "td" : "th", words, column.number ? { className: "number" } : {});
+      if (!k) { made.scope = "row"; made.title = run.label; }
+      if (column.title === "variant") made.prepend(swatch(run.variant), " ");
+      if (column.title === "status") { made.className = "status-" + run.status.replace(/\W/g, ""); made.title = run.reason; }
+      return made;
+    }));
+    body.append(row);
+  }
+  const top = make("thead");
+  top.append(head);
+  at("runs").replaceChildren(make("caption", "", { hidden: true }), top, body);
+}
+
+function heading(column, sorted) {
+  const made = make("th", null, { scope: "col", className: column.number ? "number" : "" });
+  const arrow = { ascending: " ↑", descending: " ↓" }[sorted] || "", button = make("button", column.title + arrow, { type: "button" });
+  if (sorted) made.setAttribute("aria-sort", sorted);
+  button.onclick = () => {
+    chosen.sort = (sorted === "ascending" ? "-" : "") + column.title;
+    remember();
+    showRuns();
+    const again = [...at("runs").querySelectorAll("thead button")].find(each => each.textContent.startsWith(column.title));
+    again?.focus();
+  };
+  made.append(button);
+  return made;
+}

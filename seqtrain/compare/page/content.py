@@ -1,0 +1,173 @@
+"""What the page knows: groups, runs, their curves, samples, configurations and environments, as plain values."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqtrain.compare import importance, kept_figures, pareto
+from seqtrain.compare.entries import Entry, differing, short_names
+from seqtrain.compare.page import curves
+from seqtrain.compare.verdict import Conclusion, all_entries
+from seqtrain.files.checked import open_checked
+from seqtrain.runs import measures
+from seqtrain.runs.directory import CONFIG, METRICS, Run
+from seqtrain.terminal import printable
+
+LONGEST_SAMPLE, LONGEST_CONFIG = 1500, 20_000  # characters
+# Entries of summary.json that say where and how a run was made, beside the versions of packages.
+ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
+
+
+def safe_json(value: Any) -> str:
+    """JSON of plain values that may stand inside a script element: ASCII only, and nothing that could end it."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def pack(value: Any) -> str:
+    """JSON, compressed, as text that may stand anywhere."""
+    # Without the time of its making: the same runs give the same page.
+    return base64.b64encode(gzip.compress(safe_json(value).encode(), mtime=0)).decode()
+
+
+def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
+    """The curves of each run."""
+    return [_curves(entry.path, _stamp(entry.path / METRICS)) for entry in entries]
+
+
+def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> Iterator[str]:
+    """Script elements of packed data, one value for each run: the page unpacks a block when it is looked at."""
+    clocks, samples, configs, environments = [], [], [], []
+    for entry, each in zip(entries, drawn, strict=True):
+        clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
+        samples.append(_sample(entry))
+        configs.append(_text(entry.path / CONFIG, LONGEST_CONFIG))
+        environments.append(_environment(entry))
+    packed = {"clock": clocks, "samples": samples, "configs": configs, "environment": environments}
+    for place, name in enumerate(metrics):
+        packed[f"metric-{place}"] = [each.metrics.get(name) for each in drawn]
+    for name, values in packed.items():
+        yield f'<script type="text/plain" id="block-{name}">{pack(values)}</script>'
+
+
+def units(entries: Sequence[Entry]) -> dict[str, str]:
+    """The unit of each metric, by its name; of runs that differ, as the first one says."""
+    units: dict[str, str] = {}
+    for entry in entries:
+        units = measures.units(entry.summary) | units
+    return units
+
+
+def groups_and_runs(
+    found: Sequence[Conclusion], drawn: Sequence[curves.Curves], metrics: Sequence[str]
+) -> dict[str, Any]:
+    """The groups, which know their runs by index, the runs, and the settings that all of them share."""
+    entries = all_entries(found)
+    settings = differing(entries)
+    groups, runs = [], []
+    for conclusion in found:
+        variants = {}
+        for variant in conclusion.variants:
+            variants |= dict.fromkeys(map(id, variant.entries), variant.name)
+        own, recorded = [], set()
+        for entry in conclusion.group.entries:
+            index = len(runs)  # `entries` lists them group by group, too
+            own.append(index)
+            recorded.update(drawn[index].metrics)
+            run = _run(entry, conclusion.group.metric, settings)
+            runs.append(run | {"index": index, "variant": variants[id(entry)]})
+        places = [place for place, name in enumerate(metrics) if name in recorded]
+        groups.append(_group(conclusion) | {"runs": own, "metrics": places})
+    common = {}
+    if entries:  # any one of them has what all share
+        common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in settings}
+    return {"groups": groups, "runs": runs, "common": common, "short": short_names(settings)}
+
+
+def _group(found: Conclusion) -> dict[str, Any]:
+    group, variants, standings = found.group, [], pareto.standings(found)
+    for each in found.variants:
+        row = {"name": each.name, "mean": each.mean, "interval": each.interval, "seeds": len(each.values)}
+        variants.append(row | {"pareto": standings.get(each.name, {})})  # by cost: front, perhaps, near, behind
+    return {
+        "metric": group.metric,
+        "mode": group.mode,
+        "reason": group.reason,
+        "notes": group.notes,
+        "remarks": [*found.caveats, *found.remarks],
+        "verdict": found.sentences,
+        "variants": variants,
+        "keys": differing(group.entries),
+        "importance": importance.importances(found).record(),
+    }
+
+
+def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
+    return {
+        "name": printable(entry.name),
+        "label": printable(entry.label),
+        "status": printable(entry.status),
+        "reason": entry.reason,
+        "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
+        "final": entry.metric(metric),
+        "best": entry.metric(metric, checkpoint="best"),
+        "test": kept_figures.columns(entry, metric)["test"],
+        "looks": entry.kept.looks(),
+        "tokens": entry.cost("tokens"),
+        "flops": entry.cost("flops"),
+        "seconds": entry.cost("seconds"),
+        "tokens_per_second": entry.speed,
+        "parameters": entry.parameters,
+        "flops_per_token": entry.flops_per_token,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value of a config as JSON knows it; what it does not know, as text."""
+    if value is None or isinstance(value, bool | str) or curves.finite(value) is not None:
+        return value
+    return str(value)
+
+
+def _environment(entry: Entry) -> dict[str, str]:
+    found = {"run": str(entry.path)}
+    for name in ENVIRONMENT:
+        value = getattr(entry.summary, name)
+        if value not in (None, [], ""):
+            found[name] = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    for name, version in entry.summary.versions.items():
+        found[str(name)] = str(version)
+    return found
+
+
+def _sample(entry: Entry) -> tuple[int, str] | None:
+    """Step and text of the newest sample; None where there is none."""
+    newest = None
+    # The names are padded with zeros, so the order of names is that of steps.
+    for path in sorted((entry.path / "samples").glob("step-*.txt")):
+        if path.stem[5:].isdecimal():
+            newest = path
+    return None if newest is None else (int(newest.stem[5:]), _text(newest, LONGEST_SAMPLE))
+
+
+def _text(path: Path, most: int) -> str:
+    """The beginning of a text file, of at most so many characters."""
+    with open_checked(path) as file:
+        return file.read(4 * most).decode("utf-8", "replace")[:most]  # a whole character may take four bytes
+
+
+@functools.lru_cache(maxsize=10_000)
+def _curves(run: Path, stamp: tuple[int, int]) -> curves.Curves:
+    """The curves of a run as it was then: those of a served page are reckoned once."""
+    return curves.curves(Run(run).metrics())
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What changes whenever the file does: its time in nanoseconds and its size in bytes."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
