@@ -75,13 +75,17 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
     """
     better = shown_better(variants, mode)
     ranges = list(map(partial(_range, cost=cost), variants))
+    # Looked up once: every two of hundreds of variants are held against each other.
+    pairs = []
+    for variant in variants:
+        pairs.append((_loss(variant, mode), cost_of(variant, cost) or 0.0))
     points = []
     for place, variant in enumerate(variants):
         is_led, is_beaten, rivals = False, False, []
         for other, rival in enumerate(variants):
             if other == place:
                 continue
-            is_led |= _leads(rival, variant, cost, mode)
+            is_led |= _leads(pairs[other], pairs[place])
             # What surely costs more says nothing of whether this one belongs to the front.
             if ranges[other][0] > ranges[place][1] * (1 + NEAR):
                 continue
@@ -90,7 +94,7 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
             if not better[place, other]:
                 rivals.append(rival.name)
         standing = _standing(is_led, is_beaten, bool(rivals))
-        points.append(Point(variant, cost_of(variant, cost) or 0.0, standing, tuple(rivals)))
+        points.append(Point(variant, pairs[place][1], standing, tuple(rivals)))
     return sorted(points, key=lambda point: point.cost)
 
 
@@ -167,13 +171,15 @@ def standings(found: Conclusion) -> dict[str, dict[Cost, Standing]]:
     return marks
 
 
-def _leads(one: Variant, other: Variant, cost: Cost, mode: Mode) -> bool:
-    """Whether one beats the other by the means: as good in both, and better in one of them."""
-    gain = (other.mean or 0.0) - (one.mean or 0.0)
-    if mode == "max":
-        gain = -gain
-    saved = (cost_of(other, cost) or 0.0) - (cost_of(one, cost) or 0.0)
-    return gain >= 0 and saved >= 0 and (gain > 0 or saved > 0)
+def _loss(variant: Variant, mode: Mode) -> float:
+    """The mean of its metric, with less as better."""
+    mean = variant.mean or 0.0
+    return -mean if mode == "max" else mean
+
+
+def _leads(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether one beats the other by the means: as low in loss and in cost, and lower in one of them."""
+    return one != other and one[0] <= other[0] and one[1] <= other[1]
 
 
 def _standing(is_led: bool, is_beaten: bool, has_rivals: bool) -> Standing:
