@@ -129,10 +129,11 @@ def conclusions(
     for group in groups(entries, metric=metric, across=across):
         ranked = variants(group, x=x, checkpoint=checkpoint, by=keys)
         parts = strata(ranked, keys) if keys else [ranked]
-        verdict = []
+        # First: who reads on has read what the rest does not mean.
+        verdict = [group.across] if group.across and not group.refusal else []
         # Runs that saw what they are measured on reach nothing.
         if target is not None and not group.refusal:
-            verdict = target_sentences(group, ranked, target)
+            verdict += target_sentences(group, ranked, target)
         for part in parts:
             verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
         found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts)))
