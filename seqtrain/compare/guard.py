@@ -24,6 +24,7 @@ class Group:
     notes: list[str] = field(default_factory=list)  # what its own runs do not share
     conditions: Conditions = field(default_factory=lambda: Conditions({}))  # of its first run
     remedy: str = ""  # what makes it comparable with the first group, where anything does
+    measured: dict[int, Conditions] = field(default_factory=dict)  # of each run, by the id of its entry
     across: str = ""  # what a verdict on its runs does not mean, where `--across` has put them together
 
     @property
@@ -67,8 +68,10 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
         check_across(keys, list(measured.values()))
     found = _sorted_into_groups(entries, measured, metric, keys)
     for group in found:
+        for entry in group.entries:
+            group.measured[id(entry)] = measured[id(entry)]
         group.notes += _notes(group)
-        group.across = not_meant(keys, [measured[id(entry)] for entry in group.entries])
+        group.across = not_meant(keys, list(group.measured.values()))
     return found
 
 
