@@ -101,6 +101,8 @@ def compare(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
     across: Sequence[str] = (),
+    by: Sequence[str] = (),
+    where: Sequence[str] = (),
 ) -> Compared:
     """Compares runs as `seqtrain compare PATH ...` does, for notebooks: DataFrames, sentences, and curves.
 
@@ -109,7 +111,10 @@ def compare(
         metric: of validation, such as "loss"; None: what the task is judged by.
         x: "steps", "tokens", "seconds" or "flops": compare at the largest x that all finished runs have reached.
         checkpoint: "final", or "best" for each run's best validation.
-        across: conditions in which runs of one group may differ, such as ["train"].
+        across: conditions in which runs of one group may differ although that makes them incomparable, such as
+            ["train"]; the first sentence of the verdict says what it therefore does not mean.
+        by: what else sets runs apart, such as ["commit"], ["label"], or keys of the config.
+        where: only runs that are so, such as ["model=lstm,gpt", "seed=1"].
 
     Returns:
         The comparison of the runs as they stand now; call it again for what was trained since.
@@ -120,7 +125,9 @@ def compare(
     from seqtrain.compare import compared
 
     _check_list("across", across)
-    return compared.compare(paths, metric=metric, x=x, checkpoint=checkpoint, across=across)
+    _check_list("by", by)
+    _check_list("where", where)
+    return compared.compare(paths, metric=metric, x=x, checkpoint=checkpoint, across=across, by=by, where=where)
 
 
 @contextlib.contextmanager

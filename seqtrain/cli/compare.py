@@ -12,7 +12,7 @@ from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import evaluate
 from seqtrain.compare import kept_figures, paper_table, table
 from seqtrain.compare.entries import AXES, read
-from seqtrain.compare.guard import ACROSS, groups
+from seqtrain.compare.guard import groups
 from seqtrain.compare.pareto import COSTS
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
@@ -46,7 +46,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--target", type=bounded(ANY), metavar="VALUE", help="say which variants reach this value")
     parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
     parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
-    parser.add_argument("--across", action="append", default=[], choices=ACROSS, help="look past other training text")
+    parser.add_argument(
+        "--across", action="append", default=[], metavar="KEY[,KEY]", help="compare although runs differ in this, too"
+    )
     parser.add_argument(
         "--by", action="append", default=[], metavar="KEY[,KEY]", help="commit, label, tag or a key of the config"
     )
@@ -196,7 +198,8 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     # Runs that no table would hold against each other are not held against each other here either.
     group, *others = groups(entries, metric=options.metric, across=options.across)
     if others:
-        raise UserError(f"--paired: the two runs are not alike: {'; '.join(others[0].reason)}")
+        why = filter(None, [*others[0].reason, others[0].remedy])
+        raise UserError(f"--paired: the two runs are not alike: {'; '.join(why)}")
     if group.refusal:
         raise UserError(f"--paired: {group.refusal}")
     # These import torch, which no other comparison needs: it reads what runs have written.
@@ -214,6 +217,8 @@ def _paired(entries: list[Entry], options: Namespace) -> int:
     interval = paired_bootstrap.bootstrap(one.batches, other.batches, lambda totals: measure(totals)[group.metric])
     names = [entry.name for entry in entries]
     verdict = paired_bootstrap.verdict(names, interval, group, len(one.batches), kind)
+    if group.across:
+        verdict = f"{group.across}\n{verdict}"
     if options.json:
         record = {"runs": names, "metric": group.metric, "batches": len(one.batches), "verdict": verdict}
         print(json.dumps(record | dict(zip(("difference", "low", "high"), interval, strict=True))))

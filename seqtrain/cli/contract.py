@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli import task_contract
 from seqtrain.cli.arguments import Parser
 from seqtrain.errors import UserError
 from seqtrain.terminal import printable
@@ -66,6 +65,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_config_dir()
     options = parser.parse_intermixed_args(argv)
+
+    from seqtrain.cli import task_contract  # which imports Hydra
+
     if task_contract.names_task(options.overrides):
         return _judge_task(options.overrides, options.config_dir, options.json)
     return _judge_model(options.overrides, options.config_dir, options.json)
@@ -73,6 +75,8 @@ def main(argv: list[str]) -> int:
 
 def _judge_model(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: bool) -> int:
     """Tells what a model keeps; gives the exit code."""
+    from seqtrain.cli import task_contract
+
     task_contract.check_overrides(overrides, task_contract.FOR_MODELS)
     small = compose(overrides, config_dirs)
     subject, promised = _subject(small)
@@ -84,6 +88,8 @@ def _judge_model(overrides: Sequence[str], config_dirs: Sequence[Path], as_json:
 
 def _judge_task(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: bool) -> int:
     """Tells what a task keeps; gives the exit code."""
+    from seqtrain.cli import task_contract
+
     task_contract.check_overrides(overrides, task_contract.FOR_TASKS)
     subject, words = task_contract.subject_of(overrides, config_dirs)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seqtrain.cli.arguments import say
 from seqtrain.config import check
-from seqtrain.errors import UserError
+from seqtrain.errors import UserError, merged
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -44,8 +45,6 @@ def subject_of(overrides: Sequence[str], config_dirs: Sequence[Path]) -> tuple[T
     """
     config, choices, small = _compose(overrides, config_dirs)
 
-    from seqtrain.cli.arguments import say
-    from seqtrain.errors import merged
     from seqtrain.tasks.base import SampleOptions
     from seqtrain.training.compatibility import check_pair
     from seqtrain.training.data import make_data

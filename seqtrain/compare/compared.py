@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.compare import frames, table
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, count_runs, count_statuses, read
-from seqtrain.compare.guard import ACROSS
 from seqtrain.compare.page import figure
+from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import Conclusion, all_entries, conclusions
 from seqtrain.errors import UserError
 
@@ -76,7 +76,8 @@ class Compared:
             if len(self.groups) > 1:  # a sentence that is read alone must not be taken for one on all runs
                 prefix = f"group {number}: "
             if conclusion.group.reason:
-                sentences.append(f"{prefix}not compared with group 1: {'; '.join(conclusion.group.reason)}")
+                why = [*conclusion.group.reason, *filter(None, [conclusion.group.remedy])]
+                sentences.append(f"{prefix}not compared with group 1: {'; '.join(why)}")
             for sentence in conclusion.sentences:
                 sentences.append(prefix + sentence)
         return sentences
@@ -153,22 +154,22 @@ def compare(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
     across: Sequence[str] = (),
+    by: Sequence[str] = (),
+    where: Sequence[str] = (),
 ) -> Compared:
     """Reads and compares runs; see `seqtrain.compare`, which has the same options.
 
     Raises:
-        UserError: where a path holds no run, no run has the metric, or an option has no such value.
+        UserError: where a path holds no run, no run has the metric, or an option has no such value or key.
     """
     if not paths:
         raise UserError('compare: name a run, a sweep or a folder of them, such as compare("outputs")')
     if x is not None:
         _check_choice("x", x, AXES)
     _check_choice("checkpoint", checkpoint, CHECKPOINTS)
-    for name in across:
-        _check_choice("across", name, ACROSS)
     left_out: list[str] = []  # a damaged run among many must not keep the others from being compared
-    entries = read(paths, left_out)
-    found = conclusions(entries, metric=metric, x=x, checkpoint=checkpoint, across=across)
+    entries = chosen(read(paths, left_out), where)
+    found = conclusions(entries, metric=metric, x=x, checkpoint=checkpoint, across=across, by=by)
     return Compared(tuple(map(Path, paths)), found, table.not_run(paths), left_out, x, checkpoint)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from seqtrain.compare.entries import Entry, Mode, number
-from seqtrain.compare.reasons import in_words
+from seqtrain.compare.across import check_across, not_meant, remedy, split_keys
+from seqtrain.compare.conditions import Conditions, conditions
+from seqtrain.compare.entries import Entry, Mode
+from seqtrain.compare.reasons import in_words, reading_words, unsaid
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.runs import leaks, measures
-
-ACROSS = ("train",)  # conditions that may be left out: over other training text the verdict is about text and model
-# Stands for every tokenizer without <unk>: language models of all such tokenizers meet in bits per byte.
-NOTHING_HIDDEN = "one that hides nothing behind <unk>"
-UNKNOWN = object()  # what a run that has not come so far cannot say of itself: it agrees with every value
 
 
 @dataclass
@@ -26,12 +22,15 @@ class Group:
     entries: list[Entry] = field(default_factory=list)
     reason: list[str] = field(default_factory=list)  # in what it differs from the first group
     notes: list[str] = field(default_factory=list)  # what its own runs do not share
-    conditions: dict[str, Any] = field(default_factory=dict)  # of its first run
+    conditions: Conditions = field(default_factory=lambda: Conditions({}))  # of its first run
+    remedy: str = ""  # what makes it comparable with the first group, where anything does
+    measured: dict[int, Conditions] = field(default_factory=dict)  # of each run, by the id of its entry
+    across: str = ""  # what a verdict on its runs does not mean, where `--across` has put them together
 
     @property
     def refusal(self) -> str | None:
         """Why nothing is concluded from its numbers: the weights were trained on much of validation."""
-        if not self.conditions.get("leak"):
+        if not self.conditions.values.get("leak"):
             return None
         first = self.entries[0]
         others = f" and {len(self.entries) - 1} more" if len(self.entries) > 1 else ""
@@ -53,83 +52,70 @@ def groups(entries: Sequence[Entry], *, metric: str | None = None, across: Seque
 
     Args:
         metric: what they are compared in; None: bits per byte of language models, else what their task monitors.
-        across: conditions that may differ within a group (`train`).
+        across: names of conditions, or of entries of one, in which runs of a group may differ all the same; each may
+            hold several, separated by commas.
 
     Raises:
-        UserError: where no run has the metric.
+        UserError: where no run has the metric, or a key of `across` is unknown or keeps no runs apart.
     """
     if metric is not None and not any(has(entry, metric) for entry in entries):
         raise UserError(f"--metric {metric}: no run has it{did_you_mean(metric, _metric_names(entries))}")
+    keys = split_keys(across)
+    measured = {}
+    for entry in entries:
+        measured[id(entry)] = conditions(entry, metric or default_metric(entry))
+    if keys:
+        check_across(keys, list(measured.values()))
+    found = _sorted_into_groups(entries, measured, metric, keys)
+    for group in found:
+        for entry in group.entries:
+            group.measured[id(entry)] = measured[id(entry)]
+        group.notes += _notes(group)
+        group.across = not_meant(keys, list(group.measured.values()))
+    return found
+
+
+def _sorted_into_groups(
+    entries: Sequence[Entry], measured: Mapping[int, Conditions], metric: str | None, keys: Sequence[str]
+) -> list[Group]:
+    """The groups; within each the runs keep their order.
+
+    Args:
+        measured: the conditions of each entry, by its id.
+    """
     found: list[Group] = []
-    for entry in sorted(entries, key=lambda entry: _rank(conditions(entry, metric))):
-        own = conditions(entry, metric)
-        for name in across:
-            own.pop(name, None)
+    for entry in sorted(entries, key=lambda entry: _rank(measured[id(entry)])):
+        own = measured[id(entry)].across(keys)
         group = _group_with(found, own)
         if group is None:
             chosen = metric or default_metric(entry)
-            reason = differences(found[0], own, entry) if found else []
-            group = Group(chosen, entry.mode(chosen), reason=reason, conditions=own)
+            group = Group(chosen, entry.mode(chosen), conditions=own)
+            if found:
+                group.reason = differences(found[0], own, entry)
+                group.remedy = remedy(found[0].conditions.differing(own), keys)
             found.append(group)
         group.entries.append(entry)
     order = {id(entry): place for place, entry in enumerate(entries)}
     for group in found:
         group.entries.sort(key=lambda entry: order[id(entry)])
-        group.notes += _notes(group)
     return found
 
 
-def conditions(entry: Entry, metric: str | None = None) -> dict[str, Any]:
-    """What two runs must share for their numbers to mean the same; UNKNOWN for what this one cannot say yet."""
-    hashes = entry.summary.hashes
-    return {
-        "task": entry.task,
-        **_text(entry),
-        "train": hashes.get("train", UNKNOWN),
-        "context": _known(entry.summary.context),
-        "tokenizer": _tokenizer(entry, metric),
-        "signatures": _known(entry.summary.signatures),
-        "decoding": _decoding(entry),
-        "leak": leaks.worst(entry.summary) is not None,
-    }
-
-
-def _text(entry: Entry) -> dict[str, Any]:
-    """What says on which text the figures were measured that are compared."""
-    if entry.evaluation is None:
-        validation = entry.summary.hashes.get("validation", UNKNOWN)
-        return {"validation": validation, "split": entry.settings.get("data.split_by")}
-    return {"test": entry.evaluation.hash, "lanes": entry.evaluation.options.get("eval_lanes")}
-
-
-def differences(group: Group, own: dict[str, Any], entry: Entry) -> list[str]:
+def differences(group: Group, own: Conditions, entry: Entry) -> list[str]:
     """In which conditions a run, with conditions of its `own`, is unlike those of a group: a short sentence each."""
     beside = group.entries[0]
     if entry.task != beside.task:  # then all else differs too, and says nothing more
         return [in_words("task", beside.task, entry.task, beside, entry)]
     sentences = []
-    for name in _differing(group.conditions, own):
-        sentences.append(in_words(name, group.conditions[name], own[name], beside, entry))
+    for name in group.conditions.differing(own):
+        sentence = in_words(name, group.conditions.values[name], own.values[name], beside, entry)
+        sentences.append(sentence + unsaid(name, group.metric, (beside, entry)))
     return sentences
 
 
 def default_metric(entry: Entry) -> str:
     """The metric in which runs like this one are compared where none is asked for."""
     return measures.compared_by(entry.summary)
-
-
-def across_tokenizers(entry: Entry, metric: str | None) -> bool:
-    """Whether runs like this one are compared in what does not depend on their tokenizers."""
-    return measures.tokenizer_free(entry.summary, metric or default_metric(entry))
-
-
-def unknown_tokens(entry: Entry) -> float | None:
-    """Tokens of validation that hide their spelling behind <unk>, where bits per byte are of less text.
-
-    None where the run has not come so far as to count them.
-    """
-    unknown = entry.summary.unknown
-    return None if unknown is None else number(unknown.get("validation", 0))
 
 
 def has(entry: Entry, metric: str) -> bool:
@@ -142,68 +128,39 @@ def _metric_names(entries: Iterable[Entry]) -> set[str]:
     return names.union(*(entry.metrics for entry in entries))
 
 
-def _rank(own: dict[str, Any]) -> tuple[bool, bool]:
+def _rank(own: Conditions) -> tuple[bool, bool, bool]:
     """By what a run comes earlier or later into groups: those that nothing is concluded from come last."""
-    # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike.
-    return own["leak"], UNKNOWN in own.values()
+    # Complete ones first: a run with unknown conditions would open a group in which runs meet that are unlike. So
+    # would, in a metric of whole answers, the run of an older version that does not say that it is one.
+    return bool(own.values["leak"]), not own.is_complete, not own.of_answers
 
 
-def _group_with(found: Iterable[Group], own: dict[str, Any]) -> Group | None:
+def _group_with(found: Iterable[Group], own: Conditions) -> Group | None:
     """The first group whose conditions a run with these does not contradict."""
     for group in found:
-        if not _differing(group.conditions, own):
+        if not group.conditions.differing(own):
             return group
     return None
 
 
-def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Names of the conditions that both know and that are not equal."""
-    names = []
-    for name, value in other.items():
-        if UNKNOWN not in (value, one[name]) and value != one[name]:
-            names.append(name)
-    return names
-
-
-def _known(value: Any) -> Any:
-    return UNKNOWN if value is None else value
-
-
-def _tokenizer(entry: Entry, metric: str | None) -> Any:
-    """The hashes of all that turns text into ids and labels, or what stands for tokenizers that may be compared."""
-    hashes = entry.summary.hashes
-    preprocessor = {name: value for name, value in hashes.items() if name not in ("train", "validation", "test")}
-    if entry.summary.measures is None:  # it has not come so far as to say in what it may be compared
-        return UNKNOWN
-    if not across_tokenizers(entry, metric):
-        return preprocessor or UNKNOWN
-    unknown = unknown_tokens(entry)
-    if unknown is None:
-        return UNKNOWN
-    # A tokenizer that hides text is like itself alone, and only where it hides as much.
-    return preprocessor | {"unknown_tokens": int(unknown)} if unknown else NOTHING_HIDDEN
-
-
-def _decoding(entry: Entry) -> Any:
-    """The options of the task that change what is measured: those that change only training may differ."""
-    trained_by = entry.summary.trained_by
-    if trained_by is None:
-        return UNKNOWN
-    options = {}
-    for key, value in entry.settings.items():
-        if key.startswith("task.") and key.removeprefix("task.") not in trained_by:
-            options[key] = value
-    return options
-
-
 def _notes(group: Group) -> list[str]:
-    notes = []
-    tokenizers, texts = _count_hashes(group, "tokenizer"), _count_hashes(group, "train")
-    if tokenizers > 1:
-        notes.append(f"{tokenizers} tokenizers: held against each other in bits per byte only")
-    if texts > 1:
-        notes.append(f"{texts} training texts, as asked for: a difference may be the text's")
-    return notes + _leak_notes(group)
+    return _reading_notes(group) + _leak_notes(group)
+
+
+def _reading_notes(group: Group) -> list[str]:
+    """In what runs of a group differ that changes how text is read, and why they are compared all the same."""
+    first = group.entries[0]
+    tokenizers = len({str(entry.summary.hashes.get("tokenizer")) for entry in group.entries} - {"None"})
+    if not group.conditions.of_answers:
+        # Where --across has folded tokenizers, the verdict says what that means.
+        if tokenizers > 1 and measures.tokenizer_free(first.summary, group.metric):
+            return [f"{tokenizers} tokenizers: held against each other in {group.unit} only"]
+        return []
+    words = [f"{tokenizers} tokenizers"] if tokenizers > 1 else []
+    words += reading_words(group.entries, group.conditions.answered_by)
+    if not words:
+        return []
+    return [f"{group.unit} counts whole answers to the same examples, so runs of {', '.join(words)} are compared"]
 
 
 def _leak_notes(group: Group) -> list[str]:
@@ -220,9 +177,3 @@ def _leak_notes(group: Group) -> list[str]:
             whose = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         notes.append(f"{note} ({whose})")
     return notes
-
-
-def _count_hashes(group: Group, name: str) -> int:
-    """How many texts, or tokenizers, its runs were trained with, as far as they say it."""
-    found = {str(entry.summary.hashes.get(name)) for entry in group.entries}
-    return len(found - {"None"})

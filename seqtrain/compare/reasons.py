@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from seqtrain.compare.conditions import OF_READING, conditions
 from seqtrain.compare.entries import Entry, last_word
-from seqtrain.runs import leaks
+from seqtrain.compare.selection import written
+from seqtrain.runs import leaks, measures
 
 WORDS = {
     "task": "another task",
     "validation": "other validation text",
     "test": "other test text",
     "lanes": "test was read on another number of lanes",
-    "train": "other training text (--across train looks past that)",
+    "train": "other training text",
     "split": "data.split_by cuts validation off by another rule",
     "context": "another context policy of evaluation",
     "tokenizer": "another tokenizer",
     "signatures": "the metric is reckoned in another way",
     "decoding": "another way of asking the model",
+    "labels": "another set of labels",
+    "direction": "of one less is better, of the other more",
+    "unit": "the metric has another unit",
     "leak": "validation text was trained on",
 }  # what is said where a condition differs
 # Settings that decide a condition of which a run knows no more than a hash.
@@ -25,10 +31,15 @@ CAUSES = {
     "validation": ("data",),
     "train": ("data",),
     "tokenizer": ("tokenizer", "init_from", "task.shared_vocab", "data"),
+    "labels": ("data",),
 }
 # How text is laid out, which does not change it.
 NO_CAUSES = {f"data.{name}" for name in ("batch_size", "batch_tokens", "max_length", "eval_lanes")}
-FILES = {"tokenizer": "tokenizer", "target_tokenizer": "tokenizer of targets", "labels": "set of labels"}
+FILES = {
+    "tokenizer": "tokenizer",
+    "target_tokenizer": "tokenizer of targets",
+}
+MORE = {"min": "less", "max": "more"}
 MAX_SETTINGS = 4  # that are named
 
 
@@ -47,12 +58,73 @@ def in_words(name: str, before: Any, value: Any, beside: Entry, entry: Entry) ->
     if name == "test":  # a run says only the hash of what evaluate read
         return WORDS[name]
     if name in ("validation", "train"):
-        return f"{WORDS[name]}: {_set_otherwise(name, beside, entry) or 'the files themselves have changed'}"
+        cause = _set_otherwise(name, beside, entry) or "the files themselves have changed"
+        return f"{WORDS[name]}: {_sizes(name, beside, entry)}{cause}"
+    if name == "labels":
+        return f"{WORDS[name]}: {_set_otherwise(name, beside, entry) or 'made from other text'}"
+    if name == "direction":
+        return f"{WORDS[name]}: {MORE[value]} in {entry.name}, {MORE[before]} in {beside.name}"
     if name == "tokenizer" and isinstance(before, dict) and isinstance(value, dict):
         return _of_tokenizers(before, value, beside, entry)
     if name == "tokenizer":  # one of them hides text, the other does not
         before, value = _unknown_words(before), _unknown_words(value)
     return f"{WORDS[name]}: {_brief(value, before)}, not {_brief(before, value)}"
+
+
+def unsaid(name: str, metric: str, entries: Sequence[Entry]) -> str:
+    """What else is said of a condition that keeps runs apart: what a run does not know, or where they do meet.
+
+    Args:
+        name: the condition.
+        metric: in which they are apart.
+        entries: two runs.
+    """
+    if name not in (*OF_READING, "decoding"):
+        return ""
+    for entry in entries:
+        known = measures.of_answers(entry.summary, metric)
+        is_free = any(measures.of_answers(other.summary, metric) for other in entries)
+        if known is None and is_free:
+            return f" ({entry.name}, of an older version, does not say whether its {metric} counts whole answers)"
+    one, other = entries
+    for known_metric in other.summary.measures or ():
+        has_both = one.metric(known_metric) is not None and other.metric(known_metric) is not None
+        if has_both and not conditions(one, known_metric).differing(conditions(other, known_metric)):
+            return f" (--metric {known_metric} compares them)"
+    return ""
+
+
+def reading_words(entries: Sequence[Entry], answered_by: Collection[str]) -> list[str]:
+    """Settings of reading and of answering in which runs differ, such as `beam 1 and 5`.
+
+    Args:
+        entries: the runs of a group.
+        answered_by: the task's options that change how an answer is searched for.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        for key, value in (entry.summary.context or {}).items():
+            found.setdefault(key, {})[written(value)] = None
+        for option in sorted(answered_by):
+            if f"task.{option}" in entry.settings:
+                found.setdefault(option, {})[written(entry.settings[f"task.{option}"])] = None
+    words = []
+    for key, values in found.items():
+        if len(values) > 1:
+            words.append(f"{key} {' and '.join(values)}")
+    return words
+
+
+def _sizes(split: str, beside: Entry, entry: Entry) -> str:
+    """How much text each has of a split, such as `1,200 documents, not 1,000; `; empty where that is not known."""
+    before, value = beside.summary.sizes.get(split), entry.summary.sizes.get(split)
+    if not isinstance(before, dict) or not isinstance(value, dict):
+        return ""
+    for unit in ("documents", "bytes"):
+        mine, theirs = value.get(unit), before.get(unit)
+        if isinstance(mine, int) and isinstance(theirs, int) and mine != theirs:
+            return f"{mine:,} {unit}, not {theirs:,}; "
+    return "of the same size; "
 
 
 def _of_tokenizers(before: dict[str, Any], value: dict[str, Any], beside: Entry, entry: Entry) -> str:

@@ -81,7 +81,7 @@ def text(
         lines = [_title(group) if len(found) == 1 else f"group {number}: {_title(group)}"]
         if group.reason:
             lines.append("not compared with group 1:")
-            for reason in group.reason:
+            for reason in filter(None, [*group.reason, group.remedy]):
                 lines.append(f"  {reason}")
         lines += [*group.notes, "", *_run_table(entries, group.metric, width, folder)]
         if repeated(conclusion.variants):
@@ -143,6 +143,7 @@ def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
                 "mode": group.mode,
                 "split": group.split,
                 "reason": group.reason,
+                "remedy": group.remedy,
                 "notes": group.notes,
                 "variants": list(map(_variant_record, conclusion.variants)),
                 "verdict": conclusion.sentences,

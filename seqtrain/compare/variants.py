@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -12,9 +12,11 @@ from seqtrain.compare.by import by_names, by_value
 from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry
 from seqtrain.compare.guard import Group
 from seqtrain.compare.names import Settings, variant_names
+from seqtrain.compare.reach import Reach, left_out_sentence, reaches, too_slow
 from seqtrain.compare.replicates import Twins, replicates
 from seqtrain.compare.selection import ordered
 from seqtrain.compare.settings import deciding
+from seqtrain.compare.told_apart import told_apart
 from seqtrain.errors import UserError
 
 CONFIDENCE = 0.95
@@ -33,6 +35,8 @@ class Variant:
     twins: tuple[Twins, ...] = ()  # runs of several seeds with equal numbers, of which one counts
     settings: Settings = field(default_factory=dict)  # what makes it this variant
     by: tuple[tuple[str, str], ...] = ()  # what its runs say of each key of `--by`: its name, and the value
+    limit: float | None = None  # the x at which all variants of the group were measured; None: each at its end
+    left_out: str = ""  # why it has no value at equal x, in a sentence: it is too slow
 
     @property
     def mean(self) -> float | None:
@@ -65,52 +69,82 @@ class Measurement(NamedTuple):
 
 
 def variants(
-    group: Group, *, x: Axis | None = None, checkpoint: Checkpoint = "final", by: Sequence[str] = ()
+    group: Group,
+    *,
+    x: Axis | None = None,
+    checkpoint: Checkpoint = "final",
+    by: Sequence[str] = (),
+    against: str | None = None,
 ) -> list[Variant]:
     """The runs of a group folded over seeds, the best first and those without a value last.
 
     Args:
-        x: each run's value is that of its last validation at or before the largest x that all of them reached; None:
+        x: each run's value is that of its last validation at or before the largest x that all of them reached, but for
+            those of variants that are left out because each other one came much further (see `reach.too_slow`); None:
             the final one.
         checkpoint: `best` takes the best validation up to there.
         by: keys, as `by.resolved_by` gives them, that set runs apart beside their settings.
+        against: the name of a variant that is not left out, however slow it is.
 
     Raises:
         UserError: where a run has no validation so early.
     """
-    folded: dict[str, list[Entry]] = {}
-    settings: dict[str, Settings] = {}
-    for entry in group.entries:
-        own = deciding(entry, by) | {key: by_value(entry, key) for key in by}
-        identity = repr(sorted((key, repr(value)) for key, value in own.items()))  # two files may have another order
-        folded.setdefault(identity, []).append(entry)
-        settings.setdefault(identity, own)
+    folded, settings = _folded(group, by)
     names = variant_names([entries[0] for entries in folded.values()], list(settings.values()), by)
-    limit = None if x is None else last_common(group, x)
+    by_name = dict(zip(folded, names, strict=True))
+    ends: dict[str, Reach] = {} if x is None else reaches(group, folded, x)
+    asked = next((identity for identity, name in by_name.items() if name == against), None)
+    slow = too_slow(ends, asked)
+    limit = _limit(ends, slow)
     found = []
-    for name, (identity, entries) in zip(names, folded.items(), strict=True):
+    for identity, entries in folded.items():
         measured = []
         for entry in entries:
-            if entry.finished:
+            if entry.finished and identity not in slow:
                 measured.append(_measure(entry, group, x, limit, checkpoint))
         counted, twins = replicates([one for one in measured if one is not None])
-        variant = _fold(name, entries, counted, checkpoint)
+        variant = _fold(by_name[identity], entries, counted, checkpoint)
         words = tuple((word, settings[identity][key]) for key, word in by_names(by).items())
-        found.append(replace(variant, twins=twins, settings=settings[identity], by=words))
+        found.append(replace(variant, twins=twins, settings=settings[identity], by=words, limit=limit))
+    if x is not None and limit is not None:
+        runs = {variant.name: variant.entries for variant in found}
+        for place, identity in enumerate(folded):
+            if identity in slow:
+                sentence = left_out_sentence(group, runs, by_name[identity], ends[identity], limit, x)
+                found[place] = replace(found[place], left_out=sentence)
     return ordered(found, [variant.mean for variant in found], descending=group.mode == "max")
 
 
-def last_common(group: Group, x: Axis) -> float | None:
-    """The largest x at which, or after which, every finished run has a validation; None where none has finished."""
-    ends = []
+def _folded(group: Group, by: Sequence[str]) -> tuple[dict[str, list[Entry]], dict[str, Settings]]:
+    """The runs of each variant, and its settings, by what identifies it."""
+    own = {}
+    alike: dict[str, list[Entry]] = {}
     for entry in group.entries:
-        if not entry.finished:
-            continue
-        xs = entry.curve(f"validation/{group.metric}", x)[0]
-        if not xs:
-            raise UserError(f"--x {x}: {entry.name} has no {group.metric} of validation against {x}; leave it out")
-        ends.append(xs[-1])
-    return min(ends, default=None)
+        own[id(entry)] = deciding(entry, by) | {key: by_value(entry, key) for key in by}
+        alike.setdefault(_identity(own[id(entry)]), []).append(entry)
+    more = told_apart(group, alike.values())
+    folded: dict[str, list[Entry]] = {}
+    settings: dict[str, Settings] = {}
+    for entry in group.entries:
+        found = own[id(entry)] | more[id(entry)]
+        identity = _identity(found)
+        folded.setdefault(identity, []).append(entry)
+        settings.setdefault(identity, found)
+    return folded, settings
+
+
+def _identity(settings: Settings) -> str:
+    """Settings as one text, the same in whatever order two files have them."""
+    return repr(sorted((key, repr(value)) for key, value in settings.items()))
+
+
+def _limit(ends: Mapping[str, Reach], slow: Collection[str]) -> float | None:
+    """The largest x that all runs reached which count; None where none has finished."""
+    kept = []
+    for identity, reach in ends.items():
+        if identity not in slow and reach.end is not None:
+            kept.append(reach.end)
+    return min(kept, default=None)
 
 
 def _fold(name: str, entries: list[Entry], measurements: list[Measurement], checkpoint: Checkpoint) -> Variant:

@@ -12,17 +12,16 @@ from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry, Mode
 from seqtrain.compare.guard import Group, groups
+from seqtrain.compare.reach import COSTS, MOST_NAMED
 from seqtrain.compare.target import target_sentences
-from seqtrain.compare.variants import Variant, last_common, variants
+from seqtrain.compare.variants import Variant, variants
 from seqtrain.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
 
-COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
 MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding, and seeds give the same number
 NEAR = 0.01  # of the larger of two costs: by so much they may differ and still be called equal
-MOST_NAMED = 4  # variants in one sentence
 MOST_SEEDS = 50  # more are not named as what would show a difference
 
 
@@ -138,12 +137,13 @@ def conclusions(
     keys = resolved_by(entries, by)
     found = []
     for group in groups(entries, metric=metric, across=across):
-        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys)
+        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against)
         parts = strata(ranked, keys) if keys else [ranked]
-        verdict = []
+        # First: who reads on has read what the rest does not mean.
+        verdict = [group.across] if group.across and not group.refusal else []
         # Runs that saw what they are measured on reach nothing.
         if target is not None and not group.refusal:
-            verdict = target_sentences(group, ranked, target)
+            verdict += target_sentences(group, ranked, target)
         for part in parts:
             verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
         found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts)))
@@ -177,6 +177,15 @@ def sentences(
     """The verdict on the variants of a group: a ranking, then the best, or `against`, beside each other one."""
     if group.refusal:
         return [group.refusal]
+    # Before the rest: who reads that one variant is ahead must know which are not among the others.
+    left_out = [variant.left_out for variant in ranked if variant.left_out]
+    return left_out + _sentences(group, ranked, x=x, checkpoint=checkpoint, against=against)
+
+
+def _sentences(
+    group: Group, ranked: Sequence[Variant], *, x: Axis | None, checkpoint: Checkpoint, against: str | None
+) -> list[str]:
+    """What is said of the variants that have a value."""
     valued = [variant for variant in ranked if variant.values]
     several = repeated(valued)
     if not valued:
@@ -191,11 +200,11 @@ def sentences(
     reference = next((variant for variant in several if variant.name == against), several[0])
     comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode, reference)}
     pairs = math.comb(len(several), 2)
-    limit = None if x is None else last_common(group, x)
+    limit = None if x is None else reference.limit
     others = [variant for variant in several if variant is not reference]
     lines = []
     if reference is several[0] and len(others) > 1:
-        lines.append(_ranking(reference, others, comparisons))
+        lines.append(_ranking(reference, others, comparisons, any(variant.left_out for variant in ranked)))
     for other in others:
         comparison = comparisons.get(id(other))
         if comparison is None:
@@ -209,19 +218,20 @@ def sentences(
     return lines
 
 
-def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int, Comparison]) -> str:
+def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int, Comparison], is_of_some: bool) -> str:
     """Which variant is best, and from which it cannot be told apart."""
     ties = []
     for other in others:
         comparison = comparisons.get(id(other))
         if comparison is None or not comparison.significant:
             ties.append(other.name)
+    first = "best of those that came so far" if is_of_some else "best"
     if not ties:
-        return f"best: {best.name}, ahead of all {len(others)} others"
+        return f"{first}: {best.name}, ahead of all {len(others)} others"
     words = ", ".join(ties[:MOST_NAMED])
     if len(ties) > MOST_NAMED:
         words += f" and {len(ties) - MOST_NAMED} more"
-    return f"best: {best.name}, not told apart from: {words}"
+    return f"{first}: {best.name}, not told apart from: {words}"
 
 
 def remarks(ranked: Sequence[Variant]) -> list[str]:
@@ -237,7 +247,7 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
                 lines.append(f"does not count: {entry.name} {variant.name}: {status}")
         equal = sum(len(twins.entries) - 1 for twins in variant.twins)  # which a caveat names
         uncounted = finished - len(variant.counted) - equal
-        if uncounted:
+        if uncounted and not variant.left_out:
             runs = "1 finished run does" if uncounted == 1 else f"{uncounted} finished runs do"
             lines.append(f"{variant.name}: {runs} not count: without a value, or of a seed that has one")
     return lines

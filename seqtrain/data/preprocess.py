@@ -125,6 +125,12 @@ class Rows:
         # Rows keep their empty documents, so that the offsets of any column count them.
         return len(next(iter(self.columns.values())).documents) - 1
 
+    @property
+    def size(self) -> dict[str, int]:
+        """How much there is of it, for the run's record: what a person can tell two texts apart by."""
+        num_bytes = sum(corpus.num_bytes for corpus in self.columns.values())
+        return {"documents": len(self), "bytes": num_bytes}
+
     def texts(self, field: str) -> list[str]:
         """One field as it is written, by row."""
         return [row[field] for row in self.read()]

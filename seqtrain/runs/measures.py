@@ -16,7 +16,7 @@ MAX_UNIT_CHARACTERS = 40
 
 def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
     """Whether less or more of a metric is better; None where the summary does not say."""
-    found = _said(summary, name).get("better")
+    found = said(summary, name).get("better")
     if found in ("min", "max"):
         return found
     return None
@@ -24,7 +24,7 @@ def better(summary: Summary, name: str) -> Literal["min", "max"] | None:
 
 def unit(summary: Summary, name: str) -> str:
     """What stands behind a number of the metric."""
-    words = _said(summary, name).get("unit")
+    words = said(summary, name).get("unit")
     if not isinstance(words, str) or not words:
         words = name.replace("_", " ")
     return printable(words[:MAX_UNIT_CHARACTERS])
@@ -32,7 +32,13 @@ def unit(summary: Summary, name: str) -> str:
 
 def tokenizer_free(summary: Summary, name: str) -> bool:
     """Whether runs of different tokenizers may be held against each other in the metric."""
-    return _said(summary, name).get("tokenizer_free") is True
+    return said(summary, name).get("tokenizer_free") is True
+
+
+def of_answers(summary: Summary, name: str) -> bool | None:
+    """Whether the metric counts whole answers against labels or references; None where an older version wrote it."""
+    found = said(summary, name).get("of_answers")
+    return found if isinstance(found, bool) else None
 
 
 def compared_by(summary: Summary) -> str:
@@ -47,7 +53,8 @@ def units(summary: Summary) -> dict[str, str]:
     return {name: unit(summary, name) for name in summary.measures or ()}
 
 
-def _said(summary: Summary, name: str) -> Mapping[str, Any]:
+def said(summary: Summary, name: str) -> Mapping[str, Any]:
+    """All that is said of a metric; empty where nothing is."""
     found = (summary.measures or {}).get(name)
     if isinstance(found, Mapping):
         return found

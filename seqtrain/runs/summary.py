@@ -45,6 +45,7 @@ class Summary:
     compared_by: str | None = None  # the metric that runs are compared by
     measures: dict[str, Any] | None = None  # metric -> its unit, direction and label
     trained_by: list[str] | None = None  # options of the task that matter in training alone
+    answered_by: list[str] | None = None  # options that change how an answer is searched for, not what is right
     signatures: dict[str, Any] | None = None  # metric -> how exactly it is computed, such as sacreBLEU's signature
     baseline_words: dict[str, Any] = field(default_factory=dict)  # baseline -> its name and what it knows
     example_text: str | None = None  # words of a command line that have it predict something
@@ -58,6 +59,7 @@ class Summary:
     code: list[str] = field(default_factory=list)  # each code it was trained with: commit, `+`, hash of the changes
     diff: dict[str, Any] | None = None  # of the working tree: its `hash`, `bytes`, and what was kept of it
     data: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
+    sizes: dict[str, Any] = field(default_factory=dict)  # split -> its `documents` and the `bytes` of their text
     leaks: dict[str, Any] = field(default_factory=dict)  # split -> `train` or `init_from` -> what of it stands there
 
     # What it costs and how it is evaluated, known before the first step.

@@ -55,6 +55,9 @@ class Metric:
     better: Literal["min", "max"]
     unit: str  # what stands behind a number of it: `3.32 nats a token`
     tokenizer_free: bool = False  # whether runs of different tokenizers may be held against each other in it
+    # Whether it counts whole answers to examples, against labels or references: then neither the tokenizer, nor how
+    # much of an example is read, nor how an answer is searched for changes what was asked.
+    of_answers: bool = False
 
     def __post_init__(self) -> None:
         # Anything else would count as one of the two, and keep the worst weights as the best.
@@ -103,6 +106,7 @@ class Task(nn.Module, ABC):
     compared_by: ClassVar[str | None] = None  # the metric of verdicts and of progress; None: the monitor
     signatures: ClassVar[Mapping[str, str]] = MappingProxyType({})  # how a metric was computed
     trained_by: ClassVar[tuple[str, ...]] = ()  # options that change training only; the others change what is measured
+    answered_by: ClassVar[tuple[str, ...]] = ()  # options that change how an answer is searched for, not what is right
     known_baselines: ClassVar[Mapping[str, Baseline]] = MappingProxyType({})  # what `baselines` may give
     predictors: ClassVar[Mapping[str, type[Predictor]]] = MappingProxyType({})  # by name; the first is the default
     example_text: ClassVar[str] = "TEXT"  # what `predict` may be asked
@@ -140,6 +144,7 @@ class Task(nn.Module, ABC):
             "compared_by": cls.comparison(),
             "measures": {metric.name: asdict(metric) for metric in cls.metrics},
             "trained_by": list(cls.trained_by),
+            "answered_by": list(cls.answered_by),
             "signatures": dict(cls.signatures),
             "baseline_words": {name: asdict(baseline) for name, baseline in cls.known_baselines.items()},
             "example_text": cls.example_text,

@@ -81,8 +81,8 @@ class Sentiment(ExampleTask):
     fields = ("text", "label")
     metrics = (
         Metric("loss", "min", "nats an example"),
-        Metric("accuracy", "max", "accuracy"),
-        Metric("macro_f1", "max", "macro F1"),
+        Metric("accuracy", "max", "accuracy", of_answers=True),
+        Metric("macro_f1", "max", "macro F1", of_answers=True),
     )
     monitor = "accuracy"
     trained_by = ("pool", "dropout", "class_weights")

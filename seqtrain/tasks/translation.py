@@ -82,12 +82,13 @@ class Translation(ExampleTask):
         Metric("loss", "min", "nats a token"),
         Metric("perplexity", "min", "perplexity"),
         Metric("accuracy", "max", "accuracy"),
-        Metric("bleu", "max", "BLEU"),
-        Metric("chrf", "max", "chrF"),
-        Metric("exact_match", "max", "exact match"),
+        Metric("bleu", "max", "BLEU", of_answers=True),
+        Metric("chrf", "max", "chrF", of_answers=True),
+        Metric("exact_match", "max", "exact match", of_answers=True),
     )
     monitor = "bleu"
     trained_by = ("shared_vocab", "tied", "label_smoothing")
+    answered_by = ("beam", "length_penalty", "max_ratio")
     known_baselines = MappingProxyType(
         {
             "copy": Baseline("the source as its own translation", "copying the source"),

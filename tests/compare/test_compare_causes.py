@@ -30,7 +30,7 @@ def seeds(folder: Path, name: str, *values: float, **options: Any) -> None:
         fake_runs.run(folder / f"{name}-{seed}", value, seed=seed, **options)
 
 
-# -- the misleading cases, each with the sentence that it gives ----------------------------------------------------
+# -- what a run began with; tests/compare/test_misleading.py has the other cases -----------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,36 +60,6 @@ def test_init_from_is_named_and_not_a_tokenizer_that_nobody_used(
     assert "okenizer" not in "".join(found.sentences + found.caveats)
 
 
-def test_a_code_change_is_told_apart_where_it_is_asked_for_and_said_where_not(tmp_path: Path) -> None:
-    seeds(tmp_path, "before", 1.5, 1.51, 1.52, code=[CLEAN])
-    seeds(tmp_path, "after", 1.2, 1.21, 1.22, code=[f"{LATER}+0badcafe"])
-    folded = compared(tmp_path)
-    assert folded.caveats == ["lstm: its runs are of commits 2222222+0badcafe and 1111111; --by commit sets them apart"]
-    apart = compared(tmp_path, by=["commit"])
-    assert apart.caveats == []
-    (said,) = apart.sentences
-    assert said.startswith(
-        "at commit 2222222+0badcafe against commit 1111111: "
-        "lstm commit=2222222+0badcafe beats lstm commit=1111111 by 0.300 bits per byte (95 % interval "
-    )
-
-
-def test_an_extended_run_is_not_folded_with_those_that_were_planned_so_long(tmp_path: Path) -> None:
-    longer = {"trainer.max_steps": 200}
-    seeds(tmp_path, "fresh", 1.5, 1.51, config=longer)
-    change = "trainer.max_steps: 100 -> 200 at step 100"
-    fake_runs.run(tmp_path / "extended", 1.6, seed=3, config=longer, extended=[change])
-    found = compared(tmp_path)
-    assert [(variant.name, len(variant.values)) for variant in found.variants] == [
-        *(("lstm", 2), ("lstm extended=100->200", 1))
-    ]
-    assert found.caveats == [
-        f"lstm extended=100->200: extended ({change}): until then its schedule was that of the shorter training, so it "
-        "is not folded with runs that were planned so long"
-    ]
-    assert found.sentences[-1].startswith("not shown: how lstm extended=100->200 1.600 bits per byte would do")
-
-
 @pytest.mark.parametrize("schedule", ["Constant", "InverseSqrt"])
 def test_where_the_schedule_asks_not_for_the_length_an_extended_run_is_folded(tmp_path: Path, schedule: str) -> None:
     """Such a run equals one that was planned so long, to the bit: tests/cli/test_extend.py."""
@@ -101,19 +71,6 @@ def test_where_the_schedule_asks_not_for_the_length_an_extended_run_is_folded(tm
     found = compared(tmp_path)
     assert [variant.values for variant in found.variants] == [(1.6, 1.5)]
     assert found.caveats == []
-
-
-def test_devices_1_and_2_are_one_variant_and_its_seconds_carry_a_note(tmp_path: Path) -> None:
-    for devices in (1, 2):
-        place = {"config": {"trainer.devices": devices}, "world_size": devices, "cpu": f"CPU {devices}", "cores": 4}
-        fake_runs.run(tmp_path / str(devices), 1.5 + devices / 100, seed=devices, **place)
-    seeds(tmp_path, "gpt", 2.0, 2.01, model="gpt", cpu="CPU 1", cores=4, world_size=1)
-    found = compared(tmp_path, x="seconds")
-    assert [(variant.name, len(variant.values)) for variant in found.variants] == [("lstm", 2), ("gpt", 2)]
-    assert found.caveats == [
-        "seconds and tokens/s are of unlike machines or layouts: trainer.devices 1 and 2, cpu CPU 1 and CPU 2, "
-        "processes 1 and 2"
-    ]
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ BLEU = {
     "signatures": {"bleu": "tok:13a"},
 }
 
+LOSS = BLEU | {"compared_by": "loss"}
+
 UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     # name: (what both runs are, what is altered in one, what the reason says)
     "task": (
@@ -32,26 +34,23 @@ UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "another task: masked_lm, not next_token",
     ),
     "validation text": ({}, {"hashes": fake_runs.HASHES | {"validation": OTHER}}, "the files themselves have changed"),
-    "training text": ({}, {"hashes": fake_runs.HASHES | {"train": OTHER}}, "--across train"),
+    "training text": ({}, {"hashes": fake_runs.HASHES | {"train": OTHER}}, "other training text: the files themselves"),
     "split rule": ({}, {"config": {"data.split_by": "document"}}, "data.split_by"),
     "lanes of evaluation": ({}, {"context": {"eval_lanes": 8, "carry": True}}, "eval_lanes=8, not eval_lanes=4"),
     "state over cuts": ({}, {"context": {"eval_lanes": 4, "carry": False}}, "carry=False, not carry=True"),
     "cut of examples": (
-        BLEU | {"context": {"max_length": 32}},
+        LOSS | {"context": {"max_length": 32}},
         {"context": {"max_length": 64}},
         "max_length=64, not max_length=32",
     ),
-    "tokenizer": (BLEU, {"hashes": fake_runs.HASHES | {"tokenizer": OTHER}}, "another tokenizer: made from other text"),
+    "tokenizer": (LOSS, {"hashes": fake_runs.HASHES | {"tokenizer": OTHER}}, "another tokenizer: made from other text"),
     "target tokenizer": (
-        BLEU,
+        LOSS,
         {"hashes": fake_runs.HASHES | {"target_tokenizer": OTHER}},
         "another tokenizer of targets: made from other text",
     ),
     "labels": (BLEU, {"hashes": fake_runs.HASHES | {"labels": OTHER}}, "another set of labels"),
     "signature": (BLEU, {"signatures": {"bleu": "tok:intl"}}, "bleu=tok:intl, not bleu=tok:13a"),
-    "beam": (BLEU, {"config": fake_runs.TRANSLATION | {"task.beam": 5}}, "beam=5, not beam=1"),
-    "length penalty": (BLEU, {"config": fake_runs.TRANSLATION | {"task.length_penalty": 0.6}}, "length_penalty=0.6"),
-    "longest translation": (BLEU, {"config": fake_runs.TRANSLATION | {"task.max_ratio": 3.0}}, "max_ratio=3.0"),
     "an option of a task of one's own": ({}, {"config": {"task.window": 3}}, "window=3"),
     "text behind <unk>": (
         {"hashes": fake_runs.HASHES | {"tokenizer": OTHER}},
@@ -106,7 +105,7 @@ def test_language_models_of_different_tokenizers_meet_in_bits_per_byte_only(tmp_
     assert "bits per byte only" in together.notes[0]
     apart = groups(read([tmp_path]), metric="loss")
     assert [group.metric for group in apart] == ["loss", "loss"]
-    assert apart[1].reason == ["another tokenizer: made from other text"]
+    assert apart[1].reason == ["another tokenizer: made from other text (--metric bits_per_byte compares them)"]
 
 
 def test_one_tokenizer_that_hides_text_is_like_itself(tmp_path: Path) -> None:
@@ -121,7 +120,7 @@ def test_other_training_text_is_compared_when_that_is_asked_for(tmp_path: Path) 
     fake_runs.run(tmp_path / "2", hashes=fake_runs.HASHES | {"train": OTHER})
     (group,) = groups(read([tmp_path]), across=["train"])
     assert len(group.entries) == 2
-    assert group.notes == ["2 training texts, as asked for: a difference may be the text's"]
+    assert group.across.startswith("across train, as asked for: a difference may come of the training text: so what ")
 
 
 def test_no_verdict_is_passed_over_groups(tmp_path: Path) -> None:

@@ -120,7 +120,10 @@ def test_runs_that_are_not_alike_are_kept_apart_in_every_table_and_in_words(fold
     for table in (found.runs, found.variants, history):
         assert table[table["variant"] == "lstm"].groupby("group").ngroups == 2
     apart = [sentence for sentence in found.verdict if "not compared with group 1" in sentence]
-    assert apart == ["group 2: not compared with group 1: other validation text: the files themselves have changed"]
+    assert apart == [
+        "group 2: not compared with group 1: other validation text: the files themselves have changed; --across "
+        "validation compares them all the same, and says what that does not mean"
+    ]
     assert all(sentence.startswith("group ") for sentence in found.verdict)
     figure = json.loads(found.plot().to_json() or "")
     assert "group 1 of 2" in figure["layout"]["title"]["text"]
@@ -144,7 +147,12 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no such metric": (lambda at: seqtrain.compare(at, metric="los"), "los: no run has it; did you mean loss?"),
     "no such axis": (lambda at: seqtrain.compare(at, x="epochs"), "x='epochs': expected steps or tokens or"),
     "no such checkpoint": (lambda at: seqtrain.compare(at, checkpoint="last"), "checkpoint='last': expected final or"),
-    "no such condition": (lambda at: seqtrain.compare(at, across=["text"]), "across='text': expected train"),
+    "no such condition": (
+        lambda at: seqtrain.compare(at, across=["text"]),
+        "--across text: no such condition; known: validation, test",
+    ),
+    "no such key": (lambda at: seqtrain.compare(at, by=["modle"]), "--by modle: no run has modle; did you mean model?"),
+    "no such run": (lambda at: seqtrain.compare(at, where=["model=rnn"]), "--where model=rnn: none of "),
     "a word for a list": (lambda at: seqtrain.compare(at, across="train"), "across='train': expected a list; write"),
     "no such curve": (lambda at: seqtrain.compare(at).history("loss"), "loss: no run recorded it; known: validation/"),
     "nothing to draw": (

@@ -15,7 +15,17 @@ from seqtrain.runs.summary import RELIED_ON, TYPES, Summary
 from tests.conftest import Seqtrain
 from tests.support.tiny import OPTIONS, corpus
 
-TASK = ("task", "monitor", "compared_by", "measures", "trained_by", "signatures", "baseline_words", "example_text")
+TASK = (
+    "task",
+    "monitor",
+    "compared_by",
+    "measures",
+    "trained_by",
+    "answered_by",
+    "signatures",
+    "baseline_words",
+    "example_text",
+)
 MACHINE = ("versions", "platform", "cpu", "cores", "commit", "world_size")
 COST = ("parameters", "padding", "max_steps", "flops_per_token", "context")
 RESULT = (
@@ -38,7 +48,7 @@ def entries(run: Path) -> tuple[str, ...]:
 
 def test_a_run_writes_the_same_entries_in_the_same_order_also_when_it_goes_on(folder: Path, seqtrain: Seqtrain) -> None:
     assert seqtrain("train", *OPTIONS, *LIMITS, "run_dir=run", cwd=folder).rc == 0
-    expected = (*BEGUN, "identity", "hashes", "data", "leaks", *COST, *RESULT)
+    expected = (*BEGUN, "identity", "hashes", "data", "sizes", "leaks", *COST, *RESULT)
     assert entries(folder / "run") == expected
     Run(folder / "run").update_summary(status="failed", reason="the disk is full")
     assert entries(folder / "run") == (*expected, "reason")
@@ -52,7 +62,17 @@ def test_with_a_budget_the_identity_is_known_once_it_is_solved_for(folder: Path,
     limits = ("budget=params:3e4", *LIMITS)
     options = [option for option in OPTIONS if not option.startswith("model.dim")]
     assert seqtrain("train", *options, *limits, "run_dir=solved", cwd=folder).rc == 0
-    assert entries(folder / "solved") == (*BEGUN, "hashes", "data", "leaks", "identity", *COST, "budget", *RESULT)
+    assert entries(folder / "solved") == (
+        *BEGUN,
+        "hashes",
+        "data",
+        "sizes",
+        "leaks",
+        "identity",
+        *COST,
+        "budget",
+        *RESULT,
+    )
 
 
 def test_what_is_read_is_written_again_to_the_byte(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""How far variants came on the axis of `--x`, and which of them are left out so that the others can be compared.
+
+The rule asks for the axis alone, never for what was measured: a variant is left out for how far it came, whole (never
+one of its seeds), and by name; no sentence of the verdict is about it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from seqtrain.compare.entries import Axis, Entry
+from seqtrain.compare.guard import Group
+from seqtrain.errors import UserError
+
+COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
+MOST_NAMED = 4  # variants in one sentence
+MUCH_MORE = 2.0  # times as far as a variant came that is left out must each of the others have come
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the runs of a variant have come."""
+
+    end: float | None = None  # the axis at the last validation of that run which came least far
+    run: str = ""  # its name
+    is_of_all: bool = True  # whether none of its runs came twice as far
+
+    def words(self, limit: float, axis: str) -> str:
+        """`reached only 120 of 600 seconds`."""
+        run = "" if self.is_of_all else f" ({self.run})"
+        return f"reached only {self.end:,.6g} of {limit:,.6g} {axis}{run}"
+
+
+def reaches(group: Group, folded: Mapping[str, Sequence[Entry]], x: Axis) -> dict[str, Reach]:
+    """How far each variant came: as far as its slowest finished run.
+
+    Args:
+        folded: the runs of each variant, by what identifies it.
+
+    Raises:
+        UserError: a finished run has no validation against this axis.
+    """
+    found = {}
+    for identity, entries in folded.items():
+        ends = {}
+        for entry in entries:
+            if entry.finished:
+                ends[entry.name] = _end(entry, group, x)
+        if not ends:
+            found[identity] = Reach()
+            continue
+        slowest = min(ends, key=ends.__getitem__)
+        end = ends[slowest]
+        found[identity] = Reach(end, slowest, is_of_all=max(ends.values()) < MUCH_MORE * end)
+    return found
+
+
+def too_slow(found: Mapping[str, Reach], kept: str | None = None) -> set[str]:
+    """The variants that are left out at equal x: fewer than half of all, where each other one came twice as far.
+
+    Args:
+        found: as `reaches` gives it.
+        kept: a variant that is not left out however slow it is, nor any that came as far: it was asked for by name.
+    """
+    ranked = []
+    for identity, reach in found.items():
+        if reach.end is not None:
+            ranked.append((reach.end, identity))
+    ranked.sort()
+    most = len(ranked)
+    if kept is not None and kept in found and found[kept].end is not None:
+        most = ranked.index((found[kept].end, kept))
+    slow: set[str] = set()
+    for count in range(1, min((len(ranked) - 1) // 2, most) + 1):
+        # The last such gap: of three speeds the slow and the slowest are both left out, if they are few.
+        if ranked[count][0] > MUCH_MORE * ranked[count - 1][0]:
+            slow = {identity for _, identity in ranked[:count]}
+    return slow
+
+
+def left_out_sentence(
+    group: Group, runs: Mapping[str, Sequence[Entry]], name: str, reach: Reach, limit: float, x: Axis
+) -> str:
+    """That a variant was left out, what that leaves open, and how it stood beside the others when it ended.
+
+    Its own last number is told, and what the others had there: who hides a slow variant must not make it look worse
+    than it is.
+
+    Args:
+        runs: those of each variant, by its name.
+        name: the variant.
+        reach: how far it came.
+        limit: where the others are compared.
+    """
+    end = reach.end or 0.0
+    beside = [name, *(other for other in runs if other != name)]
+    values = []
+    for other in beside:
+        mean = _mean_at(group, runs[other], x, end)
+        if mean is not None:
+            values.append(f"{other} {mean:.4g}")
+    there = ", ".join(values[: MOST_NAMED + 1])
+    if len(values) > MOST_NAMED + 1:
+        there += f" and {len(values) - MOST_NAMED - 1} more"
+    return (
+        f"left out: {name} {reach.words(limit, COSTS[x])}: whether it is better or worse than the others is not "
+        f"concluded; after {end:,.6g} {COSTS[x]}: {there} {group.unit}; --against '{name}' compares all of them there"
+    )
+
+
+def _mean_at(group: Group, entries: Sequence[Entry], x: Axis, end: float) -> float | None:
+    """The mean over runs of the last validation up to there; None where one has none so early."""
+    values = []
+    for entry in entries:
+        if not entry.finished:
+            continue
+        xs, ys = entry.curve(f"validation/{group.metric}", x)
+        until = bisect.bisect_right(xs, end)
+        # A mean of fewer runs would be of the fast ones alone.
+        if until == 0:
+            return None
+        values.append(ys[until - 1])
+    return statistics.fmean(values) if values else None
+
+
+def _end(entry: Entry, group: Group, x: Axis) -> float:
+    """The axis at the last validation of a run."""
+    xs = entry.curve(f"validation/{group.metric}", x)[0]
+    if not xs:
+        raise UserError(f"--x {x}: {entry.name} has no {group.metric} of validation against {x}; leave it out")
+    return xs[-1]

@@ -1,0 +1,322 @@
+"""The cases in which a comparison could mislead, each through the command, with the exact sentence that it gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.cli.main import main
+from seqtrain.tasks.sentiment import Sentiment
+from tests.support import fake_runs
+
+PARENT = "d" * 32
+BPE = {"tokenizer._target_": "seqtrain.data.tokenizers.recipes.BPE"}
+SENTIMENT: dict[str, Any] = {
+    "config": {"task": {"_target_": "seqtrain.tasks.sentiment.Sentiment"}},
+    **{"metric": "accuracy", "context": {"max_length": 64}, "hashes": fake_runs.HASHES | {"labels": "f" * 32}},
+    **Sentiment.said(),
+}
+TRANSLATION: dict[str, Any] = {
+    **{"config": fake_runs.TRANSLATION, "metric": "bleu", "context": {"max_length": 64}},
+    **{"signatures": {"bleu": "tok:13a"}, "hashes": fake_runs.HASHES},
+}
+OLD_MEASURES = {"accuracy": {"name": "accuracy", "better": "max", "unit": "accuracy", "tokenizer_free": False}}
+
+
+def seeds(folder: Path, name: str, *values: float, **options: Any) -> None:
+    """Runs of seeds 1, 2, ... with these values."""
+    for seed, value in enumerate(values, 1):
+        fake_runs.run(folder / f"{name}-{seed}", value, seed=seed, **options)
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[dict[str, Any]]:
+    """The groups that `seqtrain compare` tells of."""
+    assert main(["compare", "--json", *map(str, words)]) == 0
+    return json.loads(capsys.readouterr().out)["groups"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    """The one line with which the command refuses."""
+    assert main(["compare", *map(str, words)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+# -- those that issue 12 names -------------------------------------------------------------------------------------
+
+
+def test_of_a_parent_that_read_the_validation_text_nothing_is_concluded_also_of_two_equal_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leak = {"validation": {"init_from": {"share": 1.0, "kind": "documents", "asked": 50}}}
+    begun = {"init_from": "outputs/pretrained"}
+    seeds(tmp_path, "tuned", 1.0, 1.0, config=begun, parent=PARENT, lineage=[PARENT], leaks=leak)
+    seeds(tmp_path, "fresh", 2.13, 2.13)
+    fresh, tuned = told(capsys, tmp_path)
+    assert tuned["verdict"] == [
+        "not compared: validation: 100.0 % of its documents stand in the training text of init_from "
+        f"({tmp_path.name}/tuned-1 and 1 more): so much may be learnt by heart"
+    ]
+    assert fresh["verdict"] == [
+        "not shown: lstm 2.130 bits per byte stands alone: no other variant has a value to compare it with"
+    ]
+    assert (
+        f"lstm: seeds 1 and 2 gave the same numbers to the last digit ({tmp_path.name}/fresh-1, " in fresh["caveats"][0]
+    )
+    assert tuned["remedy"] == ""
+    assert refused(capsys, tmp_path, "--across", "leak") == (
+        "error: --across leak: a number of text that was learnt by heart measures nothing; train on text without it"
+    )
+
+
+def test_a_leak_stays_refused_whatever_else_is_folded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leak = {"validation": {"train": {"share": 1.0, "kind": "documents", "asked": 50}}}
+    other = fake_runs.HASHES | {"train": "e" * 32}
+    seeds(tmp_path, "a", 1.0, 1.01)
+    seeds(tmp_path, "b", 2.0, 2.01, hashes=other, model="gpt")
+    seeds(tmp_path, "c", 0.1, 0.2, hashes=other, leaks=leak, model="rnn")
+    _, leaked = told(capsys, tmp_path, "--across", "train")
+    assert [sentence.partition(":")[0] for sentence in leaked["verdict"]] == ["not compared"]
+
+
+def test_a_code_change_is_told_apart_where_it_is_asked_for_and_said_where_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds(tmp_path, "before", 1.5, 1.51, 1.52, code=["1" * 40])
+    seeds(tmp_path, "after", 1.2, 1.21, 1.22, code=[f"{'2' * 40}+0badcafe"])
+    (folded,) = told(capsys, tmp_path)
+    assert folded["caveats"] == [
+        "lstm: its runs are of commits 2222222+0badcafe and 1111111; --by commit sets them apart"
+    ]
+    (apart,) = told(capsys, tmp_path, "--by", "commit")
+    assert apart["caveats"] == []
+    assert apart["verdict"] == [
+        "at commit 2222222+0badcafe against commit 1111111: lstm commit=2222222+0badcafe beats lstm commit=1111111 by "
+        "0.300 bits per byte (95 % interval 0.275 to 0.325, 3 seeds each, 30 standard deviations of seeds) "
+        "after 1k tokens each"
+    ]
+
+
+def test_an_extended_run_is_not_folded_with_those_that_were_planned_so_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = {"trainer.max_steps": 200}
+    seeds(tmp_path, "fresh", 1.5, 1.51, config=longer)
+    change = "trainer.max_steps: 100 -> 200 at step 100"
+    fake_runs.run(tmp_path / "extended", 1.6, seed=3, config=longer, extended=[change])
+    (found,) = told(capsys, tmp_path)
+    assert [(variant["name"], len(variant["values"])) for variant in found["variants"]] == [
+        *(("lstm", 2), ("lstm extended=100->200", 1))
+    ]
+    assert found["caveats"] == [
+        f"lstm extended=100->200: extended ({change}): until then its schedule was that of the shorter training, so it "
+        "is not folded with runs that were planned so long"
+    ]
+    assert found["verdict"][-1] == (
+        "not shown: how lstm extended=100->200 1.600 bits per byte would do with other seeds; 3 seeds would be a start"
+    )
+
+
+def test_devices_1_and_2_are_one_variant_and_its_seconds_carry_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for devices in (1, 2):
+        place = {"config": {"trainer.devices": devices}, "world_size": devices, "cpu": f"CPU {devices}", "cores": 4}
+        fake_runs.run(tmp_path / str(devices), 1.5 + devices / 100, seed=devices, **place)
+    seeds(tmp_path, "gpt", 2.0, 2.01, model="gpt", cpu="CPU 1", cores=4, world_size=1)
+    (found,) = told(capsys, tmp_path, "--x", "seconds")
+    assert [(variant["name"], len(variant["values"])) for variant in found["variants"]] == [("lstm", 2), ("gpt", 2)]
+    assert found["caveats"] == [
+        "seconds and tokens/s are of unlike machines or layouts: trainer.devices 1 and 2, cpu CPU 1 and CPU 2, "
+        "processes 1 and 2"
+    ]
+
+
+def test_of_20_variants_of_3_seeds_the_ranking_names_those_that_are_not_told_apart_from_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(20):
+        value = 1.5 + 0.05 * number
+        config = {"model.dim": 16 * (number + 1)}
+        seeds(tmp_path, f"{number:02d}", value, value + 0.02, value + 0.04, config=config)
+    (found,) = told(capsys, tmp_path)
+    assert found["verdict"][0] == "best: lstm dim=16, not told apart from: lstm dim=32"
+    shown = [sentence for sentence in found["verdict"] if " beats " in sentence]
+    assert len(shown) == 18
+    assert all("over all 190 pairs" in sentence for sentence in found["verdict"][1:])
+
+
+def test_a_slow_variant_is_left_out_by_name_and_nothing_is_concluded_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model, value in (("lstm", 1.5), ("gpt", 1.7)):
+        for seed in (1, 2):
+            past = (2.5 + seed / 100, 2.4, 2.3, 2.2)
+            final = value + seed / 100
+            fake_runs.run(tmp_path / f"{model}{seed}", final, model=model, seed=seed, values=past, tokens_a_second=50.0)
+    seeds(tmp_path, "slow", 2.0, 2.01, model="gru", values=(), tokens_a_second=50.0, config={"model.dim": 512})
+    (found,) = told(capsys, tmp_path, "--x", "seconds")
+    assert found["verdict"][0] == (
+        "left out: gru dim=512 reached only 20 of 100 seconds: whether it is better or worse than the others is not "
+        "concluded; after 20 seconds: gru dim=512 2.005, gpt dim=16 2.515, lstm dim=16 2.515 bits per byte; "
+        "--against 'gru dim=512' compares all of them there"
+    )
+    assert found["verdict"][1].startswith("lstm dim=16 beats gpt dim=16 by 0.200 bits per byte")
+    assert "at equal seconds (100)" in found["verdict"][1]
+    assert not any("gru" in sentence for sentence in found["verdict"][1:])
+    assert not any("gru" in line for line in found["remarks"])
+    (asked,) = told(capsys, tmp_path, "--x", "seconds", "--against", "gru dim=512")
+    assert not any(sentence.startswith("left out") for sentence in asked["verdict"][1:])
+    assert [sentence.partition(" by ")[0] for sentence in asked["verdict"]] == [
+        *("best: gru dim=512, ahead of all 2 others", "gru dim=512 beats gpt dim=16", "gru dim=512 beats lstm dim=16")
+    ]
+    assert all("at equal seconds (20)" in sentence for sentence in asked["verdict"][1:])
+
+
+def test_half_of_all_variants_are_never_left_out_as_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for model, past in (("lstm", ()), ("gru", ()), ("gpt", (3.0,) * 4), ("rnn", (3.0,) * 4)):
+        seeds(tmp_path, model, 1.5, 1.6, model=model, values=past)
+    (found,) = told(capsys, tmp_path, "--x", "tokens")
+    assert not any(sentence.startswith("left out") for sentence in found["verdict"])
+    assert all(len(variant["values"]) == 2 for variant in found["variants"])
+
+
+def test_one_slow_seed_leaves_its_variant_out_whole_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model in ("lstm", "gpt", "gru"):
+        seeds(tmp_path, model, 1.5, 1.6, model=model, values=(3.0,) * 4)
+    fake_runs.run(tmp_path / "gru-3", 2.0, model="gru", seed=3)
+    (found,) = told(capsys, tmp_path, "--x", "tokens")
+    assert found["verdict"][0].startswith(f"left out: gru reached only 1,000 of 5,000 tokens ({tmp_path.name}/gru-3): ")
+
+
+# -- groups --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("both", [SENTIMENT, TRANSLATION], ids=["accuracy", "BLEU"])
+def test_whole_answers_to_the_same_examples_compare_across_tokenizers_lengths_and_beams(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], both: dict[str, Any]
+) -> None:
+    altered = {"config": both["config"] | BPE, "context": {"max_length": 128}}
+    beams = ""
+    if both is TRANSLATION:
+        altered["config"] = altered["config"] | {"task.beam": 5}
+        beams = ", beam 1 and 5"
+    altered["hashes"] = both["hashes"] | {"tokenizer": "e" * 32}
+    seeds(tmp_path, "a", 0.5, 0.51, **both)
+    seeds(tmp_path, "b", 0.8, 0.81, **{**both, **altered})
+    (found,) = told(capsys, tmp_path)
+    unit = "accuracy" if both is SENTIMENT else "BLEU"
+    assert found["notes"] == [
+        f"{unit} counts whole answers to the same examples, so runs of 2 tokenizers, max_length 64 and 128{beams} are "
+        "compared"
+    ]
+    assert "tokenizer=bpe" in found["variants"][0]["name"]
+    assert "tokenizer=bpe" in found["verdict"][0]
+    assert " beats " in found["verdict"][0]
+    # A loss per token is of other tokens.
+    assert len(told(capsys, tmp_path, "--metric", "loss")) == 2
+
+
+UNLIKE: dict[str, tuple[dict[str, Any], str]] = {
+    "other labels": (
+        {"hashes": SENTIMENT["hashes"] | {"labels": "e" * 32}},
+        "another set of labels: made from other text",
+    ),
+    "other examples": (
+        {"hashes": SENTIMENT["hashes"] | {"validation": "e" * 32}},
+        "other validation text: 1,200 documents, not 1,000; the files themselves have changed",
+    ),
+    "another rule of counting": ({"signatures": {"accuracy": "balanced"}}, "the metric is reckoned in another way"),
+    "another direction": (
+        {"measures": {"accuracy": SENTIMENT["measures"]["accuracy"] | {"better": "min"}}},
+        "of one less is better, of the other more: less in ",
+    ),
+    "another unit": (
+        {"measures": {"accuracy": SENTIMENT["measures"]["accuracy"] | {"unit": "percent right"}}},
+        "the metric has another unit: percent right, not accuracy",
+    ),
+    "an older version that says nothing of its metric, and another tokenizer": (
+        {"hashes": SENTIMENT["hashes"] | {"tokenizer": "e" * 32}, "measures": OLD_MEASURES},
+        "of an older version, does not say whether its accuracy counts whole answers)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNLIKE)
+def test_answers_that_were_not_counted_alike_stand_apart_and_the_reason_is_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    altered, reason = UNLIKE[kind]
+    fake_runs.run(tmp_path / "1", 0.5, **SENTIMENT, sizes={"validation": {"documents": 1000, "bytes": 9}})
+    other = {**SENTIMENT, **altered}
+    fake_runs.run(tmp_path / "2", 0.6, **other, sizes={"validation": {"documents": 1200, "bytes": 9}})
+    _, second = told(capsys, tmp_path)
+    assert reason in second["reason"][0]
+    assert len(second["reason"]) == 1
+    assert "eeee" not in second["reason"][0]
+    assert bool(second["remedy"]) == (kind != "another direction")
+
+
+# -- across --------------------------------------------------------------------------------------------------------
+
+
+def test_across_says_in_the_first_line_what_the_verdict_does_not_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds(tmp_path, "a", 1.0, 1.01)
+    hashes = fake_runs.HASHES | {"validation": "e" * 32}
+    seeds(tmp_path, "b", 2.0, 2.01, hashes=hashes, config={"data.path": "other.txt"})
+    assert [group["remedy"] for group in told(capsys, tmp_path)] == [
+        *("", "--across validation compares them all the same, and says what that does not mean")
+    ]
+    (found,) = told(capsys, tmp_path, "--across", "validation")
+    assert found["verdict"][0] == (
+        "across validation, as asked for: each was measured on text of its own, and a better number may come of easier "
+        "text: so what follows says which number is better, and not which model"
+    )
+    # Two texts are no two seeds, though their paths are no setting.
+    assert [variant["name"] for variant in found["variants"]] == [
+        *("lstm validation=corpus.txt", "lstm validation=other.txt")
+    ]
+
+
+def test_across_folds_only_where_nothing_else_keeps_runs_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds(tmp_path, "a", 1.0, 1.01)
+    unlike = {"hashes": fake_runs.HASHES | {"train": "e" * 32}, "context": {"eval_lanes": 8, "carry": True}}
+    seeds(tmp_path, "b", 2.0, 2.01, model="gpt", **unlike)
+    assert refused(capsys, tmp_path, "--across", "train") == (
+        "error: --across train: folds nothing: runs that it keeps apart differ in context as well; "
+        "write --across train,context"
+    )
+    (found,) = told(capsys, tmp_path, "--across", "train,eval_lanes")
+    assert found["verdict"][0].startswith("across train, eval_lanes, as asked for: a difference may come of the ")
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("tokeniser", "no such condition; known: validation, "),
+        ("tokenizer", "keeps no runs apart here; leave it out"),
+        ("task", "runs of unlike tasks measure unlike things, and nothing makes one verdict of them"),
+    ],
+)
+def test_a_key_that_is_unknown_or_keeps_nothing_apart_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, line: str
+) -> None:
+    fake_runs.run(tmp_path / "1")
+    fake_runs.run(tmp_path / "2", hashes=fake_runs.HASHES | {"validation": "e" * 32})
+    assert refused(capsys, tmp_path, "--across", key).startswith(f"error: --across {key}: {line}")
+
+
+def test_a_paper_s_table_says_what_across_does_not_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds(tmp_path, "a", 1.0, 1.01)
+    seeds(tmp_path, "b", 2.0, 2.01, hashes=fake_runs.HASHES | {"train": "e" * 32})
+    assert main(["compare", "--markdown", str(tmp_path), "--across", "train"]) == 0
+    assert "Across train, as asked for: a difference may come of the training text" in capsys.readouterr().out
