@@ -1,0 +1,154 @@
+"""What is said of a run that stands alone: how good it is, what it cost, how it ended, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seqtrain.compare.entries import Entry, number
+from seqtrain.compare.guard import Group
+from seqtrain.compare.page.answers import Answers, cost_words, duration, ending_words
+from seqtrain.compare.page.baselines import baselines
+from seqtrain.compare.page.progress import progress, resume_command, trusted
+from seqtrain.compare.page.rows import Endings
+from seqtrain.runs.provenance import HIDDEN
+from seqtrain.terminal import pasted
+
+SEEDS = 3  # with which a run is repeated
+# Words of a training's command that belong to that one run.
+OWN_KEYS = ("seed=", "run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
+
+
+def answers(group: Group, endings: Endings) -> Answers:
+    """Questions and answers on a group's only run."""
+    entry = group.entries[0]
+    found: Answers = [("How good is it?", _figures(group, endings))]
+    beside = _beside(group)
+    if beside:
+        found.append(("Is that better than simple means?", beside))
+    if entry.finished:
+        found.append(("Is it sure?", "one run says nothing of chance: other seeds would (a command is below)"))
+    found += [
+        ("Is it overfitting?", ending_words("this run", group.entries, endings).removeprefix("this run: ")),
+        ("What did it cost?", f"{cost_words(group.entries) or 'not known yet'}{_machine(entry)}"),
+        ("How did it end?" if entry.status != "running" else "How far is it?", _end(entry)),
+    ]
+    return found
+
+
+def next_steps(entry: Entry) -> list[tuple[str, str]]:
+    """What may be done with a run, and the command of each."""
+    steps = []
+    words = trusted(entry)
+    resume = resume_command(entry)
+    if resume:
+        steps.append(("go on with it", resume))
+    if entry.finished:
+        planned = number(entry.summary.max_steps)
+        if planned:  # else the clock decides
+            longer = pasted("seqtrain", "resume", entry.path, *words, f"trainer.max_steps={int(2 * planned)}")
+            steps.append(("train it twice as long", longer))
+    if entry.finished and "test" in entry.summary.splits:
+        steps.append(("measure it on test", f"{pasted('seqtrain', 'evaluate', entry.path, *words)} --split test"))
+    if entry.finished:
+        # Its words may be a stranger's, who would have a reader paste more than one command.
+        example = entry.summary.example_text
+        text = pasted(example.strip("'")) if example else "TEXT"
+        steps.append(("ask it", f"{pasted('seqtrain', 'predict', entry.path, *words)} {text}"))
+    repeat = _repeat(entry)
+    if repeat:
+        steps.append((f"repeat it with {SEEDS} other seeds", repeat))
+    return steps
+
+
+def _figures(group: Group, endings: Endings) -> str:
+    """The metric at the end, and at its best."""
+    entry = group.entries[0]
+    final = entry.metric(group.metric)
+    if final is None:
+        return f"it has no {group.unit} of {group.split} yet"
+    better = "more" if group.mode == "max" else "less"
+    when = "at the end" if entry.finished else "at its last validation"
+    words = f"{final:.5g} {group.unit} of {group.split} {when} ({better} is better)"
+    ending = endings.get(id(entry))
+    if ending is None:
+        return words
+    words += f"; best {ending.best:.5g} at step {ending.best_step:,} of {ending.last_step:,}"
+    if ending.gap is not None and ending.trained is not None:
+        side = "worse" if ending.gap > 0 else "better"
+        words += f"; training stood at {ending.trained:.5g}, so validation is {abs(ending.gap):.3g} {side}"
+    return words
+
+
+def _beside(group: Group) -> str:
+    """Which baselines it is better than, and which are better; empty where none is kept."""
+    entry = group.entries[0]
+    value = entry.metric(group.metric)
+    sign = 1.0 if group.mode == "min" else -1.0
+    better, worse = [], []
+    for baseline in baselines(group.entries):
+        known = baseline["values"].get(group.metric)
+        if known is None or value is None:
+            continue
+        words = f"{baseline['name']} ({known:.4g})"
+        if sign * (known - value) > 0:
+            better.append(words)
+        else:
+            worse.append(words)
+    parts = []
+    if better:
+        parts.append(f"better than {', '.join(better)}")
+    if worse:
+        parts.append(f"not better than {', '.join(worse)}")
+    return "; ".join(parts)
+
+
+def _machine(entry: Entry) -> str:
+    cpu, cores = entry.summary.cpu, entry.summary.cores
+    if not cpu:
+        return ""
+    count = f", {cores} cores" if cores else ""
+    return f", on {cpu}{count}"
+
+
+def _end(entry: Entry) -> str:
+    """How it ended; of a run that goes on, how far it is."""
+    if entry.finished:
+        steps = number(entry.summary.steps)
+        after = f" after {int(steps):,} steps" if steps is not None else ""
+        by = entry.summary.ended_by
+        why = f", ended by {by.replace('_', ' ')}" if by else ""
+        return f"finished{after}{why}"
+    words = progress_words(entry)
+    status = f"{entry.status}: {entry.reason}" if entry.reason else entry.status
+    return f"{status}; {words}" if words else status
+
+
+def progress_words(entry: Entry) -> str:
+    """Where a run stands that has not finished, its rate, and about how long it will still take."""
+    where = progress(entry)
+    if where is None or where["step"] is None:
+        return ""
+    words = [f"step {int(where['step']):,}"]
+    if where["of"]:
+        words[0] += f" of {int(where['of']):,}"
+    if where["share"] is not None:
+        words[0] += f" ({where['share']:.0%})"
+    if where["rate"]:
+        words.append(f"{where['rate']:.3g} steps/s")
+    if where["left"] is not None:
+        # Validations are not counted in it, and early stopping may end it sooner.
+        early = ", or less by early stopping" if where["early"] else ""
+        words.append(f"about {duration(where['left'])} of training left{early}")
+    return ", ".join(words)
+
+
+def _repeat(entry: Entry) -> str | None:
+    """The command that trains it again with other seeds; None where its own is not known whole."""
+    command = entry.summary.command
+    words: Sequence[str] = [str(word) for word in command]
+    if list(words[:2]) != ["seqtrain", "train"] or "-m" in words or HIDDEN in " ".join(words):
+        return None
+    seed = entry.seed if isinstance(entry.seed, int) else 0
+    kept = [word for word in words[2:] if not word.startswith(OWN_KEYS)]
+    seeds = ",".join(str(seed + more) for more in range(1, SEEDS + 1))
+    return pasted("seqtrain", "train", "-m", *kept, f"seed={seeds}")

@@ -1,0 +1,205 @@
+"""What a reader asks first, answered in a line each: which is best, is it sure, what did it cost, does it overfit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seqtrain.compare.entries import Entry, count_statuses, differing, short_names
+from seqtrain.compare.page.rows import Endings, mean_cost
+from seqtrain.compare.selection import written
+from seqtrain.compare.variants import Variant
+from seqtrain.compare.verdict import MOST_SEEDS, Comparison, Conclusion, quantity, repeated
+
+MOST_NAMED = 3  # variants, settings or values in one line
+MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
+
+Answers = list[tuple[str, str]]
+
+
+def answers(found: Conclusion, endings: Endings) -> Answers:
+    """Questions and answers on a group of several runs, in the order in which a reader asks."""
+    if found.group.refusal:
+        return [("Which is best?", found.group.refusal)]
+    valued = [variant for variant in found.variants if variant.values]
+    if not valued:
+        none = f"no finished run has {found.group.unit} of {found.group.split} yet"
+        return [("Which is best?", none), *_whole(found)]
+    return [
+        *_best(found, valued),
+        ("What did it cost?", _cost(found, valued)),
+        ("What differs?", _differences(found.group.entries)),
+        ("Is it overfitting?", _overfitting(valued, endings)),
+        *_whole(found),
+    ]
+
+
+def duration(seconds: float) -> str:
+    """A time in few words, such as `34 s` or `2.5 h`."""
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.3g} s"
+    if seconds < 2 * HOUR:
+        return f"{seconds / MINUTE:.3g} min"
+    if seconds < 2 * DAY:
+        return f"{seconds / HOUR:.3g} h"
+    return f"{seconds / DAY:.3g} days"
+
+
+def cost_words(entries: Sequence[Entry]) -> str:
+    """What one of these runs cost, on the mean; empty where nothing is known."""
+    words = []
+    for name, unit in (("parameters", "parameters"), ("tokens", "tokens"), ("flops", "FLOPs")):
+        value = mean_cost(entries, name)
+        if value is not None:
+            words.append(f"{quantity(value)} {unit}")
+    seconds, speed = mean_cost(entries, "seconds"), mean_cost(entries, "tokens_per_second")
+    if seconds is not None:
+        words.append(f"{duration(seconds)} of training")
+    if speed is not None:
+        words.append(f"{quantity(speed)} tokens/s")
+    return ", ".join(words)
+
+
+def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
+    """Whether the runs of a variant overfit, as far as their validations tell."""
+    known = [endings[id(entry)] for entry in entries if endings.get(id(entry)) is not None]
+    told = [ending for ending in known if ending is not None and ending.overfits is not None]
+    if not told:
+        return f"{name}: cannot be told from so few validations, or without a record of training"
+    count = sum(bool(ending.overfits) for ending in told)
+    if count:
+        runs = "" if len(told) == 1 else f" in {count} of {len(told)} runs"
+        worst = max(told, key=lambda ending: ending.lost)
+        return (
+            f"{name}: yes{runs}: validation was best at step {worst.best_step:,} and {worst.lost:.4g} worse at step "
+            f"{worst.last_step:,}, while training still became better"
+        )
+    return f"{name}: no sign of it: validation at the end is as good as its best, or nearly so"
+
+
+def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
+    """Which variant is best, and whether chance may explain it."""
+    group, best = found.group, valued[0]
+    better = "more" if group.mode == "max" else "less"
+    several = repeated(valued)
+    seeds = f"mean of {len(best.values)} seeds" if len(best.values) > 1 else "one seed"
+    words = f"{best.name}: {best.mean:.5g} {group.unit} ({seeds}; {better} is better)"
+    references = {id(comparison.reference) for comparison in found.comparisons}
+    if len(valued) == 1:
+        return [("Which is best?", f"there is one variant alone: {words}"), ("Is it sure?", _alone(best))]
+    if len(references) > 1:  # of `--by`: what is held against what differs from row to row
+        sure = f"{_shown(found.comparisons)}; each was held against what differs from it in nothing else"
+        return [("Which is best?", f"the best number is that of {words}"), ("Is it sure?", sure)]
+    if not several:
+        sure = "no: one seed each, so chance alone may explain every difference; 3 seeds of each would be a start"
+        return [("Which is best?", f"the best number is that of {words}"), ("Is it sure?", sure)]
+    if best is not several[0]:
+        first = several[0]
+        words += f"; of those with several seeds {first.name}: {first.mean:.5g}"
+    reference = found.comparisons[0].reference if found.comparisons else several[0]
+    return [("Which is best?", words), ("Is it sure?", _sure(reference, several, valued, found.comparisons))]
+
+
+def _alone(variant: Variant) -> str:
+    if len(variant.values) > 1:
+        return "there is nothing to hold it against"
+    return "one run says nothing of chance, and there is nothing to hold it against"
+
+
+def _shown(comparisons: Sequence[Comparison]) -> str:
+    shown = sum(comparison.significant for comparison in comparisons)
+    return f"{shown} of {len(comparisons)} differences are shown"
+
+
+def _sure(
+    reference: Variant, several: Sequence[Variant], valued: Sequence[Variant], pairs: Sequence[Comparison]
+) -> str:
+    """How the reference stands to all others, those of one seed among them."""
+    if len(several) == 1:
+        return f"no: only {reference.name} has several seeds; 3 seeds of the others would be a start"
+    if reference is not several[0]:
+        return f"{_shown(pairs)}, each against {reference.name}, as asked"
+    by_other = {id(pair.other): pair for pair in pairs}
+    ties = []
+    for variant in several:
+        pair = by_other.get(id(variant))
+        if variant is not reference and (pair is None or not pair.significant):
+            ties.append(variant)
+    others = len(several) - 1
+    if ties:
+        named = _listed([tie.name for tie in ties])
+        words = f"no: {reference.name} is not told apart from {named}"
+        if len(ties) < others:
+            words = f"in part: better than {others - len(ties)} of {others} others, but not told apart from {named}"
+        words += _needed(by_other.get(id(ties[0])))
+    else:
+        every = "the other one" if others == 1 else f"all {others} others"
+        words = f"yes: {reference.name} is better than {every}, beyond what chance over seeds explains"
+    single = len(valued) - len(several)
+    if single:
+        words += f"; nothing is said of {single} with one seed"
+    return words
+
+
+def _needed(pair: Comparison | None) -> str:
+    if pair is None:
+        return ""
+    if pair.seeds_needed > MOST_SEEDS:
+        return f" (more than {MOST_SEEDS} seeds each would be needed)"
+    return f" (about {pair.seeds_needed} seeds each would show a difference of this size)"
+
+
+def _cost(found: Conclusion, valued: Sequence[Variant]) -> str:
+    """The cost of the best, and which one took the least time."""
+    best = valued[0]
+    words = cost_words(best.counted) or "not known"
+    timed = [variant for variant in valued if "seconds" in variant.costs]
+    if len(timed) < 2:
+        return f"{best.name}: {words}"
+    least = min(timed, key=lambda variant: variant.costs["seconds"])
+    each = " each" if len(best.counted) > 1 else ""
+    if least is best:
+        return f"{best.name}: {words}{each}; no other took less time"
+    fast = f"{least.name}, {duration(least.costs['seconds'])} ({least.mean:.5g} {found.group.unit})"
+    return f"{best.name}: {words}{each}; least time: {fast}"
+
+
+def _differences(entries: Sequence[Entry]) -> str:
+    """The settings that differ, with their values."""
+    keys = differing(entries)
+    if not keys:
+        return "nothing that is known to change a number"
+    names = short_names(keys)
+    words = []
+    for key in keys[: 2 * MOST_NAMED]:
+        values: dict[str, None] = {}
+        for entry in entries:
+            if key in entry.settings:
+                values[written(entry.settings[key])] = None
+        words.append(f"{names[key]} ({_listed(list(values))})")
+    more = len(keys) - len(words)
+    return ", ".join(words) + (f" and {more} more settings" if more else "")
+
+
+def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
+    """Of the best variant, and which others do."""
+    words = ending_words(valued[0].name, valued[0].counted, endings)
+    others = []
+    for variant in valued[1:]:
+        known = [endings.get(id(entry)) for entry in variant.counted]
+        if any(ending is not None and ending.overfits for ending in known):
+            others.append(variant.name)
+    return f"{words}; of the others: {_listed(others)}" if others else words
+
+
+def _whole(found: Conclusion) -> Answers:
+    """Whether all runs are in; nothing where they are."""
+    entries = found.group.entries
+    finished = sum(entry.finished for entry in entries)
+    if finished == len(entries):
+        return []
+    return [("Are all runs in?", f"no: {count_statuses(entries)}; only finished runs count")]
+
+
+def _listed(names: Sequence[str]) -> str:
+    words = ", ".join(names[:MOST_NAMED])
+    return words + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
