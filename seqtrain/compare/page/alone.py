@@ -11,9 +11,14 @@ from seqtrain.compare.page.baselines import baselines
 from seqtrain.compare.page.progress import progress, resume_command, trusted
 from seqtrain.compare.page.rows import Endings
 from seqtrain.runs.provenance import HIDDEN
-from seqtrain.terminal import pasted
+from seqtrain.terminal import pasted, printable
 
 SEEDS = 3  # with which a run is repeated
+ENDED = {
+    "steps": ": as many as it was planned for",
+    "seconds": ": its time was up",
+    "early_stopping": ": validation became no better (early stopping)",
+}
 # Words of a training's command that belong to that one run.
 OWN_KEYS = ("seed=", "run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 
@@ -24,7 +29,7 @@ def answers(group: Group, endings: Endings) -> Answers:
     found: Answers = [("How good is it?", _figures(group, endings))]
     beside = _beside(group)
     if beside:
-        found.append(("Is that better than simple means?", beside))
+        found.append(("Better than baselines?", beside))
     if entry.finished:
         found.append(("Is it sure?", "one run says nothing of chance: other seeds would (a command is below)"))
     found += [
@@ -39,6 +44,8 @@ def next_steps(entry: Entry) -> list[tuple[str, str]]:
     """What may be done with a run, and the command of each."""
     steps = []
     words = trusted(entry)
+    if entry.summary.command:
+        steps.append(("made by", printable(pasted(*map(str, entry.summary.command)))))
     resume = resume_command(entry)
     if resume:
         steps.append(("go on with it", resume))
@@ -70,13 +77,9 @@ def _figures(group: Group, endings: Endings) -> str:
     when = "at the end" if entry.finished else "at its last validation"
     words = f"{final:.5g} {group.unit} of {group.split} {when} ({better} is better)"
     ending = endings.get(id(entry))
-    if ending is None:
+    if ending is None or ending.best_step == ending.last_step:
         return words
-    words += f"; best {ending.best:.5g} at step {ending.best_step:,} of {ending.last_step:,}"
-    if ending.gap is not None and ending.trained is not None:
-        side = "worse" if ending.gap > 0 else "better"
-        words += f"; training stood at {ending.trained:.5g}, so validation is {abs(ending.gap):.3g} {side}"
-    return words
+    return f"{words}; best {ending.best:.5g} at step {ending.best_step:,} of {ending.last_step:,}"
 
 
 def _beside(group: Group) -> str:
@@ -115,9 +118,7 @@ def _end(entry: Entry) -> str:
     if entry.finished:
         steps = number(entry.summary.steps)
         after = f" after {int(steps):,} steps" if steps is not None else ""
-        by = entry.summary.ended_by
-        why = f", ended by {by.replace('_', ' ')}" if by else ""
-        return f"finished{after}{why}"
+        return f"finished{after}{ENDED.get(entry.summary.ended_by or '', '')}"
     words = progress_words(entry)
     status = f"{entry.status}: {entry.reason}" if entry.reason else entry.status
     return f"{status}; {words}" if words else status

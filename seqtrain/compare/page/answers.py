@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from seqtrain.compare.entries import Entry, count_statuses, differing, short_names
+from seqtrain.compare.entries import Entry, count_statuses, differing, number, short_names
+from seqtrain.compare.page.course import Ending
 from seqtrain.compare.page.rows import Endings, mean_cost
 from seqtrain.compare.selection import written
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import MOST_SEEDS, Comparison, Conclusion, quantity, repeated
 
-MOST_NAMED = 3  # variants, settings or values in one line
+MOST_NAMED = 4  # variants, settings or values in one line
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 
 Answers = list[tuple[str, str]]
@@ -35,13 +36,15 @@ def answers(found: Conclusion, endings: Endings) -> Answers:
 
 def duration(seconds: float) -> str:
     """A time in few words, such as `34 s` or `2.5 h`."""
-    if seconds < 2 * MINUTE:
-        return f"{seconds:.3g} s"
-    if seconds < 2 * HOUR:
-        return f"{seconds / MINUTE:.3g} min"
-    if seconds < 2 * DAY:
-        return f"{seconds / HOUR:.3g} h"
-    return f"{seconds / DAY:.3g} days"
+    for size, unit in ((DAY, "days"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= 2 * size:
+            return f"{_rounded(seconds / size)} {unit}"
+    return f"{_rounded(seconds)} s"
+
+
+def _rounded(value: float) -> str:
+    """A time to two digits: a third one is of no use to anyone who waits."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def cost_words(entries: Sequence[Entry]) -> str:
@@ -64,7 +67,7 @@ def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
     known = [endings[id(entry)] for entry in entries if endings.get(id(entry)) is not None]
     told = [ending for ending in known if ending is not None and ending.overfits is not None]
     if not told:
-        return f"{name}: cannot be told from so few validations, or without a record of training"
+        return f"{name}: cannot be told: too few validations, or no record of the metric in training"
     count = sum(bool(ending.overfits) for ending in told)
     if count:
         runs = "" if len(told) == 1 else f" in {count} of {len(told)} runs"
@@ -73,7 +76,17 @@ def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
             f"{name}: yes{runs}: validation was best at step {worst.best_step:,} and {worst.lost:.4g} worse at step "
             f"{worst.last_step:,}, while training still became better"
         )
-    return f"{name}: no sign of it: validation at the end is as good as its best, or nearly so"
+    return f"{name}: no sign of it: validation at the end is as good as its best, or nearly so{_gap(told)}"
+
+
+def _gap(told: Sequence[Ending]) -> str:
+    """How far validation lies from training, on the mean; empty where training is not known."""
+    gaps = [ending.gap for ending in told if ending.gap is not None]
+    if not gaps:
+        return ""
+    mean = sum(gaps) / len(gaps)
+    side = "worse" if mean > 0 else "better"
+    return f", and {abs(mean):.2g} {side} than training"
 
 
 def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
@@ -156,39 +169,59 @@ def _cost(found: Conclusion, valued: Sequence[Variant]) -> str:
     if len(timed) < 2:
         return f"{best.name}: {words}"
     least = min(timed, key=lambda variant: variant.costs["seconds"])
-    each = " each" if len(best.counted) > 1 else ""
+    each = ", each run" if len(best.counted) > 1 else ""
     if least is best:
-        return f"{best.name}: {words}{each}; no other took less time"
+        return f"{best.name}{each}: {words}; no other took less time"
     fast = f"{least.name}, {duration(least.costs['seconds'])} ({least.mean:.5g} {found.group.unit})"
-    return f"{best.name}: {words}{each}; least time: {fast}"
+    return f"{best.name}{each}: {words}; least time: {fast}"
 
 
 def _differences(entries: Sequence[Entry]) -> str:
     """The settings that differ, with their values."""
-    keys = differing(entries)
+    # Seeds differ within a variant: they are no cause of a difference between two.
+    keys = [key for key in differing(entries) if key != "seed"]
     if not keys:
-        return "nothing that is known to change a number"
+        return "nothing but the seed"
     names = short_names(keys)
     words = []
     for key in keys[: 2 * MOST_NAMED]:
-        values: dict[str, None] = {}
+        values = {}
         for entry in entries:
             if key in entry.settings:
-                values[written(entry.settings[key])] = None
-        words.append(f"{names[key]} ({_listed(list(values))})")
+                values[written(entry.settings[key])] = number(entry.settings[key])
+        words.append(f"{names[key]} ({_values(values)})")
     more = len(keys) - len(words)
     return ", ".join(words) + (f" and {more} more settings" if more else "")
+
+
+def _values(values: Mapping[str, float | None]) -> str:
+    """The values of a setting, by how they are written: all of a few, and of many numbers how far they reach."""
+    numbers = {word: value for word, value in values.items() if value is not None}
+    if len(numbers) < len(values):  # texts among them have no order
+        return _listed(list(values))
+    in_order = sorted(numbers, key=numbers.__getitem__)
+    if len(in_order) <= MOST_NAMED:
+        return ", ".join(in_order)
+    return f"{len(in_order)} values from {in_order[0]} to {in_order[-1]}"
 
 
 def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
     """Of the best variant, and which others do."""
     words = ending_words(valued[0].name, valued[0].counted, endings)
-    others = []
+    others, unknown = [], []
     for variant in valued[1:]:
         known = [endings.get(id(entry)) for entry in variant.counted]
-        if any(ending is not None and ending.overfits for ending in known):
+        told = [ending.overfits for ending in known if ending is not None]
+        if any(told):
             others.append(variant.name)
-    return f"{words}; of the others: {_listed(others)}" if others else words
+        elif None in told:
+            unknown.append(variant.name)
+    if others:
+        words += f"; of the others: {_listed(others)}"
+    # Nothing said of them would read as nothing wrong with them.
+    if unknown:
+        words += f"; cannot be told of: {_listed(unknown)}"
+    return words
 
 
 def _whole(found: Conclusion) -> Answers:

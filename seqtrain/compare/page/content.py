@@ -101,7 +101,10 @@ def groups_and_runs(
             run |= {"index": index, "variant": variants[id(entry)], "links": links.links(entry, folder)}
             runs.append(run)
         places = [place for place, name in enumerate(metrics) if name in recorded]
-        groups.append(_group(conclusion, ends) | {"runs": own, "metrics": places})
+        group = _group(conclusion, ends)
+        if group["next"] and folder is None:  # without a link its place is said
+            group["next"].insert(0, ("folder", printable(str(conclusion.group.entries[0].path))))
+        groups.append(group | {"runs": own, "metrics": places})
     common = {}
     if entries:  # any one of them has what all share
         common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in settings}
@@ -116,7 +119,8 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
         "mode": group.mode,
         "reason": group.reason,
         "notes": group.notes,
-        "remarks": [*found.caveats, *found.remarks],
+        "caveats": found.caveats,
+        "remarks": found.remarks,
         "verdict": found.sentences,
         "answers": alone.answers(group, ends) if single else answers.answers(found, ends),
         "next": alone.next_steps(group.entries[0]) if single else [],

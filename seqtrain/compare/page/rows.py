@@ -59,7 +59,9 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
     own = variant.counted or variant.entries
     costs: dict[str, float | None] = {}
     for name in COSTS:
-        costs[name] = variant.costs.get(name)  # type: ignore[call-overload]
+        # Of a variant without a value, what its runs have cost so far.
+        known_cost = variant.costs.get(name) if variant.counted else mean_cost(own, name)  # type: ignore[call-overload]
+        costs[name] = known_cost
     for name in ("parameters", "tokens_per_second"):
         costs[name] = mean_cost(own, name)
     known = [ending for ending in (endings.get(id(entry)) for entry in own) if ending is not None]
@@ -72,6 +74,7 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
         "sd": variant.sd,
         "interval": variant.interval,
         "values": list(variant.values),
+        "so_far": None if variant.values else _so_far(variant, metric),
         "seeds": len(variant.values),
         "runs": len(variant.entries),
         "costs": costs,
@@ -83,6 +86,11 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
         "test": _mean(measured) if len(measured) == len(tests) else None,
         "tested": len(measured),
     }
+
+
+def _so_far(variant: Variant, metric: str) -> float | None:
+    """The mean of the last validations of a variant of which no run has finished."""
+    return _mean([value for entry in variant.entries if (value := entry.metric(metric)) is not None])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
