@@ -19,7 +19,7 @@ function scale(group, variants) {
   const sorted = points.toSorted((a, b) => worse * (a - b)), best = sorted[0];
   const most = Math.abs(sorted[Math.floor(0.75 * (sorted.length - 1))] - best);
   let worst = sorted.at(-1);
-  if (points.length > 4 && most && Math.abs(worst - best) > FAR * most) worst = best + worse * 3 * most;
+  if (points.length > 4 && most && Math.abs(worst - best) > FAR * most) worst = sorted.findLast(value => Math.abs(value - best) <= FAR / 2 * most);
   let low = Math.min(best, worst), high = Math.max(best, worst);
   const span = high - low || Math.abs(low) / 20 || 1;
   // Intervals of two seeds may be so wide that nothing else would be seen.

@@ -26,9 +26,9 @@ function comparisonCell(variant) {
   const pair = variant.comparison;
   if (!pair) return stacked(variant.reference ? "reference" : "", variant.seeds === 1 ? "one seed" : "");
   const numbers = [pair.low, pair.high].map(value => value.toFixed(pair.digits));
-  const seeds = pair.needed > 50 ? "over 50 seeds needed" : `about ${pair.needed} seeds needed`;
   const made = stacked(aside(pair.difference, 2, pair.digits), `${numbers[0]} to ${numbers[1]}`);
-  made.append(make("small", pair.shown ? "shown" : `not shown: ${seeds}`, { className: pair.shown ? "said" : "" }));
+  made.append(make("small", pair.shown ? "shown" : "not shown", { className: pair.shown ? "said" : "" }));
+  if (!pair.shown) made.append(make("small", pair.needed > 50 ? "over 50 seeds needed" : `about ${pair.needed} seeds needed`));
   if (pair.against) made.append(make("small", `than ${pair.against}`));
   return made;
 }
@@ -101,12 +101,13 @@ function baselineRows(group, columns, axis) {
   const body = make("tbody", null, { className: "baselines" });
   if (!known.length) return body;
   const title = make("tr");
-  title.append(make("th", "Baselines, on the same text", { scope: "rowgroup", colSpan: 2 }));
+  title.append(make("th", "Baselines, on the same text", { scope: "rowgroup", colSpan: columns.length + 1 }));
   body.append(title, ...known.toSorted((a, b) => sign * (a.values[group.metric] - b.values[group.metric])).map(each => {
     const row = make("tr"), name = make("th", each.name, { scope: "row" }), value = each.values[group.metric], plot = make("td", null, { className: "plot-cell" });
     if (each.knows) name.append(make("small", each.knows + (each.runs < group.runs.length ? `; of ${counted(each.runs, "run")}` : "")));
     if (axis) plot.append(baselinePlot(axis, value));
     row.append(name, stacked(value.toFixed(group.digits)), ...(axis ? [plot] : []));
+    if (columns.length > row.children.length - 1) row.append(make("td", null, { colSpan: columns.length + 1 - row.children.length }));
     return row;
   }));
   return body;
