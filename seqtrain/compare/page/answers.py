@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
-from seqtrain.compare.entries import Entry, count_statuses, differing, number, short_names
-from seqtrain.compare.page.course import Ending
+from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, short_names
+from seqtrain.compare.page.course import Ending, mean_of
 from seqtrain.compare.page.rows import Endings, mean_cost
 from seqtrain.compare.selection import written
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import MOST_SEEDS, Comparison, Conclusion, quantity, repeated
 
 MOST_NAMED = 4  # variants, settings or values in one line
+BETTER: dict[Mode, str] = {"min": "less", "max": "more"}
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 
 Answers = list[tuple[str, str]]
+_overfits, _gap_of = attrgetter("overfits"), attrgetter("gap")
 
 
 def answers(found: Conclusion, endings: Endings) -> Answers:
     """Questions and answers on a group of several runs, in the order in which a reader asks."""
     if found.group.refusal:
         return [("Which is best?", found.group.refusal)]
-    valued = [variant for variant in found.variants if variant.values]
+    valued = list(filter(attrgetter("values"), found.variants))
     if not valued:
         none = f"no finished run has {found.group.unit} of {found.group.split} yet"
         return [("Which is best?", none), *_whole(found)]
@@ -44,7 +47,9 @@ def duration(seconds: float) -> str:
 
 def _rounded(value: float) -> str:
     """A time to two digits: a third one is of no use to anyone who waits."""
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+    if value >= 10:
+        return f"{value:.0f}"
+    return f"{value:.2g}"
 
 
 def cost_words(entries: Sequence[Entry]) -> str:
@@ -64,14 +69,21 @@ def cost_words(entries: Sequence[Entry]) -> str:
 
 def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
     """Whether the runs of a variant overfit, as far as their validations tell."""
-    known = [endings[id(entry)] for entry in entries if endings.get(id(entry)) is not None]
-    told = [ending for ending in known if ending is not None and ending.overfits is not None]
+    told, worst = [], None
+    for entry in entries:
+        ending = endings.get(id(entry))
+        if ending is None or ending.overfits is None:
+            continue
+        told.append(ending)
+        if ending.overfits and (worst is None or ending.lost > worst.lost):
+            worst = ending
     if not told:
         return f"{name}: cannot be told: too few validations, or no record of the metric in training"
-    count = sum(bool(ending.overfits) for ending in told)
-    if count:
-        runs = "" if len(told) == 1 else f" in {count} of {len(told)} runs"
-        worst = max(told, key=lambda ending: ending.lost)
+    if worst is not None:
+        runs = ""
+        if len(told) > 1:
+            runs = f" in {list(map(_overfits, told)).count(True)} of {len(told)} runs"
+        # The clearest case stands for all.
         return (
             f"{name}: yes{runs}: validation was best at step {worst.best_step:,} and {worst.lost:.4g} worse at step "
             f"{worst.last_step:,}, while training still became better"
@@ -81,10 +93,9 @@ def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
 
 def _gap(told: Sequence[Ending]) -> str:
     """How far validation lies from training, on the mean; empty where training is not known."""
-    gaps = [ending.gap for ending in told if ending.gap is not None]
-    if not gaps:
+    mean = mean_of(map(_gap_of, told))
+    if mean is None:
         return ""
-    mean = sum(gaps) / len(gaps)
     side = "worse" if mean > 0 else "better"
     return f", and {abs(mean):.2g} {side} than training"
 
@@ -92,11 +103,13 @@ def _gap(told: Sequence[Ending]) -> str:
 def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
     """Which variant is best, and whether chance may explain it."""
     group, best = found.group, valued[0]
-    better = "more" if group.mode == "max" else "less"
     several = repeated(valued)
-    seeds = f"mean of {len(best.values)} seeds" if len(best.values) > 1 else "one seed"
-    words = f"{best.name}: {best.mean:.5g} {group.unit} ({seeds}; {better} is better)"
-    references = {id(comparison.reference) for comparison in found.comparisons}
+    seeds = "one seed"
+    if len(best.values) > 1:
+        seeds = f"mean of {len(best.values)} seeds"
+    words = f"{best.name}: {best.mean:.5g} {group.unit} ({seeds}; {BETTER[group.mode]} is better)"
+    # One where all were held against the same variant; with `--by` there may be several.
+    references = set(map(attrgetter("reference.name"), found.comparisons))
     if len(valued) == 1:
         return [("Which is best?", f"there is one variant alone: {words}"), ("Is it sure?", _alone(best))]
     if len(references) > 1:  # of `--by`: what is held against what differs from row to row
@@ -108,7 +121,10 @@ def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
     if best is not several[0]:
         first = several[0]
         words += f"; of those with several seeds {first.name}: {first.mean:.5g}"
-    reference = found.comparisons[0].reference if found.comparisons else several[0]
+    # Where no pair has a spread, nothing was held against anything.
+    reference = several[0]
+    if found.comparisons:
+        reference = found.comparisons[0].reference
     return [("Which is best?", words), ("Is it sure?", _sure(reference, several, valued, found.comparisons))]
 
 
@@ -119,7 +135,7 @@ def _alone(variant: Variant) -> str:
 
 
 def _shown(comparisons: Sequence[Comparison]) -> str:
-    shown = sum(comparison.significant for comparison in comparisons)
+    shown = list(map(attrgetter("significant"), comparisons)).count(True)
     return f"{shown} of {len(comparisons)} differences are shown"
 
 
@@ -135,11 +151,12 @@ def _sure(
     ties = []
     for variant in several:
         pair = by_other.get(id(variant))
+        # Without a pair there was no spread to tell by.
         if variant is not reference and (pair is None or not pair.significant):
             ties.append(variant)
     others = len(several) - 1
     if ties:
-        named = _listed([tie.name for tie in ties])
+        named = _listed(list(map(attrgetter("name"), ties)))
         words = f"no: {reference.name} is not told apart from {named}"
         if len(ties) < others:
             words = f"in part: better than {others - len(ties)} of {others} others, but not told apart from {named}"
@@ -165,21 +182,28 @@ def _cost(found: Conclusion, valued: Sequence[Variant]) -> str:
     """The cost of the best, and which one took the least time."""
     best = valued[0]
     words = cost_words(best.counted) or "not known"
-    timed = [variant for variant in valued if "seconds" in variant.costs]
-    if len(timed) < 2:
-        return f"{best.name}: {words}"
-    least = min(timed, key=lambda variant: variant.costs["seconds"])
-    each = ", each run" if len(best.counted) > 1 else ""
+    name = best.name
+    if len(best.counted) > 1:
+        name += ", each run"
+    least = best
+    for variant in valued:
+        if "seconds" not in variant.costs or "seconds" not in best.costs:
+            return f"{name}: {words}"
+        if variant.costs["seconds"] < least.costs["seconds"]:
+            least = variant
     if least is best:
-        return f"{best.name}{each}: {words}; no other took less time"
+        return f"{name}: {words}; no other took less time"
+    # What the time saved costs in the metric stands beside it.
     fast = f"{least.name}, {duration(least.costs['seconds'])} ({least.mean:.5g} {found.group.unit})"
-    return f"{best.name}{each}: {words}; least time: {fast}"
+    return f"{name}: {words}; least time: {fast}"
 
 
 def _differences(entries: Sequence[Entry]) -> str:
     """The settings that differ, with their values."""
     # Seeds differ within a variant: they are no cause of a difference between two.
-    keys = [key for key in differing(entries) if key != "seed"]
+    keys = differing(entries)
+    if "seed" in keys:
+        keys.remove("seed")
     if not keys:
         return "nothing but the seed"
     names = short_names(keys)
@@ -191,15 +215,16 @@ def _differences(entries: Sequence[Entry]) -> str:
                 values[written(entry.settings[key])] = number(entry.settings[key])
         words.append(f"{names[key]} ({_values(values)})")
     more = len(keys) - len(words)
-    return ", ".join(words) + (f" and {more} more settings" if more else "")
+    if more > 0:
+        words[-1] += f" and {more} more settings"
+    return ", ".join(words)
 
 
 def _values(values: Mapping[str, float | None]) -> str:
     """The values of a setting, by how they are written: all of a few, and of many numbers how far they reach."""
-    numbers = {word: value for word, value in values.items() if value is not None}
-    if len(numbers) < len(values):  # texts among them have no order
+    if None in values.values():  # texts among them have no order
         return _listed(list(values))
-    in_order = sorted(numbers, key=numbers.__getitem__)
+    in_order = sorted(values, key=values.__getitem__)  # type: ignore[arg-type]
     if len(in_order) <= MOST_NAMED:
         return ", ".join(in_order)
     return f"{len(in_order)} values from {in_order[0]} to {in_order[-1]}"
@@ -210,8 +235,11 @@ def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
     words = ending_words(valued[0].name, valued[0].counted, endings)
     others, unknown = [], []
     for variant in valued[1:]:
-        known = [endings.get(id(entry)) for entry in variant.counted]
-        told = [ending.overfits for ending in known if ending is not None]
+        told = []
+        for entry in variant.counted:
+            ending = endings.get(id(entry))
+            if ending is not None:
+                told.append(ending.overfits)
         if any(told):
             others.append(variant.name)
         elif None in told:
@@ -227,12 +255,14 @@ def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
 def _whole(found: Conclusion) -> Answers:
     """Whether all runs are in; nothing where they are."""
     entries = found.group.entries
-    finished = sum(entry.finished for entry in entries)
-    if finished == len(entries):
+    if all(map(attrgetter("finished"), entries)):
         return []
     return [("Are all runs in?", f"no: {count_statuses(entries)}; only finished runs count")]
 
 
 def _listed(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
     words = ", ".join(names[:MOST_NAMED])
-    return words + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+    if len(names) > MOST_NAMED:
+        words += f" and {len(names) - MOST_NAMED} more"
+    return words

@@ -20,18 +20,24 @@ def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         words = entry.summary.baseline_words
         for name, values in _kept(entry):
+            # By its numbers, too: the same name may stand for another thing.
             key = f"{name} {sorted(values.items())}"
             if key not in found:
-                said = words.get(name)
-                knows = said.get("knows") if isinstance(said, Mapping) else None
                 found[key] = {
                     "name": printable(name.replace("_", " ")),
-                    "knows": printable(knows) if isinstance(knows, str) else "",
+                    "knows": _knows(words.get(name)),
                     "values": values,
                     "runs": 0,
                 }
             found[key]["runs"] += 1
     return list(found.values())
+
+
+def _knows(said: Any) -> str:
+    """What a baseline knows, in words; empty where the task does not say."""
+    if not isinstance(said, Mapping) or not isinstance(said.get("knows"), str):
+        return ""
+    return printable(said["knows"])
 
 
 def _kept(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:

@@ -113,7 +113,11 @@ def groups_and_runs(
 
 def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, Any]:
     group = found.group
-    single = len(group.entries) == 1
+    known = answers.answers(found, ends)
+    commands: list[tuple[str, str]] = []
+    if len(group.entries) == 1:  # nothing can be held against it but what it says of itself
+        known = alone.answers(group, ends)
+        commands = alone.next_steps(group.entries[0])
     return {
         "metric": group.metric,
         "mode": group.mode,
@@ -122,8 +126,8 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
         "caveats": found.caveats,
         "remarks": found.remarks,
         "verdict": found.sentences,
-        "answers": alone.answers(group, ends) if single else answers.answers(found, ends),
-        "next": alone.next_steps(group.entries[0]) if single else [],
+        "answers": known,
+        "next": commands,
         "variants": rows.rows(found, ends),
         "digits": rows.digits(found.variants),
         "baselines": baselines.baselines(group.entries),
@@ -151,7 +155,7 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
         "progress": progress.progress(entry),
         "words": alone.progress_words(entry),
         "resume": progress.resume_command(entry),
-        "ending": None if ending is None else ending.plain(),
+        "ending": ending and ending.plain(),
     }
 
 

@@ -17,6 +17,7 @@ from seqtrain.compare.entries import BEST_OF, Mode, number
 FEWEST_VALIDATIONS = 3  # of fewer, nothing can be said of how validation went
 # Below this part, both of what validation had gained and of its best value, a loss since the best is taken for chance.
 NOTICEABLE = 0.05
+SIGN: dict[Mode, float] = {"min": 1.0, "max": -1.0}  # times a difference: above zero where it is worse
 VALIDATION, TRAIN = "validation/", "train/"
 
 
@@ -66,22 +67,35 @@ def courses(records: Iterable[Mapping[str, Any]]) -> dict[str, Course]:
             elif key.startswith(VALIDATION):
                 name = key.removeprefix(VALIDATION)
                 course = found.setdefault(name, Course())
-                trained = training.pop(name, [])
                 course.steps.append(int(step))
                 course.values.append(value)
-                course.trained.append(statistics.fmean(trained) if trained else None)
+                # Popped: what was trained before this validation says nothing of the next one.
+                course.trained.append(mean_of(training.pop(name, [])))
     return found
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Their mean; None where one of them is not known, or there is none."""
+    known = []
+    for value in values:
+        if value is None:
+            return None
+        known.append(value)
+    return statistics.fmean(known) if known else None
 
 
 def ending(course: Course | None, mode: Mode) -> Ending | None:
     """Where a metric stood at the end of its course; None where it was never validated."""
     if course is None or not course.values:
         return None
-    sign = 1.0 if mode == "min" else -1.0
+    sign = SIGN[mode]
     best = BEST_OF[mode](course.values)
     # Of equal validations the first: what came after it gained nothing.
     place = course.values.index(best)
     final, trained = course.values[-1], course.trained[-1]
+    gap = None
+    if trained is not None:
+        gap = sign * (final - trained)
     return Ending(
         validations=len(course.values),
         final=final,
@@ -90,7 +104,7 @@ def ending(course: Course | None, mode: Mode) -> Ending | None:
         last_step=course.steps[-1],
         lost=sign * (final - best),
         trained=trained,
-        gap=None if trained is None else sign * (final - trained),
+        gap=gap,
         overfits=_overfits(course, place, sign),
     )
 

@@ -31,6 +31,8 @@ def links(entry: Entry, folder: Path | None) -> dict[str, str]:
 
 def _address(place: Path, folder: Path) -> str:
     """A relative address; with `./` before it and every sign quoted, so that no name is read as a scheme or a query."""
-    path = os.fsencode(os.path.relpath(place, folder))
-    end = "/" if place.is_dir() else ""
-    return f"./{quote(path)}{end}"
+    # As bytes: a name need not be text.
+    address = f"./{quote(os.fsencode(os.path.relpath(place, folder)))}"
+    if place.is_dir():
+        address += "/"
+    return address

@@ -28,7 +28,9 @@ def progress(entry: Entry) -> dict[str, Any] | None:
     if planned is None:
         planned = number(trainer.get("max_steps"))
     allowed = number(trainer.get("max_seconds"))
-    rate = _rate(entry) if entry.status == "running" else None
+    rate = None
+    if entry.status == "running":  # of one that stands still there is nothing to wait for
+        rate = _rate(entry)
     shares, left = [], []
     if step is not None and planned:
         shares.append(step / planned)
@@ -40,10 +42,12 @@ def progress(entry: Entry) -> dict[str, Any] | None:
             left.append(max(allowed - seconds, 0.0))
     # The limit that is met first ends it.
     share, remaining = max(shares, default=None), min(left, default=None)
+    if share is not None:
+        share = min(share, 1.0)  # a run may have been extended by a resume that its summary does not know yet
     return {
         "step": step,
         "of": planned,
-        "share": None if share is None else min(share, 1.0),
+        "share": share,
         "rate": rate,
         "left": remaining,
         "early": _may_stop_early(entry),

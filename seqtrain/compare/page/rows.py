@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from seqtrain.compare import kept_figures
 from seqtrain.compare.entries import Entry
-from seqtrain.compare.page.course import Ending
+from seqtrain.compare.page.course import Ending, mean_of
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import Comparison, Conclusion, decimals
 
@@ -35,15 +35,16 @@ def rows(found: Conclusion, endings: Endings) -> list[dict[str, Any]]:
 
 def digits(variants: Sequence[Variant]) -> int:
     """Digits behind the point for the means of a table: four, and more where numbers are small."""
-    means = [abs(variant.mean) for variant in variants if variant.mean]
-    if not means:
-        return 4
-    return max(decimals(means[0], 4), min(decimals(means[0], 5), 4))
+    for variant in variants:  # the best first: the others are held against it
+        if variant.mean:
+            size = abs(variant.mean)
+            return max(decimals(size, 4), min(decimals(size, 5), 4))
+    return 4
 
 
 def mean_cost(entries: Sequence[Entry], name: str) -> float | None:
     """The mean of a cost over runs; None where one of them does not know it, or there is none."""
-    return _mean([cost(entry, name) for entry in entries])
+    return mean_of(map(partial(cost, name=name), entries))
 
 
 def cost(entry: Entry, name: str) -> float | None:
@@ -60,53 +61,63 @@ def _row(variant: Variant, metric: str, endings: Endings) -> dict[str, Any]:
     costs: dict[str, float | None] = {}
     for name in COSTS:
         # Of a variant without a value, what its runs have cost so far.
-        known_cost = variant.costs.get(name) if variant.counted else mean_cost(own, name)  # type: ignore[call-overload]
-        costs[name] = known_cost
+        costs[name] = mean_cost(own, name)
+        if variant.counted:  # at the weights that were measured
+            costs[name] = variant.costs.get(name)  # type: ignore[call-overload]
     for name in ("parameters", "tokens_per_second"):
         costs[name] = mean_cost(own, name)
-    known = [ending for ending in (endings.get(id(entry)) for entry in own) if ending is not None]
-    judged = [ending.overfits for ending in known if ending.overfits is not None]
-    tests = [kept_figures.columns(entry, metric)["test"] for entry in variant.counted]
-    measured = [value for value in tests if value is not None]
+    gaps, losses, judged = [], [], []
+    for entry in own:
+        ending = endings.get(id(entry))
+        if ending is not None:
+            gaps.append(ending.gap)
+            losses.append(ending.lost)
+            if ending.overfits is not None:
+                judged.append(ending.overfits)
+    tests = []
+    for entry in variant.counted:
+        tests.append(kept_figures.columns(entry, metric)["test"])
     return {
         "name": variant.name,
         "mean": variant.mean,
         "sd": variant.sd,
         "interval": variant.interval,
         "values": list(variant.values),
-        "so_far": None if variant.values else _so_far(variant, metric),
+        "so_far": _so_far(variant, metric),
         "seeds": len(variant.values),
         "runs": len(variant.entries),
         "costs": costs,
-        "gap": _mean([ending.gap for ending in known]),
-        "lost": _mean([ending.lost for ending in known]),
+        "gap": mean_of(gaps),
+        "lost": mean_of(losses),
         "overfits": sum(judged),
         "judged": len(judged),
         # Of some runs alone it would be the mean of other seeds than those of the row.
-        "test": _mean(measured) if len(measured) == len(tests) else None,
-        "tested": len(measured),
+        "test": mean_of(tests),
+        "tested": len(tests) - tests.count(None),
     }
 
 
 def _so_far(variant: Variant, metric: str) -> float | None:
-    """The mean of the last validations of a variant of which no run has finished."""
-    return _mean([value for entry in variant.entries if (value := entry.metric(metric)) is not None])
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    """Their mean; None where one is not known, or there is none."""
-    known = list(values)
-    if not known or None in known:
+    """The mean of the last validations of a variant of which no run has finished; None of another one."""
+    if variant.values:
         return None
-    return statistics.fmean(known)  # type: ignore[arg-type]
+    found = []
+    for entry in variant.entries:
+        value = entry.metric(metric)
+        if value is not None:  # it may not have been validated yet
+            found.append(value)
+    return mean_of(found)
 
 
 def _plain(found: Comparison | None, *, named: bool) -> dict[str, Any] | None:
     if found is None:
         return None
     half = (found.high - found.low) / 2
+    against = ""
+    if named:  # else the head of the column says it
+        against = found.reference.name
     return {
-        "against": found.reference.name if named else "",
+        "against": against,
         "difference": found.difference,
         "low": found.low,
         "high": found.high,

@@ -118,7 +118,7 @@ function showVariants() {
   const columns = variantColumns(group, axis).filter(column => variants.some(column.has)), body = make("tbody");
   const seen = unfolded ? variants : variants.slice(0, MOST_ROWS);
   body.append(...seen.map(variant => variantRow(variant, columns)));
-  at("variants-title").textContent = group.runs.length === 1 ? "Beside its baselines" : "Variants, best first";
+  at("variants-title").textContent = group.runs.length === 1 ? (group.baselines.length ? "Beside its baselines" : "In figures") : "Variants, best first";
   at("variants-table").replaceChildren(variantHead(columns), body, baselineRows(group, columns, axis));
   const more = at("variants-more");
   more.hidden = variants.length <= MOST_ROWS;
