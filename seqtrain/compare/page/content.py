@@ -122,6 +122,7 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
         "metric": group.metric,
         "mode": group.mode,
         "reason": group.reason,
+        "refused": group.refusal is not None,
         "notes": group.notes,
         "caveats": found.caveats,
         "remarks": found.remarks,

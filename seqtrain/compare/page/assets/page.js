@@ -24,7 +24,7 @@ async function catchUp() {
 }
 
 const watcher = new IntersectionObserver(seen => {
-  for (const { target, isIntersecting } of seen) near[isIntersecting ? "add" : "delete"](target.id);
+  for (const { target, isIntersecting } of seen) near[isIntersecting || target.id === "curves" ? "add" : "delete"](target.id);
   last = last.then(catchUp);
 }, { rootMargin: "300px" });
 

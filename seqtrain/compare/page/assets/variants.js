@@ -119,6 +119,7 @@ function showVariants() {
   const seen = unfolded ? variants : variants.slice(0, MOST_ROWS);
   body.append(...seen.map(variant => variantRow(variant, columns)));
   at("variants-title").textContent = group.runs.length === 1 ? (group.baselines.length ? "Beside its baselines" : "In figures") : "Variants, best first";
+  if (group.refused) at("variants-title").textContent = "Variants, not compared: see above";
   at("variants-table").replaceChildren(variantHead(columns), body, baselineRows(group, columns, axis));
   const more = at("variants-more");
   more.hidden = variants.length <= MOST_ROWS;
