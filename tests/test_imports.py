@@ -64,7 +64,8 @@ ONLY = {
     "plotly": ("compare.page", "compare.compared"),
     "pandas": ("compare.frames", "compare.compared"),
     "IPython": ("training.callbacks.progress",),
-    "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning"),
+    "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.fanova"),
+    "sklearn": ("compare.fanova",),
     "matplotlib": ("training.callbacks", "training.loggers", "inference.attention_maps"),
     "lightning": (),
 }
@@ -80,7 +81,7 @@ TASKS_KNOW = ("data.batching.", "data.preprocess", "data.tokenizers.encoding", "
 
 SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
-    *(f"seqtrain.tasks.{name}" for name in ("base", "masked_text", "predictors")),
+    *(f"seqtrain.tasks.{name}" for name in ("base", "contract", "hooks", "laws", "masked_text", "predictors")),
 }
 """What stands in the rooms of models and tasks and is neither."""
 

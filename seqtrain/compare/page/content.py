@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqtrain.compare import kept_figures
+from seqtrain.compare import importance, kept_figures, pareto
 from seqtrain.compare.entries import Entry, differing, short_names
 from seqtrain.compare.page import alone, answers, baselines, course, curves, links, progress, rows
 from seqtrain.compare.page.course import Course, Ending
@@ -118,6 +118,10 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
     if len(group.entries) == 1:  # nothing can be held against it but what it says of itself
         known = alone.answers(group, ends)
         commands = alone.next_steps(group.entries[0])
+    standings = pareto.standings(found)
+    variants = rows.rows(found, ends)
+    for row in variants:
+        row["pareto"] = standings.get(row["name"], {})  # by cost: front, perhaps, near, behind
     return {
         "metric": group.metric,
         "mode": group.mode,
@@ -129,10 +133,11 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
         "verdict": found.sentences,
         "answers": known,
         "next": commands,
-        "variants": rows.rows(found, ends),
+        "variants": variants,
         "digits": rows.digits(found.variants),
         "baselines": baselines.baselines(group.entries),
         "keys": differing(group.entries),
+        "importance": importance.importances(found).record(),
     }
 
 
