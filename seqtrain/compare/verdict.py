@@ -62,6 +62,7 @@ class Conclusion:
     sentences: list[str]
     remarks: list[str]  # on runs that do not count
     caveats: list[str] = field(default_factory=list)  # on what the variants are, and which runs are in them
+    comparisons: list[Comparison] = field(default_factory=list)  # what the sentences say of pairs, as numbers
 
 
 def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = None) -> list[Comparison]:
@@ -139,6 +140,7 @@ def conclusions(
     for group in groups(entries, metric=metric, across=across):
         ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against)
         parts = strata(ranked, keys) if keys else [ranked]
+        pairs = []
         # First: who reads on has read what the rest does not mean.
         verdict = [group.across] if group.across and not group.refusal else []
         # Runs that saw what they are measured on reach nothing.
@@ -146,7 +148,10 @@ def conclusions(
             verdict += target_sentences(group, ranked, target)
         for part in parts:
             verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts)))
+            # From numbers that were trained on validation nothing is concluded.
+            if not group.refusal and len(repeated(part)) > 1:
+                pairs += compared(part, group.mode, _reference(repeated(part), against))
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts), pairs))
     if against is not None:
         _check_against(against, found)
     return found
@@ -197,7 +202,7 @@ def _sentences(
         if any(variant.twins for variant in valued):
             why = "seeds that give the same number count as one, which says nothing of chance"
         return [f"not shown: {_listed(valued, group)}: {why}"]
-    reference = next((variant for variant in several if variant.name == against), several[0])
+    reference = _reference(several, against)
     comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode, reference)}
     pairs = math.comb(len(several), 2)
     limit = None if x is None else reference.limit
@@ -216,6 +221,11 @@ def _sentences(
     if single:
         lines.append(f"not shown: how {_listed(single, group)} would do with other seeds; 3 seeds would be a start")
     return lines
+
+
+def _reference(several: Sequence[Variant], against: str | None) -> Variant:
+    """The variant that others are held against: the one that was asked for, where it is among them, or the best."""
+    return next((variant for variant in several if variant.name == against), several[0])
 
 
 def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int, Comparison], is_of_some: bool) -> str:

@@ -25,6 +25,7 @@ SCRIPTS = (
     "style.js",
     "charts.js",
     "verdict.js",
+    "interval.js",
     "variants.js",
     "curves.js",
     "costs.js",
@@ -48,7 +49,8 @@ def write(
     checkpoint: Checkpoint = "final",
 ) -> None:
     """Writes the report on these groups of runs; options as those of `page`. UserError where it cannot be written."""
-    text = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint)
+    # Links of the page are relative to where it stands.
+    text = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint, folder=path.parent)
     try:
         write_text(path, text)
     except OSError as error:
@@ -63,6 +65,7 @@ def page(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
     mark: str = "",
+    folder: Path | None = None,
 ) -> str:
     """The report as text.
 
@@ -70,6 +73,7 @@ def page(
         missing: sentences on trials that left no run.
         x, checkpoint: what the groups were concluded by, as of `verdict.conclusions`.
         mark: the ETag under which it is served; the page then asks for newer ones.
+        folder: in which it will stand, for links to the runs; None: without links.
     """
     from plotly.offline import get_plotlyjs  # 5 MB of text, read only where a page is made
 
@@ -96,7 +100,7 @@ def page(
         "metrics": metrics,
         "style": style.PLAIN,
         "units": content.units(entries),
-        **content.groups_and_runs(found, drawn, metrics),
+        **content.groups_and_runs(found, drawn, metrics, folder),
     }
     return Template(_asset("page.html")).substitute(
         title=escape(printable(title)),

@@ -24,7 +24,7 @@ async function catchUp() {
 }
 
 const watcher = new IntersectionObserver(seen => {
-  for (const { target, isIntersecting } of seen) near[isIntersecting ? "add" : "delete"](target.id);
+  for (const { target, isIntersecting } of seen) near[isIntersecting || target.id === "curves" ? "add" : "delete"](target.id);
   last = last.then(catchUp);
 }, { rootMargin: "300px" });
 
@@ -63,6 +63,7 @@ function enterGroup() {
   }
   fill("metric", recorded.map(metric => [metric, spoken(metric)]), chosen.metric);
   for (const id of ["parallel", "importance"]) at(id).hidden = !group.keys.length;
+  at("costs").hidden = group.runs.length < 2; // one point says nothing of what is worth its cost
   const keys = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
   at("filter").placeholder = keys[0] || "part of a name";
   at("filter-help").textContent = `Words that must all hold: ${[...keys, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name. The conclusion stays that of all runs.`;
@@ -76,7 +77,7 @@ function start() {
   fill("axis", Object.entries(AXES), chosen.axis);
   fill("cost", Object.entries(COSTS), chosen.cost);
   enterGroup();
-  bind("group", "change", "value", () => { chosen.hidden = []; chosen.picked = null; slots.clear(); enterGroup(); showGroups(); everything(); });
+  bind("group", "change", "value", () => { chosen.hidden = []; unfolded = false; chosen.picked = null; slots.clear(); enterGroup(); showGroups(); everything(); });
   bind("metric", "change", "value", () => refresh("curves"));
   bind("axis", "change", "value", () => refresh("curves"));
   for (const id of ["logx", "logy"]) bind(id, "change", "checked", () => refresh("curves"));
