@@ -10,7 +10,7 @@ function showVariants() {
     made.onclick = () => {
       chosen.hidden = chosen.hidden.includes(variant.name) ? chosen.hidden.filter(name => name !== variant.name) : [...chosen.hidden, variant.name];
       made.setAttribute("aria-pressed", !chosen.hidden.includes(variant.name));
-      refresh("curves", "costs", "parallel");
+      refresh("curves", "charts", "costs", "parallel");
     };
     return made;
   });
