@@ -97,24 +97,20 @@ function baselinesOf(metric) {
   return metric === "validation/" + group.metric ? (group.baselines || []).filter(each => Number.isFinite(each.value)) : [];
 }
 
-function baselineMarks(baselines, log) {
-  const shown = baselines.filter(each => !log || each.value > 0);
-  return {
-    shapes: shown.map(each => ({
-      type: "line", xref: "paper", x0: 0, x1: 1, y0: each.value, y1: each.value, layer: "below", line: { color: ink("soft"), width: 1.2, dash: "dash" },
-    })),
-    annotations: shown.map(each => ({
-      text: plain(`${each.name}: ${told(each.value)}`), xref: "paper", x: 1, xanchor: "right", y: log ? Math.log10(each.value) : each.value,
-      yanchor: "bottom", showarrow: false, font: { size: 11.5, color: ink("soft") }, bgcolor: veiled(ink("paper"), 0.7),
-    })),
-  };
-}
-
-function baselineNote(baselines, place, log) {
-  if (!baselines.length || !at(place).layout.yaxis.range) return "";
-  const [low, high] = at(place).layout.yaxis.range.toSorted((a, b) => a - b);
-  const scaled = value => log ? Math.log10(value) : value;
-  const outside = baselines.filter(each => !(scaled(each.value) >= low && scaled(each.value) <= high));
+/* Draws the baselines that lie inside the picture, which they do not stretch, and says which lie outside.
+   Plotly widens a range for them, so they come when it is known. */
+async function addBaselines(place, baselines, log) {
+  const range = at(place).layout.yaxis.range;
+  if (!baselines.length || !range) return "";
+  const scaled = value => log ? Math.log10(value) : value, isInside = each => scaled(each.value) >= Math.min(...range) && scaled(each.value) <= Math.max(...range);
+  const shown = baselines.filter(isInside), outside = baselines.filter(each => !isInside(each));
+  const line = { color: ink("soft"), width: 1.2, dash: "dash" };
+  const shapes = shown.map(each => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: each.value, y1: each.value, layer: "below", line }));
+  const annotations = shown.map(each => ({
+    text: plain(`${each.name}: ${told(each.value)}`), xref: "paper", x: 1, xanchor: "right", y: scaled(each.value), yanchor: "bottom",
+    showarrow: false, font: { size: 11.5, color: ink("soft") }, bgcolor: veiled(ink("paper"), 0.7),
+  }));
+  if (shown.length) await Plotly.relayout(place, { shapes, annotations, "yaxis.range": [...range], "yaxis.autorange": false });
   const words = outside.map(each => `${each.name} ${told(each.value)}`).join(", ");
   return words && ` Baselines outside the picture: ${words}.`;
 }
@@ -128,7 +124,7 @@ async function drawMetric(place, metric, { log, title, names = true }) {
   const traces = [], rest = own.filter(line => !groups.look(groups.of(line.run)));
   if (rest.length) traces.push({ ...joined(rest), line: { color: veiled(ink("rest"), 0.35), width: 1 } });
   const styled = groups.names.filter(name => groups.look(name) && (byGroup.has(name) || besideByGroup.has(name))).toReversed();
-  const clipped = clippedRange([...own, ...beside], log), baselines = baselinesOf(metric || ""), marks = baselineMarks(baselines, log);
+  const clipped = clippedRange([...own, ...beside], log);
   for (const name of styled) if (besideByGroup.has(name)) traces.push(...besideTraces(besideByGroup.get(name), groups.look(name), half, clipped));
   for (const name of styled) if (byGroup.has(name)) traces.push(...groupTraces(byGroup.get(name), groups.look(name), half, clipped));
   const nothing = own.length ? [] : [{ text: "no run that is shown recorded this", showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }];
@@ -140,13 +136,14 @@ async function drawMetric(place, metric, { log, title, names = true }) {
       title: { text: title }, type: log ? "log" : "linear", exponentformat: "power",
       ...(clipped ? { range: clipped.range, autorange: false } : { autorange: true }),
     },
-    shapes: marks.shapes, annotations: [...marks.annotations, ...nothing],
+    shapes: [], annotations: nothing,
   }), CONFIG);
+  const outside = await addBaselines(place, baselinesOf(metric || ""), log);
   const even = lines => smoothedAll(lines || [], half, clipped);
   const read = name => [name, groups.look(name), even(byGroup.get(name)), even(besideByGroup.get(name))];
   readable(place, { metric, log, half, rows: groups.names.map(read), key: groups.key });
   at(place).setAttribute("aria-label", `${spoken(metric || "")} against ${AXES[chosen.axis]}: ${counted(own.length, "run")} in ${counted(byGroup.size, groups.key ? "group" : "variant")}. Arrow keys read values.`);
-  return { runs, groups, half, shown: [...byGroup.keys()], beside: beside.length > 0, words: [outlierNote(clipped, half), baselineNote(baselines, place, log)].join("").trim() };
+  return { runs, groups, half, shown: [...byGroup.keys()], beside: beside.length > 0, words: (outlierNote(clipped, half) + outside).trim() };
 }
 
 async function drawCurves() {

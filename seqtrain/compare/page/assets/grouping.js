@@ -40,7 +40,8 @@ function grouping(runs) {
   // Colours come from all runs of the group: they stay when the filter changes.
   const all = data.groups[chosen.group].runs.map(index => keyed(data.runs[index], chosen.by));
   const { names, cut } = valueNames(all);
-  const sorted = [...new Set(all.filter(value => names.has(value)).toSorted(inOrder).map(value => names.get(value))), NONE];
+  const known = all.filter(value => names.has(value)).toSorted(inOrder).map(value => names.get(value));
+  const sorted = [...new Set([...known.filter(name => name !== NONE), NONE])];
   const of = run => names.get(keyed(run, chosen.by)) ?? NONE, present = new Set(runs.map(of));
   const key = data.short[chosen.by] || chosen.by;
   return { key, of, names: sorted.filter(name => present.has(name)), look: name => styleOfSlot(sorted.indexOf(name)), cut };

@@ -33,6 +33,7 @@ function clippedRange(lines, log) {
 function outlierNote(clipped, half) {
   if (!clipped) return "";
   const named = clipped.whole.slice(0, MOST_NAMED).join(", ") + (clipped.whole.length > MOST_NAMED ? ` and ${clipped.whole.length - MOST_NAMED} more` : "");
+  const ends = [...new Set([told(clipped.low), told(clipped.high)])].join(" to ");
   const whole = clipped.whole.length ? ` Not seen at all: ${named}.` : "";
-  return `Clipped: ${told(clipped.points)} of ${told(clipped.all)} drawn points, of ${counted(clipped.runs, "run")}, lie outside the picture (${told(clipped.low)} to ${told(clipped.high)})${half ? ", and count in no smoothed line" : ""}.${whole}`;
+  return `Clipped: ${told(clipped.points)} of ${told(clipped.all)} drawn points, of ${counted(clipped.runs, "run")}, lie outside the picture (${ends})${half ? ", and count in no smoothed line" : ""}.${whole}`;
 }

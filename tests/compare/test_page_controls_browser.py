@@ -1,0 +1,87 @@
+"""No control of the report leaves the page, in a real Chromium: each is clicked, and nothing is asked of anybody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.compare.page import report
+from tests.support import pages
+from tests.support.chromium import MARKS, Reader, browser, tab, written
+
+FIXTURES = (browser, tab)  # pytest finds them by their names here
+pytestmark = MARKS
+
+SECTIONS = ("curves", "charts", "costs", "parallel", "importance", "table", "samples", "diff", "environment")
+OURS = ("file:", "data:", "blob:")
+# What may be pressed and has not been; each is marked, so that what a press brings in comes next.
+PRESS = """() => {
+  const all = document.querySelectorAll('a, button, input, select, summary, form, area, [role=button], .modebar-btn');
+  const next = [...all].find(each => !each.dataset.pressed);
+  if (!next) return null;
+  next.dataset.pressed = 'yes';
+  const words = next.tagName + ' ' + (next.id || next.dataset.title || next.textContent.slice(0, 40));
+  if (next.tagName === 'FORM') next.requestSubmit();
+  else next.click();
+  return words;
+}"""
+MOST_PRESSES = 500
+
+
+def pressed_all(reader: Reader) -> tuple[list[str], list[str]]:
+    """Presses every control; gives what was pressed, and each way out of the page that was tried."""
+    left: list[str] = []
+    context = reader.page.context
+    context.on("page", lambda page: left.append(f"a new window {page.url}"))
+    reader.page.on("framenavigated", lambda frame: left.append(f"went to {frame.url}"))
+    context.on("request", lambda request: None if request.url.startswith(OURS) else left.append(request.url))
+    # A link with no address of this page is a way out, also where the browser has no network to follow it.
+    outward = "[...document.querySelectorAll('[href], [action], [src]')].flatMap(each => ['href', 'action', 'src']"
+    outward += ".map(name => each.getAttribute(name)).filter(url => url && !/^(#|data:|blob:)/.test(url)))"
+    address, pressed = reader.page.url.partition("#")[0], []
+    while len(pressed) < MOST_PRESSES and (words := reader.page.evaluate(PRESS)) is not None:
+        pressed.append(words)
+        reader.page.evaluate("last")
+        left += reader.page.evaluate(outward)
+    reader.page.wait_for_timeout(300)
+    assert reader.page.url.partition("#")[0] == address
+    # The skip link and the choices change what stands behind #, and nothing else.
+    return pressed, [each for each in left if not each.startswith(f"went to {address}#")]
+
+
+def opened(tab: Any, folder: Path) -> Reader:
+    for seed in (1, 2):
+        pages.run(folder / str(seed), seed=seed, records=30)
+    return tab().open(written(folder, "report.html")).drawn(*SECTIONS)
+
+
+def test_no_control_of_the_page_leaves_it_or_asks_anything(tab: Any, tmp_path: Path) -> None:
+    pressed, left = pressed_all(opened(tab, tmp_path))
+    assert left == []
+    assert {"BUTTON theme", "BUTTON usual", "SELECT adding", "FORM choices", "BUTTON Zoom"} <= set(pressed)
+    assert sum("Download plot" in each for each in pressed) >= 3  # of each figure
+    assert len(pressed) < MOST_PRESSES
+
+
+def test_an_upload_button_of_plotly_would_be_found(tab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asset = report._asset
+
+    def with_upload(name: str) -> str:
+        text = asset(name)
+        return text.replace('["toImage"]', '["toImage", "sendChartToCloud"]').replace(', plotlyServerURL: ""', "")
+
+    monkeypatch.setattr(report, "_asset", with_upload)
+    reader = opened(tab, tmp_path)
+    pressed, left = pressed_all(reader)
+    assert any("Share chart" in each for each in pressed)
+    assert any("cloud.plotly.com" in each for each in left)
+    reader.wrong.clear()  # that the policy forbids what it tried
+
+
+def test_a_newer_plotly_brings_no_button_into_the_page(tab: Any, tmp_path: Path) -> None:
+    reader = opened(tab, tmp_path)
+    titles = "[...new Set([...document.querySelectorAll('.modebar-btn')].map(each => each.dataset.title))]"
+    shown = set(reader.page.evaluate(titles))
+    assert shown == {"Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
