@@ -331,18 +331,23 @@ def test_baselines_are_dashed_lines_that_do_not_stretch_the_picture_and_are_said
         {"name": "<b>xz</b>", "value": 2.4},
         {"name": "uniform", "value": 80.0},
         {"name": "none", "value": None},
+        {"name": "bigram", "values": {"bits_per_byte": 2.9, "loss": 4.4}},
     ]
     reader.page.evaluate(
         "found => { for (const group of data.groups) group.baselines = found; refresh('curves'); }", baselines
     )
     settled(reader)
     shapes = reader.page.evaluate("document.querySelector('#curves-plot').layout.shapes")
-    assert [(each["y0"], each["y1"], each["line"]["dash"]) for each in shapes] == [(2.4, 2.4, "dash")]
+    assert [(each["y0"], each["y1"], each["line"]["dash"]) for each in shapes] == [
+        (2.4, 2.4, "dash"),
+        (2.9, 2.9, "dash"),
+    ]
     assert reader.page.evaluate(RANGE) == before
     assert "<b>xz</b>: 2.4" in reader.page.inner_text("#curves-plot")
     assert reader.page.inner_text(CLIPPED) == "Baselines outside the picture: uniform 80."
-    reader.choose("metric", "train/loss")
-    reader.settled("document.querySelector('#curves-plot').layout.shapes.length", 0)
+    for metric, count in {"validation/loss": 1, "train/loss": 0}.items():
+        reader.choose("metric", metric)
+        reader.settled("document.querySelector('#curves-plot').layout.shapes.length", count)
 
 
 # -- the metric against an option --------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ OURS = ("file:", "data:", "blob:")
 # What may be pressed and has not been; each is marked, so that what a press brings in comes next.
 PRESS = """() => {
   const all = document.querySelectorAll('a, button, input, select, summary, form, area, [role=button], .modebar-btn');
-  const next = [...all].find(each => !each.dataset.pressed);
+  // Links to files of the runs, beside the page, are no way out: they are looked at, and not followed.
+  const isFile = each => each.getAttribute('href') && !each.getAttribute('href').startsWith('#') && each.protocol === 'file:';
+  const next = [...all].find(each => !each.dataset.pressed && !isFile(each));
   if (!next) return null;
   next.dataset.pressed = 'yes';
   const words = next.tagName + ' ' + (next.id || next.dataset.title || next.textContent.slice(0, 40));
@@ -37,9 +39,11 @@ def pressed_all(reader: Reader) -> tuple[list[str], list[str]]:
     context.on("page", lambda page: left.append(f"a new window {page.url}"))
     reader.page.on("framenavigated", lambda frame: left.append(f"went to {frame.url}"))
     context.on("request", lambda request: None if request.url.startswith(OURS) else left.append(request.url))
-    # A link with no address of this page is a way out, also where the browser has no network to follow it.
+    # A link to anywhere else is a way out, also where the browser has no network to follow it.
     outward = "[...document.querySelectorAll('[href], [action], [src]')].flatMap(each => ['href', 'action', 'src']"
-    outward += ".map(name => each.getAttribute(name)).filter(url => url && !/^(#|data:|blob:)/.test(url)))"
+    outward += ".map(name => each.getAttribute(name)).filter(url => url && !ours(url)))"
+    ours = "url => ['file:', 'data:', 'blob:'].includes(new URL(url, location.href).protocol)"
+    outward = f"(ours => {outward})({ours})"
     address, pressed = reader.page.url.partition("#")[0], []
     while len(pressed) < MOST_PRESSES and (words := reader.page.evaluate(PRESS)) is not None:
         pressed.append(words)

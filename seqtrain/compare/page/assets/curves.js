@@ -91,10 +91,12 @@ function recordedMetrics() {
   return data.metrics.filter((_, index) => data.groups[chosen.group].metrics.includes(index));
 }
 
-/* Lines at known values, such as what guessing the commonest class would score; they do not stretch the picture. */
+/* What guessing the commonest class and the like would score in this metric, where the runs kept it. */
 function baselinesOf(metric) {
-  const group = data.groups[chosen.group];
-  return metric === "validation/" + group.metric ? (group.baselines || []).filter(each => Number.isFinite(each.value)) : [];
+  const group = data.groups[chosen.group], name = metric.replace(/^validation\//, "");
+  if (name === metric) return [];
+  const value = each => each.values ? each.values[name] : name === group.metric ? each.value : undefined;
+  return (group.baselines || []).map(each => ({ name: each.name, value: value(each) })).filter(each => Number.isFinite(each.value));
 }
 
 /* Draws the baselines that lie inside the picture, which they do not stretch, and says which lie outside.
