@@ -108,10 +108,10 @@ async function addBaselines(place, baselines, log) {
   const shown = baselines.filter(isInside), outside = baselines.filter(each => !isInside(each));
   const line = { color: ink("soft"), width: 1.2, dash: "dash" };
   const shapes = shown.map(each => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: each.value, y1: each.value, layer: "below", line }));
-  const annotations = shown.map(each => ({
+  const annotations = (at(place).layout.annotations || []).concat(shown.map(each => ({
     text: plain(`${each.name}: ${told(each.value)}`), xref: "paper", x: 1, xanchor: "right", y: scaled(each.value), yanchor: "bottom",
     showarrow: false, font: { size: 11.5, color: ink("soft") }, bgcolor: veiled(ink("paper"), 0.7),
-  }));
+  })));
   if (shown.length) await Plotly.relayout(place, { shapes, annotations, "yaxis.range": [...range], "yaxis.autorange": false });
   const words = outside.map(each => `${each.name} ${told(each.value)}`).join(", ");
   return words && ` Baselines outside the picture: ${words}.`;
