@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "training": "files data distributed config conf runs models tasks inference sweeps",
     "inference": "files data config runs models tasks training",
     "sweeps": "files distributed config runs tasks training",
-    "compare": "files runs sweeps tasks",
+    "compare": "files config runs sweeps tasks",
     "api": "config training inference cli compare",
     "experiment": "cli config distributed runs training",
     "cli": "experiment files data distributed config runs models tasks training inference sweeps compare api",

@@ -7,7 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 from seqtrain.compare.entries import Entry, short_names
 from seqtrain.compare.selection import written
-from seqtrain.compare.settings import config_values, differing_keys
+from seqtrain.compare.settings import differing_keys
+from seqtrain.config.nodes import flat
 from seqtrain.errors import UserError, did_you_mean
 
 
@@ -146,7 +147,7 @@ def _resolved(entries: Sequence[Entry], word: str) -> str:
     known: dict[str, None] = {}
     for entry in entries:
         known |= dict.fromkeys(entry.settings)
-        known |= dict.fromkeys(config_values(entry.config))
+        known |= dict.fromkeys(path for path, _ in flat(entry.config))
     if word in known:
         return word
     ending = [key for key in known if key.endswith(f".{word}")]
@@ -170,4 +171,4 @@ def _of_user(entry: Entry, name: str) -> Any:
 
 
 def _config_value(entry: Entry, key: str) -> Any:
-    return entry.settings[key] if key in entry.settings else config_values(entry.config).get(key, UNSAID)
+    return entry.settings[key] if key in entry.settings else dict(flat(entry.config)).get(key, UNSAID)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from seqtrain.config.groups import GROUPS, option_name
 from seqtrain.runs.summary import Summary
 
 if TYPE_CHECKING:
     from seqtrain.compare.entries import Entry
 
-# Groups of a config whose target says which option was chosen.
-GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
 # What of a config changes no number: runs that differ in nothing else are the same variant.
 NO_SETTINGS = {
     *("logger", "run_dir", "run", "dry_run", "data.workers", "data.eval_batch_size"),
@@ -88,17 +86,6 @@ def differing_keys(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def config_values(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Every value of a config by dotted key, what changes no number among them."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= config_values(value, f"{above}{key}.")
-        else:
-            found[f"{above}{key}"] = value
-    return found
-
-
 def is_path(key: str) -> bool:
     """Whether a key says where data lies; what it holds is compared by its hash."""
     return key.startswith("data.") and key.endswith("path")
@@ -107,11 +94,6 @@ def is_path(key: str) -> bool:
 def last_word(key: str) -> str:
     """What stands behind the last dot of a key."""
     return key.rpartition(".")[2]
-
-
-def option(target: str) -> str:
-    """The name by which a target is chosen: MinGRU is min_gru, AdamW adamw."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z]\w)|(?<=[A-Z])(?=[A-Z][a-z])", "_", last_word(target)).lower()
 
 
 def _lacked_alike(key: str, having: Sequence[Mapping[str, Any]], lacking: Sequence[Mapping[str, Any]]) -> bool:
@@ -133,7 +115,7 @@ def _flatten(key: str, value: Any, settings: dict[str, Any]) -> None:
         for below, inner in value.items():
             _flatten(f"{key}.{below}", inner, settings)
     elif word == "_target_" and group in GROUPS:
-        settings[group] = option(str(value))
+        settings[group] = option_name(str(value))
     else:
         settings[key] = value
 

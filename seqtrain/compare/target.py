@@ -35,7 +35,12 @@ def reaches(values: Sequence[float], target: float, mode: Mode) -> bool:
 
 
 def first_step(entries: Sequence[Entry], group: Group, target: float) -> int | None:
-    """The first step at which all runs have a validation and from which on each one of these reaches the target."""
+    """The first step at which all runs have a validation and from which on each one of these reaches the target.
+
+    None where there is none, or where another split is compared: only validations have curves.
+    """
+    if group.split != "validation":
+        return None
     curves = []
     for entry in entries:
         steps, values = entry.curve(f"validation/{group.metric}", "steps")

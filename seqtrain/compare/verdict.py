@@ -129,7 +129,10 @@ def conclusions(
     for group in groups(entries, metric=metric, across=across):
         ranked = variants(group, x=x, checkpoint=checkpoint, by=keys)
         parts = strata(ranked, keys) if keys else [ranked]
-        verdict = [] if target is None else target_sentences(group, ranked, target)
+        verdict = []
+        # Runs that saw what they are measured on reach nothing.
+        if target is not None and not group.refusal:
+            verdict = target_sentences(group, ranked, target)
         for part in parts:
             verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
         found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts)))

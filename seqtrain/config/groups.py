@@ -7,7 +7,7 @@ import re
 from seqtrain.config.options import Batching, Labels, RunOptions, TrainerOptions
 from seqtrain.config.signatures import Option, signature
 
-# Groups that are one target.
+# Groups that are one target, which says what was chosen.
 GROUPS = ("task", "data", "model", "tokenizer", "tbptt", "optimizer", "schedule")
 
 # Groups that hold any number of named targets, or null.
@@ -15,6 +15,9 @@ ENTRIES = ("logger", "callbacks")
 
 # Groups whose files set values anywhere. The last one wins, as conf/train.yaml lists them.
 GLOBAL = ("experiment", "debug")
+
+# The names of options: MinGRU and AdamW are written min_gru and adamw.
+WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z]\w)|(?<=[A-Z])(?=[A-Z][a-z])")
 
 # Options of a group that no target takes.
 OWN = {"": RunOptions, "trainer": TrainerOptions, "data": Batching, "run": Labels}
@@ -24,6 +27,11 @@ OPTIONAL = ("run",)
 
 # Keys that are no options: Hydra's, and what a model recommends.
 RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
+
+
+def option_name(target: str) -> str:
+    """The name by which a target is chosen: a.b.MinGRU is min_gru, torch.optim.AdamW adamw."""
+    return WORD_ENDS.sub("_", target.rpartition(".")[2]).lower()
 
 
 def own_options(group: str) -> dict[str, Option]:

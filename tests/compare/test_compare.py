@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from seqtrain.compare.entries import read
-from seqtrain.compare.settings import option
+from seqtrain.config.groups import option_name
 from seqtrain.errors import UserError
 from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.study import Objective
@@ -203,7 +203,7 @@ def test_an_option_is_called_by_the_name_that_chooses_it(group: str) -> None:
     shipped = {path.stem: yaml.safe_load(path.read_text()) for path in (REPOSITORY / "conf" / group).glob("*.yaml")}
     targets = {name: content["_target_"] for name, content in shipped.items() if "_target_" in content}
     assert len(targets) > 2
-    assert {name: option(target) for name, target in targets.items()} == {name: name for name in targets}
+    assert {name: option_name(target) for name, target in targets.items()} == {name: name for name in targets}
 
 
 def test_comparing_needs_no_torch() -> None:

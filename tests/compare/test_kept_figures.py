@@ -49,6 +49,15 @@ def test_the_verdict_is_about_the_split_that_was_asked_for(runs: Path, capsys: p
     assert "looked at" not in text  # once each is nothing to warn of
 
 
+def test_a_target_is_held_against_the_test_split_and_no_step_is_read_off_validations(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "at every validation from step" in shown(capsys, runs, "--target", "2.2")
+    tested = shown(capsys, runs, "--target", "2.2", "--split", "test")
+    reached = next(line for line in tested.splitlines() if "reached by" in line)
+    assert reached.strip().endswith("reached by gpt 2.002 bits per byte over 3 seeds (p < 0.01)")
+
+
 def test_csv_and_json_hold_the_figures_of_both_splits(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ((), ("--split", "test")):
         rows = list(csv.DictReader(io.StringIO(shown(capsys, runs, "--csv", "-", *words))))

@@ -72,6 +72,13 @@ def test_a_run_whose_parent_trained_on_the_validation_text_is_never_said_to_beat
     assert clean.group.refusal is None
 
 
+def test_a_run_that_saw_its_validation_text_reaches_no_target(tmp_path: Path) -> None:
+    parent = trained(tmp_path / "parent", train=ELSEWHERE + VALIDATION)
+    seeds(tmp_path / "runs" / "a", (1.0, 1.01, 1.02), init_from=parent)
+    (found,) = conclusions(read([tmp_path / "runs"]), target=1.5)
+    assert [sentence.partition(":")[0] for sentence in found.sentences] == ["not compared"]
+
+
 def test_children_of_such_a_parent_are_not_compared_with_each_other_either(tmp_path: Path) -> None:
     parent = trained(tmp_path / "parent", train=ELSEWHERE + VALIDATION)
     seeds(tmp_path / "runs" / "a", (1.0, 1.01, 1.02), init_from=parent)

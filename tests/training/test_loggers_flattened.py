@@ -10,21 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from seqtrain.compare.settings import option
 from seqtrain.training.loggers import flattened
 from tests.support import fake_runs
 
 CONF = Path(str(files("seqtrain.conf")))
-TARGETS = sorted(
-    yaml.safe_load(path.read_text())["_target_"]
-    for group in ("model", "task", "optimizer", "schedule")
-    for path in (CONF / group).glob("*.yaml")
-)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_logger_calls_what_was_chosen_as_a_comparison_does(target: str) -> None:
-    assert flattened.option_name(target) == option(target)
 
 
 def test_every_model_goes_by_the_name_that_was_typed() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from seqtrain.config.groups import GROUPS, option_name
 from seqtrain.config.nodes import flat
 
-GROUPS = ("model", "task", "data", "tokenizer", "tbptt", "optimizer", "schedule")
 OPTIONS = "options"  # what the nested config stands under, where a plain name has the place of its group
 NO_HYPERPARAMETERS = ("logger", "callbacks", "run_dir", "dry_run")  # they say how a run is watched, not what it is
 FIRST_WORDS = {"metrics": "final", "best": "best", "baselines": "baselines"}
@@ -25,13 +24,6 @@ def chosen(config: dict[str, Any]) -> dict[str, str]:
         if isinstance(node, dict) and isinstance(node.get("_target_"), str):
             names[group] = option_name(node["_target_"])
     return names
-
-
-def option_name(target: str) -> str:
-    """The name by which a target is chosen: a.b.MinGRU is min_gru, torch.optim.AdamW adamw."""
-    word = target.rpartition(".")[2]
-    word = re.sub(r"(?<=[a-z0-9])(?=[A-Z]\w)", "_", word)
-    return re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])", "_", word).lower()
 
 
 def grouped(config: dict[str, Any]) -> dict[str, Any]:
