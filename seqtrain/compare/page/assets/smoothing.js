@@ -47,7 +47,7 @@ const smoothedAll = (lines, half, clipped) => lines.map(line => smoothed(line, h
 
 function smoothingNote(half) {
   if (!half) return "";
-  return ` Smoothed: a point is the mean of those around it, whose weights halve every ${told(half, 2)} of x (${AXES[chosen.axis]}) to either side; peaks are flatter than they were and begin earlier. The raw lines are faint. The conclusion and all tables are of raw values.`;
+  return ` Smoothed: a point is the mean of those around it, whose weights halve every ${told(half, 2)} of x (${AXES[chosen.axis]}) to either side; peaks are flatter than they were and begin earlier. The raw lines are faint, and grey lines are raw. The conclusion and all tables are of raw values.`;
 }
 
 function sayHalfLife(half) {
