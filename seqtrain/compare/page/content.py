@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.compare import importance, kept_figures, pareto
+from seqtrain.compare.by import COMMIT, LABEL, TAG, by_value
 from seqtrain.compare.entries import Entry, differing, short_names
 from seqtrain.compare.page import alone, answers, baselines, course, curves, links, progress, rows
 from seqtrain.compare.page.course import Course, Ending
@@ -61,7 +62,7 @@ def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Se
         environments.append(_environment(entry))
     packed = {"clock": clocks, "samples": samples, "configs": configs, "environment": environments}
     for place, name in enumerate(metrics):
-        packed[f"metric-{place}"] = [each.metrics.get(name) for each in drawn]
+        packed[f"metric-{place}"] = [each.packed(name) for each in drawn]
     for name, values in packed.items():
         yield f'<script type="text/plain" id="block-{name}">{pack(values)}</script>'
 
@@ -147,6 +148,7 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
         "label": printable(entry.label),
         "status": printable(entry.status),
         "reason": entry.reason,
+        "marks": {LABEL: by_value(entry, LABEL), TAG: by_value(entry, TAG), COMMIT: by_value(entry, COMMIT)},
         "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
         "final": entry.metric(metric),
         "best": entry.metric(metric, checkpoint="best"),

@@ -1,7 +1,7 @@
 // What happens when: the first picture, what the reader does, and news from the server.
 
 const VIEWS = {
-  curves: drawCurves, costs: drawCosts, parallel: drawParallel, importance: showImportance, table: showRuns,
+  curves: drawCurves, charts: drawCharts, costs: drawCosts, parallel: drawParallel, importance: showImportance, table: showRuns,
   samples: showSamples, diff: showDiff, environment: showEnvironment,
 };
 const near = new Set(["curves"]), stale = new Set(); // the curves are drawn at once, wherever they stand
@@ -62,11 +62,15 @@ function enterGroup() {
     chosen.metric = recorded.find(metric => metric === "validation/" + group.metric) || recorded[0] || "";
   }
   fill("metric", recorded.map(metric => [metric, spoken(metric)]), chosen.metric);
+  const keys = groupingKeys();
+  if (!keys.some(([key]) => key === chosen.by)) chosen.by = "variant";
+  fill("by", keys, chosen.by);
+  fillCosts();
   for (const id of ["parallel", "importance"]) at(id).hidden = !group.keys.length;
   at("costs").hidden = group.runs.length < 2; // one point says nothing of what is worth its cost
-  const keys = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
-  at("filter").placeholder = keys[0] || "part of a name";
-  at("filter-help").textContent = `Words that must all hold: ${[...keys, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name. The conclusion stays that of all runs.`;
+  const examples = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
+  at("filter").placeholder = examples[0] || "part of a name";
+  at("filter-help").textContent = `Words that must all hold: ${[...examples, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name. The conclusion stays that of all runs.`;
 }
 
 function start() {
@@ -75,13 +79,17 @@ function start() {
   fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.variants.map(variant => variant.name).join(", ").slice(0, 60)}`]), String(chosen.group));
   at("group-label").hidden = data.groups.length < 2;
   fill("axis", Object.entries(AXES), chosen.axis);
-  fill("cost", Object.entries(COSTS), chosen.cost);
   enterGroup();
   bind("group", "change", "value", () => { chosen.hidden = []; unfolded = false; chosen.picked = null; slots.clear(); enterGroup(); showGroups(); everything(); });
   bind("metric", "change", "value", () => refresh("curves"));
-  bind("axis", "change", "value", () => refresh("curves"));
-  for (const id of ["logx", "logy"]) bind(id, "change", "checked", () => refresh("curves"));
-  for (const id of ["cost", "which"]) bind(id, "change", "value", () => refresh("costs"));
+  for (const id of ["axis", "outliers"]) bind(id, "change", "value", () => refresh("curves", "charts"));
+  for (const id of ["logx", "alone"]) bind(id, "change", "checked", () => refresh("curves", "charts"));
+  bind("logy", "change", "checked", () => refresh("curves"));
+  bind("smooth", "input", "value", () => refresh("curves", "charts"));
+  bind("by", "change", "value", () => refresh("curves", "charts", "costs"));
+  bind("cost", "change", "value", () => { suggestLog(); refresh("costs"); });
+  bind("which", "change", "value", () => refresh("costs"));
+  startCharts();
   bind("logcost", "change", "checked", () => refresh("costs"));
   let waiting;
   bind("filter", "input", "value", () => { clearTimeout(waiting); waiting = setTimeout(everything, 150); });
