@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from seqtrain.compare.conditions import written
 from seqtrain.compare.entries import Entry, short_names
-from seqtrain.compare.selection import written
 from seqtrain.compare.settings import differing_keys
 from seqtrain.config.nodes import flat
 from seqtrain.errors import UserError, did_you_mean

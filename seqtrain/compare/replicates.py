@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from seqtrain.compare.by import codes, short_commit
+from seqtrain.compare.conditions import written
 from seqtrain.compare.entries import Entry
-from seqtrain.compare.selection import written
 from seqtrain.compare.settings import LAYOUT, is_extended
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from seqtrain.compare import kept_figures
 from seqtrain.compare.entries import Entry, differing, short_names
-from seqtrain.compare.page import curves
+from seqtrain.compare.page import asked, curves
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.files.checked import open_checked
 from seqtrain.runs import measures
@@ -83,10 +83,16 @@ def groups_and_runs(
             runs.append(run | {"index": index, "variant": variants[id(entry)]})
         places = [place for place, name in enumerate(metrics) if name in recorded]
         groups.append(_group(conclusion) | {"runs": own, "metrics": places})
-    common = {}
-    if entries:  # any one of them has what all share
-        common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in settings}
-    return {"groups": groups, "runs": runs, "common": common, "short": short_names(settings)}
+    for run, found_of_run in zip(runs, asked.of_runs(entries), strict=True):
+        found_of_run["settings"] = _plain_values(found_of_run["settings"])
+        run["asked"] = found_of_run
+    return {
+        "groups": groups,
+        "runs": runs,
+        "common": _plain_values(asked.shared(entries)),
+        "short": short_names(settings),
+        "known": asked.known(entries),
+    }
 
 
 def _group(found: Conclusion) -> dict[str, Any]:
@@ -124,6 +130,10 @@ def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
         "parameters": entry.parameters,
         "flops_per_token": entry.flops_per_token,
     }
+
+
+def _plain_values(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in settings.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -31,6 +31,7 @@ const watcher = new IntersectionObserver(seen => {
 function everything() {
   allot();
   showVariants();
+  tellFilter();
   const shown = filtered().length, all = data.groups[chosen.group].runs.length;
   at("count").textContent = shown === all ? counted(all, "run") : `${shown} of ${counted(all, "run")}`;
   return refresh(...Object.keys(VIEWS));
@@ -65,7 +66,7 @@ function enterGroup() {
   for (const id of ["parallel", "importance"]) at(id).hidden = !group.keys.length;
   const keys = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
   at("filter").placeholder = keys[0] || "part of a name";
-  at("filter-help").textContent = `Words that must all hold: ${[...keys, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name. The conclusion stays that of all runs.`;
+  at("filter-help").textContent = `Words that must all hold: ${[...keys, "lr>0.003", "seed!=2", "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without a sign is a part of a name. The conclusion stays that of all runs.`;
 }
 
 function start() {
