@@ -26,7 +26,7 @@ TRACES = "document.querySelector('#curves-plot').data.length"
 LINES = "document.querySelectorAll('#curves-plot .scatterlayer path.js-line').length"
 NAMES = "new Set(document.querySelector('#curves-plot').data.flatMap(trace => trace.text ?? []).filter(Boolean)).size"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-SECTIONS = ("curves", "costs", "parallel", "importance", "table", "samples", "diff", "environment")
+SECTIONS = ("curves", "costs", "parallel", "importance", "table", "samples", "pictures", "diff", "environment")
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def test_all_is_drawn_with_no_error_and_nothing_is_asked_of_a_network(tab: Any, 
     assert reader.page.evaluate(LINES) >= 12  # of four variants: a band, a mean and thin lines
     assert reader.page.locator("#costs-plot .scatterlayer .point").count() == 12 + 4
     assert reader.page.locator("#groups li").count() >= 3
-    assert reader.page.locator("#samples-cards pre").count() == 4
+    assert reader.page.locator("#samples-table .said").count() == 4
     assert {url.partition(":")[0] for url in reader.asked} <= {"file", "data", "blob"}
     assert [url for url in reader.asked if url.startswith("file:")] == [address]
 
@@ -122,10 +122,9 @@ def test_ticking_a_run_shows_its_newest_sample_and_its_configuration(tab: Any, a
     reader = tab().open(address).drawn("table", "samples")
     reader.page.locator("#runs tbody tr", has_text="sweep/001").locator("input").check()
     reader.drawn("samples", "diff")
-    reader.settled("document.querySelector('#samples-cards').textContent.includes('the newest of all')", True)
-    summary = reader.page.locator("#configs summary", has_text="sweep/001")
-    summary.click()
-    assert "seqtrain.models.recurrent.LSTM" in reader.page.locator("#configs details[open] pre").inner_text()
+    reader.settled("document.querySelector('#samples-table').textContent.includes('the newest of all')", True)
+    reader.page.check("#whole")
+    reader.settled("document.querySelector('#diff-table').textContent.includes('max_length: 256')", True)
 
 
 def test_light_and_dark_follow_the_system_and_the_reader(tab: Any, address: str) -> None:
@@ -156,7 +155,7 @@ def test_names_of_strangers_are_shown_and_do_nothing(tab: Any, tmp_path: Path) -
     pages.run(tmp_path / "other", records=30, config={"model.kind": "b"}, versions={HOSTILE: HOSTILE}, reason=HOSTILE)
     pages.sample(path, 99_999, HOSTILE)
     reader = tab().open(written(tmp_path, "report.html")).drawn(*SECTIONS)
-    assert HOSTILE in reader.page.locator("#samples-cards").inner_text()
+    assert HOSTILE in reader.page.locator("#samples-table").inner_text()
     assert "<i>a</i>" in reader.page.locator("#parallel-plot").inner_text()  # Plotly reads a little HTML
     assert reader.page.locator("main img").count() == 0
 

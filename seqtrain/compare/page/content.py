@@ -12,14 +12,14 @@ from typing import Any
 
 from seqtrain.compare import kept_figures
 from seqtrain.compare.entries import Entry, differing, short_names
-from seqtrain.compare.page import asked, curves
+from seqtrain.compare.page import asked, curves, shown
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.files.checked import open_checked
 from seqtrain.runs import measures
 from seqtrain.runs.directory import CONFIG, METRICS, Run
 from seqtrain.terminal import printable
 
-LONGEST_SAMPLE, LONGEST_CONFIG = 1500, 20_000  # characters
+LONGEST_CONFIG = 20_000  # characters
 # Entries of summary.json that say where and how a run was made, beside the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
 
@@ -42,13 +42,14 @@ def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
 
 def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> Iterator[str]:
     """Script elements of packed data, one value for each run: the page unpacks a block when it is looked at."""
-    clocks, samples, configs, environments = [], [], [], []
+    clocks, configs, environments = [], [], []
     for entry, each in zip(entries, drawn, strict=True):
         clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
-        samples.append(_sample(entry))
         configs.append(_text(entry.path / CONFIG, LONGEST_CONFIG))
         environments.append(_environment(entry))
-    packed = {"clock": clocks, "samples": samples, "configs": configs, "environment": environments}
+    packed: dict[str, Any] = {"clock": clocks, "configs": configs, "environment": environments}
+    packed |= {"samples": shown.samples(entries), "confusion": shown.confusions(entries)}
+    packed["attention"] = shown.attention(entries)
     for place, name in enumerate(metrics):
         packed[f"metric-{place}"] = [each.metrics.get(name) for each in drawn]
     for name, values in packed.items():
@@ -152,16 +153,6 @@ def _environment(entry: Entry) -> dict[str, str]:
     for name, version in entry.summary.versions.items():
         found[str(name)] = str(version)
     return found
-
-
-def _sample(entry: Entry) -> tuple[int, str] | None:
-    """Step and text of the newest sample; None where there is none."""
-    newest = None
-    # The names are padded with zeros, so the order of names is that of steps.
-    for path in sorted((entry.path / "samples").glob("step-*.txt")):
-        if path.stem[5:].isdecimal():
-            newest = path
-    return None if newest is None else (int(newest.stem[5:]), _text(newest, LONGEST_SAMPLE))
 
 
 def _text(path: Path, most: int) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 
 from seqtrain.compare.entries import Axis, Checkpoint, count_runs, count_statuses
-from seqtrain.compare.page import content, curves, style
+from seqtrain.compare.page import content, curves, shown, style
 from seqtrain.compare.verdict import COSTS, Conclusion, all_entries
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -32,6 +32,9 @@ SCRIPTS = (
     "parallel.js",
     "runs.js",
     "beside.js",
+    "samples.js",
+    "pictures.js",
+    "configs.js",
     "page.js",
 )
 # The page fetches nothing, and of scripts only those run whose hashes are added to this.
@@ -92,7 +95,7 @@ def page(
         "version": metadata.version("seqtrain"),
         "mark": mark,
         "points": curves.MOST_POINTS,
-        "sample": content.LONGEST_SAMPLE,
+        "sample": shown.LONGEST_SAMPLE,
         "metrics": metrics,
         "style": style.PLAIN,
         "units": content.units(entries),

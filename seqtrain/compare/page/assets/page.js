@@ -2,7 +2,7 @@
 
 const VIEWS = {
   curves: drawCurves, costs: drawCosts, parallel: drawParallel, importance: showImportance, table: showRuns,
-  samples: showSamples, diff: showDiff, environment: showEnvironment,
+  samples: showSamples, pictures: showPictures, diff: showDiff, environment: showEnvironment,
 };
 const near = new Set(["curves"]), stale = new Set(); // the curves are drawn at once, wherever they stand
 let last = Promise.resolve();
@@ -83,6 +83,8 @@ function start() {
   for (const id of ["logx", "logy"]) bind(id, "change", "checked", () => refresh("curves"));
   for (const id of ["cost", "which"]) bind(id, "change", "value", () => refresh("costs"));
   bind("logcost", "change", "checked", () => refresh("costs"));
+  bind("whole", "change", "checked", () => refresh("diff"));
+  at("step").addEventListener("change", () => { chosen.step = at("step").value; refresh("samples"); });
   let waiting;
   bind("filter", "input", "value", () => { clearTimeout(waiting); waiting = setTimeout(everything, 150); });
   at("choices").onsubmit = event => event.preventDefault();

@@ -55,7 +55,7 @@ function summed(differences) {
 const chosen = {
   group: 0, metric: "", axis: data.x || "steps", logx: false, logy: false,
   cost: data.x in COSTS ? data.x : "parameters", which: data.which, logcost: false,
-  filter: "", sort: "", hidden: [], picked: null, theme: "",
+  filter: "", sort: "", hidden: [], picked: null, theme: "", step: "", whole: false,
 };
 
 function recall() {
