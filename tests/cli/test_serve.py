@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import serve
+from seqtrain.cli import served as serving
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from tests.support import fake_runs
@@ -30,8 +31,8 @@ from tests.support.tiny import wait_until
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[serve.Server]:
     """A server of the runs below the test's folder, whose report never rests."""
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* Plotly */")  # 5 MB that nobody looks at here
-    monkeypatch.setattr(serve, "REST_FACTOR", 0.0)
-    with serve.listening(serve.Report(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
+    monkeypatch.setattr(serving, "REST_FACTOR", 0.0)
+    with serve.listening(serving.Report(tmp_path, rest=0.0), "127.0.0.1", 0) as server, answering(server):
         yield server
 
 
@@ -84,11 +85,11 @@ def test_the_mark_changes_when_a_run_is_killed(tmp_path: Path) -> None:
     holder = forked.Process(target=_hold, args=(path, theirs))
     holder.start()
     assert ours.recv() == "held"
-    going = serve.state_of(tmp_path)
-    assert serve.state_of(tmp_path) == going
+    going = serving.state_of(tmp_path)
+    assert serving.state_of(tmp_path) == going
     holder.kill()
     holder.join()
-    assert serve.state_of(tmp_path) != going
+    assert serving.state_of(tmp_path) != going
 
 
 def test_serve_tells_the_trials_that_left_no_run(served: serve.Server, tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_serve_answers_at_an_address_of_the_newer_kind(tmp_path: Path) -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
         pytest.skip(f"this machine has no IPv6: {error}")
-    with serve.listening(serve.Report(tmp_path), "::1", 0) as server, answering(server):
+    with serve.listening(serving.Report(tmp_path), "::1", 0) as server, answering(server):
         assert server.address == f"http://[::1]:{server.port}/"
         with urllib.request.urlopen(server.address, timeout=60) as answer:
             assert "no run yet" in answer.read().decode()
@@ -169,20 +170,20 @@ def test_serve_says_when_others_can_read_the_report(
     assert (f"whoever reaches {host} reads it: there is no password" in said) == warned
 
 
-@pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serve.REST_FACTOR)])
+@pytest.mark.parametrize(("took", "rests"), [(1.0, 10.0), (20.0, 20.0 * serving.REST_FACTOR)])
 def test_a_report_rests_for_a_while_and_the_longer_the_longer_it_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, rests: float
 ) -> None:
     clock, made_at = [100.0], []
-    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(serve, "state_of", lambda folder: str(clock[0]))  # there is always something new
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(serving, "state_of", lambda folder: str(clock[0]))  # there is always something new
 
-    def make(report: serve.Report, mark: str) -> None:
+    def make(report: serving.Report, mark: str) -> None:
         made_at.append(clock[0])
         clock[0] += took
 
-    monkeypatch.setattr(serve.Report, "_make", make)
-    report = serve.Report(tmp_path, rest=10.0)
+    monkeypatch.setattr(serving.Report, "_make", make)
+    report = serving.Report(tmp_path, rest=10.0)
     for later in (0.0, rests - 0.5, 1.0):
         clock[0] += later
         report.newest()
@@ -193,15 +194,15 @@ def test_what_is_recorded_while_a_report_is_made_is_in_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, states, made_of = [100.0], ["begun"], []
-    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(serve, "state_of", lambda folder: states[-1])
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(serving, "state_of", lambda folder: states[-1])
 
-    def make(report: serve.Report, mark: str) -> None:
+    def make(report: serving.Report, mark: str) -> None:
         made_of.append(mark)
         states.append("ended")  # and nothing is recorded after that
 
-    monkeypatch.setattr(serve.Report, "_make", make)
-    report = serve.Report(tmp_path, rest=10.0)
+    monkeypatch.setattr(serving.Report, "_make", make)
+    report = serving.Report(tmp_path, rest=10.0)
     for _ in range(3):
         report.newest()
         clock[0] += 11.0
@@ -210,7 +211,7 @@ def test_what_is_recorded_while_a_report_is_made_is_in_the_next_one(
 
 def test_a_port_in_use_is_one_line(served: serve.Server, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^--port {served.port}: in use; give another one"):
-        serve.listening(serve.Report(tmp_path), "127.0.0.1", int(served.port))
+        serve.listening(serving.Report(tmp_path), "127.0.0.1", int(served.port))
 
 
 def test_serve_says_its_address_and_ends_with_130_on_ctrl_c(seqtrain: Any, tmp_path: Path) -> None:

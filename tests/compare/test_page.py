@@ -124,7 +124,7 @@ def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> N
     assert policy
     allowed = re.findall(r"'sha256-(.*?)'", policy[1])
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
-    assert [report._sha256(script) for script in scripts] == allowed
+    assert [report.sha256(script) for script in scripts] == allowed
     assert "default-src 'none'" in policy[1]
     assert "unsafe-eval" not in policy[1]
     assert "connect-src" not in policy[1]  # default-src holds: no network

@@ -24,8 +24,9 @@ LINES = (
 
 def tick(reader: Any, *names: str) -> None:
     """Leaves these runs ticked, in this order."""
-    for box in reader.page.locator("#runs tbody input:checked").all():
-        box.uncheck()
+    ticked = reader.page.locator("#runs tbody input:checked")
+    while ticked.count():
+        ticked.first.uncheck()
     for name in names:
         reader.page.locator("#runs tbody tr", has_text=name).locator("input").check()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from seqtrain.cli import serve
+from seqtrain.cli.served import Report
 from tests.support import pages
 from tests.support.chromium import AXIS, HEIGHT, MARKS, ROWS, address, browser, tab, written
 
@@ -32,7 +33,7 @@ SECTIONS = ("curves", "costs", "parallel", "importance", "table", "samples", "pi
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[serve.Server]:
     """A server of the runs below a folder."""
-    with serve.listening(serve.Report(folder, rest=0.0), "127.0.0.1", 0) as server:
+    with serve.listening(Report(folder, rest=0.0), "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:

@@ -27,8 +27,8 @@ def picture(width: int = 2, height: int = 2, filler: int = 0) -> bytes:
     return (
         b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", head)
-        + chunk(b"tEXt", b"a\0" + os.urandom(filler))
         + chunk(b"IDAT", rows)
+        + chunk(b"tEXt", b"a\0" + os.urandom(filler))
         + chunk(b"IEND", b"")
     )
 

@@ -6,7 +6,7 @@ import base64
 import functools
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +40,26 @@ def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
     return [_curves(entry.path, _stamp(entry.path / METRICS)) for entry in entries]
 
 
-def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> Iterator[str]:
-    """Script elements of packed data, one value for each run: the page unpacks a block when it is looked at."""
+def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, list[Any]]:
+    """By name what the page unpacks when it is looked at: one value for each run."""
     clocks, configs, environments = [], [], []
     for entry, each in zip(entries, drawn, strict=True):
         clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
         configs.append(_text(entry.path / CONFIG, LONGEST_CONFIG))
         environments.append(_environment(entry))
-    packed: dict[str, Any] = {"clock": clocks, "configs": configs, "environment": environments}
-    packed |= {"samples": shown.samples(entries), "confusion": shown.confusions(entries)}
-    packed["attention"] = shown.attention(entries)
-    for place, name in enumerate(metrics):
-        packed[f"metric-{place}"] = [each.metrics.get(name) for each in drawn]
-    for name, values in packed.items():
-        yield f'<script type="text/plain" id="block-{name}">{pack(values)}</script>'
+    found: dict[str, list[Any]] = {"clock": clocks, "configs": configs, "environment": environments}
+    found |= {"samples": shown.samples(entries), "confusion": shown.confusions(entries)}
+    found["attention"] = shown.attention(entries)
+    for name in metrics:
+        found[f"metric:{name}"] = [each.metrics.get(name) for each in drawn]
+    return found
+
+
+def scripts(found: Mapping[str, list[Any]], metrics: Sequence[str]) -> Iterator[str]:
+    """Script elements of the packed blocks; that of a metric is called by its place, for its name may be anything."""
+    places = {f"metric:{name}": f"metric-{place}" for place, name in enumerate(metrics)}
+    for name, values in found.items():
+        yield f'<script type="text/plain" id="block-{places.get(name, name)}">{pack(values)}</script>'
 
 
 def units(entries: Sequence[Entry]) -> dict[str, str]:

@@ -64,7 +64,7 @@ function didYouMean(key, known) {
 function term(word) {
   const parts = CONDITION.exec(word), part = word.toLowerCase();
   if (!parts) {
-    if (/^[=<>!]/.test(word)) return { word, fault: `${word}: a key is expected before the sign, such as model=lstm` };
+    if (/^(!=|[=<>])/.test(word)) return { word, fault: `${word}: a key is expected before the sign, such as model=lstm` };
     return { word, fits: run => [run.name, run.label, run.variant, run.status].join(" ").toLowerCase().includes(part) };
   }
   const [key, sign, wanted] = [parts[1].trim(), parts[2], parts[3].trim()], order = ORDERS[sign];

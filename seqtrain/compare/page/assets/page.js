@@ -28,13 +28,21 @@ const watcher = new IntersectionObserver(seen => {
   last = last.then(catchUp);
 }, { rootMargin: "300px" });
 
-function everything() {
+/* What is at hand at once is shown anew; what is drawn becomes stale. */
+function allViews() {
   allot();
   showVariants();
   tellFilter();
   const shown = filtered().length, all = data.groups[chosen.group].runs.length;
   at("count").textContent = shown === all ? counted(all, "run") : `${shown} of ${counted(all, "run")}`;
-  return refresh(...Object.keys(VIEWS));
+  for (const name of Object.keys(VIEWS)) stale.add(name);
+  remember();
+}
+
+function everything() {
+  allViews();
+  last = last.then(catchUp);
+  return last;
 }
 
 function fill(id, options, value) {
@@ -69,11 +77,15 @@ function enterGroup() {
   at("filter-help").textContent = `Words that must all hold: ${[...keys, "lr>0.003", "seed!=2", "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without a sign is a part of a name. The conclusion stays that of all runs.`;
 }
 
+function fillGroups() {
+  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.variants.map(variant => variant.name).join(", ").slice(0, 60)}`]), String(chosen.group));
+  at("group-label").hidden = data.groups.length < 2;
+}
+
 function start() {
   recall();
   wear();
-  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.variants.map(variant => variant.name).join(", ").slice(0, 60)}`]), String(chosen.group));
-  at("group-label").hidden = data.groups.length < 2;
+  fillGroups();
   fill("axis", Object.entries(AXES), chosen.axis);
   fill("cost", Object.entries(COSTS), chosen.cost);
   enterGroup();
@@ -97,30 +109,5 @@ function start() {
   for (const name of Object.keys(VIEWS)) watcher.observe(at(name));
 }
 
-const PLACE = "seqtrain-place";
-
-/* Goes back to where the reader was: all above must be drawn first, for it has no height before. */
-async function goBack() {
-  const place = sessionStorage.getItem(PLACE);
-  sessionStorage.removeItem(PLACE);
-  if (place === null) return;
-  history.scrollRestoration = "manual";
-  for (const name of Object.keys(VIEWS)) near.add(name);
-  await (last = last.then(catchUp));
-  scrollTo({ top: Number(place), behavior: "instant" });
-}
-
-/* A page that `seqtrain serve` gives asks whether there is a newer one, and is loaded again where it was. */
-async function listen() {
-  const answer = await fetch(location.pathname, { method: "HEAD", cache: "no-store" }).catch(() => null);
-  const lost = answer === null || !answer.ok;
-  at("about").textContent = data.about + (lost ? " · seqtrain serve has stopped: what you see is the last that it showed" : " · live");
-  if (!lost && answer.headers.get("ETag") !== data.mark && !document.hidden) {
-    remember();
-    sessionStorage.setItem(PLACE, scrollY);
-    location.reload();
-  } else setTimeout(listen, 2000);
-}
-
 start();
-if (data.mark) goBack().then(() => setTimeout(listen, 2000));
+if (data.mark) setTimeout(listen, NEWS_EVERY);
