@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seqtrain.cli import serve
-from seqtrain.cli.served import Report
 from tests.support import pages
 from tests.support.chromium import AXIS, HEIGHT, MARKS, ROWS, address, browser, tab, written
 
@@ -28,19 +23,6 @@ LINES = "document.querySelectorAll('#curves-plot .scatterlayer path.js-line').le
 NAMES = "new Set(document.querySelector('#curves-plot').data.flatMap(trace => trace.text ?? []).filter(Boolean)).size"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 SECTIONS = ("curves", "costs", "parallel", "importance", "table", "samples", "pictures", "diff", "environment")
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[serve.Server]:
-    """A server of the runs below a folder."""
-    with serve.listening(Report(folder, rest=0.0), "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_all_is_drawn_with_no_error_and_nothing_is_asked_of_a_network(tab: Any, address: str) -> None:
@@ -185,23 +167,3 @@ def opening(reader: Any, address: str) -> tuple[float, Any]:
     reader.page.goto(address, wait_until="commit")
     reader.drawn("curves")
     return time.monotonic() - began, reader
-
-
-def test_a_served_page_reloads_itself_where_a_run_goes_on_and_keeps_its_choices(tab: Any, tmp_path: Path) -> None:
-    run = pages.run(tmp_path / "one", records=30)
-    pages.run(tmp_path / "two", records=30, seed=2)
-    with served(tmp_path) as server:
-        reader = tab().open(server.address)
-        reader.choose("axis", "tokens")
-        reader.drawn("table")
-        reader.page.evaluate("window.scrollTo(0, 700)")
-        assert reader.page.evaluate(LARGEST) == 300 * pages.TOKENS
-        record = '{"step": 301, "tokens": 2000000, "seconds": 99.0, "validation/bits_per_byte": 1.25}\n'
-        with reader.page.expect_navigation(), open(run / "metrics.jsonl", "a") as file:
-            file.write(record)
-            file.flush()
-        reader.page.wait_for_selector("#curves[data-drawn]")
-        assert reader.page.evaluate(LARGEST) == 2_000_000
-        reader.settled("Math.abs(scrollY - 700) < 50", True)
-        assert reader.page.evaluate(AXIS) == "training tokens"
-        assert all(url.startswith((server.address, "data:", "blob:")) for url in reader.asked)
