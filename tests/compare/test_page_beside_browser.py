@@ -152,3 +152,30 @@ def test_marks_can_be_told_without_colours(tab: Any, tmp_path: Path, scheme: Any
     reader.drawn("samples")
     marks = "[...document.querySelectorAll('#samples-table ins, #samples-table del')]"
     reader.settled(f"new Set({marks}.map(each => getComputedStyle(each).textDecorationLine)).size", 2)
+
+
+def test_many_groups_are_listed_first_and_a_press_opens_one(tab: Any, tmp_path: Path) -> None:
+    for place in range(5):
+        hashes = {**fake_runs.HASHES, "validation": f"{place}" * 32}
+        fake_runs.sweep(tmp_path / f"alpha{place}", {"lstm": (1.5, 1.6), "gru": (1.4 + place, 1.5)}, hashes=hashes)
+    reader = tab().open(written(tmp_path, "report.html"))
+    rows = "document.querySelectorAll('#group-table tbody tr').length"
+    assert reader.page.evaluate(rows) == 5
+    assert reader.page.locator("#groups article:visible").count() == 1
+    reader.page.fill("#group-filter", "alpha3")
+    reader.settled(rows, 1)
+    cells = reader.page.locator("#group-table tbody tr").locator("th, td").all_inner_texts()
+    assert cells[0].endswith(": alpha3")
+    assert cells[2:7] == ["4", "4 finished", "next_token", "lstm", "1.55"]
+    reader.page.click("#group-table button")
+    reader.settled("data.runs[data.groups[chosen.group].runs[0]].asked.sweep", "alpha3")
+    assert f"{tmp_path.name}/alpha3/000" in reader.drawn("table").page.inner_text("#runs")
+    assert cells[0].split(":")[0] in reader.page.inner_text("#groups article:visible")
+
+
+def test_few_groups_are_not_listed(tab: Any, tmp_path: Path) -> None:
+    for place in range(2):
+        fake_runs.run(tmp_path / str(place), hashes={**fake_runs.HASHES, "validation": f"{place}" * 32})
+    reader = tab().open(written(tmp_path, "report.html"))
+    assert not reader.page.is_visible("#group-list")
+    assert reader.page.locator("#groups article:visible").count() == 2

@@ -113,8 +113,9 @@ def test_a_page_of_another_version_is_loaded_again(tab: Any, tmp_path: Path) -> 
         reader = tab().open(server.address)
         reader.page.evaluate("data.script = 'another one'")
         report.changes.marks.clear()
-        goes_on(run, 301, 2_000_000)
-        reader.page.wait_for_function("data.script !== 'another one'")
+        with reader.page.expect_event("load"):
+            goes_on(run, 301, 2_000_000)
+        assert reader.page.evaluate("data.script") != "another one"
         reader.settled(LARGEST, 301)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from seqtrain.compare.entries import Entry
 from seqtrain.compare.selection import FIGURES, words
+from seqtrain.runs.directory import METRICS
 
 
 def shared(entries: Sequence[Entry]) -> dict[str, Any]:
@@ -35,7 +37,15 @@ def of_runs(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         settings = {key: value for key, value in entry.settings.items() if key not in common}
         measured = {name: entry.metric(name) for name in metrics}
-        found.append(
-            {"settings": settings, "metrics": measured, "steps": entry.cost("steps"), "sweep": entry.sweep or None}
-        )
+        said = {"settings": settings, "metrics": measured, "steps": entry.cost("steps"), "sweep": entry.sweep or None}
+        found.append(said | {"when": last_record(entry)})
     return found
+
+
+def last_record(entry: Entry) -> str:
+    """When the run recorded last, to the minute; empty where its record has gone."""
+    try:
+        changed = (entry.path / METRICS).stat().st_mtime
+    except OSError:  # removed meanwhile
+        return ""
+    return datetime.fromtimestamp(changed).strftime("%Y-%m-%d %H:%M")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 from urllib.parse import quote
 
-from seqtrain.compare.entries import Entry, count_statuses, read
+from seqtrain.compare.entries import count_statuses, read
 from seqtrain.compare.page import report
+from seqtrain.compare.page.asked import last_record
 from seqtrain.compare.page.content import safe_json
 from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.errors import UserError
-from seqtrain.runs.directory import METRICS
 from seqtrain.runs.listing import list_runs
 from seqtrain.sweeps.folder import is_sweep
 from seqtrain.terminal import printable
@@ -67,7 +66,7 @@ def _row(sweep: Path, name: str) -> dict[str, Any]:
         found = conclusions(entries)
     except (UserError, OSError) as fault:  # half written, or being removed
         return row | {"runs": 0, "status": "", "task": "", "best": "", "value": None, "fault": str(fault)}
-    row["when"] = max(map(_touched, entries))
+    row["when"] = max(map(last_record, entries))
     tasks = sorted({entry.task for entry in entries})
     row |= {"runs": len(entries), "status": count_statuses(entries), "task": ", ".join(tasks)}
     return row | _best(found)
@@ -85,11 +84,3 @@ def _best(found: Sequence[Conclusion]) -> dict[str, Any]:
         **{"best": best.name, "value": best.mean, "seeds": len(best.values)},
         "metric": largest.group.metric + apart,
     }
-
-
-def _touched(entry: Entry) -> str:
-    """When the run recorded last."""
-    try:
-        return datetime.fromtimestamp((entry.path / METRICS).stat().st_mtime).strftime("%Y-%m-%d %H:%M")
-    except OSError:  # removed meanwhile
-        return ""

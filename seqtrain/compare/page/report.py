@@ -27,6 +27,7 @@ SCRIPTS = (
     "style.js",
     "charts.js",
     "verdict.js",
+    "groups.js",
     "variants.js",
     "curves.js",
     "costs.js",

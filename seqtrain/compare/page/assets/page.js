@@ -31,6 +31,7 @@ const watcher = new IntersectionObserver(seen => {
 /* What is at hand at once is shown anew; what is drawn becomes stale. */
 function allViews() {
   allot();
+  showGroupList();
   showVariants();
   tellFilter();
   const shown = filtered().length, all = data.groups[chosen.group].runs.length;
@@ -97,6 +98,7 @@ function start() {
   bind("logcost", "change", "checked", () => refresh("costs"));
   bind("whole", "change", "checked", () => refresh("diff"));
   at("step").addEventListener("change", () => { chosen.step = at("step").value; refresh("samples"); });
+  at("group-filter").addEventListener("input", showGroupList);
   let waiting;
   bind("filter", "input", "value", () => { clearTimeout(waiting); waiting = setTimeout(everything, 150); });
   at("choices").onsubmit = event => event.preventDefault();
