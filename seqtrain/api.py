@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from seqtrain.compare.entries import Axis, Checkpoint
 
 
+CHECKPOINTS = ("best", "last")
+
 # Held while a training runs: torch's random numbers, threads and signals belong to the whole process.
 _TRAINING = threading.Lock()
 
@@ -35,11 +37,13 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
         checkpoint: the best by the task's own measure, or the newest.
 
     Raises:
-        UserError: where there is no run, or it has no checkpoint.
+        UserError: where there is no run, or it has no checkpoint, or an option has no such value.
     """
     from seqtrain.inference.opened import open_run
 
     _check_list("trust", trust)
+    if checkpoint not in CHECKPOINTS:  # any other word would be taken for one of them
+        raise UserError(f"checkpoint={checkpoint!r}: expected {' or '.join(map(repr, CHECKPOINTS))}")
     with trusting(trust):
         return Trained(open_run(run, checkpoint))
 
@@ -134,9 +138,11 @@ def _alone() -> Iterator[None]:
 
 
 def _check_list(name: str, value: Sequence[str | Path]) -> None:
-    """UserError for one word where several are meant: its letters would be taken for them."""
+    """UserError for what is no list of words: the letters of one word would be taken for several."""
     if isinstance(value, str | Path):
         raise UserError(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
+    if not isinstance(value, Sequence) or not all(isinstance(item, str | Path) for item in value):
+        raise UserError(f"{name}={value!r}: expected a list of texts; leave it out for none")
 
 
 def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:

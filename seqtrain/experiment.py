@@ -30,6 +30,7 @@ from seqtrain.training import budget
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
 from seqtrain.training.model_and_task import task_class
+from seqtrain.training.rehearsal import rehearse
 from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import surroundings
@@ -119,7 +120,7 @@ class Experiment:
 
     def _make_session(self, data: Data, signals: Signals) -> Session:
         """Model and task, the learner that trains them, and Lightning's trainer with its callbacks and loggers."""
-        return make_session(
+        session = make_session(
             self.config,
             data,
             self.run,
@@ -128,6 +129,8 @@ class Experiment:
             logged_config=plain_config(self.config),  # not that of the directory, which is written once all is well
             after_pruning=self.summary.after_pruning,
         )
+        rehearse(session)  # a fault of a task of others is told now, and not after hours
+        return session
 
     def _count_cost(self, session: Session) -> Cost:
         """What the whole training costs, before its first step."""

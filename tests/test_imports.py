@@ -80,7 +80,7 @@ TASKS_KNOW = ("data.batching.", "data.preprocess", "data.tokenizers.encoding", "
 
 SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
-    *(f"seqtrain.tasks.{name}" for name in ("base", "masked_text", "predictors")),
+    *(f"seqtrain.tasks.{name}" for name in ("base", "contract", "hooks", "laws", "masked_text", "predictors")),
 }
 """What stands in the rooms of models and tasks and is neither."""
 

@@ -1,4 +1,4 @@
-"""`seqtrain contract`: what a model promises, held to law by law, with the first counterexample in words."""
+"""`seqtrain contract`: what a model or a task promises, held to law by law, with the first counterexample in words."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqtrain.cli import task_contract
 from seqtrain.cli.arguments import Parser
 from seqtrain.errors import UserError
 from seqtrain.terminal import printable
@@ -56,29 +57,54 @@ def main(argv: list[str]) -> int:
     """The command."""
     parser = Parser(
         "contract",
-        "Make a model small, in float64, and check all that it promises, law by law.\n"
-        "OVERRIDE chooses the model (model=gru) or sets an option of it (model.num_layers=3).\n"
+        "Make a model small, in float64, and check all that it promises, law by law; with task=..., a task.\n"
+        "OVERRIDE chooses the model (model=gru) or sets an option of it (model.num_layers=3); beside a task, which is\n"
+        "asked about a few examples of its data, those of data, tokenizer and tbptt count too.\n"
         "Exit code 0: every law that it owes holds; 1: one does not.",
         "seqtrain contract model=mine --config-dir my_configs --trust my_package",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     parser.add_config_dir()
     options = parser.parse_intermixed_args(argv)
-    small = compose(options.overrides, options.config_dir)
+    if task_contract.names_task(options.overrides):
+        return _judge_task(options.overrides, options.config_dir, options.json)
+    return _judge_model(options.overrides, options.config_dir, options.json)
+
+
+def _judge_model(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: bool) -> int:
+    """Tells what a model keeps; gives the exit code."""
+    task_contract.check_overrides(overrides, task_contract.FOR_MODELS)
+    small = compose(overrides, config_dirs)
     subject, promised = _subject(small)
 
     from seqtrain.models.contract import judge  # which imports torch: what is typed wrong is told before
 
-    if not options.json:
-        print(_heading(small, promised))
+    return _tell(_heading(small, promised), judge(subject), promised, as_json)
+
+
+def _judge_task(overrides: Sequence[str], config_dirs: Sequence[Path], as_json: bool) -> int:
+    """Tells what a task keeps; gives the exit code."""
+    task_contract.check_overrides(overrides, task_contract.FOR_TASKS)
+    subject, words = task_contract.subject_of(overrides, config_dirs)
+
+    from seqtrain.models.base import Capability
+    from seqtrain.tasks.contract import judge
+
+    return _tell(f"{words}, in float64", judge(subject), Capability.NONE, as_json)
+
+
+def _tell(heading: str, judged: Iterator[Verdict], promised: Capability, as_json: bool) -> int:
+    """Prints the verdicts, each as it comes, since one may take seconds; gives the exit code."""
+    if not as_json:
+        print(heading)
     verdicts: list[Verdict] = []
-    for verdict in judge(subject):  # each is told as it comes, since one may take seconds
+    for verdict in judged:
         verdicts.append(verdict)
-        if options.json:
+        if as_json:
             print(_record(verdict), flush=True)
         else:
             print("\n".join(_lines(verdict, promised)), flush=True)
-    if not options.json:
+    if not as_json:
         print(_total(verdicts))
     return int(any(verdict.counterexample is not None for verdict in verdicts))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import signal
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +15,10 @@ from seqtrain.config.preflight import SHARED_MEMORY, is_full
 from seqtrain.distributed import ranks
 from seqtrain.distributed.launch import Outcome
 from seqtrain.errors import NonFinite, OutOfMemory, RunFailed, Unavailable, UserError
-from seqtrain.files.atomic import listed
+from seqtrain.files.atomic import listed, write_text
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
+from seqtrain.tasks.hooks import failed_hook
 from seqtrain.terminal import pasted
 from seqtrain.training.callbacks.guards import is_out_of_memory, out_of_memory_words
 from seqtrain.training.callbacks.signals import Interrupted
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 # The faults that a process of a group tells the one that started it by its exit code.
 UNAVAILABLE = 75  # EX_TEMPFAIL of sysexits.h
+TRACEBACK = "traceback.txt"  # of what the code of a task of others raised
 KINDS: dict[int, type[UserError]] = {2: UserError, UNAVAILABLE: Unavailable}
 
 
@@ -47,7 +50,7 @@ def record_ending(experiment: Experiment) -> Iterator[None]:
         can_resume = isinstance(error, Unavailable) and next(run.records(), None) is not None
         _conclude(experiment, status="failed" if can_resume else "refused", reason=str(error))
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the latter of code of others: a training has nothing to leave for
         reason, line = verdict(run, error)
         checkpoint, session = experiment.attempt.checkpoint, experiment.session
         # What no check of a checkpoint has foreseen shows when the trainer loads it, before the first step.
@@ -108,7 +111,7 @@ def _write_ending(run: Run, summary: Summary, **ending: str) -> None:
     run.write_summary(summary)
 
 
-def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
+def verdict(run: Run, error: BaseException) -> tuple[str, Exception | None]:
     """The reason for the summary, and what to raise in one line; None for what nobody foresaw."""
     if isinstance(error, NonFinite):
         return str(error), NonFinite(
@@ -128,12 +131,24 @@ def verdict(run: Run, error: Exception) -> tuple[str, Exception | None]:
     if isinstance(error, OSError) and run.lost():
         reason = "its directory, or the lock in it, was removed or moved while it was trained"
         return reason, Unavailable(f"run {run.path}: {reason}; resume it where it is now, or start a new run")
-    if not isinstance(error, OSError):
-        return f"{type(error).__name__}: {error}", None
-    remedy = _remedy(run, error)
-    if remedy is None:
+    remedy = _remedy(run, error) if isinstance(error, OSError) else None
+    if remedy is not None:
+        return str(error), Unavailable(f"run {run.path}: {remedy}, then `{_resume(run)}`")
+    hook = failed_hook(error)
+    if hook is not None:  # the author of the task has more use for one line than for twenty frames of Lightning
+        return hook, RunFailed(f"{hook}; {_kept_traceback(run, error)}; {_last_good(run)}")
+    if isinstance(error, OSError):
         return str(error), None
-    return str(error), Unavailable(f"run {run.path}: {remedy}, then `{_resume(run)}`")
+    return f"{type(error).__name__}: {error}", None
+
+
+def _kept_traceback(run: Run, error: BaseException) -> str:
+    """Writes the traceback beside the record, where that can be done; says where it is."""
+    path = run.path / TRACEBACK
+    with contextlib.suppress(OSError):
+        write_text(path, "".join(traceback.format_exception(error)))
+        return f"the traceback is in {path}"
+    return "SEQTRAIN_DEBUG=1 shows the traceback"
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from seqtrain import terminal
@@ -29,9 +30,10 @@ COMMANDS = {
     "serve": "serve that page, live while runs go on: seqtrain serve outputs",
     "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
     "matrix": "show which models do which tasks",
-    "contract": "check what a model promises, law by law; also one of your own",
+    "contract": "check what a model or a task promises, law by law; also one of your own",
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
+COMPOSING = ("train", "verify-resume")  # whose words become part of what they write
 HIDDEN = ("trial",)  # launchers call it
 # What to do about errors of the system that any look at any path may raise.
 REMEDIES = {
@@ -65,15 +67,34 @@ def main(argv: list[str] | None = None) -> int:
             code = _run(argv)
             sys.stdout.flush()  # here, where it can still be told that nobody takes it
             return code
-        except SystemExit:  # of --help
+        except SystemExit as leaving:
             sys.stdout.flush()
-            raise
+            if _is_answered(leaving):
+                raise
+            return _tell_left(leaving)
         except Interrupted as interrupted:
             return 128 + interrupted.number
         except Exception as error:
             if isinstance(error, terminal.OutputLost):
                 terminal.drop_output()
             return _tell(error)
+
+
+def _is_answered(leaving: SystemExit) -> bool:
+    """Whether a parser has left, ours or Hydra's, which has answered --help."""
+    # The innermost frame alone: Hydra also stands around each constructor of others that it calls.
+    file = Path(traceback.extract_tb(leaving.__traceback__)[-1].filename)
+    return file.name == "argparse.py" or "hydra" in file.parts
+
+
+def _tell_left(leaving: SystemExit) -> int:
+    """Says that code of others has left the process, which is a failure whatever it called it; gives the exit code."""
+    frame = traceback.extract_tb(leaving.__traceback__)[-1]
+    terminal.tell(
+        f"error: {frame.filename}, line {frame.lineno}: `{frame.name}` has left the process (SystemExit: "
+        f"{leaving.code}); raise an error that says what is wrong instead"
+    )
+    return 1
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -108,6 +129,9 @@ def _check_surroundings(command: str, words: Sequence[str]) -> None:
 def _check_word(command: str, word: str) -> None:
     if "\0" in word:
         raise UserError(f"{word}: holds a NUL byte; leave it out")
+    # The run's files could not name it. Other commands only look at such a path, or answer a text line by line.
+    if command in COMPOSING and not terminal.is_unicode(word):
+        raise UserError(f"{word}: is not UTF-8, and no file of the run could name it; rename it")
     # An empty path would be this folder; but predict takes an empty text.
     if not word and command != "predict":
         _refuse_empty(command, "a word is empty")
@@ -141,9 +165,20 @@ def _tell(error: Exception) -> int:
         return 0
     if isinstance(error, terminal.OutputLost):
         terminal.tell(f"error: standard output {error}, so the result could not be told")
+    elif (hook := _failed_hook(error)) is not None and not os.environ.get("SEQTRAIN_DEBUG"):
+        terminal.tell(f"error: {hook}; SEQTRAIN_DEBUG=1 shows the traceback")
     else:
         _trace(error)
     return 1
+
+
+def _failed_hook(error: Exception) -> str | None:
+    """What of a task of others an error came out of; None where no task was ever imported."""
+    if "seqtrain.tasks.base" not in sys.modules:  # it would import torch, only to say no
+        return None
+    from seqtrain.tasks.hooks import failed_hook
+
+    return failed_hook(error)
 
 
 def _system_error(error: OSError) -> tuple[str, ...]:

@@ -10,14 +10,13 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from seqtrain.api import Trained, load
-from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.answer_options import add_answer_options, as_typed, given, own_options, refuse_not_taken
+from seqtrain.cli.arguments import Parser, say
 from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
-from seqtrain.config.ranges import ANSWER_RANGES
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic
 from seqtrain.files.untrusted import check_output
@@ -26,18 +25,6 @@ if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
 BATCH = 32  # texts answered side by side
-
-# Options of predictors, each with why it makes no sense for those that do not take it.
-NOT_TAKEN = {
-    "length": "adds no tokens",
-    "temperature": "draws nothing",
-    "top_k": "does not choose among tokens",
-    "top_p": "draws nothing",
-    "greedy": "draws nothing",
-    "seed": "draws nothing",
-    "beam": "does not search",
-    "length_penalty": "does not search",
-}
 
 
 def main(argv: list[str]) -> int:
@@ -81,7 +68,8 @@ def _parser() -> Parser:
         "  next_token    continues them by sampling; without any, starts from nothing; with --score measures them\n"
         "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"
         "  sentiment     says their labels\n"
-        "  translation   translates them",
+        "  translation   translates them\n"
+        "A task of others does what it says; --option sets what it takes.",
         "seqtrain predict outputs/2026-11-21_02-04-00_next_token_lstm 'def main(' --length 100 --temperature 0.7",
     )
     parser.add_argument("run", metavar="RUN")
@@ -95,38 +83,8 @@ def _parser() -> Parser:
         metavar="FILE",
         help="draw where the model looks in the one TEXT: FILE.png, or FILE.html to explore",
     )
-    _add_answer_options(parser)
+    add_answer_options(parser)
     return parser
-
-
-def _add_answer_options(parser: Parser) -> None:
-    """The options of predictors: none has a default here, so that one which was not typed is told from one that was."""
-    kinds = {name: bounded(allowed) for name, allowed in ANSWER_RANGES.items()}
-    # 0 would be greedy, for which there is an option of its own.
-    drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))
-    parser.add_argument("--length", type=kinds["length"], metavar="N", help="next_token: tokens to add; 200 by default")
-    parser.add_argument("--temperature", type=drawn, metavar="T", help="next_token: 0.8 by default")
-    parser.add_argument(
-        "--top-k",
-        type=kinds["top_k"],
-        metavar="K",
-        help="next_token: draw from the K likeliest tokens only; masked_lm: show K tokens for each mask, 5 by default",
-    )
-    parser.add_argument(
-        "--top-p", type=kinds["top_p"], metavar="P", help="next_token: draw from the likeliest that make up P"
-    )
-    parser.add_argument("--greedy", action="store_true", help="next_token: always the likeliest token")
-    parser.add_argument("--seed", type=kinds["seed"], help="next_token: 0 by default")
-    parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
-    parser.add_argument(
-        "--beam", type=kinds["beam"], metavar="N", help="translation: hypotheses kept; the run's by default"
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=kinds["length_penalty"],
-        metavar="P",
-        help="translation, with a beam above 1: hypotheses are judged by log p / length^P",
-    )
 
 
 class Answering:
@@ -142,39 +100,35 @@ class Answering:
                 raise UserError(f"--score: task={opened.task.name()} measures no tokens; leave it out")
         self.predictor = opened.predictor(by)
         self.options = {name: getattr(options, name) for name in given(options)}
+        words = self._words(options.score)
+        refuse_not_taken(self.options, self.predictor.takes, words, scores="score" in opened.task.predictors)
+        self.options |= own_options(options.option, self.predictor.takes, words)
         self.answered = 0  # texts so far
         self.cut = 0  # those of them of which only the beginning was read
-        self._refuse_not_taken(options.score)
         self._refuse_without_effect()
 
-    def _refuse_not_taken(self, score: bool) -> None:
-        """UserError for options that the predictor does not have: another one of the same run may."""
-        task = f"task={self.opened.task.name()}"
+    def _words(self, score: bool) -> str:
+        """The predictor as a message names it: another one of the same run may take other options."""
+        words = f"task={self.opened.task.name()}"
         if score:
-            task += " --score"
-        takes = [flag(name) for name in self.predictor.takes]
-        if "score" in self.opened.task.predictors:
-            takes.append("--score")
-        known = ", ".join(takes) or "none of these options"
-        lines = []
-        for name in self.options:
-            if name not in self.predictor.takes:
-                lines.append(f"{flag(name)}: {task} {NOT_TAKEN[name]}; it takes {known}")
-        if lines:
-            raise UserError(*lines)
+            words += " --score"
+        return words
 
     def _refuse_without_effect(self) -> None:
         """UserError for options that the predictor has, and that change nothing beside the others: --seed, --greedy."""
         reasons = self.predictor.without_effect(self.options)
-        lines = [f"{flag(name)}: {reasons[name]}" for name in self.options if name in reasons]
+        lines = [f"{as_typed(name)}: {reasons[name]}" for name in self.options if name in reasons]
         if lines:
             raise UserError(*lines)
 
     def answer(self, texts: list[str]) -> Sequence[dict[str, Any]]:
         """The answer to each text."""
+        from seqtrain.tasks.hooks import check_answers  # here: it imports torch
+
         self.cut += sum(map(self.predictor.cuts, texts))
         # The place among all texts makes the seed of each, so that no number depends on how the batches were cut.
         answers = self.predictor.predict(texts, first=self.answered, **self.options)
+        check_answers(self.predictor, texts, answers)
         self.answered += len(texts)
         return answers
 
@@ -183,21 +137,6 @@ class Answering:
         if self.cut:
             longest = self.opened.config.data.max_length
             say(f"{self.cut:,} texts are longer than data.max_length={longest} tokens: their beginning alone was read")
-
-
-def given(options: argparse.Namespace) -> list[str]:
-    """Names of those options of predictors that were given."""
-    names = []
-    for name in NOT_TAKEN:
-        value = getattr(options, name)
-        if value is not None and value is not False:  # 0 is a value
-            names.append(name)
-    return names
-
-
-def flag(name: str) -> str:
-    """An option as it is typed."""
-    return f"--{name.replace('_', '-')}"
 
 
 def _answer(answering: Answering, batch: list[Line], out: TextIO, as_json: bool) -> int:
@@ -254,11 +193,13 @@ def _attend(options: argparse.Namespace) -> int:
         )
     if len(options.texts) != 1 or options.input is not None:
         raise UserError("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
-    useless = given(options)
+    useless = list(map(as_typed, given(options)))
     if options.score:
-        useless.append("score")
+        useless.append("--score")
+    if options.option:
+        useless.append("--option")
     if useless:
-        flags = ", ".join(map(flag, useless))
+        flags = ", ".join(useless)
         raise UserError(f"{flags}: --attention draws where the model looks and answers nothing; leave one of them out")
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, cast
 
 from hydra.utils import instantiate
@@ -10,6 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.targets import resolve, targets, whitelist
 from seqtrain.errors import UserError
+
+NAMING = ("model", "task")  # whose constructors are given what is known only at run time
 
 
 def plain(node: DictConfig) -> dict[str, Any]:
@@ -26,7 +29,9 @@ def make(node: DictConfig, **given: Any) -> Any:
     for inner_path, inner in targets(options, path):
         resolve(inner["_target_"], path=inner_path)  # Hydra's own rule is about names only
     target = resolve(options["_target_"])
-    free = inspect.signature(target).parameters.keys() - options.keys()  # an option keeps what the config says
+    parameters = inspect.signature(target).parameters
+    free = parameters.keys() - options.keys()  # an option keeps what the config says
+    _check_named(path or target.__name__, target, parameters, given)
     # In two steps: Hydra would merge what is handed over, such as a module, into a config of its own.
     deferred = instantiate({**options, "_partial_": True}, _execution_whitelist_=whitelist())
     if partial:
@@ -39,3 +44,14 @@ def make(node: DictConfig, **given: Any) -> Any:
         if str(error).partition("=")[0] in options:
             raise UserError(f"{where}.{error}") from None
         raise UserError(f"{where}: {error}") from None
+
+
+def _check_named(path: str, target: Any, parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
+    """UserError for a model or a task whose constructor hides in **options whether it takes what it is given."""
+    collected = [name for name, each in parameters.items() if each.kind is inspect.Parameter.VAR_KEYWORD]
+    # What it does not name it does not get: handed over unasked, each thing we add would break somebody's class.
+    if collected and given and path in NAMING and given.keys().isdisjoint(parameters):
+        raise UserError(
+            f"{path}: the constructor of {target.__name__} collects its options in **{collected[0]}; name what it is "
+            f"to be given ({', '.join(given)})"
+        )

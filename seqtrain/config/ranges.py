@@ -7,7 +7,9 @@ data or on other options is checked where those are known.
 
 from __future__ import annotations
 
+import math
 import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -197,6 +199,8 @@ RANGES: dict[str, Range] = {
 }
 
 
+KIND_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
 # Of what can be asked of a trained run, on the command line and in Python.
 ANSWER_RANGES: dict[str, Range] = {
     "length": _count(10**6),
@@ -219,6 +223,43 @@ def check_answer_options(**given: Any) -> None:
             lines.append(f"{name}={value!r}: expected {allowed.words()}")
     if lines:
         raise UserError(*lines)
+
+
+def check_own_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """UserError that names each option of a task's own whose value is not of the kind of its default.
+
+    Args:
+        defaults: all options that the task takes, by name; None as a default leaves the kind open.
+        given: values of some of them.
+    """
+    lines = []
+    for name, value in given.items():
+        default = defaults[name]
+        if not _is_alike(value, default):
+            lines.append(f"{name}={value!r}: expected {kind_words(default)}, as its default {default!r}")
+    if lines:
+        raise UserError(*lines)
+
+
+def kind_words(default: Any) -> str:
+    """What an option with this default takes, in words."""
+    if default is None:
+        return "a number, a text, true or false"
+    return KIND_WORDS.get(type(default), f"a value of type {type(default).__name__}")
+
+
+def _is_alike(value: Any, default: Any) -> bool:
+    """Whether a value may stand in the place of this default; NumPy's numbers are numbers."""
+    if isinstance(value, bool) or isinstance(default, bool):  # True would be taken for 1
+        return isinstance(value, bool) and (default is None or isinstance(default, bool))
+    if isinstance(value, numbers.Real) and not math.isfinite(float(value)):
+        return False
+    if default is None:
+        return isinstance(value, str | numbers.Real)
+    for kind in (numbers.Integral, numbers.Real):  # the narrower first: a whole number may stand for any number
+        if isinstance(default, kind):
+            return isinstance(value, kind)
+    return isinstance(value, type(default))
 
 
 def out_of_range(path: str, value: Any) -> str | None:

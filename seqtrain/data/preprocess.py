@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from seqtrain.files.checked import load_json
 
 TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json", "labels.json"
 MAX_LABEL_BYTES = 1 << 24
+MAX_QUOTED_CHARACTERS = 60  # of a row that a message names
 LabelKind = Literal["name", "names", "number"]
 """What the label of a row is: one of the names that train has; such a name for each token; or a number."""
 
@@ -267,7 +269,7 @@ def _read_row_labels(
         return _read_numbers(source, split)
     indices = _read_label_indices(source, split, names, kind)
     if kind == "names":
-        _check_aligned(split, indices, columns["text"])
+        _check_aligned(source, split, indices, columns["text"])
         return indices
     return np.concatenate([np.zeros(0, dtype=np.int64), *indices])  # nothing to join would be an error
 
@@ -303,11 +305,25 @@ def _read_numbers(source: Source, split: Split) -> np.ndarray:
     return np.array(numbers, dtype=np.float64)
 
 
-def _check_aligned(split: Split, labels: list[np.ndarray], text: Corpus) -> None:
+def _quoted(source: Source, split: Split, number: int) -> str:
+    """The beginning of a row's text: by a number alone nobody finds the line of a file that is cut into splits."""
+    row = next(itertools.islice(source.rows(split), number - 1, None))
+    text = row["text"]
+    if len(text) > MAX_QUOTED_CHARACTERS:
+        text = f"{text[:MAX_QUOTED_CHARACTERS]}..."
+    paths = source.describe().get("paths")
+    if not paths:  # it is made up, or of the hub
+        return f" ({text!r})"
+    files = ", ".join(map(str, paths.values() if isinstance(paths, dict) else paths))
+    return f" ({text!r}, of {files})"
+
+
+def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], text: Corpus) -> None:
     """Raises UserError where a row has another number of labels than its text has tokens."""
     for number, (row, tokens) in enumerate(zip(labels, text.lengths.tolist(), strict=True), 1):
         if len(row) != tokens:
+            row_words = f"{split} row {number}{_quoted(source, split, number)}"
             raise UserError(
-                f"data: {split} row {number} has {len(row)} labels for {tokens} tokens; give each word one, with white "
-                "space between, and use tokenizer=word"
+                f"data: {row_words} has {len(row)} labels for {tokens} tokens; "
+                "give each word one, with white space between, and use tokenizer=word"
             )

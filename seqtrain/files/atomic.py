@@ -9,6 +9,7 @@ import fnmatch
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import IO, Any
 
 from seqtrain.errors import Unavailable
 from seqtrain.files.checked import open_append, open_new
+from seqtrain.terminal import ERRORS
 
+SURROGATE = re.compile("[\ud800-\udfff]")
 TEMPORARY = ".*.tmp"  # names of files and folders that are not whole yet
 
 
@@ -37,9 +40,9 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file, whole or not at all."""
+    """Writes a text file, whole or not at all; half of a surrogate pair, which no file can hold, is spelled out."""
     with atomic(path) as file:
-        file.write(text.encode("utf-8"))
+        file.write(text.encode("utf-8", ERRORS))
 
 
 def sync(path: Path) -> None:
@@ -142,8 +145,15 @@ def walked(root: Path | str, cannot_list: Callable[[OSError], None]) -> Iterator
 
 
 def plain_json(value: Any, indent: int | None = None) -> str:
-    """JSON text of plain values and of numbers of NumPy and torch; nan and infinities as text."""
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    """JSON text of plain values and of numbers of NumPy and torch; nan and infinities as text, as `\\udcff` is too."""
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    # Half of a surrogate pair stands for a byte of a name that is not UTF-8. As a text of six characters, since an
+    # escape would be the same half again to whoever reads it, and could not be written a second time.
+    return SURROGATE.sub(_as_text, text)
+
+
+def _as_text(surrogate: re.Match[str]) -> str:
+    return rf"\\u{ord(surrogate[0]):04x}"
 
 
 def _plain(value: Any) -> Any:

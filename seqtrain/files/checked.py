@@ -9,18 +9,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from seqtrain.errors import UserError
+from seqtrain.terminal import is_unicode
 
 LINK = "a link that leads out of its folder, which is not followed; put there what it points to"
 NO_FILE = "neither a file nor a folder; remove it"
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_PNG_BYTES = 1 << 26
 MAX_PNG_PIXELS = 1 << 24  # a few bytes may stand for any number of them
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # the escape of half a pair, also where its other half follows
+NO_UNICODE = "holds half of a surrogate pair, which is no Unicode and could not be written again"
 MAX_JSON_VALUES = 1 << 23  # an empty list takes 30 times as much memory as it takes of the file
 
 
@@ -64,7 +68,20 @@ def load_json(path: Path, limit: int) -> Any:
     content = read_checked(path, limit)
     if content.count(b",") + content.count(b"[") + content.count(b"{") > MAX_JSON_VALUES:
         raise ValueError(f"more than {MAX_JSON_VALUES:,} values, which nothing here holds")
-    return json.loads(content.decode("utf-8"))
+    return loads_unicode(content)
+
+
+def loads_unicode(content: bytes) -> Any:
+    """The value in JSON, all of whose texts can be written again.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON, or nested too deep, or spells half of a surrogate pair.
+    """
+    value = json.loads(content.decode("utf-8"))
+    # UTF-8 itself has no such half, so only an escape can spell one; what has none need not be looked through.
+    if SURROGATE.search(content) and not is_unicode(json.dumps(value, ensure_ascii=False)):
+        raise ValueError(NO_UNICODE)
+    return value
 
 
 def check_png(path: Path) -> None:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.config.ranges import check_answer_options
+from seqtrain.config.ranges import ANSWER_RANGES, check_answer_options, check_own_options
 from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Trained:
         Args:
             texts: any number of them; answered together.
             by: one of the task's predictors, such as "score"; its first one where none is named.
-            options: of that predictor; `seqtrain predict --help` lists them.
+            options: of that predictor, as its `takes` has them; `seqtrain predict --help` lists those of our tasks.
 
         Returns:
             For each text a dict, in the order of the texts; each predictor says what is in it.
@@ -117,6 +117,8 @@ class Trained:
             UserError: where the task has no such predictor or option, a value is out of its range, or a text cannot be
                 answered.
         """
+        from seqtrain.tasks.hooks import check_answers  # here: it imports torch
+
         predictor = self.opened.predictor(by)
         unknown = [name for name in options if name not in predictor.takes]
         if unknown:
@@ -125,11 +127,13 @@ class Trained:
                 *(f"{name}: task={self.task.name()} does not take it here; it takes {known}" for name in unknown)
             )
         given = {name: value for name, value in options.items() if value is not None}  # None: the default
-        ranged = dict(given)
-        ranged.pop("greedy", None)  # true or false, no number
-        check_answer_options(**ranged)
+        check_answer_options(**{name: value for name, value in given.items() if name in ANSWER_RANGES})
+        # What has no range is the task's own: its default says of which kind it is.
+        check_own_options(predictor.takes, {name: value for name, value in given.items() if name not in ANSWER_RANGES})
         self._check(texts, predictor)
-        return predictor.predict(list(texts), **given)
+        answers = predictor.predict(list(texts), **given)
+        check_answers(predictor, texts, answers)
+        return answers
 
     def _check(self, texts: Sequence[str], reader: TextReader[Any]) -> None:
         """UserError for the first text that the reader does not take."""

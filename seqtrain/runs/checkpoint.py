@@ -92,18 +92,6 @@ def _opened(path: Path, *, mmap: bool = False) -> Any:
     return found
 
 
-def is_valid(path: Path) -> bool:
-    """Whether `load` takes the file, and what it gives is what was written (by the checksums of the zip entries).
-
-    UserError where it cannot be read, which says nothing of what it holds.
-    """
-    try:
-        _opened(path, mmap=True)
-    except Unsound:
-        return False
-    return True
-
-
 def newest_valid(folder: Path, say: Callable[[str], None], *, run: dict[str, Any] | None = None) -> Path | None:
     """The path that `newest_sound` finds."""
     found = newest_sound(folder, say, run=run)

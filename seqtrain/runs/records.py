@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-from seqtrain.files.checked import open_checked
+from seqtrain.files.checked import loads_unicode, open_checked
 
 RESUMED = "resumed_from"
 LONGEST = 1 << 20  # bytes of a line of metrics.jsonl
@@ -29,11 +28,11 @@ def ends_line(path: Path) -> bool:
 
 
 def parsed(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in `line`; None when it is torn or empty."""
+    """The JSON object in `line`; None when it is torn or empty, or no Unicode."""
     if not line.startswith(b"{"):  # gigabytes of zeros are a few bytes on a disk; JSON takes its time over them
         return None
     try:
-        record = json.loads(line)
+        record = loads_unicode(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict):

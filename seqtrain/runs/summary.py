@@ -51,7 +51,7 @@ class Summary:
 
     # What makes it this run and no other.
     identity: str | None = None  # hash of the config that decides numbers, until a checkpoint holds the config itself
-    hashes: dict[str, Any] = field(default_factory=dict)  # of splits and of vocabularies
+    hashes: dict[str, Any] = field(default_factory=dict)  # of splits, tokenizers and labels
     parent: str | None = None  # hash of the run that init_from named
     lineage: list[str] | None = None  # hashes of all runs whose weights it goes back to, the parent's first
     extended: list[str] = field(default_factory=list)  # limits that were changed after it had begun, and at which step

@@ -31,6 +31,7 @@ Reduced = dict[str, tuple[Any, float]]
 """Sums and counts of all parts of a split: numbers, and tables as nested lists."""
 
 Say = Callable[[str], None]
+"""Tells a person one line about what was done or left out, such as a print."""
 
 
 def perplexity(loss: float) -> float:
@@ -129,8 +130,10 @@ class Task(nn.Module, ABC):
 
     @classmethod
     def name(cls) -> str:
-        """As in `task=...`."""
-        return cls.__module__.rpartition(".")[2]
+        """What messages call it: as in `task=...`, or, of a task of others, its class."""
+        # Which YAML chose a class of others is not known where a run is opened, and its file may hold several.
+        room, _, module = cls.__module__.rpartition(".")
+        return module if room == __package__ else cls.__name__
 
     @classmethod
     def said(cls) -> dict[str, Any]:

@@ -84,8 +84,8 @@ class Learner(LightningModule):
         self.metrics: dict[str, float] = {}  # of it too
         self.progress = Progress()
         self.plateau: ReduceLROnPlateau | None = None  # stepped by a callback: Lightning would not resume it right
-        self.run_identity: dict[str, Any] = {}  # the identity of the run, which its checkpoints name
-        self.surroundings: dict[str, Any] = {}  # limits and surroundings, which they name too
+        self.run_identity: dict[str, Any] = {}  # what decides its numbers (`runs.identity`); its checkpoints name it
+        self.surroundings: dict[str, Any] = {}  # limits, versions, machine: may change on resume; named too
         self.restored: dict[str, Any] = {}
         self.started = False  # whether this attempt has come to training, past all that is restored
 

@@ -1,4 +1,4 @@
-"""Model and task, made for vocabularies, and what can be refused of them before there is data."""
+"""Model and task, made for a preprocessor, and what can be refused of them before there is data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seqtrain.tasks.base import Task
 def make_pair(
     config: DictConfig, preprocessor: Preprocessor, label_counts: tuple[int, ...] = ()
 ) -> tuple[SequenceModel, Task]:
-    """Model and task for these vocabularies, in the precision that a checkpoint keeps."""
+    """Model and task for this preprocessor, in the precision that a checkpoint keeps."""
     size = preprocessor.tokenizer.vocab_size
     target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
     specials = task_class(config).specials
@@ -54,7 +54,7 @@ def make_task(
     preprocessor: Preprocessor | None = None,
     label_counts: tuple[int, ...] = (),
 ) -> Task:
-    """The task with its head for this model; without vocabularies, one of two labels that can only be asked what fits.
+    """The task with its head for this model; without a preprocessor, one of two labels to be asked what fits.
 
     `label_counts`: how often train has each label, where that is known.
     """

@@ -26,7 +26,7 @@ from seqtrain.training.cost import Reading
 
 @dataclass
 class Data(ABC):
-    """Vocabularies and tokenised splits, how they are laid out, and the source they came from."""
+    """Preprocessor and tokenised splits, how they are laid out, and the source they came from."""
 
     source: Source
     preprocessor: Preprocessor
@@ -68,8 +68,15 @@ class Data(ABC):
         return tuple(np.bincount(labels, minlength=len(self.preprocessor.labels)).tolist())
 
     def baselines(self, split: Split) -> dict[str, dict[str, float]]:
-        """What knows little or nothing of sequences, on the same split."""
-        return self.task.baselines(self.rows["train"], self.rows[split], self.preprocessor, self.say)
+        """What knows little or nothing of sequences, on the same split; computed once."""
+        if split not in self._baselines:
+            known = self.task.baselines(self.rows["train"], self.rows[split], self.preprocessor, self.say)
+            self._baselines[split] = known
+        return self._baselines[split]
+
+    @functools.cached_property
+    def _baselines(self) -> dict[Split, dict[str, dict[str, float]]]:
+        return {}
 
     @abstractmethod
     def batcher(self, split: Split) -> Stream | Examples:

@@ -109,6 +109,11 @@ def test_a_length_penalty_without_a_beam_is_refused(typed: str | None, of_the_ru
     assert ("length_penalty" in translate.without_effect(given)) is not taken
 
 
+def test_an_option_that_has_a_flag_is_not_set_by_another_way() -> None:
+    with pytest.raises(UserError, match=r"^--option length=3: has a flag of its own, --length$"):
+        answering(NextToken, "--option", "length=3")
+
+
 def test_scores_and_labels_are_said_with_their_units() -> None:
     nothing: Any = SimpleNamespace()
     answer = {"loss": 1.5, "unknown": 1, "tokens": [{"text": "a", "bits": 2.25}, {"text": "é", "bits": 4.0}]}

@@ -94,6 +94,8 @@ def test_a_model_that_cannot_be_asked_is_one_line(
     [
         (user.OPTIONS, "not a target that may run; if you trust the code of my_package, add --trust my_package"),
         ((*user.TRUST, "model=mine"), "model=mine: no such model"),
+        ((*user.OPTIONS, *user.TRUST, "trainer.max_steps=3"), "trainer.max_steps=3: does nothing here, where nothing"),
+        ((*user.OPTIONS, *user.TRUST, "optimizer=sgd"), "optimizer=sgd: does nothing here, where nothing is trained"),
         ((*user.OPTIONS, *user.TRUST, "model.dimm=4"), "model=mine has no option dimm; did you mean dim?"),
         ((*user.TRUST, "--config-dir", "nowhere", "model=mine"), "--config-dir nowhere: no such folder"),
     ],
@@ -105,6 +107,21 @@ def test_a_command_line_that_names_no_model_is_one_line(
     assert (answer.rc, answer.out) == (2, "")
     (line,) = answer.err.splitlines()
     assert words in line
+
+
+def test_a_model_that_leaves_the_process_is_no_model_that_keeps_its_promises(
+    seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    leaves = ("        hidden = state", "        raise SystemExit(0)\n        hidden = state")
+    answer = seqtrain(*MINE, cwd=tmp_path, env=changed(tmp_path, *leaves))
+    assert answer.rc == 1, answer.out
+    assert "raises SystemExit: 0 (mine.py, line " in answer.out
+    (tmp_path / "other").mkdir()
+    environment = changed(tmp_path / "other", "super().__init__()", "raise SystemExit(0)")
+    at_once = seqtrain(*MINE, cwd=tmp_path / "other", env=environment)
+    assert (at_once.rc, at_once.out) == (1, "")
+    assert "mine.py, line " in at_once.err
+    assert "has left the process (SystemExit: 0)" in at_once.err
 
 
 def test_a_model_without_a_width_is_one_line(seqtrain: Seqtrain, tmp_path: Path) -> None:

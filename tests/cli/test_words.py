@@ -36,6 +36,7 @@ def test_a_word_that_cannot_do_what_it_says_is_one_line(word: str) -> None:
         (("train", "--cfg", "foo"), "invalid choice: 'foo'"),
         (("train", "--cfg"), "expected one argument"),
         (("train", "a\0b"), "a\\u0000b: holds a NUL byte; leave it out"),
+        (("train", "--config-dir", "a\udcff"), "a\\udcff: is not UTF-8, and no file of the run"),
         *(
             ((command, ""), f"seqtrain {command}: a word is empty")
             for command in ("serve", "compare", "resume", "train")

@@ -16,8 +16,10 @@ from seqtrain.files.checked import load_json, open_checked, open_new, read_check
 from seqtrain.files.untrusted import read_json, read_yaml
 from seqtrain.runs.directory import Run
 from seqtrain.runs.listing import is_written
+from seqtrain.runs.summary import Summary
 from seqtrain.sweeps.folder import Asked, Sweep
 from seqtrain.training.loggers.base import load_or_make_identity
+from tests.support import fake_runs
 
 pytestmark = pytest.mark.timeout(20)  # a pipe that is waited for
 
@@ -212,3 +214,55 @@ def test_yaml_of_an_honest_run_is_read(tmp_path: Path) -> None:
     text = f"seed: 1\nlr: 1.0e-3\npath: /data/{'a' * 300}\nletters: '{'abc' * 50}'\n"
     (tmp_path / "config.yaml").write_text(text)
     assert read_yaml(tmp_path / "config.yaml")["seed"] == 1
+
+
+HALF = '{"status": "finished", "other": "a\\ud800b"}'
+WHOLE = '{"status": "finished", "other": "a\\ud83d\\ude00b"}'
+
+
+def test_json_with_half_of_a_surrogate_pair_is_refused_in_one_line_and_a_whole_pair_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(HALF)
+    with pytest.raises(UserError, match=r"summary.json cannot be read: holds half of a surrogate pair") as told:
+        read_json(path)
+    assert len(told.value.lines) == 1
+    path.write_text(WHOLE)
+    assert read_json(path)["other"] == "a\N{GRINNING FACE}b"
+
+
+def test_a_run_whose_summary_or_config_spells_half_a_pair_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    run = Run(fake_runs.run(tmp_path / "run"))
+    for name in ("summary.json", "config.yaml"):
+        path = run.path / name
+        before = path.read_bytes()
+        halved = HALF if name == "summary.json" else before.decode() + 'other: "a\\ud800b"\n'
+        path.write_text(halved)
+        with pytest.raises(UserError, match=f"{name} cannot be read"):
+            read(run, name)
+        assert path.read_text() == halved
+        path.write_bytes(before)
+
+
+def read(run: Run, name: str) -> object:
+    return run.summary if name == "summary.json" else run.config
+
+
+def test_a_record_that_spells_half_a_pair_is_no_record_of_the_run(tmp_path: Path) -> None:
+    run = Run(fake_runs.run(tmp_path / "run"))
+    known = run.metrics()
+    with (run.path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 3, "a\\ud800": 1}\n{"step": 4, "a\xed\xa0\x80": 1}\n{"step": 5, "a": 1}\n')
+    assert run.metrics() == [*known, {"step": 5, "a": 1}]
+
+
+def test_what_is_written_can_be_read_and_written_again_whatever_text_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    summary = Summary()
+    summary.update(command=["train", "--config-dir", "c\udcff"], reason="\ud800")
+    summary.write(path)
+    again = Summary.read(path)
+    assert again.command == ["train", "--config-dir", r"c\udcff"]
+    again.write(path)
+    assert Summary.read(path) == again
+    write_text(path, "sample: \ud800")
+    assert path.read_text() == r"sample: \ud800"

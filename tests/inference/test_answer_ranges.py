@@ -82,6 +82,7 @@ def test_a_count_that_no_machine_has_a_use_for_is_refused(command: Any, words: l
         (lambda run: run.embed(["a", "\udcff"]), "text 2: holds half of a surrogate pair"),
         (lambda run: run.continue_texts(["a"], length=0), "length=0: expected a whole number from 1"),
         (lambda run: run.continue_texts(["a"], temperature=-1), "temperature=-1: expected a number from"),
+        (lambda run: run.predict(["a"], greedy=1), "greedy=1: expected true or false, as its default False"),
         (lambda run: run.continue_texts(["a"], top_k=0), "top_k=0: expected a whole number from 1"),
         (lambda run: run.continue_texts(["a"], top_p=2), "top_p=2: expected a number above 0, up to 1"),
     ],

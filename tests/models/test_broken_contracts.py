@@ -82,6 +82,15 @@ def breaks(law: str, words: str) -> Callable[[type[SequenceModel]], type[Sequenc
     return enter
 
 
+@breaks("long_texts_are_read", "300 tokens cut at 200: hidden states after the cut: lane 0, position 55, unit 0")
+class LooksFarFromTheStart(Sound):
+    """Beyond a place of its reading, not of the text, all is halved."""
+
+    def read(self, tokens, state):
+        hidden, after = super().read(tokens, state)
+        return torch.cat([hidden[:, :255], hidden[:, 255:] / 2], 1), after
+
+
 @breaks("one_direction", "promises both of CAUSAL and BIDIRECTIONAL")
 class BothWays(Sound):
     capabilities = Sound.capabilities | Capability.BIDIRECTIONAL

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from seqtrain.errors import UserError
-from seqtrain.runs.checkpoint import is_valid, keep_newest, load, newest_valid, probe, save, step_name
+from seqtrain.runs.checkpoint import keep_newest, load, newest_valid, probe, save, step_name
 from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
+from tests.support.checkpoints import is_valid
 
 
 class Payload:

@@ -12,7 +12,8 @@ import torch
 
 from seqtrain.errors import UserError
 from seqtrain.runs import checkpoint_limits
-from seqtrain.runs.checkpoint import is_valid, leaves, load, newest_valid, save, step_name
+from seqtrain.runs.checkpoint import leaves, load, newest_valid, save, step_name
+from tests.support.checkpoints import is_valid
 
 
 def written(path: Path, pickled: bytes, *more: tuple[str, bytes]) -> Path:

@@ -58,6 +58,49 @@ def test_it_predicts_for_a_person_and_for_a_machine(folder: Path, seqtrain: Seqt
     assert ask(seqtrain, folder, "predict", "regress/1", TEXT) == f"{number:.4g}: {TEXT}\n"
 
 
+def test_its_own_options_of_predict_are_reached_from_the_command_line_each_of_its_kind(
+    folder: Path, seqtrain: Seqtrain
+) -> None:
+    asked = ("predict", "regress/1", TEXT, "--json")
+    plain = json.loads(ask(seqtrain, folder, *asked))
+    words = ("--option", "factor=2", "--option", "unit=m=", "--option", "times=2")
+    assert json.loads(ask(seqtrain, folder, *asked, *words)) == {
+        "text": TEXT,
+        "number": 2 * plain["number"],
+        "unit": "m=m=",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("--option", "facter=2"),
+            "--option facter=2: task=Regress does not take it; it takes --option factor, --option unit, "
+            "--option times; did you mean factor?",
+        ),
+        (("--option", "times=2.5"), "--option times=2.5: expected a whole number, as its default 1"),
+        (("--option", "factor=true"), "--option factor=True: expected a number, as its default 1.0"),
+        (("--option", "factor=NaN"), "--option factor=nan: expected a number, as its default 1.0"),
+        (("--option", "unit"), "--option unit: expected NAME=VALUE"),
+        (
+            ("--option", "unit=m", "--option", "unit=s"),
+            "--option unit=s: is given twice; leave one of them out",
+        ),
+        (("--length", "3"), "--length: task=Regress adds no tokens; it takes --option factor"),
+    ],
+)
+def test_an_option_that_it_does_not_take_so_is_one_line(
+    words: tuple[str, ...], told: str, folder: Path, seqtrain: Seqtrain
+) -> None:
+    answer = seqtrain(
+        *("predict", "regress/1", TEXT, *words, "--trust", "my_tasks"), cwd=folder, env={"PYTHONPATH": str(folder)}
+    )
+    (line,) = answer.err.splitlines()
+    assert (answer.rc, answer.out) == (2, "")
+    assert line.startswith(f"error: {told}")
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_it_shows_samples_at_each_validation(task: str, folder: Path) -> None:
     samples = sorted((folder / task / "1" / "samples").glob("*.txt"))

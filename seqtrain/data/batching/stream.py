@@ -49,8 +49,9 @@ class StreamBatch:
         self.lanes = lanes  # which of all lanes these are
         self.count = count  # targets in this batch
         self.total = total  # targets in the whole optimiser step: all micro-batches of all ranks
-        self.warmup_chunks = warmup_chunks  # oldest first
-        self.advance = advance  # how many readings, its history's and then its own, the next batch no longer reads
+        # Read again for the gradient alone, oldest first: a window of k2 tokens that advances by k1 knows them already.
+        self.warmup_chunks = warmup_chunks
+        self.advance = advance  # how many readings, its warm-up's and then its own, the next batch no longer reads
         self.fingerprint = 0  # checksum of the plan of the whole step
 
     @property

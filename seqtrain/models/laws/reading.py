@@ -12,6 +12,7 @@ from seqtrain.models.base import Capability, SequenceModel, State, detach, selec
 from seqtrain.models.laws.agreement import EXACT, Broken, agree, agree_in_bits, agree_in_state, nowhere
 from seqtrain.models.laws.subject import (
     LANES,
+    LONG_TIME,
     SPECIALS,
     VOCAB_SIZE,
     Subject,
@@ -153,6 +154,25 @@ def padding_changes_nothing(subject: Subject) -> None:
                 alone = model(tokens[lane : lane + 1, :length], lane_of(state, lane))[0]
                 what = f"{words}, lengths {lengths}, beside each lane read alone"
                 agree(hidden[lane : lane + 1, :length], alone, what, first_lane=lane)
+
+
+@law("A long text is read like a short one.")
+def long_texts_are_read(subject: Subject) -> None:
+    # With first weights, small as they are: over hundreds of steps large ones blow each rounding error up.
+    model = subject.draw(0).double().eval()
+    time = LONG_TIME if model.max_length is None else min(LONG_TIME, model.max_length)
+    tokens, start = some_tokens(LANES, time), starting(model, LANES)
+    hidden = model(tokens, start)[0]
+    if tuple(hidden.shape) != (LANES, time, model.dim):
+        raise Broken(f"{time} tokens give hidden states {tuple(hidden.shape)}")
+    nowhere(~hidden.isfinite(), f"{time} tokens give hidden states that are no numbers")
+    middle = time * 2 // 3
+    first, state = model(tokens[:, :middle], start)
+    if Capability.CAUSAL in model.capabilities:
+        agree(first, hidden[:, :middle], f"the first {middle} of {time} tokens, read without the others")
+    if Capability.STATEFUL in model.capabilities:
+        last = model(tokens[:, middle:], state)[0]
+        agree(last, hidden[:, middle:], f"{time} tokens cut at {middle}: hidden states after the cut")
 
 
 Reading = tuple[SequenceModel, Int[Tensor, "B T"], str, State | None, list[int]]

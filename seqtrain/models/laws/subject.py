@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -16,6 +16,7 @@ VOCAB_SIZE = 7  # tokens of text
 SPECIALS = 3  # start, separator, mask
 LANES = 3
 TIME = 24  # tokens that most laws read
+LONG_TIME = 300  # tokens: more than a table of positions that is too short has, or a window that forgets
 NUM_READ_BEFORE = 5  # tokens that left a `used_state`
 WEIGHT_SCALE = 0.4
 
@@ -35,13 +36,13 @@ class Law(NamedTuple):
     name: str
     sentence: str
     promise: Capability  # a model owes it only if it promises all of this
-    check: Callable[[Subject], None]  # raises Broken
+    check: Callable[[Any], None]  # raises Broken; given a Subject, or, of laws of tasks, a TaskSubject
 
 
-def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Callable[[Subject], None]], Law]:
+def law(sentence: str, promise: Capability = Capability.NONE) -> Callable[[Callable[[Any], None]], Law]:
     """Makes a function a law of this name; a model is held to it once it stands in `contract.LAWS`."""
 
-    def make(check: Callable[[Subject], None]) -> Law:
+    def make(check: Callable[[Any], None]) -> Law:
         return Law(check.__name__, sentence, promise, check)
 
     return make
@@ -70,7 +71,7 @@ def _is_finite(model: SequenceModel) -> bool:
     try:
         with torch.no_grad():
             hidden = model(some_tokens(LANES, NUM_READ_BEFORE), starting(model, LANES))[0]
-    except Exception:  # a law will meet it again, and tell it
+    except (Exception, SystemExit):  # a law will meet it again, and tell it
         return True
     return bool(hidden.isfinite().all())
 

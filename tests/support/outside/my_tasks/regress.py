@@ -32,6 +32,8 @@ class NumberedExamples(TextExamples):
 class Number(Predictor["Regress"]):
     """The number that a text is given."""
 
+    takes = MappingProxyType({"factor": 1.0, "unit": "", "times": 1})
+
     @torch.no_grad()
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         answers = []
@@ -39,7 +41,12 @@ class Number(Predictor["Regress"]):
             before, after = self.task.edges(self.loaded.tokenizer)
             tokens = torch.tensor([[*before, *self.encode(text).tolist(), *after]])
             hidden, _ = self.loaded.model(tokens)
-            answers.append({"text": text, "number": self.task.logits(self.loaded.model, hidden[0, -1]).item()})
+            number = self.task.logits(self.loaded.model, hidden[0, -1]).item()
+            asked = {**self.takes, **options}
+            answer = {"text": text, "number": number * asked["factor"]}
+            if asked["unit"]:
+                answer["unit"] = asked["unit"] * asked["times"]
+            answers.append(answer)
         return answers
 
     def words(self, answer: dict[str, Any]) -> str:

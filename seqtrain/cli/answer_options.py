@@ -1,0 +1,160 @@
+"""Options of `seqtrain predict` that go to a predictor: those of our tasks have flags, those of others --option."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.config.ranges import ANSWER_RANGES, check_own_options
+from seqtrain.errors import UserError, did_you_mean
+
+# Options of predictors, each with why it makes no sense for those that do not take it.
+NOT_TAKEN = {
+    "length": "adds no tokens",
+    "temperature": "draws nothing",
+    "top_k": "does not choose among tokens",
+    "top_p": "draws nothing",
+    "greedy": "draws nothing",
+    "seed": "draws nothing",
+    "beam": "does not search",
+    "length_penalty": "does not search",
+}
+
+
+def add_answer_options(parser: Parser) -> None:
+    """The options of predictors: none has a default here, so that one which was not typed is told from one that was."""
+    kinds = {name: bounded(allowed) for name, allowed in ANSWER_RANGES.items()}
+    # 0 would be greedy, for which there is an option of its own.
+    drawn = bounded(replace(ANSWER_RANGES["temperature"], others=()))
+    parser.add_argument("--length", type=kinds["length"], metavar="N", help="next_token: tokens to add; 200 by default")
+    parser.add_argument("--temperature", type=drawn, metavar="T", help="next_token: 0.8 by default")
+    parser.add_argument(
+        "--top-k",
+        type=kinds["top_k"],
+        metavar="K",
+        help="next_token: draw from the K likeliest tokens only; masked_lm: show K tokens for each mask, 5 by default",
+    )
+    parser.add_argument(
+        "--top-p", type=kinds["top_p"], metavar="P", help="next_token: draw from the likeliest that make up P"
+    )
+    parser.add_argument("--greedy", action="store_true", help="next_token: always the likeliest token")
+    parser.add_argument("--seed", type=kinds["seed"], help="next_token: 0 by default")
+    parser.add_argument("--score", action="store_true", help="next_token, masked_lm: loss, and surprisal of each token")
+    parser.add_argument(
+        "--beam", type=kinds["beam"], metavar="N", help="translation: hypotheses kept; the run's by default"
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=kinds["length_penalty"],
+        metavar="P",
+        help="translation, with a beam above 1: hypotheses are judged by log p / length^P",
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of a task of others; it is of the kind of its default",
+    )
+
+
+def given(options: argparse.Namespace) -> list[str]:
+    """Names of those options of predictors that were given."""
+    names = []
+    for name in NOT_TAKEN:
+        value = getattr(options, name)
+        if value is not None and value is not False:  # 0 is a value
+            names.append(name)
+    return names
+
+
+def as_typed(name: str) -> str:
+    """An option as it is typed: by a flag of its own, or as one of a task of others."""
+    if name in NOT_TAKEN:
+        return f"--{name.replace('_', '-')}"
+    return f"--option {name}"
+
+
+def refuse_not_taken(names: Iterable[str], takes: Mapping[str, Any], words: str, *, scores: bool) -> None:
+    """UserError for flags that a predictor does not have.
+
+    Args:
+        names: the options that were given by flags.
+        takes: those of the predictor, with their defaults.
+        words: the predictor, in words.
+        scores: whether the task can score, too.
+    """
+    known = _listed(takes)
+    if scores:
+        known = ", ".join([*map(as_typed, takes), "--score"])
+    lines = [f"{as_typed(name)}: {words} {NOT_TAKEN[name]}; it takes {known}" for name in names if name not in takes]
+    if lines:
+        raise UserError(*lines)
+
+
+def own_options(typed: Iterable[str], takes: Mapping[str, Any], words: str) -> dict[str, Any]:
+    """What --option set, by name.
+
+    Args:
+        typed: each NAME=VALUE.
+        takes: the options of the predictor, with their defaults.
+        words: the predictor, in words.
+
+    Raises:
+        UserError: for each that the predictor does not take, that has another kind than its default, that has a flag
+            or is given twice.
+    """
+    values: dict[str, Any] = {}
+    lines = []
+    for text in typed:
+        name, equals, value = text.partition("=")
+        fault = _fault(name, equals, takes, words)
+        if fault is None and name in values:
+            fault = "is given twice; leave one of them out"
+        if fault is not None:
+            lines.append(f"--option {text}: {fault}")
+            continue
+        values[name] = _parsed(value, takes[name])
+    if lines:
+        raise UserError(*lines)
+    try:
+        check_own_options(takes, values)
+    except UserError as refused:
+        raise UserError(*(f"--option {line}" for line in refused.lines)) from None
+    return values
+
+
+def _fault(name: str, equals: str, takes: Mapping[str, Any], words: str) -> str | None:
+    """Why NAME=VALUE cannot be an option of the predictor, or None."""
+    if not name or not equals:
+        return "expected NAME=VALUE"
+    if name not in takes:
+        near = did_you_mean(name, takes)
+        if "mean" not in near:  # it would list what is listed already
+            near = ""
+        return f"{words} does not take it; it takes {_listed(takes)}{near}"
+    if name in NOT_TAKEN:  # whose range the flag knows
+        return f"has a flag of its own, {as_typed(name)}"
+    return None
+
+
+def _listed(takes: Mapping[str, Any]) -> str:
+    return ", ".join(map(as_typed, takes)) or "none of these options"
+
+
+def _parsed(text: str, default: Any) -> Any:
+    """The value that a text spells, as JSON does; the text itself where it spells none, or where texts are taken."""
+    if isinstance(default, str):
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    # 3 is a number like any other; a predictor that was promised a float must not meet an int.
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    return value

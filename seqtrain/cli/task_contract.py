@@ -1,0 +1,82 @@
+"""A task as `seqtrain contract task=...` asks it: its own data, or what was asked for, and a small model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqtrain.config import check
+from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from seqtrain.tasks.laws import TaskSubject
+
+FOR_MODELS = ("model",)
+FOR_TASKS = ("task", "model", "data", "tokenizer", "tbptt")
+SMALL_DATA = 2000  # rows of data that is made up: enough to have each label, or word, in each split
+SHOWN = 4  # tokens that a sample goes on by
+
+
+def check_overrides(overrides: Sequence[str], groups: Sequence[str]) -> None:
+    """UserError for overrides that decide nothing here, where nothing is trained: one line for each."""
+    takes = ", ".join(groups)
+    lines = []
+    for text in overrides:
+        if "=" in text and check.key_of(text).partition(".")[0].partition("@")[0] not in groups:
+            lines.append(f"{text}: does nothing here, where nothing is trained; leave it out (what counts: {takes})")
+    if lines:
+        raise UserError(*lines)
+
+
+def names_task(overrides: Iterable[str]) -> bool:
+    """Whether a task is to be held to its promises, and not a model."""
+    return any(check.key_of(text).partition(".")[0] == "task" for text in overrides)
+
+
+def subject_of(overrides: Sequence[str], config_dirs: Sequence[Path]) -> tuple[TaskSubject, str]:
+    """The task that the overrides ask for, as laws ask it, and what is said of it in the first line.
+
+    Raises:
+        UserError: for what is wrong in the overrides, where task, model and data do not fit, or data cannot be read.
+    """
+    config, choices, small = _compose(overrides, config_dirs)
+
+    from seqtrain.cli.arguments import say
+    from seqtrain.errors import merged
+    from seqtrain.tasks.base import SampleOptions
+    from seqtrain.training.compatibility import check_pair
+    from seqtrain.training.data import make_data
+    from seqtrain.training.model_and_task import make_pair
+    from seqtrain.training.rehearsal import subject_of as rehearsed
+
+    faults = check.signature_faults(config)
+    if faults:
+        raise merged(faults)
+    check_pair(config)
+    data = make_data(config, ("train", "validation"), say)
+    model, task = make_pair(config, data.preprocessor, data.label_counts)
+    options = SampleOptions(prompt="", length=SHOWN, temperature=1.0, top_k=None, top_p=None)
+    name = f"task={choices['task']} on data={choices['data']} with model={choices['model']}"
+    return rehearsed(data, model, task, options), " ".join([name, *small])
+
+
+def _compose(
+    overrides: Sequence[str], config_dirs: Sequence[Path]
+) -> tuple[DictConfig, dict[str, str], tuple[str, ...]]:
+    """The config of the task with a small model, the options of its groups, and what was made small."""
+    from seqtrain.models.contract import SMALL
+
+    composed = check.compose(overrides, config_dirs)
+    config, given = composed.config, set(map(check.key_of, overrides))
+    sizes = {f"model.{name}": size for name, size in SMALL.items()} | {"data.size": SMALL_DATA}
+    small = []
+    for key, size in sizes.items():
+        group, _, name = key.partition(".")
+        if name in config[group] and key not in given:
+            config[group][name] = size
+            small.append(f"{key}={size}")
+    config.trainer.precision = "64-true"  # sums of halves are compared
+    return config, composed.choices, tuple(small)

@@ -1,0 +1,88 @@
+"""What a task of others has got wrong, in words: which of its hooks failed, and whether it is one of others."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from seqtrain.data.batching.examples import Examples
+from seqtrain.errors import UserError
+from seqtrain.tasks.base import Task
+from seqtrain.tasks.predictors import Predictor, TextReader
+
+OURS = Path(__file__).parents[1]
+TORCH = Path(torch.__file__).parent
+
+
+def is_of_others(task: Task) -> bool:
+    """Whether the class of a task comes from outside seqtrain: no test of ours has held it to its promises."""
+    return type(task).__module__.partition(".")[0] != OURS.name
+
+
+def failed_hook(error: BaseException) -> str | None:
+    """Which method of a task of others an error came out of, and where in its file.
+
+    Args:
+        error: anything that was raised and caught.
+
+    Returns:
+        A line without remedy; None where no code of a task of others was running.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    # The outermost is the hook that seqtrain called; those below it are how its author wrote it.
+    for frame, _ in frames:
+        owner = _owner(frame)
+        if owner is not None:
+            words = " ".join(str(error).split())
+            return f"{owner}: its `{frame.f_code.co_name}` failed: {type(error).__name__}: {words}{_place(frames)}"
+    return None
+
+
+def _owner(frame: FrameType) -> str | None:
+    """Whose method runs in a frame, in words; None where it is none of a task of others."""
+    if not _is_of_others(frame) or not frame.f_code.co_varnames:
+        return None
+    first: Any = frame.f_locals.get(frame.f_code.co_varnames[0])  # `self`, or `cls` of a class method
+    if isinstance(first, Task) or (isinstance(first, type) and issubclass(first, Task)):
+        return f"task={first.name()}"
+    if isinstance(first, TextReader):
+        return f"task={first.task.name()}, {type(first).__name__}"
+    if isinstance(first, Examples):
+        return f"examples {type(first).__name__}"
+    return None
+
+
+def _is_of_others(frame: FrameType) -> bool:
+    path = Path(frame.f_code.co_filename)
+    return not path.is_relative_to(OURS) and not path.is_relative_to(TORCH)
+
+
+def _place(frames: Sequence[tuple[FrameType, int]]) -> str:
+    """The innermost line that the author can mend: what lies below is torch's, or ours."""
+    for frame, line in reversed(frames):
+        if _is_of_others(frame):
+            return f" ({Path(frame.f_code.co_filename).name}, line {line})"
+    return ""
+
+
+def check_answers(predictor: Predictor[Any], texts: Sequence[str], answers: Any) -> None:
+    """UserError unless a predictor gave a list with one dict for each text.
+
+    Args:
+        predictor: that of a task, perhaps of others.
+        texts: what it was asked.
+        answers: what its `predict` gave.
+    """
+    who = f"task={predictor.task.name()}: the predictor {type(predictor).__name__}"
+    if not isinstance(answers, list):
+        raise UserError(f"{who} gave {type(answers).__name__}, not a list of answers; mend its `predict`")
+    if len(answers) != len(texts):
+        raise UserError(f"{who} gave {len(answers)} answers to {len(texts)} texts; mend its `predict`")
+    for answer in answers:
+        if not isinstance(answer, dict):
+            raise UserError(f"{who} gave {type(answer).__name__} as an answer, not a dict; mend its `predict`")
