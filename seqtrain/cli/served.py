@@ -16,7 +16,7 @@ from seqtrain.cli.arguments import say
 from seqtrain.compare.entries import read
 from seqtrain.compare.page import index, report
 from seqtrain.compare.page.content import safe_json
-from seqtrain.compare.page.parts import Changes, Parts
+from seqtrain.compare.page.parts import Changes, PageContent
 from seqtrain.compare.table import not_run
 from seqtrain.compare.verdict import conclusions
 from seqtrain.errors import UserError
@@ -68,7 +68,7 @@ class Report(Answers):
     rest: float = 10.0  # seconds that it stays as it is at least
     trouble: str = ""  # why there is none, or no newer one
     changes: Changes = field(default_factory=Changes)
-    _parts: Parts | None = None
+    _parts: PageContent | None = None
     _page: Answer | None = None
     _seen: str = ""
     _until: float = 0.0

@@ -12,7 +12,7 @@ RUNS, GROUPS = "runs", "groups"  # entries of `known` that are parted further
 
 
 @dataclass(frozen=True)
-class Parts:
+class PageContent:
     """All that a page knows.
 
     Attributes:
@@ -50,11 +50,11 @@ class Changes:
 
     marks: dict[str, int] = field(default_factory=dict)  # the number of the state that a mark stands for
     count: int = 0  # of states so far
-    _parts: Parts | None = None
+    _parts: PageContent | None = None
     _digests: dict[tuple[str, ...], bytes] = field(default_factory=dict)
     _since: dict[tuple[str, ...], int] = field(default_factory=dict)
 
-    def update(self, parts: Parts, mark: str) -> None:
+    def update(self, parts: PageContent, mark: str) -> None:
         """Takes the newest state of the page, which has this mark."""
         self.count += 1
         self.marks[mark] = self.count  # a state may come again: then its number is the newer one

@@ -14,7 +14,7 @@ from typing import Any
 
 from seqtrain.compare.entries import Axis, Checkpoint, count_runs, count_statuses
 from seqtrain.compare.page import content, curves, shown, style
-from seqtrain.compare.page.parts import Parts
+from seqtrain.compare.page.parts import PageContent
 from seqtrain.compare.verdict import COSTS, Conclusion, all_entries
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -75,7 +75,7 @@ def parts(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
     mark: str = "",
-) -> Parts:
+) -> PageContent:
     """All that the report knows.
 
     Args:
@@ -105,10 +105,10 @@ def parts(
         "units": content.units(entries),
         **content.groups_and_runs(found, drawn, metrics),
     }
-    return Parts(known, content.blocks(entries, drawn, metrics))
+    return PageContent(known, content.blocks(entries, drawn, metrics))
 
 
-def text(made: Parts) -> str:
+def text(made: PageContent) -> str:
     """The page that knows these parts."""
     from plotly.offline import get_plotlyjs  # 5 MB of text, read only where a page is made
 
