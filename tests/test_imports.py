@@ -64,7 +64,8 @@ ONLY = {
     "plotly": ("compare.page", "compare.compared"),
     "pandas": ("compare.frames", "compare.compared"),
     "IPython": ("training.callbacks.progress",),
-    "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning"),
+    "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.fanova"),
+    "sklearn": ("compare.fanova",),
     "matplotlib": ("training.callbacks", "training.loggers", "inference.attention_maps"),
     "lightning": (),
 }

@@ -13,6 +13,7 @@ from seqtrain.cli.evaluate import evaluate
 from seqtrain.compare import kept_figures, paper_table, table
 from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import ACROSS, groups
+from seqtrain.compare.pareto import COSTS
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
 from seqtrain.config.ranges import Range
@@ -57,6 +58,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--checkpoint", choices=("best", "last"), help="of --split test: whose figures count (default: best)"
     )
+    parser.add_argument(
+        "--pareto", action="append", default=[], choices=COSTS, help="show the Pareto front of metric and this cost"
+    )
     parser.add_argument("--csv", metavar="FILE", help="write the table with all its columns; - is standard output")
     parser.add_argument("--html", metavar="FILE", help="write a page that opens from disk")
     parser.add_argument("--latex", action="store_true", help="a table for a paper instead (booktabs), one a group")
@@ -90,6 +94,7 @@ def _check(options: Namespace) -> None:
         f"--{name}" for name in ("x", "against", "target", "sort", "csv", "html") if vars(options)[name] is not None
     ]
     unused += ["--by"] if options.by else []
+    unused += ["--pareto"] if options.pareto else []
     if options.paired and unused:
         raise UserError(f"--paired: answers in one sentence, which {unused[0]} does not change; leave one of them out")
 
@@ -121,6 +126,8 @@ def _check_paper(options: Namespace) -> None:
         return
     if len(wanted) == 2:
         raise UserError("--latex, --markdown: a table is written in one of them; leave the other out")
+    if options.pareto and options.csv is None:
+        raise UserError(f"--pareto: stands in no table of --{wanted[0]}; leave it out, or add --csv FILE")
     if options.paired:
         raise UserError(f"--paired: answers in one sentence, not in a table; leave --{wanted[0]} out")
     if options.output is None and (options.json or options.csv == STDOUT):
@@ -145,7 +152,7 @@ def _compare(entries: list[Entry], left_out: list[str], untested: list[str], opt
     absent = table.not_run(options.paths)
     missing = left_out + absent + untested
     if options.csv is not None:
-        _write_text(options.csv, table.as_csv(table.rows(results, sort=options.sort)))
+        _write_text(options.csv, table.as_csv(table.rows(results, sort=options.sort, costs=options.pareto)))
     if options.html is not None:
         _write_page(results, missing, options, checkpoint)
     if options.latex or options.markdown:
@@ -156,7 +163,7 @@ def _compare(entries: list[Entry], left_out: list[str], untested: list[str], opt
         print(
             "\n".join(
                 [
-                    table.text(results, missing=absent, sort=options.sort, x=options.x),
+                    table.text(results, missing=absent, sort=options.sort, x=options.x, costs=options.pareto),
                     *left_out,
                     *kept_figures.few(untested),
                 ]

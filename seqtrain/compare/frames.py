@@ -38,7 +38,7 @@ def runs(found: Sequence[Conclusion]) -> DataFrame:
 def variants(found: Sequence[Conclusion]) -> DataFrame:
     """A row a variant; see `Compared.variants`."""
     rows = []
-    for group in table.record(found)["groups"]:
+    for group in table.group_records(found):
         for record in group["variants"]:
             # Of one seed there is no interval, and its cells stay empty.
             low, high = record["interval"] or (None, None)

@@ -11,7 +11,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from seqtrain.compare import kept_figures
+from seqtrain.compare import after_search, kept_figures, pareto
 from seqtrain.compare.conditions import written
 from seqtrain.compare.entries import Axis, Entry, count_runs, count_statuses, differing, read, short_names
 from seqtrain.compare.guard import Group
@@ -62,6 +62,7 @@ def text(
     missing: Sequence[str] = (),
     sort: str | None = None,
     x: Axis | None = None,
+    costs: Sequence[pareto.Cost] = (),
     width: int | None = None,
 ) -> str:
     """The tables and sentences of all groups.
@@ -70,6 +71,7 @@ def text(
         missing: lines on what left no run, as `not_run` gives them; they stand last.
         sort: run, final, best, or a key as of `selection.value`, with `-` before it for the largest first.
         x: the axis at whose equal values the groups were concluded.
+        costs: against which the Pareto front of each group is shown.
         width: characters of a line; None: as many as the terminal has.
     """
     width = width or shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
@@ -86,17 +88,24 @@ def text(
         if repeated(conclusion.variants):
             lines += ["", *_variant_table(conclusion, x, width)]
         lines += ["", *_verdict(conclusion.sentences), *_first(conclusion.caveats), *_few(conclusion.remarks, width)]
+        lines += after_search.lines(conclusion, costs)
         blocks.append("\n".join(map(printable, lines)))
     return "\n".join(["\n\n".join(blocks), *_few(missing, width)])
 
 
-def rows(found: Sequence[Conclusion], *, sort: str | None = None) -> list[dict[str, Any]]:
-    """One row a run: its group, its status, the settings that differ between any two, metrics and costs."""
+def rows(
+    found: Sequence[Conclusion], *, sort: str | None = None, costs: Sequence[pareto.Cost] = ()
+) -> list[dict[str, Any]]:
+    """One row a run: its group, its status, the settings that differ between any two, metrics and costs.
+
+    With `costs` also how its variant stands to the Pareto front against each of them, as of `pareto.Standing`.
+    """
     settings = differing(all_entries(found))
     is_tested = any(entry.kept.looks() for entry in all_entries(found))
     table = []
     for number, conclusion, entries in _sorted(found, sort):
         metric = conclusion.group.metric
+        standings = pareto.columns(conclusion, costs) if costs else {}
         for entry in entries:
             row: dict[str, Any] = {"group": number}
             for name in IDENTITY:
@@ -110,12 +119,21 @@ def rows(found: Sequence[Conclusion], *, sort: str | None = None) -> list[dict[s
                 row |= kept_figures.columns(entry, metric)
             for name in ("steps", *COSTING):
                 row[name] = value(entry, name)
+            row |= standings.get(entry, {})
             table.append(row)
     return table
 
 
 def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str, Any]:
-    """All of it as plain values: the rows, and of each group its variants and its verdict."""
+    """All of it as plain values: the rows, and of each group its variants, its verdict, its fronts and options."""
+    records = group_records(found)
+    for one, conclusion in zip(records, found, strict=True):
+        one |= after_search.record(conclusion)
+    return {"runs": rows(found, sort=sort), "groups": records}
+
+
+def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
+    """Of each group its variants and its verdict as plain values."""
     records = []
     for number, conclusion in enumerate(found, 1):
         group = conclusion.group
@@ -133,7 +151,7 @@ def record(found: Sequence[Conclusion], *, sort: str | None = None) -> dict[str,
                 "remarks": conclusion.remarks,
             }
         )
-    return {"runs": rows(found, sort=sort), "groups": records}
+    return records
 
 
 def as_csv(table: Sequence[dict[str, Any]]) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
@@ -14,6 +15,9 @@ from seqtrain.compare.guard import Group, groups
 from seqtrain.compare.target import target_sentences
 from seqtrain.compare.variants import Variant, last_common, variants
 from seqtrain.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
 
 COSTS: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOPs"}
 MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding, and seeds give the same number
@@ -77,12 +81,7 @@ def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = No
     if len(several) < 2:
         return []
     place = 0 if against is None else several.index(against)
-    scale = max(abs(value) for variant in several for value in variant.values) or 1.0
-    # Scaled first: the square of a perplexity may be beyond all numbers.
-    samples = [np.array(variant.values) / scale for variant in several]
-    means = np.array([values.mean() for values in samples])
-    variances = np.array([values.var(ddof=1) for values in samples])
-    counts = np.array([len(values) for values in samples])
+    scale, means, variances, counts = moments(several)
     widths = half_widths(variances, counts, np.array(place))
     errors = variances / counts
     found = []
@@ -96,6 +95,18 @@ def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = No
         low, high = scale * (difference - half), scale * (difference + half)
         found.append(Comparison(several[place], variant, scale * difference, low, high))
     return found
+
+
+def moments(several: Sequence[Variant]) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    """A scale, and of variants of several seeds their means, variances and counts, divided by it (and its square)."""
+    import numpy as np
+
+    scale = max(abs(value) for variant in several for value in variant.values) or 1.0
+    # Scaled first: the square of a perplexity may be beyond all numbers.
+    samples = [np.array(variant.values) / scale for variant in several]
+    means = np.array([values.mean() for values in samples])
+    variances = np.array([values.var(ddof=1) for values in samples])
+    return scale, means, variances, np.array(list(map(len, samples)))
 
 
 def repeated(ranked: Sequence[Variant]) -> list[Variant]:

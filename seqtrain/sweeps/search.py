@@ -12,6 +12,7 @@ from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study as studies
 from seqtrain.sweeps.folder import ENDED, REPEATS, Trial
+from seqtrain.sweeps.pruning_start import waiting_line
 from seqtrain.sweeps.space import EXAMPLE, ends, other_model, short, space
 from seqtrain.sweeps.study import Objective
 from seqtrain.sweeps.sweeper import Sweeper
@@ -19,6 +20,7 @@ from seqtrain.terminal import pasted
 
 if TYPE_CHECKING:
     import optuna
+    from omegaconf import DictConfig
     from optuna.trial import FrozenTrial
 
 SAME = "same_as"  # of a trial in the study: the number of the one whose values it was told
@@ -74,10 +76,14 @@ class Search(Sweeper):
             raise UserError(f"sweep=optuna: there is nothing to search; add a range, such as {EXAMPLE}")
         for line in other_model(self.params, words, self.folder.asked):
             self.attempt.say(line)
-        self.objectives = self._objectives()
+        corner = self._corner([Path(folder) for folder in self.folder.asked.config_dirs])
+        self.objectives = self._objectives(corner)
         if len(self.objectives) > 1 or self.objectives[0].metric is None:
             self.attempt.say("no trial is pruned: no validation says which one is behind in these objectives")
             self.pruner = {"_target_": "optuna.pruners.NopPruner"}
+        waiting = waiting_line(corner, self.pruner, self.space)
+        if waiting:
+            self.attempt.say(waiting)
         self.study = studies.begin(self.folder.path, self.objectives, self.pruner, self.storage)
         planned = len(self.folder.trials())
         if planned > len(self.study.get_trials(deepcopy=False)):
@@ -172,12 +178,11 @@ class Search(Sweeper):
         numbers = dict.fromkeys(found.user_attrs.get(SAME, found.number) for found in ranked)
         return list(numbers)[:count]
 
-    def _objectives(self) -> list[Objective]:
+    def _objectives(self, corner: DictConfig) -> list[Objective]:
         """What is searched for, by the task that all trials share."""
         from seqtrain.training.model_and_task import task_class
 
-        folders = [Path(folder) for folder in self.folder.asked.config_dirs]
-        task = task_class(self._corner(folders))
+        task = task_class(corner)
         if self.wanted is None:
             return [Objective.read(f"best/{task.monitor}", task.metrics)]
         if not self.wanted or len(set(self.wanted)) < len(self.wanted):

@@ -23,6 +23,7 @@ from seqtrain.tasks.base import Say
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.cost import Cost, count, estimate
 from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.optim.warmup import warmup_steps
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import make_trainer, trainer_options
 from seqtrain.training.transfer import copy_matching, freeze
@@ -152,7 +153,10 @@ def make_session(
     learner = make_learner(config, data, run)
     recorder = Recorder(run=run, every=options.log_every, plan=plan)
     deadline = None if options.max_seconds is None else Deadline(recorder=recorder, seconds=options.max_seconds)
-    pruning = Pruning(run=run, after_pruning=after_pruning) if is_searched(run.path) else None
+    pruning = None
+    if is_searched(run.path):
+        warmup = warmup_steps(make(config.schedule), steps or ENDLESS)
+        pruning = Pruning(run=run, warmup=warmup, after_pruning=after_pruning)
     checkpoints = Checkpoints(
         run=run,
         every=options.checkpoint_every,

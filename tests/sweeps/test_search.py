@@ -376,7 +376,10 @@ def test_every_space_is_that_of_a_shipped_model() -> None:
 # -- whole searches, by the command ------------------------------------------------------------------------------
 
 SPACE = ("model.dim=range(8,33,8)", "optimizer.lr=tag(log,interval(1e-4,1e-1))")
-STEPS = ("trainer.max_steps=60", "trainer.validate_every=10", "trainer.checkpoint_every=5", "trainer.accelerator=cpu")
+STEPS = (
+    *("trainer.max_steps=60", "trainer.validate_every=10", "trainer.checkpoint_every=5", "trainer.accelerator=cpu"),
+    "schedule.warmup=5",  # within which none is pruned
+)
 FEW = (
     "hydra.sweeper.n_trials=7",
     "hydra.sweeper.pruner.n_startup_trials=2",

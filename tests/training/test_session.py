@@ -79,6 +79,7 @@ def test_every_option_of_training_reaches_what_acts_on_it(make: Make, monkeypatc
     assert {"Skips", "EarlyStopping", "Plateau", "Recorder", "Pruning"} <= set(names)
     assert names[-1] == "Checkpoints", "what it saves holds the newest state of the others, and what they decided"
     assert kept.pruning is session.pruning is not None
+    assert session.pruning.first_step == 4  # the first step after the warm-up has been taken
 
 
 def test_a_logger_that_is_null_is_left_out(make: Make) -> None:

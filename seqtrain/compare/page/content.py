@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqtrain.compare import kept_figures
+from seqtrain.compare import importance, kept_figures, pareto
 from seqtrain.compare.entries import Entry, differing, short_names
 from seqtrain.compare.page import asked, curves, shown
 from seqtrain.compare.verdict import Conclusion, all_entries
@@ -103,10 +103,10 @@ def groups_and_runs(
 
 
 def _group(found: Conclusion) -> dict[str, Any]:
-    group, variants = found.group, []
+    group, variants, standings = found.group, [], pareto.standings(found)
     for each in found.variants:
-        seeds = len(each.values)
-        variants.append({"name": each.name, "mean": each.mean, "interval": each.interval, "seeds": seeds})
+        row = {"name": each.name, "mean": each.mean, "interval": each.interval, "seeds": len(each.values)}
+        variants.append(row | {"pareto": standings.get(each.name, {})})  # by cost: front, perhaps, near, behind
     return {
         "metric": group.metric,
         "mode": group.mode,
@@ -116,6 +116,7 @@ def _group(found: Conclusion) -> dict[str, Any]:
         "verdict": found.sentences,
         "variants": variants,
         "keys": differing(group.entries),
+        "importance": importance.importances(found).record(),
     }
 
 

@@ -11,6 +11,7 @@ from seqtrain.distributed import ranks
 from seqtrain.runs.directory import Run
 from seqtrain.sweeps import study
 from seqtrain.sweeps.folder import Sweep, member_of
+from seqtrain.sweeps.pruning_start import first_step
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import say
 
@@ -31,9 +32,16 @@ class Pruning(Callback):
     was killed before it could say how it ended is not trained on.
     """
 
-    def __init__(self, *, run: Run, after_pruning: bool = False) -> None:
-        """`after_pruning`: the run has ended as pruned, and a person trains it on nevertheless."""
+    def __init__(self, *, run: Run, warmup: int = 0, after_pruning: bool = False) -> None:
+        """Asks for no study yet.
+
+        Args:
+            run: The trial.
+            warmup: Steps in which its learning rate still rises.
+            after_pruning: The run has ended as pruned, and a person trains it on nevertheless.
+        """
         self.run = run
+        self.first_step = first_step(warmup)
         self.after_pruning = after_pruning
         self.reason = ""  # why the training ended; empty as long as it goes on
         self._trial: optuna.trial.Trial | None = None
@@ -77,5 +85,8 @@ class Pruning(Callback):
             self._trial.report(metrics[metric], step)
         # A resumed run has been judged up to where it left: at an older step the study would judge by newer ones.
         if last or step < max(reported, default=0) or not study.gives_up(self._trial, step):
+            return ""
+        # Asked all the same, so that successive halving notes each rung at its own step.
+        if step < self.first_step:
             return ""
         return f"validation {metric} {metrics[metric]:.4g} at step {step} is behind that of other trials"

@@ -1,0 +1,248 @@
+"""The Pareto front of the variants: what is better at each cost, and whether the seeds' spread lets it be said."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from seqtrain.compare.entries import Entry, Mode
+from seqtrain.compare.variants import Variant
+from seqtrain.compare.verdict import MIN_SPREAD, NEAR, Conclusion, moments, quantity, repeated
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Cost = Literal["tokens", "flops", "seconds", "parameters"]
+COSTS: tuple[Cost, ...] = get_args(Cost)
+WORDS: dict[Cost, str] = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds", "parameters": "parameters"}
+
+# front: on it, and told apart from all that cost no more. perhaps: on it by the means alone. near: not on it by the
+# means, but not told apart from what is. behind: another one costs no more and is shown to be better.
+Standing = Literal["front", "perhaps", "near", "behind"]
+
+MOST_RIVALS = 3  # named in one line
+MOST_POINTS = 12  # of a front in the terminal
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a variant stands between its metric and one of its costs."""
+
+    variant: Variant
+    cost: float  # the mean over its seeds
+    standing: Standing
+    rivals: tuple[str, ...]  # variants that cost no more and are not shown to be worse
+
+    def record(self) -> dict[str, Any]:
+        """It in plain values."""
+        return {
+            "variant": self.variant.name,
+            "cost": self.cost,
+            "mean": self.variant.mean,
+            "standing": self.standing,
+            "not_told_apart_from": list(self.rivals),
+        }
+
+
+def fronts(found: Conclusion) -> dict[Cost, list[Point]]:
+    """Of each cost that two variants know the points of those variants, the cheapest first.
+
+    Empty where nothing may be concluded from the numbers of the group.
+    """
+    if found.group.refusal:
+        return {}
+    points: dict[Cost, list[Point]] = {}
+    for cost in COSTS:
+        known = []
+        for variant in found.variants:
+            if variant.values and cost_of(variant, cost) is not None:
+                known.append(variant)
+        if len(known) > 1:
+            points[cost] = front(known, cost, found.group.mode)
+    return points
+
+
+def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
+    """The points of variants that have a value and this cost, the cheapest first.
+
+    Args:
+        variants: those to be held against each other; the intervals hold for all their pairs at once.
+        cost: what is to be small beside the metric.
+        mode: whether less or more of the metric is better.
+    """
+    better = shown_better(variants, mode)
+    ranges = list(map(partial(_range, cost=cost), variants))
+    # Looked up once: every two of hundreds of variants are held against each other.
+    pairs = []
+    for variant in variants:
+        pairs.append((_loss(variant, mode), cost_of(variant, cost) or 0.0))
+    points = []
+    for place, variant in enumerate(variants):
+        is_led, is_beaten, rivals = False, False, []
+        for other, rival in enumerate(variants):
+            if other == place:
+                continue
+            is_led |= _leads(pairs[other], pairs[place])
+            # What surely costs more says nothing of whether this one belongs to the front.
+            if ranges[other][0] > ranges[place][1] * (1 + NEAR):
+                continue
+            # Shown to be better, and surely no dearer than as much again as costs are called equal in.
+            is_beaten |= bool(better[other, place]) and ranges[other][1] <= ranges[place][0] * (1 + NEAR)
+            if not better[place, other]:
+                rivals.append(rival.name)
+        standing = _standing(is_led, is_beaten, bool(rivals))
+        points.append(Point(variant, pairs[place][1], standing, tuple(rivals)))
+    return sorted(points, key=lambda point: point.cost)
+
+
+def cost_of(variant: Variant, cost: Cost) -> float | None:
+    """What a variant costs, the mean over the runs that count; None where one of them does not know it."""
+    if cost != "parameters":
+        return variant.costs.get(cost)
+    known = []
+    for entry in variant.counted:
+        if entry.parameters is None:
+            return None
+        known.append(entry.parameters)
+    return statistics.fmean(known)
+
+
+def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
+    """Whether the first is shown to be better than the second, for every two; the verdict's intervals decide.
+
+    Of one seed, and of seeds that all give the same number, nothing is shown.
+    """
+    import numpy as np
+
+    from seqtrain.compare.intervals import half_widths
+
+    shown = np.zeros((len(variants), len(variants)), dtype=bool)
+    several = [place for place, variant in enumerate(variants) if len(variant.values) > 1]
+    size = len(several)
+    if size < 2:
+        return shown
+    _, means, variances, counts = moments(repeated(variants))
+    # Each variant once as the one that all others are held against.
+    widths = half_widths(np.broadcast_to(variances, (size, size)), counts, np.arange(size))
+    lead = means[None, :] - means[:, None]  # by how much the row lies below the column
+    if mode == "max":
+        lead = -lead
+    errors = variances / counts
+    has_spread = errors[:, None] + errors[None, :] >= MIN_SPREAD**2
+    shown[np.ix_(several, several)] = (lead > widths) & has_spread
+    return shown
+
+
+def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
+    """The fronts against these costs as the terminal shows them, each with what it cannot tell."""
+    known = fronts(found)
+    lines = []
+    for cost in costs:
+        title = f"Pareto front, {found.group.unit} against {WORDS[cost]}"
+        if cost in known:
+            lines += _front_lines(title, known[cost], len(found.variants))
+        else:
+            lines.append(f"{title}: not shown: fewer than two variants that may be compared know both")
+    return lines
+
+
+def columns(found: Conclusion, costs: Sequence[Cost]) -> dict[Entry, dict[str, str]]:
+    """How the variant of each run stands against these costs, as columns of the table of runs."""
+    known = fronts(found)
+    cells: dict[Entry, dict[str, str]] = {}
+    for entry in found.group.entries:
+        cells[entry] = dict.fromkeys(map("pareto_{}".format, costs), "")
+    for cost in costs:
+        for point in known.get(cost, []):
+            for entry in point.variant.entries:
+                cells[entry][f"pareto_{cost}"] = point.standing
+    return cells
+
+
+def standings(found: Conclusion) -> dict[str, dict[Cost, Standing]]:
+    """How each variant stands against each cost, by its name; for the page."""
+    marks: dict[str, dict[Cost, Standing]] = {}
+    for cost, points in fronts(found).items():
+        for point in points:
+            marks.setdefault(point.variant.name, {})[cost] = point.standing
+    return marks
+
+
+def _loss(variant: Variant, mode: Mode) -> float:
+    """The mean of its metric, with less as better."""
+    mean = variant.mean or 0.0
+    return -mean if mode == "max" else mean
+
+
+def _leads(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether one beats the other by the means: as low in loss and in cost, and lower in one of them."""
+    return one != other and one[0] <= other[0] and one[1] <= other[1]
+
+
+def _standing(is_led: bool, is_beaten: bool, has_rivals: bool) -> Standing:
+    if is_beaten:
+        return "behind"
+    if is_led:
+        return "near"
+    if has_rivals:
+        return "perhaps"
+    return "front"
+
+
+def _range(variant: Variant, cost: Cost) -> tuple[float, float]:
+    """The lowest and the highest cost of a variant: seconds differ from seed to seed, too."""
+    mean = cost_of(variant, cost) or 0.0
+    if cost != "seconds":
+        return mean, mean
+    numbers = []
+    for entry in variant.counted:
+        numbers.append(entry.cost(cost) or mean)
+    if not any(numbers):
+        return mean, mean
+    # By their shares: the mean may be of an earlier step, where the comparison is at equal tokens.
+    middle = statistics.fmean(numbers)
+    return mean * min(numbers) / middle, mean * max(numbers) / middle
+
+
+def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list[str]:
+    """One front: its variants from the cheapest on, those that may belong to it, and how many are not in it."""
+    on_front, near, has_single = [], [], False
+    for point in points:
+        has_single |= len(point.variant.values) == 1
+        if point.standing in ("front", "perhaps"):
+            on_front.append(point)
+        elif point.standing == "near":
+            near.append(point.variant.name)
+    if points[-1].cost <= points[0].cost * (1 + NEAR):
+        return [
+            f"{title}: not shown: all cost about the same ({quantity(points[0].cost)}), so the best one is all of it"
+        ]
+    lines = [f"{title}, the cheapest first ({len(points)} variants):"]
+    for point in on_front[:MOST_POINTS]:
+        line = f"  {point.variant.name}: {point.variant.mean:.4f} at {quantity(point.cost)}"
+        if point.rivals and len(point.variant.values) == 1:
+            line += ", perhaps by chance"
+        elif point.rivals:
+            line += f", perhaps by chance: not told apart from {_listed(point.rivals)}, at no higher cost"
+        lines.append(line)
+    if len(on_front) > MOST_POINTS:
+        lines.append(f"  and {len(on_front) - MOST_POINTS} more: --json has all")
+    if near:
+        lines.append(f"  not on it by the means, but not shown to be behind: {_listed(near)}")
+    left_out = num_variants - len(points)
+    if left_out:
+        lines.append(f"  without a value or a known cost, and so not looked at: {left_out} of {num_variants} variants")
+    if has_single:
+        lines.append("  of variants with one seed nothing is told apart; 3 seeds would be a start")
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    words = ", ".join(names[:MOST_RIVALS])
+    if len(names) > MOST_RIVALS:
+        words += f" and {len(names) - MOST_RIVALS} more"
+    return words
