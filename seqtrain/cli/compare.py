@@ -44,7 +44,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
     parser.add_argument("--against", metavar="VARIANT", help="hold all others against this one instead of the best")
     parser.add_argument("--target", type=bounded(ANY), metavar="VALUE", help="say which variants reach this value")
-    parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so; also != > >= < <="
+    )
     parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
     parser.add_argument(
         "--across", action="append", default=[], metavar="KEY[,KEY]", help="compare although runs differ in this, too"

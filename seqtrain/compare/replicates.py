@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from seqtrain.compare.by import codes, short_commit
 from seqtrain.compare.entries import Entry
-from seqtrain.compare.selection import written
+from seqtrain.compare.filters import written
 from seqtrain.compare.settings import LAYOUT, is_extended
 
 

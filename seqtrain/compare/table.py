@@ -13,8 +13,9 @@ from typing import Any
 
 from seqtrain.compare import after_search, kept_figures, pareto
 from seqtrain.compare.entries import Axis, Entry, count_runs, count_statuses, differing, read, short_names
+from seqtrain.compare.filters import written
 from seqtrain.compare.guard import Group
-from seqtrain.compare.selection import ordered, resolved, value, written
+from seqtrain.compare.selection import ordered, resolved, value
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import COSTS, Conclusion, all_entries, conclusions, describe_status, quantity, repeated
 from seqtrain.runs.directory import CONFIG

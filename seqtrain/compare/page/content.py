@@ -13,7 +13,7 @@ from typing import Any
 from seqtrain.compare import importance, kept_figures, pareto
 from seqtrain.compare.by import COMMIT, LABEL, TAG, by_value
 from seqtrain.compare.entries import Entry, differing, short_names
-from seqtrain.compare.page import alone, answers, baselines, course, curves, links, progress, rows
+from seqtrain.compare.page import alone, answers, asked, baselines, course, curves, links, progress, rows, shown
 from seqtrain.compare.page.course import Course, Ending
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.files.checked import open_checked
@@ -21,7 +21,7 @@ from seqtrain.runs import measures
 from seqtrain.runs.directory import CONFIG, METRICS, Run
 from seqtrain.terminal import printable
 
-LONGEST_SAMPLE, LONGEST_CONFIG = 1500, 20_000  # characters
+LONGEST_CONFIG = 20_000  # characters
 # Entries of summary.json that say where and how a run was made, beside the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
 
@@ -52,19 +52,26 @@ def endings(found: Conclusion) -> dict[int, Ending | None]:
     return known
 
 
-def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> Iterator[str]:
-    """Script elements of packed data, one value for each run: the page unpacks a block when it is looked at."""
-    clocks, samples, configs, environments = [], [], [], []
+def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, list[Any]]:
+    """By name what the page unpacks when it is looked at: one value for each run."""
+    clocks, configs, environments = [], [], []
     for entry, each in zip(entries, drawn, strict=True):
         clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
-        samples.append(_sample(entry))
         configs.append(_text(entry.path / CONFIG, LONGEST_CONFIG))
         environments.append(_environment(entry))
-    packed = {"clock": clocks, "samples": samples, "configs": configs, "environment": environments}
-    for place, name in enumerate(metrics):
-        packed[f"metric-{place}"] = [each.packed(name) for each in drawn]
-    for name, values in packed.items():
-        yield f'<script type="text/plain" id="block-{name}">{pack(values)}</script>'
+    found: dict[str, list[Any]] = {"clock": clocks, "configs": configs, "environment": environments}
+    found |= {"samples": shown.samples(entries), "confusion": shown.confusions(entries)}
+    found["attention"] = shown.attention(entries)
+    for name in metrics:
+        found[f"metric:{name}"] = [each.packed(name) for each in drawn]
+    return found
+
+
+def scripts(found: Mapping[str, list[Any]], metrics: Sequence[str]) -> Iterator[str]:
+    """Script elements of the packed blocks; that of a metric is called by its place, for its name may be anything."""
+    places = {f"metric:{name}": f"metric-{place}" for place, name in enumerate(metrics)}
+    for name, values in found.items():
+        yield f'<script type="text/plain" id="block-{places.get(name, name)}">{pack(values)}</script>'
 
 
 def units(entries: Sequence[Entry]) -> dict[str, str]:
@@ -106,10 +113,16 @@ def groups_and_runs(
         if group["next"] and folder is None:  # without a link its place is said
             group["next"].insert(0, ("folder", printable(str(conclusion.group.entries[0].path))))
         groups.append(group | {"runs": own, "metrics": places})
-    common = {}
-    if entries:  # any one of them has what all share
-        common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in settings}
-    return {"groups": groups, "runs": runs, "common": common, "short": short_names(settings)}
+    for run, found_of_run in zip(runs, asked.of_runs(entries), strict=True):
+        found_of_run["settings"] = _plain_values(found_of_run["settings"])
+        run["asked"] = found_of_run
+    return {
+        "groups": groups,
+        "runs": runs,
+        "common": _plain_values(asked.shared(entries)),
+        "short": short_names(settings),
+        "known": asked.known(entries),
+    }
 
 
 def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, Any]:
@@ -167,6 +180,10 @@ def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | No
     }
 
 
+def _plain_values(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in settings.items()}
+
+
 def _plain(value: Any) -> Any:
     """A value of a config as JSON knows it; what it does not know, as text."""
     if value is None or isinstance(value, bool | str) or curves.finite(value) is not None:
@@ -183,16 +200,6 @@ def _environment(entry: Entry) -> dict[str, str]:
     for name, version in entry.summary.versions.items():
         found[str(name)] = str(version)
     return found
-
-
-def _sample(entry: Entry) -> tuple[int, str] | None:
-    """Step and text of the newest sample; None where there is none."""
-    newest = None
-    # The names are padded with zeros, so the order of names is that of steps.
-    for path in sorted((entry.path / "samples").glob("step-*.txt")):
-        if path.stem[5:].isdecimal():
-            newest = path
-    return None if newest is None else (int(newest.stem[5:]), _text(newest, LONGEST_SAMPLE))
 
 
 def _text(path: Path, most: int) -> str:

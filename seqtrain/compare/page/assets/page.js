@@ -2,7 +2,7 @@
 
 const VIEWS = {
   curves: drawCurves, charts: drawCharts, costs: drawCosts, parallel: drawParallel, importance: showImportance, table: showRuns,
-  samples: showSamples, diff: showDiff, environment: showEnvironment,
+  samples: showSamples, pictures: showPictures, diff: showDiff, environment: showEnvironment,
 };
 const near = new Set(["curves"]), stale = new Set(); // the curves are drawn at once, wherever they stand
 let last = Promise.resolve();
@@ -28,12 +28,22 @@ const watcher = new IntersectionObserver(seen => {
   last = last.then(catchUp);
 }, { rootMargin: "300px" });
 
-function everything() {
+/* What is at hand at once is shown anew; what is drawn becomes stale. */
+function allViews() {
   allot();
+  showGroupList();
   showVariants();
+  tellFilter();
   const shown = filtered().length, all = data.groups[chosen.group].runs.length;
   at("count").textContent = shown === all ? counted(all, "run") : `${shown} of ${counted(all, "run")}`;
-  return refresh(...Object.keys(VIEWS));
+  for (const name of Object.keys(VIEWS)) stale.add(name);
+  remember();
+}
+
+function everything() {
+  allViews();
+  last = last.then(catchUp);
+  return last;
 }
 
 function fill(id, options, value) {
@@ -70,14 +80,18 @@ function enterGroup() {
   at("costs").hidden = group.runs.length < 2; // one point says nothing of what is worth its cost
   const examples = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
   at("filter").placeholder = examples[0] || "part of a name";
-  at("filter-help").textContent = `Words that must all hold: ${[...examples, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name. The conclusion stays that of all runs.`;
+  at("filter-help").textContent = `Words that must all hold: ${[...examples, "lr>0.003", "seed!=2", "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without a sign is a part of a name. The conclusion stays that of all runs.`;
+}
+
+function fillGroups() {
+  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.variants.map(variant => variant.name).join(", ").slice(0, 60)}`]), String(chosen.group));
+  at("group-label").hidden = data.groups.length < 2;
 }
 
 function start() {
   recall();
   wear();
-  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.variants.map(variant => variant.name).join(", ").slice(0, 60)}`]), String(chosen.group));
-  at("group-label").hidden = data.groups.length < 2;
+  fillGroups();
   fill("axis", Object.entries(AXES), chosen.axis);
   enterGroup();
   bind("group", "change", "value", () => { chosen.hidden = []; unfolded = false; chosen.picked = null; slots.clear(); enterGroup(); showGroups(); everything(); });
@@ -91,6 +105,9 @@ function start() {
   bind("which", "change", "value", () => refresh("costs"));
   startCharts();
   bind("logcost", "change", "checked", () => refresh("costs"));
+  bind("whole", "change", "checked", () => refresh("diff"));
+  at("step").addEventListener("change", () => { chosen.step = at("step").value; refresh("samples"); });
+  at("group-filter").addEventListener("input", showGroupList);
   let waiting;
   bind("filter", "input", "value", () => { clearTimeout(waiting); waiting = setTimeout(everything, 150); });
   at("choices").onsubmit = event => event.preventDefault();
@@ -103,30 +120,5 @@ function start() {
   for (const name of Object.keys(VIEWS)) watcher.observe(at(name));
 }
 
-const PLACE = "seqtrain-place";
-
-/* Goes back to where the reader was: all above must be drawn first, for it has no height before. */
-async function goBack() {
-  const place = sessionStorage.getItem(PLACE);
-  sessionStorage.removeItem(PLACE);
-  if (place === null) return;
-  history.scrollRestoration = "manual";
-  for (const name of Object.keys(VIEWS)) near.add(name);
-  await (last = last.then(catchUp));
-  scrollTo({ top: Number(place), behavior: "instant" });
-}
-
-/* A page that `seqtrain serve` gives asks whether there is a newer one, and is loaded again where it was. */
-async function listen() {
-  const answer = await fetch(location.pathname, { method: "HEAD", cache: "no-store" }).catch(() => null);
-  const lost = answer === null || !answer.ok;
-  at("about").textContent = data.about + (lost ? " · seqtrain serve has stopped: what you see is the last that it showed" : " · live");
-  if (!lost && answer.headers.get("ETag") !== data.mark && !document.hidden) {
-    remember();
-    sessionStorage.setItem(PLACE, scrollY);
-    location.reload();
-  } else setTimeout(listen, 2000);
-}
-
 start();
-if (data.mark) goBack().then(() => setTimeout(listen, 2000));
+if (data.mark) setTimeout(listen, NEWS_EVERY);

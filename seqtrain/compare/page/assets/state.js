@@ -33,9 +33,12 @@ function told(value, digits = 4) {
 
 /* Data that is large is packed, and unpacked when it is first asked for. */
 const unpacked = new Map();
+// Where the block of a metric stands in the page as it was loaded; news may bring other metrics, in another order.
+const blockIds = new Map(data.metrics.map((metric, place) => ["metric:" + metric, "metric-" + place]));
 function block(name) {
-  if (!unpacked.has(name)) unpacked.set(name, unpack(at("block-" + name).textContent));
-  return unpacked.get(name);
+  const place = /^metric-(\d+)$/.exec(name)?.[1], key = place === undefined ? name : "metric:" + data.metrics[place];
+  if (!unpacked.has(key)) unpacked.set(key, unpack(at("block-" + (blockIds.get(key) ?? key)).textContent));
+  return unpacked.get(key);
 }
 
 async function unpack(text) {
@@ -56,7 +59,7 @@ const chosen = {
   group: 0, metric: "", axis: data.x || "steps", logx: false, logy: false,
   cost: data.x in COSTS ? data.x : "parameters", which: data.which, logcost: false,
   smooth: 0, outliers: "auto", by: "variant", alone: false, charts: null, logs: [],
-  filter: "", sort: "", hidden: [], picked: null, theme: "",
+  filter: "", sort: "", hidden: [], picked: null, theme: "", step: "", whole: false,
 };
 
 const LISTS = ["hidden", "picked", "charts", "logs"];
