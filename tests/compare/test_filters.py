@@ -14,7 +14,7 @@ from tests.support import filter_cases
 
 @pytest.fixture(scope="module")
 def entries(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
-    return read([conditions.runs(tmp_path_factory.mktemp("runs"))])
+    return read([filter_cases.runs(tmp_path_factory.mktemp("runs"))])
 
 
 @pytest.mark.parametrize(("text", "expected"), filter_cases.CASES.items())

@@ -79,13 +79,13 @@ def test_no_control_of_the_page_leaves_it_or_asks_anything(tab: Any, tmp_path: P
 
 
 def test_an_upload_button_of_plotly_would_be_found(tab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asset = report._asset
+    asset = report.asset
 
     def with_upload(name: str) -> str:
         text = asset(name)
         return text.replace('["toImage"]', '["toImage", "sendChartToCloud"]').replace(', plotlyServerURL: ""', "")
 
-    monkeypatch.setattr(report, "_asset", with_upload)
+    monkeypatch.setattr(report, "asset", with_upload)
     reader = opened(tab, tmp_path)
     pressed, left = pressed_all(reader)
     assert any("Share chart" in each for each in pressed)

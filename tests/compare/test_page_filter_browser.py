@@ -16,7 +16,7 @@ FAULT = "document.querySelector('#filter-fault').textContent"
 
 
 def test_the_filter_keeps_what_where_keeps_and_refuses_what_it_refuses(tab: Any, tmp_path: Path) -> None:
-    reader = tab().open(written(conditions.runs(tmp_path), "report.html"))
+    reader = tab().open(written(filter_cases.runs(tmp_path), "report.html"))
     wrong = []
     for text, expected in filter_cases.CASES.items():
         names, fault = reader.page.evaluate(
@@ -32,7 +32,7 @@ def test_the_filter_keeps_what_where_keeps_and_refuses_what_it_refuses(tab: Any,
 
 
 def test_a_word_that_is_not_understood_is_said_and_the_others_hold(tab: Any, tmp_path: Path) -> None:
-    reader = tab().open(written(conditions.runs(tmp_path), "report.html")).drawn("table")
+    reader = tab().open(written(filter_cases.runs(tmp_path), "report.html")).drawn("table")
     reader.filter("dmi=16 seed!=2 lr > 0.003")
     reader.settled(ROWS, 2)
     said = reader.page.inner_text("#filter-fault")

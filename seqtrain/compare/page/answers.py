@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, short_names
+from seqtrain.compare.filters import written
 from seqtrain.compare.page.course import Ending, mean_of
 from seqtrain.compare.page.rows import Endings, mean_cost
-from seqtrain.compare.selection import written
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import MOST_SEEDS, Comparison, Conclusion, quantity, repeated
 
