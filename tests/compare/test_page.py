@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,16 @@ def test_json_inside_a_script_holds_nothing_that_ends_it() -> None:
     assert "<" not in text
     assert text.isascii()
     assert json.loads(text) == {HOSTILE: [HOSTILE, "\ud800", None, 1.5]}
+
+
+def test_no_two_scripts_of_the_page_declare_one_name() -> None:
+    # They run as one script, which does not run at all where a name is declared twice.
+    names: list[str] = []
+    for script in report.SCRIPTS:
+        for line in re.findall(r"^(?:async )?(?:function|const|let) (.*)", report.asset(script), re.MULTILINE):
+            names += re.findall(r"(?:^|, )([A-Za-z_]\w*)(?= =|\()", line)
+    assert len(names) > 100
+    assert sorted(name for name, count in Counter(names).items() if count > 1) == []
 
 
 def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> None:

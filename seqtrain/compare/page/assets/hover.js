@@ -1,7 +1,7 @@
 // One pointer reads all groups at the same x, in the chart that it is over; a line marks that x in every chart.
 
 const readings = new Map(); // of each chart what can be read there
-const MOST_ROWS = 12, STEP = 1 / 50; // of the width, for the arrow keys
+const MOST_GROUPS_READ = 12, STEP = 1 / 50; // of the width, for the arrow keys
 
 /* Makes a chart readable; again after each drawing. `rows` are groups: name, look, lines, lines in training. */
 function readable(place, what) {
@@ -80,7 +80,7 @@ function read(place, left, top) {
   if (!box || left < box.left || left > box.right) return hush();
   const { xaxis, yaxis } = chart.layout, x = valueOn(xaxis, (left - box.left) / box.width);
   const found = readAt(place, x), { half } = readings.get(place), rows = [];
-  for (const { name, look, value, training } of found.slice(0, MOST_ROWS)) {
+  for (const { name, look, value, training } of found.slice(0, MOST_GROUPS_READ)) {
     const row = make("tr");
     const cell = make("td"), title = make("th", null, { scope: "row" });
     cell.append(swatchOf(look));
@@ -90,7 +90,7 @@ function read(place, left, top) {
   }
   const table = make("table"), head = make("p", `${told(x)} ${AXES[chosen.axis]}${half ? ", smoothed" : ""}`);
   table.append(...rows);
-  const more = found.length > MOST_ROWS ? `and ${found.length - MOST_ROWS} more` : "";
+  const more = found.length > MOST_GROUPS_READ ? `and ${found.length - MOST_GROUPS_READ} more` : "";
   const near = top === null ? null : nearestRun(place, x, 1 - (top - box.top) / box.height, yaxis);
   at("reading").replaceChildren(head, table, make("p", more), make("p", near ? `nearest line: ${near.name}, ${told(near.value)}` : ""));
   at("reading").hidden = !found.length;
