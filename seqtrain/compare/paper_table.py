@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Axis, Checkpoint
 from seqtrain.compare.kept_figures import compared_figures
+from seqtrain.compare.quantities import decimals
+from seqtrain.compare.reach import COSTS
 from seqtrain.compare.variants import CONFIDENCE, Variant
-from seqtrain.compare.verdict import COSTS, Conclusion, compared, decimals
+from seqtrain.compare.verdict import Conclusion
 from seqtrain.terminal import printable
 
 MAX_DECIMALS = 8

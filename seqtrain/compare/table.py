@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.compare import after_search, kept_figures, pareto
+from seqtrain.compare.comparisons import repeated
 from seqtrain.compare.entries import Axis, Entry, count_runs, count_statuses, differing, read, short_names
 from seqtrain.compare.filters import written
 from seqtrain.compare.guard import Group
+from seqtrain.compare.quantities import quantity
+from seqtrain.compare.reach import COSTS
 from seqtrain.compare.selection import ordered, resolved, value
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import COSTS, Conclusion, all_entries, conclusions, describe_status, quantity, repeated
+from seqtrain.compare.verdict import Conclusion, all_entries, conclusions, describe_status
 from seqtrain.runs.directory import CONFIG
 from seqtrain.sweeps.folder import Sweep, is_sweep
 from seqtrain.terminal import printable
