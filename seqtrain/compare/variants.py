@@ -100,7 +100,7 @@ def variants(
     for identity, entries in folded.items():
         measured = []
         for entry in entries:
-            if entry.finished and identity not in slow:
+            if entry.finished and not entry.altered and identity not in slow:
                 measured.append(_measure(entry, group, x, limit, checkpoint))
         counted, twins = replicates([one for one in measured if one is not None])
         variant = _fold(by_name[identity], entries, counted, checkpoint)

@@ -146,7 +146,7 @@ def conclusions(
             verdict += target_sentences(group, ranked, target)
         for part in parts:
             verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts)))
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts, x)))
     if against is not None:
         _check_against(against, found)
     return found
@@ -238,19 +238,33 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
     """What a reader of the verdict must know of runs that do not count in it, and why each does not."""
     lines = []
     for variant in ranked:
-        finished = 0
+        # Of those that a caveat names nothing is said here.
+        told = set(map(id, variant.counted))
+        for twins in variant.twins:
+            told.update(map(id, twins.entries))
+        seeds = {repr(entry.seed) for entry in variant.entries if id(entry) in told}
+        again, empty = [], []
         for entry in variant.entries:
-            if entry.finished:
-                finished += 1
-            else:
-                status = describe_status(entry.status, entry.reason)
-                lines.append(f"does not count: {entry.name} {variant.name}: {status}")
-        equal = sum(len(twins.entries) - 1 for twins in variant.twins)  # which a caveat names
-        uncounted = finished - len(variant.counted) - equal
-        if uncounted and not variant.left_out:
-            runs = "1 finished run does" if uncounted == 1 else f"{uncounted} finished runs do"
-            lines.append(f"{variant.name}: {runs} not count: without a value, or of a seed that has one")
+            if entry.altered or not entry.finished:
+                why = entry.altered or describe_status(entry.status, entry.reason)
+                lines.append(f"does not count: {entry.name} {variant.name}: {why}")
+            elif id(entry) not in told:
+                (again if repr(entry.seed) in seeds else empty).append(entry.name)
+        if not variant.left_out:
+            lines += _uncounted(variant.name, empty, "without a value")
+            lines += _uncounted(variant.name, again, "of a seed that has a value")
     return lines
+
+
+def _uncounted(variant: str, names: Sequence[str], why: str) -> list[str]:
+    """A sentence on finished runs that do not count, with the names of the first."""
+    if not names:
+        return []
+    runs = "1 finished run does" if len(names) == 1 else f"{len(names)} finished runs do"
+    words = ", ".join(names[:MOST_NAMED])
+    if len(names) > MOST_NAMED:
+        words += f" and {len(names) - MOST_NAMED} more"
+    return [f"{variant}: {runs} not count: {why} ({words})"]
 
 
 def describe_status(status: str, reason: str) -> str:
