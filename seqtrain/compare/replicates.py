@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from seqtrain.compare.by import codes, short_commit
 from seqtrain.compare.entries import Entry, number
+from seqtrain.compare.parents import ORIGIN, has_several, without_origin
 from seqtrain.compare.selection import written
 from seqtrain.compare.settings import LAYOUT, is_extended
 
@@ -46,6 +47,11 @@ class Folded(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What makes it this variant."""
         ...
 
     @property
@@ -106,7 +112,7 @@ def replicate_caveats(variants: Sequence[Folded]) -> list[str]:
     lines += _extended(variants)
     for variant in variants:
         lines += [*_survivors(variant), *_several_codes(variant)]
-    lines += _one_parent(variants)
+    lines += [*_one_parent(variants), *_many_parents(variants)]
     counted: list[Entry] = []
     for variant in variants:
         counted += variant.counted
@@ -203,13 +209,27 @@ def _one_parent(variants: Sequence[Folded]) -> list[str]:
     """A sentence where all seeds of a variant began with the weights of one run: its own chance is in no interval."""
     names = []
     for variant in variants:
-        if len(variant.counted) > 1 and variant.counted[0].settings.get("init_from") is not None:
+        began = len(variant.counted) > 1 and variant.counted[0].settings.get(ORIGIN) is not None
+        if began and not has_several(variant):
             names.append(variant.name)
     if not names:
         return []
     return [
         f"{_first_of(names)}: all seeds began with the weights of one run (init_from); what another seed of that run "
         "would bring is in no interval"
+    ]
+
+
+def _many_parents(variants: Sequence[Folded]) -> list[str]:
+    """A sentence where variants of one seed each differ in nothing but whose weights they began with."""
+    alike: dict[str, list[str]] = {}
+    for variant in variants:
+        if len(variant.counted) == 1 and variant.settings.get(ORIGIN) is not None:
+            alike.setdefault(repr(sorted(map(repr, without_origin(variant.settings).items()))), []).append(variant.name)
+    return [
+        f"{_first_of(names)} differ in init_from alone; --across init_from makes one variant of them"
+        for names in alike.values()
+        if len(names) > 1
     ]
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from seqtrain.compare.across import split_keys
 from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry, Mode
 from seqtrain.compare.guard import Group, groups
+from seqtrain.compare.parents import ORIGIN, check_folds, folded_sentence
 from seqtrain.compare.reach import COSTS, MOST_NAMED
 from seqtrain.compare.target import target_sentences
 from seqtrain.compare.variants import Variant, variants
@@ -135,18 +137,25 @@ def conclusions(
         UserError: no variant of any group has that name and several seeds, or no run has a key of `by`.
     """
     keys = resolved_by(entries, by)
-    found = []
-    for group in groups(entries, metric=metric, across=across):
-        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against)
+    conditions = split_keys(across)
+    fold_parents = ORIGIN in conditions
+    if fold_parents:  # no condition of a measurement, but what makes a variant
+        conditions.remove(ORIGIN)
+    found: list[Conclusion] = []
+    for group in groups(entries, metric=metric, across=conditions):
+        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against, fold_parents=fold_parents)
         parts = strata(ranked, keys) if keys else [ranked]
         # First: who reads on has read what the rest does not mean.
-        verdict = [group.across] if group.across and not group.refusal else []
+        folds = folded_sentence(ranked) if fold_parents else ""
+        verdict = [] if group.refusal else list(filter(None, [group.across, folds]))
         # Runs that saw what they are measured on reach nothing.
         if target is not None and not group.refusal:
             verdict += target_sentences(group, ranked, target)
         for part in parts:
             verdict += sentences(group, part, x=x, checkpoint=checkpoint, against=against)
         found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts, x)))
+    if fold_parents:
+        check_folds([conclusion.variants for conclusion in found])
     if against is not None:
         _check_against(against, found)
     return found

@@ -12,6 +12,7 @@ from seqtrain.compare import compared as api
 from seqtrain.compare import paper_table
 from seqtrain.compare.entries import read
 from seqtrain.compare.verdict import Conclusion, conclusions
+from seqtrain.errors import UserError
 from tests.compare.test_misleading import seeds, told
 from tests.support import fake_runs
 
@@ -181,3 +182,18 @@ def test_python_s_remarks_hold_what_the_command_says_below_its_verdict(tmp_path:
     seeds(tmp_path, "a", 1.5, 1.5)
     made = api.compare([tmp_path])
     assert found(tmp_path).caveats[0] in made.remarks
+
+
+def test_a_parent_for_each_seed_folds_when_asked_and_the_output_tells_how(tmp_path: Path) -> None:
+    for seed, value in enumerate(BETTER, 1):
+        begun = {"config": {"init_from": f"outputs/parent-{seed}"}, "parent": f"{seed}" * 32, "lineage": []}
+        fake_runs.run(tmp_path / f"a-{seed}", value, seed=seed, **begun)
+    seeds(tmp_path, "b", *WORSE)
+    apart = found(tmp_path)
+    assert "beats" not in " ".join(apart.sentences)
+    assert apart.caveats[-1].endswith("differ in init_from alone; --across init_from makes one variant of them")
+    first, second = found(tmp_path, across=["init_from"]).sentences
+    assert first.startswith("across init_from, as asked for: runs that began with the weights of several runs")
+    assert second.startswith("lstm init_from=any beats lstm init_from=null by 0.200")
+    with pytest.raises(UserError, match="--across init_from: keeps no runs apart here; leave it out"):
+        conclusions(read([tmp_path / f"b-{seed}" for seed in (1, 2, 3)]), across=["init_from"])
