@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import evaluate
-from seqtrain.compare import kept_figures, paper_table, table
+from seqtrain.compare import kept_figures, paper_table, records, table
 from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import groups
 from seqtrain.compare.hidden_seeds import hidden_by, hidden_notes
@@ -45,7 +45,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--best", action="store_true", help="compare best validations instead of the last ones")
     parser.add_argument("--against", metavar="VARIANT", help="hold all others against this one instead of the best")
     parser.add_argument("--target", type=bounded(ANY), metavar="VALUE", help="say which variants reach this value")
-    parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so")
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="KEY=VALUE", help="only runs that are so; also != > >= < <="
+    )
     parser.add_argument("--sort", metavar="KEY", help="by a column; -KEY for the largest first")
     parser.add_argument(
         "--across", action="append", default=[], metavar="KEY[,KEY]", help="compare although runs differ in this, too"
@@ -159,13 +161,13 @@ def _compare(
     absent = table.not_run(options.paths)
     missing = left_out + absent + untested
     if options.csv is not None:
-        _write_text(options.csv, table.as_csv(table.rows(results, sort=options.sort, costs=options.pareto)))
+        _write_text(options.csv, records.as_csv(records.rows(results, sort=options.sort, costs=options.pareto)))
     if options.html is not None:
         _write_page(results, missing, options, checkpoint)
     if options.latex or options.markdown:
         _write_paper(results, options, checkpoint)
     if options.json:
-        print(json.dumps(table.record(results, sort=options.sort) | {"not_run": missing}))
+        print(json.dumps(records.record(results, sort=options.sort) | {"not_run": missing}))
     elif options.csv != STDOUT and not (options.latex or options.markdown):
         print(
             "\n".join(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from seqtrain.compare.entries import Entry, short_names
-from seqtrain.compare.selection import written
+from seqtrain.compare.filters import written
 from seqtrain.compare.settings import differing_keys
 from seqtrain.config.nodes import flat
 from seqtrain.errors import UserError, did_you_mean

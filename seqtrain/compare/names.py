@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import Any
 
 from seqtrain.compare.entries import SETTING_ORDER, Entry, short_names
+from seqtrain.compare.filters import written
 from seqtrain.compare.parents import SEVERAL
-from seqtrain.compare.selection import written
 from seqtrain.compare.settings import EXTENDED, differing_keys
 
 MOST_SETTINGS = 4  # in a name, unless more are needed to tell it from others

@@ -7,7 +7,7 @@ from typing import Any
 
 from seqtrain.compare.conditions import OF_READING, conditions
 from seqtrain.compare.entries import Entry, last_word
-from seqtrain.compare.selection import written
+from seqtrain.compare.filters import written
 from seqtrain.runs import measures
 
 WORDS = {

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from seqtrain.compare.by import codes, short_commit
 from seqtrain.compare.entries import Entry, number
+from seqtrain.compare.filters import written
 from seqtrain.compare.parents import ORIGIN, has_several, without_origin
-from seqtrain.compare.selection import written
 from seqtrain.compare.settings import LAYOUT, is_extended
 
 # Of a number's size: below it lies what another layout, or another order of sums, makes of the same training.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
-import json
 from collections.abc import Callable, Sequence
 from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
 
 from seqtrain.compare.entries import Entry, short_names
+from seqtrain.compare.filters import parsed
 from seqtrain.errors import UserError, did_you_mean
 
 T = TypeVar("T")
@@ -35,12 +34,8 @@ def value(entry: Entry, key: str) -> Any:
     return entry.settings[key] if key in entry.settings else entry.metric(key)
 
 
-def resolved(entries: Sequence[Entry], key: str, option: str) -> str:
-    """The whole key that `key`, a last word perhaps, stands for.
-
-    Raises:
-        UserError: where it is unknown, about the command's `option` that gave it.
-    """
+def words(entries: Sequence[Entry]) -> dict[str, str]:
+    """Every word by which a key may be called, and the whole key: itself, or the last word of one setting alone."""
     settings: dict[str, None] = {}  # each once, in the order of the runs
     metrics: dict[str, None] = {}
     for entry in entries:
@@ -49,23 +44,36 @@ def resolved(entries: Sequence[Entry], key: str, option: str) -> str:
     known = {whole: whole for whole in (*settings, *metrics, *FIGURES)}
     for whole, word in short_names(list(settings)).items():
         known.setdefault(word, whole)  # what is a whole key itself is never short for another
+    return known
+
+
+def resolved(entries: Sequence[Entry], key: str, option: str) -> str:
+    """The whole key that `key`, a last word perhaps, stands for.
+
+    Raises:
+        UserError: where it is unknown, about the command's `option` that gave it.
+    """
+    known = words(entries)
     if key not in known:
-        ends = ", ".join(whole for whole in settings if whole.endswith(f".{key}"))
+        ends = ", ".join(whole for whole in known if whole.endswith(f".{key}"))
         remedy = f"; say which: {ends}" if ends else did_you_mean(key, known)
         raise UserError(f"{option}: no run has {key}{remedy}")
     return known[key]
 
 
 def chosen(entries: Sequence[Entry], conditions: Sequence[str]) -> list[Entry]:
-    """The entries that meet all of `key=value` conditions; a value may be a list by commas, or a pattern with *."""
+    """The entries that meet all conditions, such as `model=lstm,gr*`, `lr>0.003` and `seed!=2`.
+
+    Raises:
+        UserError: one that is not understood, or that no run could meet; and where no run is left.
+    """
     kept = list(entries)
-    for condition in conditions:
-        key, equals, wanted = condition.partition("=")
-        if not equals:
-            raise UserError(f"--where {condition}: expected KEY=VALUE, such as model=lstm")
+    for text in conditions:
+        condition = parsed(text, "--where ")
         # Among all entries: whether a key is known must not depend on the conditions before it.
-        whole = resolved(entries, key, f"--where {condition}")
-        kept = [entry for entry in kept if _meets(value(entry, whole), wanted)]
+        whole = resolved(entries, condition.key, f"--where {text}")
+        condition.check([value(entry, whole) for entry in entries], "--where ")
+        kept = [entry for entry in kept if condition.holds(value(entry, whole))]
     if not kept:
         raise UserError(f"--where {' '.join(conditions)}: none of {len(entries)} runs is so")
     return kept
@@ -81,31 +89,6 @@ def ordered(items: Sequence[T], values: Sequence[Any], *, descending: bool) -> l
             having.append((_rank(found), item))
     having.sort(key=lambda ranked: ranked[0], reverse=descending)
     return [item for _, item in having] + lacking
-
-
-def written(found: Any) -> str:
-    """A value as the command line writes it."""
-    if found is None or isinstance(found, bool):
-        return json.dumps(found)
-    if isinstance(found, list):
-        return str(found).replace("'", "").replace(" ", "")
-    return str(found)
-
-
-def _meets(found: Any, wanted: str) -> bool:
-    """Whether a value is one of those that a condition lists."""
-    text = written(found)
-    if text == wanted:  # first: a list holds commas itself
-        return True
-    return any(fnmatch.fnmatchcase(text, pattern) or _equal(found, pattern) for pattern in wanted.split(","))
-
-
-def _equal(found: Any, pattern: str) -> bool:
-    """Whether both are the same number: 1e-3 is 0.001."""
-    try:
-        return not isinstance(found, bool) and float(found) == float(pattern)
-    except (TypeError, ValueError):
-        return False
 
 
 def _rank(found: Any) -> tuple[bool, Any]:

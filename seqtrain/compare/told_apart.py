@@ -8,8 +8,8 @@ from typing import Any
 
 from seqtrain.compare.conditions import UNKNOWN
 from seqtrain.compare.entries import Entry
+from seqtrain.compare.filters import written
 from seqtrain.compare.guard import Group
-from seqtrain.compare.selection import written
 from seqtrain.compare.settings import is_path, last_word
 
 PREFIX = "condition."  # before the name of a condition that stands among settings

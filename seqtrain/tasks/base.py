@@ -67,7 +67,11 @@ class Metric:
 
 @dataclass(frozen=True)
 class Sample:
-    """One example of what a model makes of validation: for people, and by columns for the tables of loggers."""
+    """One example of what a model makes of validation: for people, and by columns for tables.
+
+    Of several columns the first is what the model was given, `reference` or `label` is the right answer, and the next
+    one what the model made of it: by that the samples of runs are set side by side.
+    """
 
     text: str
     columns: Mapping[str, str | float | bool]

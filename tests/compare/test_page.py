@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def test_no_text_of_a_run_can_end_its_script_or_become_markup(tmp_path: Path) ->
     assert "\u2028" not in text
     assert content(text)["missing"] == [HOSTILE]
     assert content(text)["groups"][0]["remarks"][0].endswith(f"failed: {printable(HOSTILE)}")
-    assert [sample[1] for sample in block(text, "samples")] == [HOSTILE] * 2
+    assert [run["kept"][0]["text"] for run in block(text, "samples")] == [HOSTILE] * 2
     assert HOSTILE in [run["values"].get("init_from") for run in content(text)["runs"]]
 
 
@@ -117,6 +118,16 @@ def test_json_inside_a_script_holds_nothing_that_ends_it() -> None:
     assert json.loads(text) == {HOSTILE: [HOSTILE, "\ud800", None, 1.5]}
 
 
+def test_no_two_scripts_of_the_page_declare_one_name() -> None:
+    # They run as one script, which does not run at all where a name is declared twice.
+    names: list[str] = []
+    for script in report.SCRIPTS:
+        for line in re.findall(r"^(?:async )?(?:function|const|let) (.*)", report.asset(script), re.MULTILINE):
+            names += re.findall(r"(?:^|, )([A-Za-z_]\w*)(?= =|\()", line)
+    assert len(names) > 100
+    assert sorted(name for name, count in Counter(names).items() if count > 1) == []
+
+
 def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> None:
     pages.run(tmp_path / "run", records=20)
     text = written(tmp_path)
@@ -124,7 +135,7 @@ def test_the_policy_lets_run_what_we_wrote_and_nothing_else(tmp_path: Path) -> N
     assert policy
     allowed = re.findall(r"'sha256-(.*?)'", policy[1])
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
-    assert [report._sha256(script) for script in scripts] == allowed
+    assert [report.sha256(script) for script in scripts] == allowed
     assert "default-src 'none'" in policy[1]
     assert "unsafe-eval" not in policy[1]
     assert "connect-src" not in policy[1]  # default-src holds: no network
@@ -149,7 +160,7 @@ def test_the_page_holds_runs_variants_verdict_samples_and_configs_of_each_group(
     for run in found["runs"]:
         entry = by_name[run["name"]]
         assert run["final"] == entry.metric("bits_per_byte")
-        assert samples[run["index"]] == [entry.cost("steps"), pages.SAMPLE]
+        assert samples[run["index"]]["kept"] == [{"step": entry.cost("steps"), "text": pages.SAMPLE, "cut": False}]
         assert configs[run["index"]] == (entry.path / "config.yaml").read_text()
         last = entry.curve("validation/bits_per_byte", "steps")[1][-1]
         assert drawn[run["index"]][1][-1] == curves.short(last)

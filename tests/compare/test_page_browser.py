@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seqtrain.cli import serve
 from tests.support import pages
 from tests.support.chromium import AXIS, HEIGHT, MARKS, ROWS, address, browser, tab, written
 
@@ -26,20 +22,7 @@ TRACES = "document.querySelector('#curves-plot').data.length"
 LINES = "document.querySelectorAll('#curves-plot .scatterlayer path.js-line').length"
 NAMES = "new Set(document.querySelector('#curves-plot').data.flatMap(trace => trace.text ?? []).filter(Boolean)).size"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-SECTIONS = ("curves", "costs", "parallel", "importance", "table", "samples", "diff", "environment")
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[serve.Server]:
-    """A server of the runs below a folder."""
-    with serve.listening(serve.Report(folder, rest=0.0), "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+SECTIONS = ("curves", "costs", "parallel", "importance", "table", "samples", "pictures", "diff", "environment")
 
 
 def test_all_is_drawn_with_no_error_and_nothing_is_asked_of_a_network(tab: Any, address: str) -> None:
@@ -47,7 +30,7 @@ def test_all_is_drawn_with_no_error_and_nothing_is_asked_of_a_network(tab: Any, 
     assert reader.page.evaluate(LINES) >= 12  # of four variants: a band, a mean and thin lines
     assert reader.page.locator("#costs-plot .scatterlayer .point").count() == 12 + 4
     assert reader.page.locator("#groups li").count() >= 3
-    assert reader.page.locator("#samples-cards pre").count() == 4
+    assert reader.page.locator("#samples-table .said").count() == 4
     assert {url.partition(":")[0] for url in reader.asked} <= {"file", "data", "blob"}
     assert [url for url in reader.asked if url.startswith("file:")] == [address]
 
@@ -100,7 +83,7 @@ def test_a_variant_is_hidden_by_the_keyboard_and_comes_back(tab: Any, address: s
     chip = reader.page.locator("#variants button").first
     chip.focus()
     reader.page.keyboard.press("Space")
-    reader.settled(TRACES, before - 3)
+    reader.settled(TRACES, before - 4)  # band, runs, mean, and the mean in training
     assert chip.get_attribute("aria-pressed") == "false"
     reader.page.keyboard.press("Enter")
     reader.settled(TRACES, before)
@@ -122,10 +105,9 @@ def test_ticking_a_run_shows_its_newest_sample_and_its_configuration(tab: Any, a
     reader = tab().open(address).drawn("table", "samples")
     reader.page.locator("#runs tbody tr", has_text="sweep/001").locator("input").check()
     reader.drawn("samples", "diff")
-    reader.settled("document.querySelector('#samples-cards').textContent.includes('the newest of all')", True)
-    summary = reader.page.locator("#configs summary", has_text="sweep/001")
-    summary.click()
-    assert "seqtrain.models.recurrent.LSTM" in reader.page.locator("#configs details[open] pre").inner_text()
+    reader.settled("document.querySelector('#samples-table').textContent.includes('the newest of all')", True)
+    reader.page.check("#whole")
+    reader.settled("document.querySelector('#diff-table').textContent.includes('max_length: 256')", True)
 
 
 def test_light_and_dark_follow_the_system_and_the_reader(tab: Any, address: str) -> None:
@@ -156,7 +138,7 @@ def test_names_of_strangers_are_shown_and_do_nothing(tab: Any, tmp_path: Path) -
     pages.run(tmp_path / "other", records=30, config={"model.kind": "b"}, versions={HOSTILE: HOSTILE}, reason=HOSTILE)
     pages.sample(path, 99_999, HOSTILE)
     reader = tab().open(written(tmp_path, "report.html")).drawn(*SECTIONS)
-    assert HOSTILE in reader.page.locator("#samples-cards").inner_text()
+    assert HOSTILE in reader.page.locator("#samples-table").inner_text()
     assert "<i>a</i>" in reader.page.locator("#parallel-plot").inner_text()  # Plotly reads a little HTML
     assert reader.page.locator("main img").count() == 0
 
@@ -185,23 +167,3 @@ def opening(reader: Any, address: str) -> tuple[float, Any]:
     reader.page.goto(address, wait_until="commit")
     reader.drawn("curves")
     return time.monotonic() - began, reader
-
-
-def test_a_served_page_reloads_itself_where_a_run_goes_on_and_keeps_its_choices(tab: Any, tmp_path: Path) -> None:
-    run = pages.run(tmp_path / "one", records=30)
-    pages.run(tmp_path / "two", records=30, seed=2)
-    with served(tmp_path) as server:
-        reader = tab().open(server.address)
-        reader.choose("axis", "tokens")
-        reader.drawn("table")
-        reader.page.evaluate("window.scrollTo(0, 700)")
-        assert reader.page.evaluate(LARGEST) == 300 * pages.TOKENS
-        record = '{"step": 301, "tokens": 2000000, "seconds": 99.0, "validation/bits_per_byte": 1.25}\n'
-        with reader.page.expect_navigation(), open(run / "metrics.jsonl", "a") as file:
-            file.write(record)
-            file.flush()
-        reader.page.wait_for_selector("#curves[data-drawn]")
-        assert reader.page.evaluate(LARGEST) == 2_000_000
-        reader.settled("Math.abs(scrollY - 700) < 50", True)
-        assert reader.page.evaluate(AXIS) == "training tokens"
-        assert all(url.startswith((server.address, "data:", "blob:")) for url in reader.asked)

@@ -1,4 +1,4 @@
-"""The figure that `seqtrain.compare(...).plot()` gives is what the page draws in a real Chromium when it opens."""
+"""The figure that `seqtrain.compare(...).plot()` gives is what the page draws of a metric in a real Chromium."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def test_the_figure_in_python_is_that_of_the_page_trace_by_trace(tab: Any, tmp_p
         reader = tab().open(written(tmp_path, "report.html"))
         reader.choose("axis", axis)
         reader.choose("metric", metric)
+        reader.page.check("#alone")  # a figure has the one metric that it was asked for
         reader.page.evaluate("last")  # what was chosen is drawn
         figure = seqtrain.compare(tmp_path).plot(metric, x=axis).to_plotly_json()["data"]
         drawn = reader.page.evaluate(DRAWN)

@@ -6,20 +6,22 @@ import base64
 import functools
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqtrain.compare import importance, kept_figures, pareto
+from seqtrain.compare.by import COMMIT, LABEL, TAG, by_value
 from seqtrain.compare.entries import Entry, differing, short_names
-from seqtrain.compare.page import curves
+from seqtrain.compare.page import alone, answers, asked, baselines, course, curves, links, progress, rows, shown
+from seqtrain.compare.page.course import Course, Ending
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.files.checked import open_checked
 from seqtrain.runs import measures
 from seqtrain.runs.directory import CONFIG, METRICS, Run
 from seqtrain.terminal import printable
 
-LONGEST_SAMPLE, LONGEST_CONFIG = 1500, 20_000  # characters
+LONGEST_CONFIG = 20_000  # characters
 # Entries of summary.json that say where and how a run was made, beside the versions of packages.
 ENVIRONMENT = ("command", "trust", "platform", "cpu", "cores", "world_size", "commit")
 
@@ -37,22 +39,39 @@ def pack(value: Any) -> str:
 
 def all_curves(entries: Sequence[Entry]) -> list[curves.Curves]:
     """The curves of each run."""
-    return [_curves(entry.path, _stamp(entry.path / METRICS)) for entry in entries]
+    return [_recorded(entry.path, _stamp(entry.path / METRICS))[0] for entry in entries]
 
 
-def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> Iterator[str]:
-    """Script elements of packed data, one value for each run: the page unpacks a block when it is looked at."""
-    clocks, samples, configs, environments = [], [], [], []
+def endings(found: Conclusion) -> dict[int, Ending | None]:
+    """How validation and training of each run of a group ended, in its metric, by the id of its entry."""
+    group = found.group
+    known = {}
+    for entry in group.entries:
+        courses = _recorded(entry.path, _stamp(entry.path / METRICS))[1]
+        known[id(entry)] = course.ending(courses.get(group.metric), group.mode)
+    return known
+
+
+def blocks(entries: Sequence[Entry], drawn: Sequence[curves.Curves], metrics: Sequence[str]) -> dict[str, list[Any]]:
+    """By name what the page unpacks when it is looked at: one value for each run."""
+    clocks, configs, environments = [], [], []
     for entry, each in zip(entries, drawn, strict=True):
         clocks.append({"steps": each.steps, "tokens": each.tokens, "seconds": each.seconds, "tick": each.tick})
-        samples.append(_sample(entry))
         configs.append(_text(entry.path / CONFIG, LONGEST_CONFIG))
         environments.append(_environment(entry))
-    packed = {"clock": clocks, "samples": samples, "configs": configs, "environment": environments}
-    for place, name in enumerate(metrics):
-        packed[f"metric-{place}"] = [each.metrics.get(name) for each in drawn]
-    for name, values in packed.items():
-        yield f'<script type="text/plain" id="block-{name}">{pack(values)}</script>'
+    found: dict[str, list[Any]] = {"clock": clocks, "configs": configs, "environment": environments}
+    found |= {"samples": shown.samples(entries), "confusion": shown.confusions(entries)}
+    found["attention"] = shown.attention(entries)
+    for name in metrics:
+        found[f"metric:{name}"] = [each.packed(name) for each in drawn]
+    return found
+
+
+def scripts(found: Mapping[str, list[Any]], metrics: Sequence[str]) -> Iterator[str]:
+    """Script elements of the packed blocks; that of a metric is called by its place, for its name may be anything."""
+    places = {f"metric:{name}": f"metric-{place}" for place, name in enumerate(metrics)}
+    for name, values in found.items():
+        yield f'<script type="text/plain" id="block-{places.get(name, name)}">{pack(values)}</script>'
 
 
 def units(entries: Sequence[Entry]) -> dict[str, str]:
@@ -64,9 +83,16 @@ def units(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def groups_and_runs(
-    found: Sequence[Conclusion], drawn: Sequence[curves.Curves], metrics: Sequence[str]
+    found: Sequence[Conclusion],
+    drawn: Sequence[curves.Curves],
+    metrics: Sequence[str],
+    folder: Path | None = None,
 ) -> dict[str, Any]:
-    """The groups, which know their runs by index, the runs, and the settings that all of them share."""
+    """The groups, which know their runs by index, the runs, and the settings that all of them share.
+
+    Args:
+        folder: in which the page will stand, for links to the runs; None: without links.
+    """
     entries = all_entries(found)
     settings = differing(entries)
     groups, runs = [], []
@@ -74,45 +100,68 @@ def groups_and_runs(
         variants = {}
         for variant in conclusion.variants:
             variants |= dict.fromkeys(map(id, variant.entries), variant.name)
-        own, recorded = [], set()
+        own, recorded, ends = [], set(), endings(conclusion)
         for entry in conclusion.group.entries:
             index = len(runs)  # `entries` lists them group by group, too
             own.append(index)
             recorded.update(drawn[index].metrics)
-            run = _run(entry, conclusion.group.metric, settings)
-            runs.append(run | {"index": index, "variant": variants[id(entry)]})
+            run = _run(entry, conclusion.group.metric, settings, ends[id(entry)])
+            run |= {"index": index, "variant": variants[id(entry)], "links": links.links(entry, folder)}
+            runs.append(run)
         places = [place for place, name in enumerate(metrics) if name in recorded]
-        groups.append(_group(conclusion) | {"runs": own, "metrics": places})
-    common = {}
-    if entries:  # any one of them has what all share
-        common = {key: _plain(value) for key, value in entries[0].settings.items() if key not in settings}
-    return {"groups": groups, "runs": runs, "common": common, "short": short_names(settings)}
+        group = _group(conclusion, ends)
+        if group["next"] and folder is None:  # without a link its place is said
+            group["next"].insert(0, ("folder", printable(str(conclusion.group.entries[0].path))))
+        groups.append(group | {"runs": own, "metrics": places})
+    for run, found_of_run in zip(runs, asked.of_runs(entries), strict=True):
+        found_of_run["settings"] = _plain_values(found_of_run["settings"])
+        run["asked"] = found_of_run
+    return {
+        "groups": groups,
+        "runs": runs,
+        "common": _plain_values(asked.shared(entries)),
+        "short": short_names(settings),
+        "known": asked.known(entries),
+    }
 
 
-def _group(found: Conclusion) -> dict[str, Any]:
-    group, variants, standings = found.group, [], pareto.standings(found)
-    for each in found.variants:
-        row = {"name": each.name, "mean": each.mean, "interval": each.interval, "seeds": len(each.values)}
-        variants.append(row | {"pareto": standings.get(each.name, {})})  # by cost: front, perhaps, near, behind
+def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, Any]:
+    group = found.group
+    known = answers.answers(found, ends)
+    commands: list[tuple[str, str]] = []
+    if len(group.entries) == 1:  # nothing can be held against it but what it says of itself
+        known = alone.answers(group, ends)
+        commands = alone.next_steps(group.entries[0])
+    standings = pareto.standings(found)
+    variants = rows.rows(found, ends)
+    for row in variants:
+        row["pareto"] = standings.get(row["name"], {})  # by cost: front, perhaps, near, behind
     return {
         "metric": group.metric,
         "mode": group.mode,
         "reason": group.reason,
+        "refused": group.refusal is not None,
         "notes": group.notes,
-        "remarks": [*found.caveats, *found.remarks],
+        "caveats": found.caveats,
+        "remarks": found.remarks,
         "verdict": found.sentences,
+        "answers": known,
+        "next": commands,
         "variants": variants,
+        "digits": rows.digits(found.variants),
+        "baselines": baselines.baselines(group.entries),
         "keys": differing(group.entries),
         "importance": importance.importances(found).record(),
     }
 
 
-def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
+def _run(entry: Entry, metric: str, settings: Sequence[str], ending: Ending | None) -> dict[str, Any]:
     return {
         "name": printable(entry.name),
         "label": printable(entry.label),
         "status": printable(entry.status),
         "reason": entry.reason,
+        "marks": {LABEL: by_value(entry, LABEL), TAG: by_value(entry, TAG), COMMIT: by_value(entry, COMMIT)},
         "values": {key: _plain(entry.settings[key]) for key in settings if key in entry.settings},
         "final": entry.metric(metric),
         "best": entry.metric(metric, checkpoint="best"),
@@ -124,7 +173,15 @@ def _run(entry: Entry, metric: str, settings: Sequence[str]) -> dict[str, Any]:
         "tokens_per_second": entry.speed,
         "parameters": entry.parameters,
         "flops_per_token": entry.flops_per_token,
+        "progress": progress.progress(entry),
+        "words": alone.progress_words(entry),
+        "resume": progress.resume_command(entry),
+        "ending": ending and ending.plain(),
     }
+
+
+def _plain_values(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in settings.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -145,16 +202,6 @@ def _environment(entry: Entry) -> dict[str, str]:
     return found
 
 
-def _sample(entry: Entry) -> tuple[int, str] | None:
-    """Step and text of the newest sample; None where there is none."""
-    newest = None
-    # The names are padded with zeros, so the order of names is that of steps.
-    for path in sorted((entry.path / "samples").glob("step-*.txt")):
-        if path.stem[5:].isdecimal():
-            newest = path
-    return None if newest is None else (int(newest.stem[5:]), _text(newest, LONGEST_SAMPLE))
-
-
 def _text(path: Path, most: int) -> str:
     """The beginning of a text file, of at most so many characters."""
     with open_checked(path) as file:
@@ -162,9 +209,10 @@ def _text(path: Path, most: int) -> str:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _curves(run: Path, stamp: tuple[int, int]) -> curves.Curves:
-    """The curves of a run as it was then: those of a served page are reckoned once."""
-    return curves.curves(Run(run).metrics())
+def _recorded(run: Path, stamp: tuple[int, int]) -> tuple[curves.Curves, dict[str, Course]]:
+    """The curves of a run as it was then, and the course of its validations: those of a served page are made once."""
+    records = Run(run).metrics()
+    return curves.curves(records), course.courses(records)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 MOST_POINTS = 200  # of a curve
 TICKS = 20_000  # the clock of a run is drawn to a fraction of its length that no screen shows
-OTHERS = ("lr", "gradient_norm", "tokens_per_second")  # drawn beside train/... and validation/...
+OTHERS = ("lr", "gradient_norm", "tokens_per_second")  # drawn beside what begins with one of SPLITS
+SPLITS = ("train/", "validation/", "system/")
+HEAVIEST = 35  # of the weights of points: one character each, to base 36
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
@@ -21,14 +24,18 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[int]:
     """
     if len(values) <= most:
         return list(range(len(values)))
-    num_stretches = most // 2 - 1  # each keeps two values, and two are left for the ends
-    inner = len(values) - 2
-    edges = [1 + stretch * inner // num_stretches for stretch in range(num_stretches + 1)]
     kept = {0, len(values) - 1}
-    for start, end in pairwise(edges):
+    for start, end in pairwise(_edges(len(values), most)):
         kept.add(min(range(start, end), key=values.__getitem__))
         kept.add(max(range(start, end), key=values.__getitem__))
     return sorted(kept)
+
+
+def _edges(count: int, most: int) -> list[int]:
+    """Where the stretches of so many values begin, and where the last one ends."""
+    num_stretches = most // 2 - 1  # each keeps two values, and two are left for the ends
+    inner = count - 2
+    return [1 + stretch * inner // num_stretches for stretch in range(num_stretches + 1)]
 
 
 def finite(value: Any) -> float | None:
@@ -59,12 +66,20 @@ class Curves:
     seconds: list[int]  # in units of `tick`
     tick: float  # seconds
     metrics: dict[str, tuple[list[int], list[float]]]  # by name: places in the clock, and the values there
+    weights: dict[str, str] = field(default_factory=dict)  # by name, of thinned ones: as of `weights`
+
+    def packed(self, name: str) -> tuple[Any, ...] | None:
+        """What the page is given of a metric: places, values, and the weights where it was thinned."""
+        if name not in self.metrics:
+            return None
+        weights = self.weights.get(name)
+        return self.metrics[name] if weights is None else (*self.metrics[name], weights)
 
 
 def curves(records: Iterable[dict[str, Any]]) -> Curves:
     """What is drawn of the records of metrics.jsonl; values that are not finite are left out."""
     rows = [record for record in records if "step" in record]
-    rows_kept, values_kept = _thinned_metrics(rows)
+    rows_kept, values_kept, weights = _thinned_metrics(rows)
     # Metrics are thinned apart, yet share the clock: it holds each record that any of them draws, once.
     needed = sorted(set().union(*rows_kept.values()))
     place = {row: index for index, row in enumerate(needed)}
@@ -78,24 +93,58 @@ def curves(records: Iterable[dict[str, Any]]) -> Curves:
     for name, kept in rows_kept.items():
         metrics[name] = differences([place[row] for row in kept]), list(map(short, values_kept[name]))
     ticks = [round(each / tick) for each in seconds]
-    return Curves(differences(steps), differences(tokens), differences(ticks), tick, metrics)
+    return Curves(differences(steps), differences(tokens), differences(ticks), tick, metrics, weights)
 
 
-def _thinned_metrics(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, list[int]], dict[str, list[float]]]:
-    """Of each metric that is drawn the rows that are kept, and its values there."""
+def _thinned_metrics(
+    rows: Sequence[dict[str, Any]],
+) -> tuple[dict[str, list[int]], dict[str, list[float]], dict[str, str]]:
+    """Of each metric that is drawn the rows that are kept, its values there, and their weights where it was thinned."""
     found: dict[str, list[int]] = defaultdict(list)
     values: dict[str, list[float]] = defaultdict(list)
     for row, record in enumerate(rows):
         for name, value in record.items():
             number = finite(value)
-            if number is not None and (name in OTHERS or name.startswith(("train/", "validation/"))):
+            if number is not None and (name in OTHERS or name.startswith(SPLITS)):
                 found[name].append(row)
                 values[name].append(number)
+    weighed = {}
     for name, every in values.items():
         kept = thinned(every)
+        if len(kept) < len(every):
+            weighed[name] = weights(every, kept)
         found[name] = [found[name][index] for index in kept]
         values[name] = [every[index] for index in kept]
-    return found, values
+    return found, values, weighed
+
+
+def weights(values: Sequence[float], kept: Sequence[int], most: int = MOST_POINTS) -> str:
+    """How much each kept value stands for, so that a mean over the kept ones is that over all.
+
+    A stretch keeps its lowest and its highest value. By equal weights, one spike in a hundred records would count as
+    half of them; these two share what their stretch weighs such that their mean is its own.
+
+    Returns:
+        A digit to base 36 for each kept value; HEAVIEST is a whole stretch.
+    """
+    chosen = set(kept)
+    found = {}
+    edges = _edges(len(values), most)
+    for start, end in pairwise(edges):
+        places = [place for place in range(start, end) if place in chosen]
+        # The two are the lowest and the highest in either order; a flat stretch keeps one.
+        first, last = places[0], places[-1]
+        spread = values[last] - values[first]
+        mean = sum(values[start:end]) / (end - start)
+        share = (mean - values[first]) / spread if spread else 1.0
+        found[last] = share
+        found[first] = 1.0 - share if first != last else 1.0
+    alone = 1.0 / (edges[1] - edges[0])  # the first value of all and the last one stand for themselves
+    found[0] = found[len(values) - 1] = alone
+    digits = ""
+    for place in kept:
+        digits += DIGITS[min(max(round(HEAVIEST * found[place]), 0), HEAVIEST)]
+    return digits
 
 
 def differences(numbers: Sequence[int]) -> list[int]:

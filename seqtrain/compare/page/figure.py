@@ -1,7 +1,8 @@
 """The page's learning curves as a figure of plotly's, for notebooks.
 
 The page itself draws with assets/curves.js, which follows the reader's filter; both take data from curves.py and looks
-from style.py, and a browser test holds this figure to what the page opens with, trace by trace.
+from style.py, and a browser test holds this figure to what the page draws of a metric before the reader smooths,
+groups or clips it, trace by trace. The page puts the curves of training beside; a figure has what it was asked for.
 """
 
 from __future__ import annotations

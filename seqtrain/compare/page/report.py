@@ -10,10 +10,13 @@ from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from seqtrain.compare.entries import Axis, Checkpoint, count_runs, count_statuses
-from seqtrain.compare.page import content, curves, style
-from seqtrain.compare.verdict import COSTS, Conclusion, all_entries
+from seqtrain.compare.page import content, curves, shown, style
+from seqtrain.compare.page.parts import PageContent
+from seqtrain.compare.reach import COSTS
+from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 from seqtrain.terminal import printable
@@ -24,14 +27,25 @@ SCRIPTS = (
     "filter.js",
     "style.js",
     "charts.js",
+    "grouping.js",
+    "smoothing.js",
+    "outliers.js",
+    "hover.js",
     "verdict.js",
+    "interval.js",
+    "groups.js",
     "variants.js",
     "curves.js",
+    "grid.js",
     "costs.js",
     "importance.js",
     "parallel.js",
     "runs.js",
     "beside.js",
+    "samples.js",
+    "pictures.js",
+    "configs.js",
+    "news.js",
     "page.js",
 )
 # The page fetches nothing, and of scripts only those run whose hashes are added to this.
@@ -48,14 +62,20 @@ def write(
     checkpoint: Checkpoint = "final",
 ) -> None:
     """Writes the report on these groups of runs; options as those of `page`. UserError where it cannot be written."""
-    text = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint)
+    # Links of the page are relative to where it stands.
+    made = page(found, title=title, missing=missing, x=x, checkpoint=checkpoint, folder=path.parent)
     try:
-        write_text(path, text)
+        write_text(path, made)
     except OSError as error:
         raise UserError(f"--html {path} cannot be written: {error.strerror}; give another file") from None
 
 
-def page(
+def page(found: Sequence[Conclusion], **options: Any) -> str:
+    """The report as text; options as those of `parts`."""
+    return text(parts(found, **options))
+
+
+def parts(
     found: Sequence[Conclusion],
     *,
     title: str,
@@ -63,24 +83,20 @@ def page(
     x: Axis | None = None,
     checkpoint: Checkpoint = "final",
     mark: str = "",
-) -> str:
-    """The report as text.
+    folder: Path | None = None,
+) -> PageContent:
+    """All that the report knows.
 
     Args:
         missing: sentences on trials that left no run.
         x, checkpoint: what the groups were concluded by, as of `verdict.conclusions`.
-        mark: the ETag under which it is served; the page then asks for newer ones.
+        mark: the ETag under which it is served; the page then asks for what has changed since.
+        folder: in which it will stand, for links to the runs; None: without links.
     """
-    from plotly.offline import get_plotlyjs  # 5 MB of text, read only where a page is made
-
     entries = all_entries(found)
     drawn = content.all_curves(entries)
     recorded = set().union(*(each.metrics for each in drawn))
     metrics = sorted(recorded, key=_metric_order)
-    plotly, script = get_plotlyjs(), "".join(map(_asset, SCRIPTS))
-    policy = f"{POLICY}; script-src 'sha256-{_sha256(plotly)}' 'sha256-{_sha256(script)}'"
-    if mark:
-        policy += "; connect-src 'self'"  # to the server that it came from
     known = {
         "title": printable(title),
         "about": _about(found),
@@ -90,20 +106,32 @@ def page(
         "which": checkpoint,
         "made": datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
         "version": metadata.version("seqtrain"),
+        "script": sha256("".join(map(asset, SCRIPTS))),
         "mark": mark,
         "points": curves.MOST_POINTS,
-        "sample": content.LONGEST_SAMPLE,
+        "sample": shown.LONGEST_SAMPLE,
         "metrics": metrics,
         "style": style.PLAIN,
         "units": content.units(entries),
-        **content.groups_and_runs(found, drawn, metrics),
+        **content.groups_and_runs(found, drawn, metrics, folder),
     }
-    return Template(_asset("page.html")).substitute(
-        title=escape(printable(title)),
+    return PageContent(known, content.blocks(entries, drawn, metrics))
+
+
+def text(made: PageContent) -> str:
+    """The page that knows these parts."""
+    from plotly.offline import get_plotlyjs  # 5 MB of text, read only where a page is made
+
+    plotly, script = get_plotlyjs(), "".join(map(asset, SCRIPTS))
+    policy = f"{POLICY}; script-src 'sha256-{sha256(plotly)}' 'sha256-{sha256(script)}'"
+    if made.known["mark"]:
+        policy += "; connect-src 'self'"  # to the server that it came from
+    return Template(asset("page.html")).substitute(
+        title=escape(made.known["title"]),
         policy=policy,
-        style=_asset("page.css"),
-        data=content.safe_json(known),
-        blocks="\n".join(content.blocks(entries, drawn, metrics)),
+        style=asset("page.css"),
+        data=content.safe_json(made.known),
+        blocks="\n".join(content.scripts(made.blocks, made.known["metrics"])),
         plotly=plotly,
         script=script,
     )
@@ -120,10 +148,11 @@ def _about(found: Sequence[Conclusion]) -> str:
     return f"{count_runs(entries)} ({count_statuses(entries)}){apart}"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file that pages are made of."""
     return (resources.files("seqtrain.compare.page") / "assets" / name).read_text("utf-8")
 
 
-def _sha256(text: str) -> str:
+def sha256(text: str) -> str:
     """The hash of a script as a policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -17,7 +17,15 @@ PALETTES = {
 DASHES = ["solid", "dash", "dot", "dashdot"]
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"]
 MOST_STYLES = len(PALETTES["light"]) * len(DASHES)  # further variants are grey
-WORDS = {"tokens_per_second": "tokens per second", "lr": "learning rate", "gradient_norm": "gradient norm"}
+WORDS = {
+    "tokens_per_second": "tokens per second",
+    "lr": "learning rate",
+    "gradient_norm": "gradient norm",
+    "cpu_percent": "CPU (%; 100: one core is busy)",
+    "memory_mb": "memory (MB)",
+    "gpu_percent": "GPU (%)",
+    "gpu_memory_mb": "GPU memory (MB)",
+}
 
 # What the page is given of it.
 PLAIN = {"axes": AXES, "palettes": PALETTES, "dashes": DASHES, "symbols": SYMBOLS, "words": WORDS}

@@ -13,22 +13,13 @@ function picks() {
   });
 }
 
+/* What stands below a run's name: its label in its sweep, or its variant where the label is a part of the name. */
+const aboutRun = run => run.name.endsWith(run.label) ? run.variant : run.label;
+
 function pick(run, wanted) {
   const names = picks().map(each => each.name).filter(name => name !== run.name);
   chosen.picked = wanted ? [...names, run.name] : names;
-  refresh("samples", "diff", "environment");
-}
-
-async function showSamples() {
-  const samples = await block("samples"), runs = picks();
-  at("samples-note").textContent = `The newest sample of each ticked run, at most ${data.sample.toLocaleString("en")} characters of it. Samples are drawn by chance: they show what a model's text is like, not which model is better.`;
-  at("samples-cards").replaceChildren(...runs.map(run => {
-    const made = make("article"), title = make("h3", " " + run.name), [step, text] = samples[run.index] ?? [null, null];
-    title.prepend(swatch(run.variant));
-    made.append(title, make("p", text === null ? "no sample" : `${run.label}, step ${told(step)}`, { className: "note" }));
-    if (text !== null) made.append(make("pre", text, { tabIndex: 0 }));
-    return made;
-  }));
+  refresh("samples", "pictures", "diff", "environment");
 }
 
 /* A table of the ticked runs, a column each; rows whose values differ are tinted. */
@@ -42,16 +33,6 @@ function beside(table, runs, rows) {
     body.append(row);
   }
   table.replaceChildren(top, body);
-}
-
-async function showDiff() {
-  const configs = await block("configs"), runs = picks(), group = data.groups[chosen.group];
-  beside(at("diff-table"), runs, group.keys.map(key => [key, runs.map(run => run.values[key])]));
-  at("configs").replaceChildren(...runs.map(run => {
-    const made = make("details");
-    made.append(make("summary", `the whole configuration of ${run.name}`), make("pre", configs[run.index]));
-    return made;
-  }));
 }
 
 async function showEnvironment() {

@@ -1,9 +1,8 @@
 // What every plot shares.
 
-const CONFIG = {
-  responsive: true, displaylogo: false, scrollZoom: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-};
+// The buttons by name: those that another release of Plotly adds, such as one that uploads the chart, do not come in.
+const BUTTONS = [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]];
+const CONFIG = { responsive: true, displaylogo: false, scrollZoom: false, modeBarButtons: BUTTONS, showSendToCloud: false, plotlyServerURL: "" };
 
 function layout(more) {
   const axis = {

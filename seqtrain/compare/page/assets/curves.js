@@ -1,15 +1,22 @@
 // Learning curves.
 
-async function lines(runs, metric, axis) {
+/* The clock of a run against an axis: the place of each record that any of its curves needs. */
+function clockOf(clock, run, axis) {
+  const unit = { seconds: clock[run.index].tick, flops: run.flops_per_token || 0 }[axis] || 1;
+  return summed(clock[run.index][axis === "flops" ? "tokens" : axis]).map(ticks => ticks * unit);
+}
+
+/* Of each run that recorded the metric its line, with the weight of each point: how many records it stands for. */
+async function lines(runs, metric, axis, log = chosen.logy) {
   const [clock, values] = await Promise.all([block("clock"), block("metric-" + data.metrics.indexOf(metric))]);
   const found = [];
   for (const run of runs) {
     if (!values[run.index] || (axis === "flops" && !run.flops_per_token)) continue;
-    const [rows, y] = values[run.index], time = summed(clock[run.index][axis === "flops" ? "tokens" : axis]);
-    const unit = { seconds: clock[run.index].tick, flops: run.flops_per_token }[axis] || 1;
-    const places = summed(rows).map(row => time[row] * unit);
-    const kept = places.map((_, k) => k).filter(k => (!chosen.logx || places[k] > 0) && (!chosen.logy || y[k] > 0));
-    if (kept.length) found.push({ run, name: plain(run.name), x: kept.map(k => places[k]), y: kept.map(k => y[k]) });
+    const [rows, y, weights] = values[run.index], time = clockOf(clock, run, axis);
+    const places = summed(rows).map(row => time[row]);
+    const kept = places.map((_, k) => k).filter(k => (!chosen.logx || places[k] > 0) && (!log || y[k] > 0));
+    const weight = k => weights ? Math.max(parseInt(weights[k], 36), 0.1) : 1;
+    if (kept.length) found.push({ run, name: plain(run.name), x: kept.map(k => places[k]), y: kept.map(k => y[k]), weights: kept.map(weight) });
   }
   return found;
 }
@@ -42,49 +49,122 @@ function band(several) {
   return result;
 }
 
-function variantTraces(variant, own, look) {
-  const whole = own.filter(line => ["finished", "running"].includes(line.run.status));
+const isWhole = line => ["finished", "running"].includes(line.run.status);
+
+/* A band, the runs and their mean; of runs that no band is drawn of, a line each. */
+function groupTraces(own, look, half, clipped) {
+  const even = smoothedAll(own, half, clipped), whole = even.filter(isWhole);
   const several = whole.length > 1 ? band(whole) : { x: [] };
   const marker = { symbol: look.symbol, size: 7, color: look.color, maxdisplayed: 12 };
   const main = { mode: "lines+markers", line: { color: look.color, width: 2.2, dash: look.dash }, marker };
+  const raw = { ...joined(own), line: { color: veiled(look.color, half ? 0.25 : 0.4), width: 1 } };
   if (several.x.length < 2) {
-    const title = `${plain(variant.name)}<br>%{text}<br>%{y:.5~g} at %{x:.4~s}<extra></extra>`;
-    return own.map(line => ({ ...joined([line]), ...main, connectgaps: false, hovertemplate: title }));
+    const each = even.map(line => ({ ...joined([line]), ...main, connectgaps: false }));
+    return half ? [raw, ...each] : each;
   }
   return [
     {
       x: [...several.x, ...several.x.toReversed()], y: [...several.high, ...several.low.toReversed()],
-      mode: "lines", line: { width: 0 }, fill: "toself", fillcolor: veiled(look.color, 0.16), hoverinfo: "skip",
+      mode: "lines", line: { width: 0 }, fill: "toself", fillcolor: veiled(look.color, 0.16),
     },
-    {
-      ...joined(own), line: { color: veiled(look.color, 0.4), width: 1 },
-      hovertemplate: "%{text}<br>%{y:.5~g} at %{x:.4~s}<extra></extra>",
-    },
-    {
-      ...main, x: several.x, y: several.mean,
-      hovertemplate: `${plain(variant.name)}<br>mean of ${whole.length}: %{y:.5~g} at %{x:.4~s}<extra></extra>`,
-    },
+    raw,
+    { ...main, x: several.x, y: several.mean },
   ];
 }
 
-async function drawCurves() {
-  const runs = shownRuns(), all = chosen.metric ? await lines(runs, chosen.metric, chosen.axis) : [];
-  const byVariant = Map.groupBy(all, line => line.run.variant), traces = [];
-  const rest = all.filter(line => !style(line.run.variant));
-  if (rest.length) traces.push({ ...joined(rest), line: { color: veiled(ink("rest"), 0.35), width: 1 }, hoverinfo: "skip" });
-  const variants = variantsOf(runs).filter(variant => style(variant.name) && byVariant.has(variant.name));
-  for (const variant of variants.toReversed()) traces.push(...variantTraces(variant, byVariant.get(variant.name), style(variant.name)));
-  await Plotly.react("curves-plot", traces, layout({
-    xaxis: { title: { text: AXES[chosen.axis] }, type: chosen.logx ? "log" : "linear" },
-    yaxis: { title: { text: plain(spoken(chosen.metric || "")) }, type: chosen.logy ? "log" : "linear", exponentformat: "power" },
-    annotations: all.length ? [] : [{ text: "no run that is shown recorded this", showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }],
-  }), CONFIG);
-  at("curves-plot").setAttribute("aria-label", `${spoken(chosen.metric)} against ${AXES[chosen.axis]}: ${all.length} runs in ${byVariant.size} variants`);
-  at("curves-note").textContent = curvesNote([...byVariant.keys()]);
+/* What was measured in training, thin and dotted beside the validation: one line a group where its runs have a mean. */
+function besideTraces(own, look, half, clipped) {
+  const even = smoothedAll(own, half, clipped), whole = even.filter(isWhole);
+  const several = whole.length > 1 ? band(whole) : { x: [] };
+  const all = several.x.length < 2 ? joined(even) : { x: several.x, y: several.mean, mode: "lines" };
+  const raw = { ...joined(own), line: { color: veiled(look.color, 0.2), width: 0.8 } };
+  return [...(half ? [raw] : []), { ...all, line: { color: veiled(look.color, 0.75), width: 1.2, dash: "dot" } }];
 }
 
-function curvesNote(variants) {
+/* The same metric as it was measured in training; "" where the metric is of something else, or where none was. */
+function besideOf(metric) {
+  const other = metric.replace(/^validation\//, "train/");
+  return !chosen.alone && other !== metric && recordedMetrics().includes(other) ? other : "";
+}
+
+function recordedMetrics() {
+  return data.metrics.filter((_, index) => data.groups[chosen.group].metrics.includes(index));
+}
+
+/* What guessing the commonest class and the like would score in this metric, where the runs kept it. */
+function baselinesOf(metric) {
+  const group = data.groups[chosen.group], name = metric.replace(/^validation\//, "");
+  if (name === metric) return [];
+  const value = each => each.values ? each.values[name] : name === group.metric ? each.value : undefined;
+  return (group.baselines || []).map(each => ({ name: each.name, value: value(each) })).filter(each => Number.isFinite(each.value));
+}
+
+/* Draws the baselines that lie inside the picture, which they do not stretch, and says which lie outside.
+   Plotly widens a range for them, so they come when it is known. */
+async function addBaselines(place, baselines, log) {
+  const range = at(place).layout.yaxis.range;
+  if (!baselines.length || !range) return "";
+  const scaled = value => log ? Math.log10(value) : value, isInside = each => scaled(each.value) >= Math.min(...range) && scaled(each.value) <= Math.max(...range);
+  const shown = baselines.filter(isInside), outside = baselines.filter(each => !isInside(each));
+  const line = { color: ink("soft"), width: 1.2, dash: "dash" };
+  const shapes = shown.map(each => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: each.value, y1: each.value, layer: "below", line }));
+  const annotations = (at(place).layout.annotations || []).concat(shown.map(each => ({
+    text: plain(`${each.name}: ${told(each.value)}`), xref: "paper", x: 1, xanchor: "right", y: scaled(each.value), yanchor: "bottom",
+    showarrow: false, font: { size: 11.5, color: ink("soft") }, bgcolor: veiled(ink("paper"), 0.7),
+  })));
+  if (shown.length) await Plotly.relayout(place, { shapes, annotations, "yaxis.range": [...range], "yaxis.autorange": false });
+  const words = outside.map(each => `${each.name} ${told(each.value)}`).join(", ");
+  return words && ` Baselines outside the picture: ${words}.`;
+}
+
+/* Draws the chart of one metric.
+   Gives what a note must say of it, and the groups that it shows. */
+async function drawMetric(place, metric, { log, title, names = true }) {
+  const runs = shownRuns(), groups = grouping(runs), half = await halfLife(runs), other = metric && besideOf(metric);
+  const own = metric ? await lines(runs, metric, chosen.axis, log) : [], beside = other ? await lines(runs, other, chosen.axis, log) : [];
+  const byGroup = Map.groupBy(own, line => groups.of(line.run)), besideByGroup = Map.groupBy(beside, line => groups.of(line.run));
+  const traces = [], rest = own.filter(line => !groups.look(groups.of(line.run)));
+  if (rest.length) traces.push({ ...joined(rest), line: { color: veiled(ink("rest"), 0.35), width: 1 } });
+  const styled = groups.names.filter(name => groups.look(name) && (byGroup.has(name) || besideByGroup.has(name))).toReversed();
+  const clipped = clippedRange([...own, ...beside], log);
+  for (const name of styled) if (besideByGroup.has(name)) traces.push(...besideTraces(besideByGroup.get(name), groups.look(name), half, clipped));
+  for (const name of styled) if (byGroup.has(name)) traces.push(...groupTraces(byGroup.get(name), groups.look(name), half, clipped));
+  const nothing = own.length ? [] : [{ text: "no run that is shown recorded this", showarrow: false, xref: "paper", yref: "paper", x: .5, y: .5 }];
+  await Plotly.react(place, traces, layout({
+    margin: names ? { l: 56, r: 12, t: 20, b: 48 } : { l: 48, r: 8, t: 8, b: 28 },
+    hovermode: false, // hover.js reads all groups at once
+    xaxis: { title: { text: names ? AXES[chosen.axis] : "" }, type: chosen.logx ? "log" : "linear" },
+    yaxis: {
+      title: { text: title }, type: log ? "log" : "linear", exponentformat: "power",
+      ...(clipped ? { range: clipped.range, autorange: false } : { autorange: true }),
+    },
+    shapes: [], annotations: nothing,
+  }), CONFIG);
+  const outside = await addBaselines(place, baselinesOf(metric || ""), log);
+  const even = lines => smoothedAll(lines || [], half, clipped);
+  const read = name => [name, groups.look(name), even(byGroup.get(name)), even(besideByGroup.get(name))];
+  readable(place, { metric, log, half, rows: groups.names.map(read), key: groups.key });
+  at(place).setAttribute("aria-label", `${spoken(metric || "")} against ${AXES[chosen.axis]}: ${counted(own.length, "run")} in ${counted(byGroup.size, groups.key ? "group" : "variant")}. Arrow keys read values.`);
+  return { runs, groups, half, shown: [...byGroup.keys()], beside: beside.length > 0, words: (outlierNote(clipped, half) + outside).trim() };
+}
+
+async function drawCurves() {
+  const drawn = await drawMetric("curves-plot", chosen.metric, { log: chosen.logy, title: plain(spoken(chosen.metric || "")) });
+  sayHalfLife(drawn.half);
+  showLegend(drawn.runs, drawn.groups);
+  at("curves-clipped").textContent = drawn.words;
+  at("curves-note").textContent = curvesNote(drawn);
+}
+
+function curvesNote({ runs, groups, half, shown, beside }) {
   const thinning = `Curves thinned to ${data.points} points: the first, the last, and the lowest and the highest of each of ${data.points / 2 - 1} stretches; values that are not finite are left out.`;
-  const bands = "Where a variant has several seeds that finished or still run, the line is their mean and the band reaches from the lowest to the highest, as far as all of them come; thin lines are single runs.";
-  return `${bands} ${thinning}${greyNote(variants)}`;
+  const bands = `Where a ${groups.key ? "group has several runs" : "variant has several seeds"} that finished or still run, the line is their mean and the band reaches from the lowest to the highest, as far as all of them come; thin lines are single runs.`;
+  const training = beside ? " Dotted and thin: the same in training, by its batches." : "";
+  const grey = groups.key ? groupsInGrey(shown, groups) : greyNote(shown);
+  return `${bands}${training}${smoothingNote(half)}${groupingNote(runs, groups)} ${thinning}${grey}`;
+}
+
+function groupsInGrey(shown, groups) {
+  const grey = shown.filter(name => !groups.look(name)).length;
+  return grey ? ` ${grey} of ${shown.length} groups are grey, for want of colours.` : "";
 }

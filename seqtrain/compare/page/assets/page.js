@@ -1,8 +1,8 @@
 // What happens when: the first picture, what the reader does, and news from the server.
 
 const VIEWS = {
-  curves: drawCurves, costs: drawCosts, parallel: drawParallel, importance: showImportance, table: showRuns,
-  samples: showSamples, diff: showDiff, environment: showEnvironment,
+  curves: drawCurves, charts: drawCharts, costs: drawCosts, parallel: drawParallel, importance: showImportance, table: showRuns,
+  samples: showSamples, pictures: showPictures, diff: showDiff, environment: showEnvironment,
 };
 const near = new Set(["curves"]), stale = new Set(); // the curves are drawn at once, wherever they stand
 let last = Promise.resolve();
@@ -24,16 +24,26 @@ async function catchUp() {
 }
 
 const watcher = new IntersectionObserver(seen => {
-  for (const { target, isIntersecting } of seen) near[isIntersecting ? "add" : "delete"](target.id);
+  for (const { target, isIntersecting } of seen) near[isIntersecting || target.id === "curves" ? "add" : "delete"](target.id);
   last = last.then(catchUp);
 }, { rootMargin: "300px" });
 
-function everything() {
+/* What is at hand at once is shown anew; what is drawn becomes stale. */
+function allViews() {
   allot();
+  showGroupList();
   showVariants();
+  tellFilter();
   const shown = filtered().length, all = data.groups[chosen.group].runs.length;
   at("count").textContent = shown === all ? counted(all, "run") : `${shown} of ${counted(all, "run")}`;
-  return refresh(...Object.keys(VIEWS));
+  for (const name of Object.keys(VIEWS)) stale.add(name);
+  remember();
+}
+
+function everything() {
+  allViews();
+  last = last.then(catchUp);
+  return last;
 }
 
 function fill(id, options, value) {
@@ -62,26 +72,42 @@ function enterGroup() {
     chosen.metric = recorded.find(metric => metric === "validation/" + group.metric) || recorded[0] || "";
   }
   fill("metric", recorded.map(metric => [metric, spoken(metric)]), chosen.metric);
+  const keys = groupingKeys();
+  if (!keys.some(([key]) => key === chosen.by)) chosen.by = "variant";
+  fill("by", keys, chosen.by);
+  fillCosts();
   for (const id of ["parallel", "importance"]) at(id).hidden = !group.keys.length;
-  const keys = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
-  at("filter").placeholder = keys[0] || "part of a name";
-  at("filter-help").textContent = `Words that must all hold: ${[...keys, "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without = is a part of a name. The conclusion stays that of all runs.`;
+  at("costs").hidden = group.runs.length < 2; // one point says nothing of what is worth its cost
+  const examples = group.keys.slice(0, 3).map(key => `${data.short[key]}=${told(data.runs[group.runs[0]].values[key])}`);
+  at("filter").placeholder = examples[0] || "part of a name";
+  at("filter-help").textContent = `Words that must all hold: ${[...examples, "lr>0.003", "seed!=2", "status=finished"].join(" ")}; * stands for anything, a comma for or; a word without a sign is a part of a name. The conclusion stays that of all runs.`;
+}
+
+function fillGroups() {
+  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.variants.map(variant => variant.name).join(", ").slice(0, 60)}`]), String(chosen.group));
+  at("group-label").hidden = data.groups.length < 2;
 }
 
 function start() {
   recall();
   wear();
-  fill("group", data.groups.map((group, index) => [String(index), `${index + 1}: ${group.variants.map(variant => variant.name).join(", ").slice(0, 60)}`]), String(chosen.group));
-  at("group-label").hidden = data.groups.length < 2;
+  fillGroups();
   fill("axis", Object.entries(AXES), chosen.axis);
-  fill("cost", Object.entries(COSTS), chosen.cost);
   enterGroup();
-  bind("group", "change", "value", () => { chosen.hidden = []; chosen.picked = null; slots.clear(); enterGroup(); showGroups(); everything(); });
+  bind("group", "change", "value", () => { chosen.hidden = []; unfolded = false; chosen.picked = null; slots.clear(); enterGroup(); showGroups(); everything(); });
   bind("metric", "change", "value", () => refresh("curves"));
-  bind("axis", "change", "value", () => refresh("curves"));
-  for (const id of ["logx", "logy"]) bind(id, "change", "checked", () => refresh("curves"));
-  for (const id of ["cost", "which"]) bind(id, "change", "value", () => refresh("costs"));
+  for (const id of ["axis", "outliers"]) bind(id, "change", "value", () => refresh("curves", "charts"));
+  for (const id of ["logx", "alone"]) bind(id, "change", "checked", () => refresh("curves", "charts"));
+  bind("logy", "change", "checked", () => refresh("curves"));
+  bind("smooth", "input", "value", () => refresh("curves", "charts"));
+  bind("by", "change", "value", () => refresh("curves", "charts", "costs"));
+  bind("cost", "change", "value", () => { suggestLog(); refresh("costs"); });
+  bind("which", "change", "value", () => refresh("costs"));
+  startCharts();
   bind("logcost", "change", "checked", () => refresh("costs"));
+  bind("whole", "change", "checked", () => refresh("diff"));
+  at("step").addEventListener("change", () => { chosen.step = at("step").value; refresh("samples"); });
+  at("group-filter").addEventListener("input", showGroupList);
   let waiting;
   bind("filter", "input", "value", () => { clearTimeout(waiting); waiting = setTimeout(everything, 150); });
   at("choices").onsubmit = event => event.preventDefault();
@@ -94,30 +120,5 @@ function start() {
   for (const name of Object.keys(VIEWS)) watcher.observe(at(name));
 }
 
-const PLACE = "seqtrain-place";
-
-/* Goes back to where the reader was: all above must be drawn first, for it has no height before. */
-async function goBack() {
-  const place = sessionStorage.getItem(PLACE);
-  sessionStorage.removeItem(PLACE);
-  if (place === null) return;
-  history.scrollRestoration = "manual";
-  for (const name of Object.keys(VIEWS)) near.add(name);
-  await (last = last.then(catchUp));
-  scrollTo({ top: Number(place), behavior: "instant" });
-}
-
-/* A page that `seqtrain serve` gives asks whether there is a newer one, and is loaded again where it was. */
-async function listen() {
-  const answer = await fetch(location.pathname, { method: "HEAD", cache: "no-store" }).catch(() => null);
-  const lost = answer === null || !answer.ok;
-  at("about").textContent = data.about + (lost ? " · seqtrain serve has stopped: what you see is the last that it showed" : " · live");
-  if (!lost && answer.headers.get("ETag") !== data.mark && !document.hidden) {
-    remember();
-    sessionStorage.setItem(PLACE, scrollY);
-    location.reload();
-  } else setTimeout(listen, 2000);
-}
-
 start();
-if (data.mark) goBack().then(() => setTimeout(listen, 2000));
+if (data.mark) setTimeout(listen, NEWS_EVERY);

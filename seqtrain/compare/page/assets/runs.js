@@ -11,7 +11,9 @@ function columns() {
     ...group.keys.map(key => ({ title: data.short[key], of: run => run.values[key], number: group.runs.every(index => typeof (data.runs[index].values[key] ?? 0) === "number") })),
     { ...number("final " + words, run => run.final), digits: 4 }, { ...number("best " + words, run => run.best), digits: 4 }, ...(tested ? test : []),
     number("tokens", run => run.tokens), number("FLOPs", run => run.flops), number("seconds", run => run.seconds),
-    number("tokens/s", run => run.tokens_per_second), number("parameters", run => run.parameters),
+    number("tokens/s", run => run.tokens_per_second ?? run.progress?.speed), number("parameters", run => run.parameters),
+    ...(group.runs.some(index => data.runs[index].progress) ? [{ title: "progress", of: run => run.words || (run.progress ? "" : "done") }] : []),
+    ...(group.runs.some(index => Object.keys(data.runs[index].links).length) ? [{ title: "files", of: run => Object.keys(run.links).join(" ") }] : []),
   ];
 }
 
@@ -38,6 +40,7 @@ function showRuns() {
       const value = column.of(run), words = column.digits && value !== null ? value.toPrecision(column.digits) : told(value);
       const made = make(k ? "td" : "th", words, column.number ? { className: "number" } : {});
       if (!k) { made.scope = "row"; made.title = run.label; }
+      if (column.title === "files") made.replaceChildren(...fileLinks(run));
       if (column.title === "variant") made.prepend(swatch(run.variant), " ");
       if (column.title === "status") { made.className = "status-" + run.status.replace(/\W/g, ""); made.title = run.reason; }
       return made;

@@ -33,9 +33,12 @@ function told(value, digits = 4) {
 
 /* Data that is large is packed, and unpacked when it is first asked for. */
 const unpacked = new Map();
+// Where the block of a metric stands in the page as it was loaded; news may bring other metrics, in another order.
+const blockIds = new Map(data.metrics.map((metric, place) => ["metric:" + metric, "metric-" + place]));
 function block(name) {
-  if (!unpacked.has(name)) unpacked.set(name, unpack(at("block-" + name).textContent));
-  return unpacked.get(name);
+  const place = /^metric-(\d+)$/.exec(name)?.[1], key = place === undefined ? name : "metric:" + data.metrics[place];
+  if (!unpacked.has(key)) unpacked.set(key, unpack(at("block-" + (blockIds.get(key) ?? key)).textContent));
+  return unpacked.get(key);
 }
 
 async function unpack(text) {
@@ -55,8 +58,11 @@ function summed(differences) {
 const chosen = {
   group: 0, metric: "", axis: data.x || "steps", logx: false, logy: false,
   cost: data.x in COSTS ? data.x : "parameters", which: data.which, logcost: false,
-  filter: "", sort: "", hidden: [], picked: null, theme: "",
+  smooth: 0, outliers: "auto", by: "variant", alone: false, charts: null, logs: [],
+  filter: "", sort: "", hidden: [], picked: null, theme: "", step: "", whole: false,
 };
+
+const LISTS = ["hidden", "picked", "charts", "logs"];
 
 function recall() {
   const sizes = data.groups.map(group => group.runs.length);
@@ -65,20 +71,22 @@ function recall() {
   for (const [key, value] of Object.entries(chosen)) {
     if (!kept.has(key)) continue;
     const text = kept.get(key);
-    if (key === "hidden" || key === "picked") chosen[key] = text ? text.split("\n") : [];
+    if (LISTS.includes(key)) chosen[key] = text ? text.split("\n") : [];
     else if (typeof value === "boolean") chosen[key] = text === "true";
     else chosen[key] = typeof value === "number" ? Number(text) || 0 : text;
   }
   if (!data.groups[chosen.group]) chosen.group = 0;
   if (!(chosen.axis in AXES)) chosen.axis = "steps";
-  if (!(chosen.cost in COSTS)) chosen.cost = "parameters";
-  if (chosen.which !== "best") chosen.which = "final";
+  if (!(chosen.cost in COSTS || chosen.cost.startsWith("="))) chosen.cost = "parameters"; // enterGroup knows the options
+  if (!["best", "test"].includes(chosen.which)) chosen.which = "final";
+  if (!["clipped", "shown"].includes(chosen.outliers)) chosen.outliers = "auto";
+  chosen.smooth = Math.min(Math.max(chosen.smooth, 0), 20);
 }
 
 function remember() {
   const kept = new URLSearchParams();
   for (const [key, value] of Object.entries(chosen)) {
-    if (Array.isArray(value) ? value.length || key === "picked" : value || key === "group") kept.set(key, Array.isArray(value) ? value.join("\n") : value);
+    if (Array.isArray(value) ? value.length || key === "picked" || key === "charts" : value || key === "group") kept.set(key, Array.isArray(value) ? value.join("\n") : value);
   }
   history.replaceState(null, "", "#" + kept);
 }

@@ -16,7 +16,11 @@ function allot() {
 /* How a variant is drawn; undefined for those that are left grey, when there are more variants than styles. */
 function style(variant) {
   const slot = slots.get(variant);
-  if (slot === undefined) return undefined;
+  return slot === undefined ? undefined : styleOfSlot(slot);
+}
+
+function styleOfSlot(slot) {
+  if (slot >= MOST_STYLES) return undefined;
   const palette = PALETTES[theme()], kind = slot % palette.length;
   return { color: palette[kind], dash: DASHES[Math.floor(slot / palette.length)], symbol: SYMBOLS[kind] };
 }
@@ -33,8 +37,10 @@ function theme() {
 
 const ink = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
-function swatch(variant) {
-  const look = style(variant) || { color: ink("rest"), dash: "solid" };
+const swatch = variant => swatchOf(style(variant));
+
+function swatchOf(style) {
+  const look = style || { color: ink("rest"), dash: "solid" };
   const gaps = { solid: "", dash: "6 3", dot: "2 3", dashdot: "7 3 2 3" }[look.dash];
   const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   made.setAttribute("viewBox", "0 0 30 14");

@@ -1,24 +1,107 @@
-// The conclusion: what is said of each group of runs.
+// The conclusion: what a reader asks first of each group of runs, and what is said of it.
 
-const MOST_SENTENCES = 10; // of one kind, before the rest is folded
+const MOST_SENTENCES = 10, MOST_GOING = 5, MOST_REMARKS = 3; // of one kind, before the rest is folded
 
 function showGroups() {
+  at("conclusion-title").textContent = data.runs.length === 1 ? "This run" : "Conclusion";
   at("groups").replaceChildren(...data.groups.map((group, index) => {
-    const current = data.groups.length > 1 && index === chosen.group;
+    const current = data.groups.length > 1 && index === chosen.group, first = index === chosen.group;
     const made = make("article", null, { className: current ? "current" : "" });
-    const title = data.groups.length > 1 ? `Group ${index + 1}: ` : "", better = group.mode === "max" ? "more" : "less";
-    made.append(make("h3", `${title}${counted(group.runs.length, "run")} in ${counted(group.variants.length, "variant")}, by ${named(group.metric)} of validation (${better} is better)`));
+    made.append(make("h3", groupTitle(group, index)));
     if (group.reason.length) made.append(make("p", "Apart from group 1: " + group.reason.join("; "), { className: "apart" }));
-    made.append(...folded(group.verdict, sentences), ...folded(group.notes, remarks), ...folded(group.remarks, remarks));
+    // Of the other groups the first line is enough, so that the table of this one stands near.
+    made.append(answers(first ? group.answers : group.answers.slice(0, 1)));
+    if (first) made.append(...more(group));
+    else made.append(under("more of this group", [answers(group.answers.slice(1)), ...more(group)]));
     return made;
   }), ...folded(data.missing, remarks));
 }
 
+/* What stands below the answers of a group. */
+function more(group) {
+  const made = [...going(group), ...folded([...group.notes, ...group.caveats], remarks, MOST_REMARKS)];
+  if (group.runs.length > 1) made.push(under(`The verdict in ${counted(group.verdict.length, "sentence")}`, folded(group.verdict, sentences)));
+  else made.push(...ownFacts(group));
+  if (group.remarks.length && group.runs.length > 1) made.push(under(`${counted(group.remarks.length, "remark")} on runs that do not count`, folded(group.remarks, remarks)));
+  return made;
+}
+
+function groupTitle(group, index) {
+  const title = data.groups.length > 1 ? `Group ${index + 1}: ` : "", better = group.mode === "max" ? "more" : "less";
+  if (group.runs.length === 1) return title + data.runs[group.runs[0]].name;
+  return `${title}${counted(group.runs.length, "run")} in ${counted(group.variants.length, "variant")}, by ${named(group.metric)} of validation (${better} is better)`;
+}
+
+function answers(known) {
+  const made = make("dl", null, { className: "answers" });
+  for (const [question, answer] of known) made.append(make("dt", question), make("dd", answer));
+  return made;
+}
+
+/* Runs that go on or ended early: how far, how fast, why, and what goes on with them. */
+function going(group) {
+  const open = group.runs.map(index => data.runs[index]).filter(run => run.status !== "finished");
+  return group.runs.length > 1 && open.length ? folded(open, goingTable, MOST_GOING) : [];
+}
+
+function goingTable(runs) {
+  const made = make("table", null, { className: "going" }), body = make("tbody"), top = make("thead"), head = make("tr");
+  head.append(...["run that has not finished", "status", "progress", "go on with"].map(words => make("th", words, { scope: "col" })));
+  top.append(head);
+  body.append(...runs.map(run => {
+    const row = make("tr"), how = make("td", run.status + (run.reason ? `: ${run.reason}` : "")), far = make("td", null), next = make("td", null);
+    if (run.status === "failed") how.className = "status-failed";
+    if (run.progress?.share !== undefined && run.progress?.share !== null) {
+      const bar = make("progress", null, { max: 1, value: run.progress.share });
+      bar.setAttribute("aria-label", "progress of " + run.name);
+      far.append(bar, " ");
+    }
+    far.append(run.words || "nothing recorded yet");
+    if (run.resume) next.append(make("code", run.resume));
+    row.append(make("th", run.name, { scope: "row" }), how, far, next);
+    return row;
+  }));
+  made.append(top, body);
+  return made;
+}
+
+/* Of a run alone: where its files are, how it was made, and what may be done next. */
+function ownFacts(group) {
+  const run = data.runs[group.runs[0]], made = [], list = make("dl", null, { className: "answers next" });
+  if (Object.keys(run.links).length) {
+    const files = make("dd");
+    files.append(...fileLinks(run));
+    list.append(make("dt", "files"), files);
+  }
+  for (const [what, command] of group.next) {
+    const cell = make("dd");
+    cell.append(make("code", command));
+    list.append(make("dt", what), cell);
+  }
+  if (list.children.length) made.push(make("h4", "Files and commands"), list);
+  return made;
+}
+
+/* Links to what lies beside the page; their addresses are made of quoted relative paths alone. */
+function fileLinks(run) {
+  return Object.entries(run.links).flatMap(([name, address]) => {
+    if (!address.startsWith("./")) return [];
+    const made = make("a", name, { href: address, target: "_blank", rel: "noopener noreferrer" });
+    made.setAttribute("aria-label", `${name} of ${run.name}`);
+    return [made, " "];
+  });
+}
+
+function under(title, content) {
+  const made = make("details");
+  made.append(make("summary", title), ...content);
+  return made;
+}
+
 /* The first of them as `shown` makes them, and the rest where a press unfolds it. */
-function folded(all, shown) {
-  const rest = all.slice(MOST_SENTENCES), made = make("details");
-  made.append(make("summary", `${rest.length} more`), shown(rest));
-  return [shown(all.slice(0, MOST_SENTENCES)), ...(rest.length ? [made] : [])];
+function folded(all, shown, most = MOST_SENTENCES) {
+  const rest = all.slice(most);
+  return all.length ? [shown(all.slice(0, most)), ...(rest.length ? [under(`${rest.length} more`, [shown(rest)])] : [])] : [];
 }
 
 function remarks(all) {

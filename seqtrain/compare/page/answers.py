@@ -1,0 +1,270 @@
+"""What a reader asks first, answered in a line each: which is best, is it sure, what did it cost, does it overfit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, repeated
+from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, short_names
+from seqtrain.compare.filters import written
+from seqtrain.compare.page.course import Ending, mean_of
+from seqtrain.compare.page.rows import Endings, mean_cost
+from seqtrain.compare.quantities import quantity
+from seqtrain.compare.variants import Variant
+from seqtrain.compare.verdict import Conclusion
+
+MOST_NAMED = 4  # variants, settings or values in one line
+BETTER: dict[Mode, str] = {"min": "less", "max": "more"}
+MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
+
+Answers = list[tuple[str, str]]
+_overfits, _gap_of = attrgetter("overfits"), attrgetter("gap")
+
+
+def answers(found: Conclusion, endings: Endings) -> Answers:
+    """Questions and answers on a group of several runs, in the order in which a reader asks."""
+    if found.group.refusal:
+        return [("Which is best?", found.group.refusal)]
+    valued = list(filter(attrgetter("values"), found.variants))
+    if not valued:
+        none = f"no finished run has {found.group.unit} of {found.group.split} yet"
+        return [("Which is best?", none), *_whole(found)]
+    return [
+        *_best(found, valued),
+        ("What did it cost?", _cost(found, valued)),
+        ("What differs?", _differences(found.group.entries)),
+        ("Is it overfitting?", _overfitting(valued, endings)),
+        *_whole(found),
+    ]
+
+
+def duration(seconds: float) -> str:
+    """A time in few words, such as `34 s` or `2.5 h`."""
+    for size, unit in ((DAY, "days"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= 2 * size:
+            return f"{_rounded(seconds / size)} {unit}"
+    return f"{_rounded(seconds)} s"
+
+
+def _rounded(value: float) -> str:
+    """A time to two digits: a third one is of no use to anyone who waits."""
+    if value >= 10:
+        return f"{value:.0f}"
+    return f"{value:.2g}"
+
+
+def cost_words(entries: Sequence[Entry]) -> str:
+    """What one of these runs cost, on the mean; empty where nothing is known."""
+    words = []
+    for name, unit in (("parameters", "parameters"), ("tokens", "tokens"), ("flops", "FLOPs")):
+        value = mean_cost(entries, name)
+        if value is not None:
+            words.append(f"{quantity(value)} {unit}")
+    seconds, speed = mean_cost(entries, "seconds"), mean_cost(entries, "tokens_per_second")
+    if seconds is not None:
+        words.append(f"{duration(seconds)} of training")
+    if speed is not None:
+        words.append(f"{quantity(speed)} tokens/s")
+    return ", ".join(words)
+
+
+def ending_words(name: str, entries: Sequence[Entry], endings: Endings) -> str:
+    """Whether the runs of a variant overfit, as far as their validations tell."""
+    told, worst = [], None
+    for entry in entries:
+        ending = endings.get(id(entry))
+        if ending is None or ending.overfits is None:
+            continue
+        told.append(ending)
+        if ending.overfits and (worst is None or ending.lost > worst.lost):
+            worst = ending
+    if not told:
+        return f"{name}: cannot be told: too few validations, or no record of the metric in training"
+    if worst is not None:
+        runs = ""
+        if len(told) > 1:
+            runs = f" in {list(map(_overfits, told)).count(True)} of {len(told)} runs"
+        # The clearest case stands for all.
+        return (
+            f"{name}: yes{runs}: validation was best at step {worst.best_step:,} and {worst.lost:.4g} worse at step "
+            f"{worst.last_step:,}, while training still became better"
+        )
+    return f"{name}: no sign of it: validation at the end is as good as its best, or nearly so{_gap(told)}"
+
+
+def _gap(told: Sequence[Ending]) -> str:
+    """How far validation lies from training, on the mean; empty where training is not known."""
+    mean = mean_of(map(_gap_of, told))
+    if mean is None:
+        return ""
+    side = "worse" if mean > 0 else "better"
+    return f", and {abs(mean):.2g} {side} than training"
+
+
+def _best(found: Conclusion, valued: Sequence[Variant]) -> Answers:
+    """Which variant is best, and whether chance may explain it."""
+    group, best = found.group, valued[0]
+    several = repeated(valued)
+    seeds = "one seed"
+    if len(best.values) > 1:
+        seeds = f"mean of {len(best.values)} seeds"
+    words = f"{best.name}: {best.mean:.5g} {group.unit} ({seeds}; {BETTER[group.mode]} is better)"
+    # One where all were held against the same variant; with `--by` there may be several.
+    references = set(map(attrgetter("reference.name"), found.comparisons))
+    if len(valued) == 1:
+        return [("Which is best?", f"there is one variant alone: {words}"), ("Is it sure?", _alone(best))]
+    if len(references) > 1:  # of `--by`: what is held against what differs from row to row
+        sure = f"{_shown(found.comparisons)}; each was held against what differs from it in nothing else"
+        return [("Which is best?", f"the best number is that of {words}"), ("Is it sure?", sure)]
+    if not several:
+        sure = "no: one seed each, so chance alone may explain every difference; 3 seeds of each would be a start"
+        return [("Which is best?", f"the best number is that of {words}"), ("Is it sure?", sure)]
+    if best is not several[0]:
+        first = several[0]
+        words += f"; of those with several seeds {first.name}: {first.mean:.5g}"
+    # Where no pair has a spread, nothing was held against anything.
+    reference = several[0]
+    if found.comparisons:
+        reference = found.comparisons[0].reference
+    return [("Which is best?", words), ("Is it sure?", _sure(reference, several, valued, found.comparisons))]
+
+
+def _alone(variant: Variant) -> str:
+    if len(variant.values) > 1:
+        return "there is nothing to hold it against"
+    return "one run says nothing of chance, and there is nothing to hold it against"
+
+
+def _shown(comparisons: Sequence[Comparison]) -> str:
+    shown = list(map(attrgetter("significant"), comparisons)).count(True)
+    return f"{shown} of {len(comparisons)} differences are shown"
+
+
+def _sure(
+    reference: Variant, several: Sequence[Variant], valued: Sequence[Variant], pairs: Sequence[Comparison]
+) -> str:
+    """How the reference stands to all others, those of one seed among them."""
+    if len(several) == 1:
+        return f"no: only {reference.name} has several seeds; 3 seeds of the others would be a start"
+    if reference is not several[0]:
+        return f"{_shown(pairs)}, each against {reference.name}, as asked"
+    by_other = {id(pair.other): pair for pair in pairs}
+    ties = []
+    for variant in several:
+        pair = by_other.get(id(variant))
+        # Without a pair there was no spread to tell by.
+        if variant is not reference and (pair is None or not pair.significant):
+            ties.append(variant)
+    others = len(several) - 1
+    if ties:
+        named = _listed(list(map(attrgetter("name"), ties)))
+        words = f"no: {reference.name} is not told apart from {named}"
+        if len(ties) < others:
+            words = f"in part: better than {others - len(ties)} of {others} others, but not told apart from {named}"
+        words += _needed(by_other.get(id(ties[0])))
+    else:
+        every = "the other one" if others == 1 else f"all {others} others"
+        words = f"yes: {reference.name} is better than {every}, beyond what chance over seeds explains"
+    single = len(valued) - len(several)
+    if single:
+        words += f"; nothing is said of {single} with one seed"
+    return words
+
+
+def _needed(pair: Comparison | None) -> str:
+    if pair is None:
+        return ""
+    if pair.seeds_needed > MOST_SEEDS:
+        return f" (more than {MOST_SEEDS} seeds each would be needed)"
+    return f" (about {pair.seeds_needed} seeds each would show a difference of this size)"
+
+
+def _cost(found: Conclusion, valued: Sequence[Variant]) -> str:
+    """The cost of the best, and which one took the least time."""
+    best = valued[0]
+    words = cost_words(best.counted) or "not known"
+    name = best.name
+    if len(best.counted) > 1:
+        name += ", each run"
+    least = best
+    for variant in valued:
+        if "seconds" not in variant.costs or "seconds" not in best.costs:
+            return f"{name}: {words}"
+        if variant.costs["seconds"] < least.costs["seconds"]:
+            least = variant
+    if least is best:
+        return f"{name}: {words}; no other took less time"
+    # What the time saved costs in the metric stands beside it.
+    fast = f"{least.name}, {duration(least.costs['seconds'])} ({least.mean:.5g} {found.group.unit})"
+    return f"{name}: {words}; least time: {fast}"
+
+
+def _differences(entries: Sequence[Entry]) -> str:
+    """The settings that differ, with their values."""
+    # Seeds differ within a variant: they are no cause of a difference between two.
+    keys = differing(entries)
+    if "seed" in keys:
+        keys.remove("seed")
+    if not keys:
+        return "nothing but the seed"
+    names = short_names(keys)
+    words = []
+    for key in keys[: 2 * MOST_NAMED]:
+        values = {}
+        for entry in entries:
+            if key in entry.settings:
+                values[written(entry.settings[key])] = number(entry.settings[key])
+        words.append(f"{names[key]} ({_values(values)})")
+    more = len(keys) - len(words)
+    if more > 0:
+        words[-1] += f" and {more} more settings"
+    return ", ".join(words)
+
+
+def _values(values: Mapping[str, float | None]) -> str:
+    """The values of a setting, by how they are written: all of a few, and of many numbers how far they reach."""
+    if None in values.values():  # texts among them have no order
+        return _listed(list(values))
+    in_order = sorted(values, key=values.__getitem__)  # type: ignore[arg-type]
+    if len(in_order) <= MOST_NAMED:
+        return ", ".join(in_order)
+    return f"{len(in_order)} values from {in_order[0]} to {in_order[-1]}"
+
+
+def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:
+    """Of the best variant, and which others do."""
+    words = ending_words(valued[0].name, valued[0].counted, endings)
+    others, unknown = [], []
+    for variant in valued[1:]:
+        told = []
+        for entry in variant.counted:
+            ending = endings.get(id(entry))
+            if ending is not None:
+                told.append(ending.overfits)
+        if any(told):
+            others.append(variant.name)
+        elif None in told:
+            unknown.append(variant.name)
+    if others:
+        words += f"; of the others: {_listed(others)}"
+    # Nothing said of them would read as nothing wrong with them.
+    if unknown:
+        words += f"; cannot be told of: {_listed(unknown)}"
+    return words
+
+
+def _whole(found: Conclusion) -> Answers:
+    """Whether all runs are in; nothing where they are."""
+    entries = found.group.entries
+    if all(map(attrgetter("finished"), entries)):
+        return []
+    return [("Are all runs in?", f"no: {count_statuses(entries)}; only finished runs count")]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
+    words = ", ".join(names[:MOST_NAMED])
+    if len(names) > MOST_NAMED:
+        words += f" and {len(names) - MOST_NAMED} more"
+    return words

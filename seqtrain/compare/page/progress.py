@@ -1,0 +1,96 @@
+"""How far a run has come that has not finished, how fast it goes, and the command that goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqtrain.compare.entries import Entry, number
+from seqtrain.terminal import pasted
+
+RECENT = 20  # steps with a record, from which the rate is taken: the first ones of a run are slower
+RESUMABLE = ("interrupted", "failed", "pruned")  # a refused run has not begun
+
+
+def progress(entry: Entry) -> dict[str, Any] | None:
+    """Where a run stands that has not finished; None of one that has.
+
+    Returns:
+        `step` and the `of` that it was planned for, `share` of its limit (steps or seconds, whichever is nearer),
+        `rate` in steps a second and seconds `left`, both of training alone and only while it runs, and whether it may
+        end earlier (`early`); None where something is not known.
+    """
+    if entry.finished:
+        return None
+    trainer = _trainer(entry)
+    step, seconds = entry.cost("steps"), entry.cost("seconds")
+    planned = number(entry.summary.max_steps)
+    if planned is None:
+        planned = number(trainer.get("max_steps"))
+    allowed = number(trainer.get("max_seconds"))
+    rate = None
+    if entry.status == "running":  # of one that stands still there is nothing to wait for
+        rate = _rate(entry)
+    shares, left = [], []
+    if step is not None and planned:
+        shares.append(step / planned)
+        if rate:
+            left.append(max(planned - step, 0.0) / rate)
+    if seconds is not None and allowed:
+        shares.append(seconds / allowed)
+        if rate:
+            left.append(max(allowed - seconds, 0.0))
+    # The limit that is met first ends it.
+    share, remaining = max(shares, default=None), min(left, default=None)
+    if share is not None:
+        share = min(share, 1.0)  # a run may have been extended by a resume that its summary does not know yet
+    return {
+        "step": step,
+        "of": planned,
+        "share": share,
+        "rate": rate,
+        "left": remaining,
+        "early": _may_stop_early(entry),
+        "speed": _speed(entry),
+    }
+
+
+def resume_command(entry: Entry) -> str | None:
+    """The command that goes on with a run; None where there is nothing to go on with."""
+    if entry.status not in RESUMABLE:
+        return None
+    return pasted("seqtrain", "resume", entry.path, *trusted(entry))
+
+
+def trusted(entry: Entry) -> list[str]:
+    """The words of a command that let a run's own code be opened."""
+    words = []
+    for package in entry.summary.trust:
+        words += ["--trust", str(package)]
+    return words
+
+
+def _trainer(entry: Entry) -> Mapping[str, Any]:
+    """The part of the config that limits a run; empty where a stranger's file has none."""
+    found = entry.config.get("trainer")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _may_stop_early(entry: Entry) -> bool:
+    callbacks = entry.config.get("callbacks")
+    return isinstance(callbacks, Mapping) and bool(callbacks.get("early_stopping"))
+
+
+def _rate(entry: Entry) -> float | None:
+    """Steps a second over the newest records; None where they do not tell."""
+    steps, seconds = entry.curve("seconds", "steps")
+    steps, seconds = steps[-RECENT:], seconds[-RECENT:]
+    if len(steps) < 2 or steps[-1] <= steps[0] or seconds[-1] <= seconds[0]:
+        return None
+    return (steps[-1] - steps[0]) / (seconds[-1] - seconds[0])
+
+
+def _speed(entry: Entry) -> float | None:
+    """Tokens a second, as last recorded."""
+    values = entry.curve("tokens_per_second", "steps")[1]
+    return values[-1] if values else None

@@ -1,0 +1,175 @@
+"""What runs kept of validations beside numbers, for the page: samples, confusion counts, maps of attention."""
+
+from __future__ import annotations
+
+import base64
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seqtrain.compare.entries import Entry
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import exists
+from seqtrain.files.checked import check_png, read_checked
+from seqtrain.runs.directory import Run
+from seqtrain.runs.shown import (
+    Confusion,
+    Samples,
+    Table,
+    read_confusion,
+    read_samples,
+    steps_with_confusion,
+    steps_with_samples,
+)
+
+LONGEST_SAMPLE = 1500  # characters that are shown of what a run wrote at a step
+LONGEST_CELL = 500  # characters of a column of one sample
+MAX_STEPS = 12  # whose samples a page holds, and each run's newest
+MAX_SAMPLE_CHARACTERS = 4_000_000  # of a page, before they are packed
+MAX_LABELS = 20  # of a confusion matrix that is shown whole
+MAX_CONFUSED = 20  # pairs of labels that are shown of a larger one
+MAX_PICTURE_BYTES = 250_000  # of a run's map of attention
+MAX_PICTURES_BYTES = 2_000_000  # of a page
+# Columns that hold the right answer; the first of several columns is what the model was given.
+REFERENCES = ("reference", "label")
+
+
+def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Of each run the number of steps with samples, and those of the newest step and of some others, newest first."""
+    steps = []
+    for entry in entries:
+        steps.append(steps_with_samples(Run(entry.path)))
+    wanted = _chosen_steps(set().union(*steps), len(entries))
+    found = []
+    for entry, own in zip(entries, steps, strict=True):
+        kept = []
+        for step in sorted(own, reverse=True):
+            if step in wanted or step == max(own):
+                kept.append(_sample(entry.path, step, _stamp(entry.path, step)))
+        found.append({"steps": len(own), "kept": kept})
+    return found
+
+
+def confusions(entries: Sequence[Entry]) -> list[dict[str, Any] | None]:
+    """Of each run the counts of its newest validation; of many labels only those that are taken for others most."""
+    found: list[dict[str, Any] | None] = []
+    for entry in entries:
+        run = Run(entry.path)
+        steps = steps_with_confusion(run)
+        if not steps:
+            found.append(None)
+            continue
+        try:
+            confusion = read_confusion(run, max(steps))
+        except (UserError, OSError) as fault:
+            found.append({"step": max(steps), "fault": str(fault)})
+            continue
+        found.append(None if confusion is None else {"step": max(steps), **_counts(confusion)})
+    return found
+
+
+def attention(entries: Sequence[Entry]) -> list[dict[str, str] | None]:
+    """Of each run the picture that it drew of its attention, or why it is left out; None where it drew none."""
+    left, found = MAX_PICTURES_BYTES, []
+    for entry in entries:
+        path = entry.path / "plots" / "attention.png"
+        if not exists(path):
+            found.append(None)
+            continue
+        try:
+            check_png(path)  # a few bytes may stand for more than a memory holds
+            content = read_checked(path, MAX_PICTURE_BYTES)
+        except (UserError, OSError) as fault:
+            found.append({"fault": str(fault)})
+            continue
+        if len(content) > left:
+            found.append(
+                {"fault": f"{path}: left out, for the pictures of a page come to {MAX_PICTURES_BYTES:,} bytes"}
+            )
+            continue
+        left -= len(content)
+        found.append({"png": base64.b64encode(content).decode()})
+    return found
+
+
+def _chosen_steps(steps: set[int], runs: int) -> set[int]:
+    """Some of the steps, evenly spread up to the last: as many as the page has room for in so many runs."""
+    room = MAX_SAMPLE_CHARACTERS // (LONGEST_SAMPLE * max(runs, 1))
+    most = min(MAX_STEPS, max(room, 1))
+    ordered = sorted(steps, reverse=True)
+    if len(ordered) <= most:
+        return steps
+    if most == 1:
+        return {ordered[0]}
+    return {ordered[round(k * (len(ordered) - 1) / (most - 1))] for k in range(most)}
+
+
+@functools.lru_cache(maxsize=20_000)
+def _sample(run: Path, step: int, stamp: tuple[int, ...]) -> dict[str, Any]:
+    """The samples of one step; those of a served page are read once."""
+    try:
+        found = read_samples(Run(run), step)
+    except (UserError, OSError) as fault:
+        return {"step": step, "fault": str(fault)}
+    if found is None:  # removed meanwhile
+        return {"step": step, "fault": "removed"}
+    return {"step": step, **_columns(found)}
+
+
+def _columns(found: Samples) -> dict[str, Any]:
+    """The rows by columns, as many as there is room for; the text where a run kept no columns."""
+    table = found.table
+    if table is None or not table.columns:
+        text = found.text
+        return {"text": text[:LONGEST_SAMPLE], "cut": len(text) > LONGEST_SAMPLE}
+    rows, room = [], LONGEST_SAMPLE
+    for row in table.rows:
+        cells = [cell[:LONGEST_CELL] if isinstance(cell, str) else cell for cell in row]
+        room -= sum(len(str(cell)) for cell in cells)
+        if rows and room < 0:
+            break
+        rows.append(cells)
+    return {
+        **{"columns": table.columns, "rows": rows, "given": _given(table), "reference": _reference(table)},
+        **{"left_out": len(table.rows) - len(rows), "longest": LONGEST_CELL},
+    }
+
+
+def _given(table: Table) -> int | None:
+    """The column that holds what the model was given."""
+    return 0 if len(table.columns) > 1 else None
+
+
+def _reference(table: Table) -> int | None:
+    """The column that holds the right answer."""
+    for place, name in enumerate(table.columns):
+        if place and name in REFERENCES:
+            return place
+    return None
+
+
+def _counts(confusion: Confusion) -> dict[str, Any]:
+    labels, counts = confusion.labels, confusion.counts
+    examples = sum(map(sum, counts))
+    if len(labels) <= MAX_LABELS:
+        return {"labels": labels, "counts": counts, "examples": examples}
+    pairs = []
+    for true, row in enumerate(counts):
+        for taken, count in enumerate(row):
+            if true != taken and count > 0:
+                pairs.append((count, labels[true], labels[taken], sum(row)))
+    pairs.sort(key=lambda pair: -pair[0])
+    return {"many": len(labels), "confused": pairs[:MAX_CONFUSED], "examples": examples}
+
+
+def _stamp(run: Path, step: int) -> tuple[int, ...]:
+    """What changes whenever the files of a step do: their times in nanoseconds and sizes in bytes."""
+    found: list[int] = []
+    for name in (f"step-{step:08d}.txt", f"step-{step:08d}.json"):
+        try:
+            state = (run / "samples" / name).stat()
+        except OSError:  # there is none, or it was removed
+            continue
+        found += [state.st_mtime_ns, state.st_size]
+    return tuple(found)
