@@ -134,7 +134,7 @@ def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Chec
     if number > 1:
         notes.append(f"Not to be compared with the first table: {'; '.join(group.reason)}.")
     slow = [variant.left_out for variant in ranked]
-    for note in filter(None, [group.across, *slow, *group.notes]):
+    for note in filter(None, [group.refusal, group.across, *slow, *group.notes]):
         notes.append(f"{note[:1].upper()}{note[1:]}.")
     # Their names and reasons are too long for a caption; the terminal and --json have them.
     if conclusion.remarks:

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from seqtrain.compare.across import split_keys
 from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
 from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, compared, repeated
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry
 from seqtrain.compare.guard import Group, groups
+from seqtrain.compare.parents import ORIGIN, check_folds, folded_sentence
 from seqtrain.compare.quantities import decimals, quantity
 from seqtrain.compare.reach import COSTS, MOST_NAMED
 from seqtrain.compare.target import target_sentences
@@ -55,13 +57,18 @@ def conclusions(
         UserError: no variant of any group has that name and several seeds, or no run has a key of `by`.
     """
     keys = resolved_by(entries, by)
-    found = []
-    for group in groups(entries, metric=metric, across=across):
-        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against)
+    conditions = split_keys(across)
+    fold_parents = ORIGIN in conditions
+    if fold_parents:  # no condition of a measurement, but what makes a variant
+        conditions.remove(ORIGIN)
+    found: list[Conclusion] = []
+    for group in groups(entries, metric=metric, across=conditions):
+        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against, fold_parents=fold_parents)
         parts = strata(ranked, keys) if keys else [ranked]
         pairs = []
         # First: who reads on has read what the rest does not mean.
-        verdict = [group.across] if group.across and not group.refusal else []
+        folds = folded_sentence(ranked) if fold_parents else ""
+        verdict = [] if group.refusal else list(filter(None, [group.across, folds]))
         # Runs that saw what they are measured on reach nothing.
         if target is not None and not group.refusal:
             verdict += target_sentences(group, ranked, target)
@@ -70,7 +77,9 @@ def conclusions(
             # From numbers that were trained on validation nothing is concluded.
             if not group.refusal and len(repeated(part)) > 1:
                 pairs += compared(part, group.mode, _reference(repeated(part), against))
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts), pairs))
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts, x), pairs))
+    if fold_parents:
+        check_folds([conclusion.variants for conclusion in found])
     if against is not None:
         _check_against(against, found)
     return found
@@ -167,19 +176,33 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
     """What a reader of the verdict must know of runs that do not count in it, and why each does not."""
     lines = []
     for variant in ranked:
-        finished = 0
+        # Of those that a caveat names nothing is said here.
+        told = set(map(id, variant.counted))
+        for twins in variant.twins:
+            told.update(map(id, twins.entries))
+        seeds = {repr(entry.seed) for entry in variant.entries if id(entry) in told}
+        again, empty = [], []
         for entry in variant.entries:
-            if entry.finished:
-                finished += 1
-            else:
-                status = describe_status(entry.status, entry.reason)
-                lines.append(f"does not count: {entry.name} {variant.name}: {status}")
-        equal = sum(len(twins.entries) - 1 for twins in variant.twins)  # which a caveat names
-        uncounted = finished - len(variant.counted) - equal
-        if uncounted and not variant.left_out:
-            runs = "1 finished run does" if uncounted == 1 else f"{uncounted} finished runs do"
-            lines.append(f"{variant.name}: {runs} not count: without a value, or of a seed that has one")
+            if entry.altered or not entry.finished:
+                why = entry.altered or describe_status(entry.status, entry.reason)
+                lines.append(f"does not count: {entry.name} {variant.name}: {why}")
+            elif id(entry) not in told:
+                (again if repr(entry.seed) in seeds else empty).append(entry.name)
+        if not variant.left_out:
+            lines += _uncounted(variant.name, empty, "without a value")
+            lines += _uncounted(variant.name, again, "of a seed that has a value")
     return lines
+
+
+def _uncounted(variant: str, names: Sequence[str], why: str) -> list[str]:
+    """A sentence on finished runs that do not count, with the names of the first."""
+    if not names:
+        return []
+    runs = "1 finished run does" if len(names) == 1 else f"{len(names)} finished runs do"
+    words = ", ".join(names[:MOST_NAMED])
+    if len(names) > MOST_NAMED:
+        words += f" and {len(names) - MOST_NAMED} more"
+    return [f"{variant}: {runs} not count: {why} ({words})"]
 
 
 def describe_status(status: str, reason: str) -> str:
