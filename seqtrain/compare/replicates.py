@@ -10,6 +10,8 @@ from seqtrain.compare.entries import Entry
 from seqtrain.compare.filters import written
 from seqtrain.compare.settings import LAYOUT, is_extended
 
+MOST_EQUAL = 3  # variants of the same numbers that are named
+
 
 class Measured(Protocol):
     """What one run gives to its variant."""
@@ -118,17 +120,20 @@ def _twins_sentence(name: str, twins: Twins) -> str:
 
 
 def _without_effect(variants: Sequence[Folded]) -> list[str]:
-    """A sentence for each variant whose runs have the numbers of another one's, seed for seed."""
-    lines = []
-    first: dict[str, str] = {}  # by the numbers, who had them first
+    """A sentence for each set of variants whose runs have the same numbers, seed for seed."""
+    equal: dict[str, list[str]] = {}  # by the numbers, who had them
     for variant in variants:
         numbers = sorted((repr(entry.seed), sorted(entry.metrics.items())) for entry in variant.counted)
-        other = first.setdefault(repr(numbers), variant.name)
-        if variant.counted and other != variant.name:
-            lines.append(
-                f"{other} and {variant.name} gave the same numbers to the last digit: "
-                "what differs between them changed nothing"
-            )
+        if variant.counted:
+            equal.setdefault(repr(numbers), []).append(variant.name)
+    lines = []
+    for names in equal.values():
+        if len(names) == 1:
+            continue
+        listed = _listed(names)
+        if len(names) > MOST_EQUAL:  # of many trials a line must stay one that is read
+            listed = f"{', '.join(names[:MOST_EQUAL])} and {len(names) - MOST_EQUAL} more"
+        lines.append(f"{listed} gave the same numbers to the last digit: what differs between them changed nothing")
     return lines
 
 
