@@ -40,6 +40,6 @@ function importanceNote(group, found) {
   if (found.pruned) words.push(`${counted(found.pruned, "run")} that the search pruned ${found.pruned === 1 ? "is" : "are"} not among them: they were the bad ones, so what is left differs less than what was tried.`);
   words.push("Epsilon squared: the share of the variance that goes with one option alone (one-way analysis of variance; numbers of many values are cut into four bins). It sees no interaction, and options that were changed together share their credit. Not told apart from chance: by the F test at 5 % over all options at once.");
   if (found.predicted !== null) words.push(`Functional ANOVA: the share of what a random forest has learnt of these runs that goes with one option alone; what options do together belongs to none. The forest predicts ${(100 * found.predicted).toFixed(0)} % of the variance of runs that it has not seen.`);
-  words.push(...found.notes.map(note => note + "."), "Both speak of the values that were tried, not of others.");
+  words.push(...found.notes.map(note => note + "."), `${found.predicted === null ? "It speaks" : "Both speak"} of the values that were tried, not of others.`);
   return words.join(" ");
 }

@@ -144,7 +144,7 @@ function variantsNote(group, variants) {
   if (axis && ends.some(axis.beyond)) words.push("Arrows: it goes on beyond the axis.");
   if (group.baselines.length && axis && axis.floors.length) words.push("Dotted: baselines.");
   if (variants.length < group.variants.length) words.push(`${variants.length} of ${group.variants.length} variants pass the filter; each row is of all its runs that count.`);
-  if (variants.some(variant => variant.so_far !== null)) words.push("Hollow and dashed: runs that have not finished, at their last validation.");
+  if (variants.some(variant => variant.so_far !== null)) words.push("Hollow and dashed: what does not count, for it has not finished or was left out, at its last validation.");
   if (group.runs.length > 1) words.push("Press a name to hide it in the charts.");
   return words.join(" ") + greyNote(variants.map(variant => variant.name));
 }
