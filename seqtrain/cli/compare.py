@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import evaluate
-from seqtrain.compare import kept_figures, paper_table, table
+from seqtrain.compare import kept_figures, paper_table, records, table
 from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import groups
 from seqtrain.compare.pareto import COSTS
@@ -154,13 +154,13 @@ def _compare(entries: list[Entry], left_out: list[str], untested: list[str], opt
     absent = table.not_run(options.paths)
     missing = left_out + absent + untested
     if options.csv is not None:
-        _write_text(options.csv, table.as_csv(table.rows(results, sort=options.sort, costs=options.pareto)))
+        _write_text(options.csv, records.as_csv(records.rows(results, sort=options.sort, costs=options.pareto)))
     if options.html is not None:
         _write_page(results, missing, options, checkpoint)
     if options.latex or options.markdown:
         _write_paper(results, options, checkpoint)
     if options.json:
-        print(json.dumps(table.record(results, sort=options.sort) | {"not_run": missing}))
+        print(json.dumps(records.record(results, sort=options.sort) | {"not_run": missing}))
     elif options.csv != STDOUT and not (options.latex or options.markdown):
         print(
             "\n".join(
