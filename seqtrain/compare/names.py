@@ -63,6 +63,11 @@ def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by:
     return f"they differ in: {', '.join(words)}"
 
 
+def brief(value: Any) -> str:
+    """A value as names have it: of a number as many digits as a person reads."""
+    return f"{value:.4g}" if isinstance(value, float) else written(value)
+
+
 class Displayed:
     """The values of settings as they stand in a name."""
 
@@ -78,7 +83,7 @@ class Displayed:
             return self.origins[place]
         if key == EXTENDED:
             return " and ".join(map(_limits, value))
-        return f"{value:.4g}" if isinstance(value, float) else written(value)
+        return brief(value)
 
     def all(self, key: str) -> list[str]:
         """The values of a setting among all entries that have it, each once."""

@@ -15,6 +15,7 @@ from seqtrain.compare.settings import LAYOUT, is_extended
 # Of a number's size: below it lies what another layout, or another order of sums, makes of the same training.
 ROUNDING = 1e-6
 MOST_NAMED = 4  # that a sentence names
+MOST_EQUAL = 3  # variants of the same numbers that are named
 
 
 class Measured(Protocol):
@@ -161,21 +162,24 @@ def _twins_sentence(name: str, twins: Twins) -> str:
 
 
 def _without_effect(variants: Sequence[Folded]) -> list[str]:
-    """A sentence for each variant whose runs have the numbers of another one's, seed for seed."""
-    lines = []
-    first: dict[str, str] = {}  # by the numbers, who had them first
+    """A sentence for each set of variants whose runs have the same numbers, seed for seed."""
+    equal: dict[str, list[str]] = {}  # by the numbers, who had them
     for variant in variants:
         numbers = []
         # The value as well: of other validations the best may be another one.
         for entry, value in zip(variant.counted, variant.values, strict=True):
             numbers.append((repr(entry.seed), value, sorted(entry.metrics.items())))
         numbers.sort()
-        other = first.setdefault(repr(numbers), variant.name)
-        if variant.counted and other != variant.name:
-            lines.append(
-                f"{other} and {variant.name} gave the same numbers to the last digit: "
-                "what differs between them changed nothing"
-            )
+        if variant.counted:
+            equal.setdefault(repr(numbers), []).append(variant.name)
+    lines = []
+    for names in equal.values():
+        if len(names) == 1:
+            continue
+        listed = _listed(names)
+        if len(names) > MOST_EQUAL:  # of many trials a line must stay one that is read
+            listed = f"{', '.join(names[:MOST_EQUAL])} and {len(names) - MOST_EQUAL} more"
+        lines.append(f"{listed} gave the same numbers to the last digit: what differs between them changed nothing")
     return lines
 
 
