@@ -21,6 +21,7 @@ from seqtrain.tasks.base import Metric, Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
 from seqtrain.tasks.sentiment import Sentiment
+from seqtrain.tasks.tag import Tag
 from seqtrain.tasks.translation import Translation
 from seqtrain.training.loggers import base
 from tests.support import fake_runs
@@ -29,9 +30,10 @@ WAYS: dict[str, Literal["min", "max"]] = {
     **{"loss": "min", "next_sentence_loss": "min", "bits_per_byte": "min"},
     **{"perplexity": "min", "word_perplexity": "min", "pseudo_perplexity": "min"},
     **{"accuracy": "max", "next_sentence_accuracy": "max", "macro_f1": "max"},
+    **{"sequence_accuracy": "max", "span_f1": "max"},
     **{"bleu": "max", "chrf": "max", "exact_match": "max"},
 }
-TASKS = (NextToken, MaskedLM, Sentiment, Translation)
+TASKS = (NextToken, MaskedLM, Sentiment, Tag, Translation)
 EACH = pytest.mark.parametrize(("metric", "way"), WAYS.items())
 
 
@@ -48,6 +50,7 @@ def test_each_task_is_judged_the_way_of_its_metric() -> None:
         "NextToken": "loss",
         "MaskedLM": "loss",
         "Sentiment": "accuracy",
+        "Tag": "accuracy",
         "Translation": "bleu",
     }
 
