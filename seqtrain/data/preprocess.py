@@ -289,8 +289,9 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
         labels = _split_label(row["label"], kind)
         for name in labels:
             if name not in place:
+                place = source.place(split, number, name)
                 raise UserError(
-                    f"data: {split} row {number} has the label {name}, which no row of train has "
+                    f"{place or 'data'}: {split} row {number} has the label {name}, which no row of train has "
                     f"({', '.join(names[:10])}{', ...' * (len(names) > 10)}); correct it, or give train such a row"
                 )
         indices.append(np.array([place[name] for name in labels], dtype=np.int64))
@@ -330,6 +331,6 @@ def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], text:
         if len(row) != tokens:
             row_words = f"{split} row {number}{_quoted(source, split, number)}"
             raise UserError(
-                f"data: {row_words} has {len(row)} labels for {tokens} tokens; "
+                f"{source.place(split, number) or 'data'}: {row_words} has {len(row)} labels for {tokens} tokens; "
                 "give each word one, with white space between, and use tokenizer=word"
             )
