@@ -1,4 +1,4 @@
-"""Laws of CoNLL files: what is a token and what is not, and what is wrong with a file in one line that names its line."""
+"""Laws of CoNLL files: what is a token and what is not, and what is wrong with a file in one line."""
 
 from __future__ import annotations
 
