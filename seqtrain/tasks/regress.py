@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
 from torch import Tensor, nn
 
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
@@ -18,9 +17,11 @@ from seqtrain.data.preprocess import Preprocessor, Rows, Scale
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.linear import bag_of_words
+from seqtrain.tasks.metrics.numbers import quality
+from seqtrain.tasks.pooling import Pool, pool
 from seqtrain.tasks.predictors import Predictor
-from seqtrain.tasks.sentiment import MAX_CHARACTERS, Pool, pool
 
+MAX_CHARACTERS = 160  # of a text that is shown
 UNSCALED = Scale(mean=0.0, std=1.0)  # of a task that is asked what it fits, before there are numbers
 
 
@@ -139,6 +140,7 @@ class Regress(ExampleTask):
     def evaluate(self, model: SequenceModel, batch: NumberedBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` of scaled numbers; outside training `answers` too: a column for each example of the split."""
         scaled = self.scaled(model, batch.tokens, batch.lengths)
+        # In double: of large numbers float32 would lose what they differ by.
         wanted = (batch.targets.double() - self.scale.mean) / self.scale.std
         errors = (scaled - wanted.to(scaled.dtype)) ** 2
         if batch.count == 0:  # a share without examples reads one that is another's
@@ -157,7 +159,7 @@ class Regress(ExampleTask):
         metrics = {"loss": total / count}
         if "answers" in totals:
             found, true = np.array(totals["answers"][0])
-            metrics |= _quality(found, true)
+            metrics |= quality(found, true)
         return metrics
 
     def head_flops(self) -> float:
@@ -169,10 +171,11 @@ class Regress(ExampleTask):
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         assert isinstance(train.labels, np.ndarray)
         assert isinstance(split.labels, np.ndarray)
+        # Of the whole split, as the model is measured: nothing of it is known but the texts.
         mean = np.full(len(split.labels), train.labels.mean())
         size = preprocessor.tokenizer.vocab_size
         linear = bag_of_words(train.columns["text"], train.labels, split.columns["text"], size)
-        return {"mean": _quality(mean, split.labels), "bag_of_words": _quality(linear, split.labels)}
+        return {"mean": quality(mean, split.labels), "bag_of_words": quality(linear, split.labels)}
 
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
@@ -191,13 +194,3 @@ class Regress(ExampleTask):
             columns = {"text": text, "label": true, "predicted": number}
             samples.append(Sample(f"{number:.6g} (it is {true:.6g}): {text}", columns))
         return samples
-
-
-def _quality(found: Float[np.ndarray, " n"], true: Float[np.ndarray, " n"]) -> dict[str, float]:
-    """Errors in the unit of the data, and the correlation of ranks; 0 where one side has a single rank."""
-    errors = found - true
-    ranks, true_ranks = rankdata(found), rankdata(true)
-    spearman = 0.0
-    if np.ptp(ranks) and np.ptp(true_ranks):
-        spearman = float(np.corrcoef(ranks, true_ranks)[0, 1])
-    return {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean()), "spearman": spearman}

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.data.tokenizers.encoding import words
-from seqtrain.data.tokenizers.tokenizer_file import LINE_END
+from seqtrain.data.tokenizers.encoding import LINE_END, words
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
@@ -179,6 +178,7 @@ class Tag(ExampleTask):
     def _count(self, predicted: Int[Tensor, "B W"], targets: Int[Tensor, "B W"]) -> LossTerms:
         """What a batch adds to the metrics: words and sequences that are right, and spans by three numbers."""
         asked = targets != IGNORED
+        # A word that was not read has a target all the same, and no answer equals it.
         right = (predicted == targets) & asked
         has_targets = asked.any(1)  # a sequence without any is neither right nor wrong
         whole = (right == asked).all(1) & has_targets
@@ -191,6 +191,7 @@ class Tag(ExampleTask):
         cells = targets[read] * size + predicted[read]  # a cell of the table of true and predicted, as one number
         terms["confusion"] = (torch.bincount(cells, minlength=size * size).view(size, size), 1)
         if self.is_bio:
+            # Sums over sequences: F1 is of all spans together, not a mean of sequences.
             counts = np.zeros(3, dtype=np.int64)
             for ours, theirs in self._label_pairs(predicted, targets):
                 counts += count_spans(ours, theirs)
@@ -236,6 +237,7 @@ class Tag(ExampleTask):
         common = int(np.bincount(labels[known]).argmax())
         tokens = train.columns["text"].tokens
         by_word = majority_of_words(tokens[known], labels[known], split.columns["text"].tokens, default=common)
+        # The words of all sequences lie end to end; spans must not go on from one to the next.
         ends = split.columns["text"].lengths.cumsum()[:-1]
         return {
             "majority": self._measured(np.full(len(true), common), true, ends),

@@ -265,7 +265,7 @@ def _checked(place: str, what: str, value: str) -> str:
 def _read_jsonl(path: Path, reading: Reading) -> Iterator[Sentence]:
     """The sentences of a jsonl file: in each line a list of tokens, and one of as many labels."""
     for number, line in enumerate(lines(path), 1):
-        if not line.strip():
+        if not line.strip():  # a blank line, as some programs leave at the end
             continue
         place = f"{path}:{number}"
         try:

@@ -19,7 +19,7 @@ LARGEST = 100_000
 SIGNS = {"plus": 1, "minus": -1}
 
 
-class Sums(Source):
+class SpelledSums(Source):
     """Different sums of numbers from 0 to 20; the label is the value of each, which may be below 0."""
 
     document = "a sum"
@@ -66,10 +66,12 @@ class Sums(Source):
     @cached_property
     def _all(self) -> list[Row]:
         generator = SplitMix64(self.seed)
+        # By text: a sum that is drawn twice has the same value, and stands in one split alone.
         values: dict[str, int] = {}
         while len(values) < self.size:
             first = generator.below(len(NUMBERS))
             words, value = [NUMBERS[first]], first
+            # Two terms at least: a number alone is no sum.
             for _ in range(1 + generator.below(self.terms - 1)):
                 sign, number = generator.choice(list(SIGNS)), generator.below(len(NUMBERS))
                 words += [sign, NUMBERS[number]]
