@@ -9,6 +9,7 @@ from typing import Any
 
 from seqtrain.compare.entries import SETTING_ORDER, Entry, short_names
 from seqtrain.compare.filters import written
+from seqtrain.compare.parents import SEVERAL
 from seqtrain.compare.settings import EXTENDED, differing_keys
 
 MOST_SETTINGS = 4  # in a name, unless more are needed to tell it from others
@@ -123,7 +124,7 @@ def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int
     origins: dict[int, tuple[str, str]] = {}  # path and hash
     for place, entry in enumerate(entries):
         value = settings[place].get("init_from")
-        if value is not None:
+        if value is not None and value != SEVERAL:
             origins[place] = (str(entry.settings["init_from"]), str(value)[:HASH_DIGITS])
     names: dict[int, str] = {}
     spellings: list[Callable[[str, str], str]] = [_folder_name, _path, _path_and_hash]

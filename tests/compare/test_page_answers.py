@@ -12,12 +12,13 @@ from urllib.parse import unquote
 import pytest
 
 from seqtrain.compare import entries
+from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Entry, read
 from seqtrain.compare.page import alone, content, course
 from seqtrain.compare.page.baselines import baselines
 from seqtrain.compare.page.links import links
 from seqtrain.compare.page.progress import progress, resume_command
-from seqtrain.compare.verdict import Conclusion, compared, conclusions
+from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.compare.verdict import Conclusion as Found
 from tests.support import fake_runs
 

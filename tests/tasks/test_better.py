@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from seqtrain.compare import table
+from seqtrain.compare import records
 from seqtrain.compare.entries import read
 from seqtrain.compare.guard import groups
 from seqtrain.compare.variants import variants
@@ -84,7 +84,7 @@ def test_a_comparison_puts_the_better_first_and_says_so(metric: str, way: str, t
     best = variants(group, checkpoint="best")
     assert best[0].mean == (15.5 if way == "min" else 35.5)
     found = conclusions(read([tmp_path]), metric=metric)
-    rows = [row["final"] for row in table.rows(found)]
+    rows = [row["final"] for row in records.rows(found)]
     assert rows == sorted(rows, reverse=way == "max")
     assert found[0].sentences[0].startswith(f"{better} beats {other} by 10.0")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
+from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, repeated
 from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, short_names
 from seqtrain.compare.filters import written
 from seqtrain.compare.page.course import Ending, mean_of
 from seqtrain.compare.page.rows import Endings, mean_cost
+from seqtrain.compare.quantities import quantity
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import MOST_SEEDS, Comparison, Conclusion, quantity, repeated
+from seqtrain.compare.verdict import Conclusion
 
 MOST_NAMED = 4  # variants, settings or values in one line
 BETTER: dict[Mode, str] = {"min": "less", "max": "more"}
