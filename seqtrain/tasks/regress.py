@@ -106,6 +106,7 @@ class Regress(ExampleTask):
         super().__init__()
         self.pool: Pool = pool
         self.dim = dim
+        # Of the run, not a weight: a run that begins with the head of another keeps its own unit.
         self.scale = UNSCALED
         if preprocessor is not None and preprocessor.scale is not None:
             self.scale = preprocessor.scale

@@ -182,6 +182,7 @@ def _read_conll(path: Path, reading: Reading) -> Iterator[Sentence]:
     for number, line in enumerate(lines(path), 1):
         if not line.strip() or line.startswith(DOCUMENT_START):
             separated = True
+            # Several blank lines, or one at the top, end nothing.
             if sentence.tokens:
                 yield sentence
             sentence = Sentence([], [], [])
@@ -200,6 +201,7 @@ def _read_conll(path: Path, reading: Reading) -> Iterator[Sentence]:
         sentence.tokens.append(_checked(f"{path}:{number}", "token", fields[reading.token_column]))
         sentence.labels.append(_checked(f"{path}:{number}", "label", fields[reading.label_column]))
         sentence.lines.append(number)
+    # A file without blank lines is of another kind: one sentence of all its tokens would train on nothing.
     if sentence.tokens and not separated:
         raise UserError(
             f"{path}: {len(sentence.tokens):,} tokens and no blank line, so it would be one sentence; "
@@ -276,6 +278,7 @@ def _read_jsonl(path: Path, reading: Reading) -> Iterator[Sentence]:
             raise UserError(f'{place}: not a JSON object; each line must be like {{"tokens": [...], "labels": [...]}}')
         tokens = _list_of(place, row, "tokens_key", reading.tokens_key)
         labels = _list_of(place, row, "labels_key", reading.labels_key)
+        # Padded or cut lists would shift every label behind the gap.
         if len(tokens) != len(labels):
             raise UserError(f"{place}: {len(labels)} labels for {len(tokens)} tokens; give each token one")
         if tokens:  # an empty sentence has nothing to tag

@@ -94,6 +94,7 @@ def _draw_two(generator: SplitMix64) -> tuple[str, tuple[Row, Row]]:
     for number in range(1 + generator.below(3)):
         link = generator.choice(LINKS).split() if number else []
         name = [generator.choice(NAMES)]
+        # Names of one word and of two, so that spans have ends to find.
         if generator.below(2):
             name.append(generator.choice(SECOND_NAMES))
         words += [*link, *name]
@@ -103,6 +104,7 @@ def _draw_two(generator: SplitMix64) -> tuple[str, tuple[Row, Row]]:
     closing = generator.choice(CLOSINGS).split()
     words += aside
     after = ["O"] * (len(aside) + 1 + len(closing))
+    # Both sentences have the same words and labels but for the verb and the types.
     two = []
     for verb, kind in zip(verbs, KINDS, strict=True):
         written = " ".join([*words, verb, *closing])

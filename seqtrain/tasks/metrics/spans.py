@@ -21,6 +21,7 @@ class Span(NamedTuple):
 
 def is_bio(labels: Collection[str]) -> bool:
     """Whether labels mark spans: all are `O`, or a type behind `B-` or `I-` (`E-`, `S-` too: the end, and a single)."""
+    # One other label is enough: parts of speech may have names such as `B-1`.
     marked = [label for label in labels if label != OUTSIDE]
     for label in marked:
         if not BIO.fullmatch(label):
@@ -53,6 +54,7 @@ def _begins(before: str, type_before: str, prefix: str, kind: str) -> bool:
 
 def count_spans(predicted: Sequence[str], true: Sequence[str]) -> tuple[int, int, int]:
     """How many spans are right (type and both ends), how many are predicted, and how many are true."""
+    # A span of the right type with a wrong end is as wrong as any other.
     ours, theirs = set(spans(predicted)), set(spans(true))
     return len(ours & theirs), len(ours), len(theirs)
 
