@@ -54,7 +54,10 @@ def check_across(keys: Sequence[str], measured: Sequence[Conditions]) -> None:
     unlike = _unlike(measured)
     for key in keys:
         if last_word(key) not in known:
-            raise UserError(f"--across {key}: no such condition; known: {', '.join(known)}{did_you_mean(key, known)}")
+            near = did_you_mean(key, known)
+            if "did you mean" not in near:  # the list that stands here already, in another order
+                near = ""
+            raise UserError(f"--across {key}: no such condition; known: {', '.join(known)}{near}")
         if key in NEVER:
             raise UserError(f"--across {key}: {NEVER[key]}")
         if not any(_names(key, one, other) for one, other in unlike):
