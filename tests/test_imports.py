@@ -60,7 +60,7 @@ ONLY = {
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
     "babel": ("data.sources",),
     "sacrebleu": ("tasks.metrics",),
-    "scipy": ("compare",),
+    "scipy": ("compare", "tasks.baselines", "tasks.metrics"),
     "plotly": ("compare.page", "compare.compared"),
     "pandas": ("compare.frames", "compare.compared"),
     "IPython": ("training.callbacks.progress",),
@@ -81,7 +81,10 @@ TASKS_KNOW = ("data.batching.", "data.preprocess", "data.tokenizers.encoding", "
 
 SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
-    *(f"seqtrain.tasks.{name}" for name in ("base", "contract", "hooks", "laws", "masked_text", "predictors")),
+    *(
+        f"seqtrain.tasks.{name}"
+        for name in ("base", "contract", "hooks", "laws", "masked_text", "pooling", "predictors")
+    ),
 }
 """What stands in the rooms of models and tasks and is neither."""
 

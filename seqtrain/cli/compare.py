@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import evaluate
-from seqtrain.compare import kept_figures, paper_table, table
+from seqtrain.compare import kept_figures, paper_table, records, table
 from seqtrain.compare.entries import AXES, read
 from seqtrain.compare.guard import groups
+from seqtrain.compare.hidden_seeds import hidden_by, hidden_notes
 from seqtrain.compare.pareto import COSTS
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
@@ -74,11 +75,14 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(_join_sort(argv))
     _check(options)
     left_out: list[str] = []
-    entries = chosen(read(options.paths, left_out), options.where)
+    found = read(options.paths, left_out)
+    entries = chosen_ones = chosen(found, options.where)
     untested: list[str] = []
     if options.split == "test":
         entries, untested = kept_figures.tested(entries, options.checkpoint or "best")
-    return _paired(entries, options) if options.paired else _compare(entries, left_out, untested, options)
+    if options.paired:
+        return _paired(entries, options)
+    return _compare(entries, hidden_by(found, chosen_ones), left_out, untested, options)
 
 
 def _check(options: Namespace) -> None:
@@ -137,7 +141,9 @@ def _check_paper(options: Namespace) -> None:
         raise UserError(f"--{wanted[0]}: {other} writes to standard output, too; add --output FILE, or leave one out")
 
 
-def _compare(entries: list[Entry], left_out: list[str], untested: list[str], options: Namespace) -> int:
+def _compare(
+    entries: list[Entry], hidden: list[Entry], left_out: list[str], untested: list[str], options: Namespace
+) -> int:
     checkpoint: Checkpoint = "best" if options.best else "final"
     results = conclusions(
         entries,
@@ -150,17 +156,18 @@ def _compare(entries: list[Entry], left_out: list[str], untested: list[str], opt
         by=options.by,
     )
     for result in results:
+        result.group.notes += hidden_notes(result.group, hidden)
         result.group.notes += kept_figures.notes(result.group, len(untested))
     absent = table.not_run(options.paths)
     missing = left_out + absent + untested
     if options.csv is not None:
-        _write_text(options.csv, table.as_csv(table.rows(results, sort=options.sort, costs=options.pareto)))
+        _write_text(options.csv, records.as_csv(records.rows(results, sort=options.sort, costs=options.pareto)))
     if options.html is not None:
         _write_page(results, missing, options, checkpoint)
     if options.latex or options.markdown:
         _write_paper(results, options, checkpoint)
     if options.json:
-        print(json.dumps(table.record(results, sort=options.sort) | {"not_run": missing}))
+        print(json.dumps(records.record(results, sort=options.sort) | {"not_run": missing}))
     elif options.csv != STDOUT and not (options.latex or options.markdown):
         print(
             "\n".join(

@@ -12,7 +12,7 @@ from seqtrain.data.preprocess import Rows
 from seqtrain.data.sketch import MAX_KEPT, Sketch
 from seqtrain.files.atomic import exists
 from seqtrain.runs.directory import Run
-from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, worst
+from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, place_of_kept, worst
 from seqtrain.runs.summary import Summary
 
 
@@ -53,8 +53,7 @@ def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
         return None
     leak = leaks.find_leak(leaks.sketches(rows), sketch)
     if leak is not None and leak.share >= MIN_SAID:
-        place = "train too" if run.config.get("init_from") is None else "train, or the training text of init_from"
-        say(in_words(split, place, leak))
+        say(in_words(split, place_of_kept(run.config.get("init_from") is not None), leak))
     return _plain(leak)
 
 

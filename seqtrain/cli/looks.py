@@ -39,6 +39,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
             "examples": result["examples"],
             "tokens": result["tokens"],
         },
+        leak=result.get("leak"),
     )
     # What was measured is told whatever happens to the file: it cost time, and the look has happened.
     before, reason = Kept(), ""

@@ -54,10 +54,9 @@ def check_across(keys: Sequence[str], measured: Sequence[Conditions]) -> None:
     unlike = _unlike(measured)
     for key in keys:
         if last_word(key) not in known:
-            near = did_you_mean(key, known)
-            if "did you mean" not in near:  # the list that stands here already, in another order
-                near = ""
-            raise UserError(f"--across {key}: no such condition; known: {', '.join(known)}{near}")
+            near = did_you_mean(key, known)  # of a few words it lists all
+            listed = "" if "known:" in near else f"; known: {', '.join(known)}"
+            raise UserError(f"--across {key}: no such condition{listed}{near}")
         if key in NEVER:
             raise UserError(f"--across {key}: {NEVER[key]}")
         if not any(_names(key, one, other) for one, other in unlike):

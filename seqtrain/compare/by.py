@@ -101,7 +101,14 @@ def _part_caveats(name: str, by: Sequence[str], part: Sequence[Distinguished]) -
     others = [key for key in keys if key not in by]
     if len(part) > 1 and len(others) == len(keys):
         return [f"--by {name}: it is the same in all of these runs"]
-    return [f"--by {name}: these differ in {', '.join(others)} as well"] if others else []
+    if others:
+        return [f"--by {name}: these differ in {', '.join(others)} as well"]
+    if len(part) > 1 and all(key in NAMING for key in keys):
+        return [
+            f"--by {name}: nothing else that runs keep of themselves differs; a name that was given after a look at "
+            "the numbers makes the difference itself"
+        ]
+    return []
 
 
 def by_names(keys: Sequence[str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.compare import frames, table
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, count_runs, count_statuses, read
+from seqtrain.compare.hidden_seeds import hidden_by, hidden_notes
 from seqtrain.compare.page import figure
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import Conclusion, all_entries, conclusions
@@ -84,10 +85,10 @@ class Compared:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of the verdict must know: notes on groups, runs that do not count, trials that left no run."""
+        """What a reader of the verdict must know: of groups, variants, runs that do not count, trials without a run."""
         lines = []
         for conclusion in self.groups:
-            lines += [*conclusion.group.notes, *conclusion.remarks]
+            lines += [*conclusion.group.notes, *conclusion.caveats, *conclusion.remarks]
         return [*lines, *self.missing, *self.left_out]
 
     def plot(self, metric: str | None = None, x: Axis | None = None, *, group: int | None = None) -> Figure:
@@ -168,8 +169,12 @@ def compare(
         _check_choice("x", x, AXES)
     _check_choice("checkpoint", checkpoint, CHECKPOINTS)
     left_out: list[str] = []  # a damaged run among many must not keep the others from being compared
-    entries = chosen(read(paths, left_out), where)
+    known = read(paths, left_out)
+    entries = chosen(known, where)
     found = conclusions(entries, metric=metric, x=x, checkpoint=checkpoint, across=across, by=by)
+    hidden = hidden_by(known, entries)
+    for conclusion in found:
+        conclusion.group.notes += hidden_notes(conclusion.group, hidden)
     return Compared(tuple(map(Path, paths)), found, table.not_run(paths), left_out, x, checkpoint)
 
 

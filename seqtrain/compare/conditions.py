@@ -8,7 +8,7 @@ from typing import Any
 
 from seqtrain.compare.entries import Entry, number
 from seqtrain.compare.settings import last_word
-from seqtrain.runs import leaks, measures
+from seqtrain.runs import measures
 
 # Stands for every tokenizer without <unk>: language models of all such tokenizers meet in bits per byte.
 NOTHING_HIDDEN = "one that hides nothing behind <unk>"
@@ -73,7 +73,7 @@ def conditions(entry: Entry, metric: str) -> Conditions:
         "tokenizer": _tokenizer(entry, metric),
         "signatures": _signature(entry, metric),
         "decoding": _decoding(entry),
-        "leak": leaks.worst(summary) is not None,
+        "leak": entry.leak is not None,
     }
     return Conditions(values, measures.of_answers(summary, metric) is True, frozenset(summary.answered_by or ()))
 
@@ -99,6 +99,7 @@ def _tokenizer(entry: Entry, metric: str) -> Any:
     """The hashes of all that turns text into ids, or what stands for tokenizers that may be compared."""
     hashes = _of_preprocessor(entry)
     hashes.pop("labels", None)
+    hashes.pop("scale", None)  # of train, which is a condition by itself: no number of an answer depends on it alone
     if entry.summary.measures is None:  # it has not come so far as to say in what it may be compared
         return UNKNOWN
     if not measures.tokenizer_free(entry.summary, metric):

@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from seqtrain.compare.altered import altered
 from seqtrain.compare.settings import flattened, is_path, last_word
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import exists
-from seqtrain.runs import measures
+from seqtrain.runs import leaks, measures
 from seqtrain.runs.directory import CONFIG, Run
 from seqtrain.runs.evaluations import Evaluation, Kept, kept
 from seqtrain.runs.listing import list_runs, stands
@@ -63,6 +64,11 @@ class Entry:
         """Whether it counts in a verdict."""
         return self.status == "finished"
 
+    @cached_property
+    def altered(self) -> str:
+        """Why the figures of a finished run are not what it measured; empty where they are, as far as can be seen."""
+        return altered(self.path, self.config, self.summary) if self.finished else ""
+
     @property
     def reason(self) -> str:
         """Why it failed, was pruned or refused, on one line; empty where it says nothing."""
@@ -87,6 +93,25 @@ class Entry:
     def settings(self) -> dict[str, Any]:
         """The config by dotted key, without what changes no number; `model` and its like are the options chosen."""
         return flattened(self.config, self.summary)
+
+    @property
+    def leak(self) -> str | None:
+        """Why nothing is concluded from its figures: training read much of what they were measured on."""
+        reason = leaks.worst(self.summary)
+        if self.evaluation is None:
+            return reason
+        # First: a test that was read in training is no test, whatever validation was.
+        place = leaks.place_of_kept(self.config.get("init_from") is not None)
+        return leaks.worst_kept(self.evaluation.split, self.evaluation.leak, place) or reason
+
+    @property
+    def leak_notes(self) -> list[str]:
+        """What else a reader of its figures must know of text that training may have read."""
+        found = leaks.notes(self.summary)
+        if self.evaluation is not None:
+            place = leaks.place_of_kept(self.config.get("init_from") is not None)
+            found += leaks.notes_kept(self.evaluation.split, self.evaluation.leak, place)
+        return found
 
     def metric(self, name: str, split: str | None = None, checkpoint: Checkpoint = "final") -> float | None:
         """A metric of the whole split: of the last weights, or of those that the run's own measure calls best.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.compare import table
+from seqtrain.compare import records
 from seqtrain.compare.entries import AXES, Entry, number
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.errors import Unavailable, UserError, did_you_mean
@@ -27,7 +27,7 @@ def runs(found: Sequence[Conclusion]) -> DataFrame:
         for entry in conclusion.group.entries:
             entries[place, entry.name] = entry
     rows = []
-    for row in table.rows(found):
+    for row in records.rows(found):
         entry = entries[row["group"], row["name"]]
         own = {"path": str(entry.path), "variant": variants[entry], "seed": entry.seed}
         # Which run it is comes first; what the comparison reckons of it stands behind its settings.
@@ -38,7 +38,7 @@ def runs(found: Sequence[Conclusion]) -> DataFrame:
 def variants(found: Sequence[Conclusion]) -> DataFrame:
     """A row a variant; see `Compared.variants`."""
     rows = []
-    for group in table.group_records(found):
+    for group in records.group_records(found):
         for record in group["variants"]:
             # Of one seed there is no interval, and its cells stay empty.
             low, high = record["interval"] or (None, None)

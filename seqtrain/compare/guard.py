@@ -10,7 +10,7 @@ from seqtrain.compare.conditions import Conditions, conditions
 from seqtrain.compare.entries import Entry, Mode
 from seqtrain.compare.reasons import in_words, reading_words, unsaid
 from seqtrain.errors import UserError, did_you_mean
-from seqtrain.runs import leaks, measures
+from seqtrain.runs import measures
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Group:
             return None
         first = self.entries[0]
         others = f" and {len(self.entries) - 1} more" if len(self.entries) > 1 else ""
-        return f"not compared: {leaks.worst(first.summary)} ({first.name}{others}): so much may be learnt by heart"
+        return f"not compared: {first.leak} ({first.name}{others}): so much may be learnt by heart"
 
     @property
     def unit(self) -> str:
@@ -167,7 +167,7 @@ def _leak_notes(group: Group) -> list[str]:
     """What is said of validation text that training may have read, once for all runs of which it is said."""
     runs: dict[str, list[str]] = {}
     for entry in group.entries:
-        for note in leaks.notes(entry.summary):
+        for note in entry.leak_notes:
             runs.setdefault(note, []).append(entry.name)
     notes = []
     for note, names in runs.items():

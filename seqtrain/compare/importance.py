@@ -14,7 +14,7 @@ from seqtrain.compare.verdict import Conclusion
 from seqtrain.errors import Unavailable
 from seqtrain.sweeps.folder import Sweep, is_sweep
 
-MOST_LEVELS, BINS = 6, 4  # a number of more values is cut into bins; the page does the same
+MOST_LEVELS, BINS = 6, 4  # a number of more values is cut into bins; colours of the page are cut likewise
 LEVEL = 0.05  # of the F test, which all options share
 FEWEST_TRIALS = 10  # of a forest: of fewer it learns the noise
 # Of the variance of unseen trials: of 10 trials that are noise 5 % of all forests seem to predict 0.13, of 15 0.16.

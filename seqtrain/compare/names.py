@@ -9,6 +9,7 @@ from typing import Any
 
 from seqtrain.compare.entries import SETTING_ORDER, Entry, short_names
 from seqtrain.compare.filters import written
+from seqtrain.compare.parents import SEVERAL
 from seqtrain.compare.settings import EXTENDED, differing_keys
 
 MOST_SETTINGS = 4  # in a name, unless more are needed to tell it from others
@@ -62,6 +63,11 @@ def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by:
     return f"they differ in: {', '.join(words)}"
 
 
+def brief(value: Any) -> str:
+    """A value as names have it: of a number as many digits as a person reads."""
+    return f"{value:.4g}" if isinstance(value, float) else written(value)
+
+
 class Displayed:
     """The values of settings as they stand in a name."""
 
@@ -77,7 +83,7 @@ class Displayed:
             return self.origins[place]
         if key == EXTENDED:
             return " and ".join(map(_limits, value))
-        return f"{value:.4g}" if isinstance(value, float) else written(value)
+        return brief(value)
 
     def all(self, key: str) -> list[str]:
         """The values of a setting among all entries that have it, each once."""
@@ -123,7 +129,7 @@ def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int
     origins: dict[int, tuple[str, str]] = {}  # path and hash
     for place, entry in enumerate(entries):
         value = settings[place].get("init_from")
-        if value is not None:
+        if value is not None and value != SEVERAL:
             origins[place] = (str(entry.settings["init_from"]), str(value)[:HASH_DIGITS])
     names: dict[int, str] = {}
     spellings: list[Callable[[str, str], str]] = [_folder_name, _path, _path_and_hash]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from seqtrain.compare.guard import Group
+from seqtrain.compare.quantities import decimals
 from seqtrain.compare.variants import CONFIDENCE
-from seqtrain.compare.verdict import decimals
 from seqtrain.errors import UserError
 
 RESAMPLES = 1000

@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Axis, Checkpoint
 from seqtrain.compare.kept_figures import compared_figures
+from seqtrain.compare.quantities import decimals
+from seqtrain.compare.reach import COSTS
 from seqtrain.compare.variants import CONFIDENCE, Variant
-from seqtrain.compare.verdict import COSTS, Conclusion, compared, decimals
+from seqtrain.compare.verdict import Conclusion
 from seqtrain.terminal import printable
 
 MAX_DECIMALS = 8
@@ -23,8 +26,10 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': r"\symbol{34}",  # \textquotedbl is an error in LaTeX's own encoding of fonts
 }
+
+LAST_LATIN = "\u017f"  # of the letters that pdflatex knows by itself
 
 # What Markdown, or the HTML in it, takes for a mark.
 MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {char: f"\\{char}" for char in "\\|*_`[]~$#"}
@@ -65,6 +70,9 @@ def latex(made: Sequence[PaperTable]) -> str:
     """The tables in LaTeX, each in its own `table`; they need the package booktabs."""
     # The only package that a reader has to load.
     lines = [r"% needs \usepackage{booktabs}"]
+    names = "".join(row.name for each in made for row in each.rows)
+    if max(names, default="") > LAST_LATIN:
+        lines[0] += "; for letters beyond Latin compile it with lualatex or xelatex"
     for each in made:
         lines += [r"\begin{table}", r"  \centering"]
         lines.append(f"  \\caption{{{' '.join(map(_latex, each.notes))}}}")
@@ -126,7 +134,7 @@ def _table(number: int, conclusion: Conclusion, x: Axis | None, checkpoint: Chec
     if number > 1:
         notes.append(f"Not to be compared with the first table: {'; '.join(group.reason)}.")
     slow = [variant.left_out for variant in ranked]
-    for note in filter(None, [group.across, *slow, *group.notes]):
+    for note in filter(None, [group.refusal, group.across, *slow, *group.notes]):
         notes.append(f"{note[:1].upper()}{note[1:]}.")
     # Their names and reasons are too long for a caption; the terminal and --json have them.
     if conclusion.remarks:

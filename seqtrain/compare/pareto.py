@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from seqtrain.compare.comparisons import MIN_SPREAD, moments, repeated
 from seqtrain.compare.entries import Entry, Mode
+from seqtrain.compare.quantities import quantity
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import MIN_SPREAD, NEAR, Conclusion, moments, quantity, repeated
+from seqtrain.compare.verdict import NEAR, Conclusion
 
 if TYPE_CHECKING:
     import numpy as np

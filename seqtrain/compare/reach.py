@@ -31,7 +31,13 @@ class Reach:
     def words(self, limit: float, axis: str) -> str:
         """`reached only 120 of 600 seconds`."""
         run = "" if self.is_of_all else f" ({self.run})"
-        return f"reached only {self.end:,.6g} of {limit:,.6g} {axis}{run}"
+        return f"reached only {_written(self.end)} of {_written(limit)} {axis}{run}"
+
+
+def _written(amount: float | None) -> str:
+    """An amount without a power of ten: 1,228,800, and 0.25 of what is small."""
+    amount = amount or 0.0
+    return f"{amount:,.0f}" if amount >= 1e5 else f"{amount:,.6g}"
 
 
 def reaches(group: Group, folded: Mapping[str, Sequence[Entry]], x: Axis) -> dict[str, Reach]:

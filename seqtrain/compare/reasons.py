@@ -8,7 +8,7 @@ from typing import Any
 from seqtrain.compare.conditions import OF_READING, conditions
 from seqtrain.compare.entries import Entry, last_word
 from seqtrain.compare.filters import written
-from seqtrain.runs import leaks, measures
+from seqtrain.runs import measures
 
 WORDS = {
     "task": "another task",
@@ -54,7 +54,7 @@ def in_words(name: str, before: Any, value: Any, beside: Entry, entry: Entry) ->
         entry: The run.
     """
     if name == "leak":
-        return leaks.worst(entry.summary) or WORDS[name]
+        return entry.leak or WORDS[name]
     if name == "test":  # a run says only the hash of what evaluate read
         return WORDS[name]
     if name in ("validation", "train"):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from seqtrain.compare.by import codes, short_commit
-from seqtrain.compare.entries import Entry
+from seqtrain.compare.entries import Entry, number
 from seqtrain.compare.filters import written
+from seqtrain.compare.parents import ORIGIN, has_several, without_origin
 from seqtrain.compare.settings import LAYOUT, is_extended
+
+# Of a number's size: below it lies what another layout, or another order of sums, makes of the same training.
+ROUNDING = 1e-6
+MOST_NAMED = 4  # that a sentence names
+MOST_EQUAL = 3  # variants of the same numbers that are named
 
 
 class Measured(Protocol):
@@ -29,9 +36,10 @@ M = TypeVar("M", bound=Measured)
 
 
 class Twins(NamedTuple):
-    """Runs of several seeds that gave the same numbers to the last digit; the first of them counts."""
+    """Runs of several seeds that gave the same numbers, but for rounding; the first of them counts."""
 
     entries: tuple[Entry, ...]
+    exact: bool = True  # to the last digit
 
 
 class Folded(Protocol):
@@ -40,6 +48,11 @@ class Folded(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What makes it this variant."""
         ...
 
     @property
@@ -57,13 +70,19 @@ class Folded(Protocol):
         """Those that count as one."""
         ...
 
+    @property
+    def values(self) -> tuple[float, ...]:
+        """What was measured of `counted`."""
+        ...
+
 
 def replicates(measured: Sequence[M]) -> tuple[list[M], tuple[Twins, ...]]:
     """The measurements that count: of each seed the first, and of equal ones the first.
 
     Returns:
-        Those that count, and the runs that were taken for one because their numbers are equal to the last digit. One
-        value may be equal by chance, as an accuracy of few examples is: all of their metrics have to be.
+        Those that count, and the runs that were taken for one because their numbers are equal but for rounding, as
+        another layout makes it. One value may be equal by chance, as an accuracy of few examples is: all of their
+        metrics have to be, at each validation.
     """
     of_seed: dict[str, M] = {}
     for one in measured:  # a seed that was run twice says nothing more
@@ -77,7 +96,11 @@ def replicates(measured: Sequence[M]) -> tuple[list[M], tuple[Twins, ...]]:
                 break
         else:
             counted.append(one)
-    return counted, tuple(Twins(tuple(entries)) for entries in equal.values())
+    twins = []
+    for entries in equal.values():
+        exact = all(_same_metrics(entries[0], entry, 0.0) for entry in entries[1:])
+        twins.append(Twins(tuple(entries), exact))
+    return counted, tuple(twins)
 
 
 def replicate_caveats(variants: Sequence[Folded]) -> list[str]:
@@ -89,7 +112,8 @@ def replicate_caveats(variants: Sequence[Folded]) -> list[str]:
     lines += _without_effect(variants)
     lines += _extended(variants)
     for variant in variants:
-        lines += _several_codes(variant)
+        lines += [*_survivors(variant), *_several_codes(variant)]
+    lines += [*_one_parent(variants), *_many_parents(variants)]
     counted: list[Entry] = []
     for variant in variants:
         counted += variant.counted
@@ -97,38 +121,65 @@ def replicate_caveats(variants: Sequence[Folded]) -> list[str]:
 
 
 def _same_numbers(one: Measured, other: Measured) -> bool:
-    """Whether two runs have the same numbers to the last digit, at the end and at each validation."""
+    """Whether two runs have the same numbers but for rounding, at the end and at each validation."""
     here, there = one.entry, other.entry
-    if one.value != other.value or dict(here.metrics) != dict(there.metrics):
+    if not _are_near(one.value, other.value, ROUNDING) or not _same_metrics(here, there, ROUNDING):
         return False
     for name in here.metrics:
         key = f"validation/{name}"
-        if here.curve(key, "steps") != there.curve(key, "steps"):
+        (steps, values), (other_steps, other_values) = here.curve(key, "steps"), there.curve(key, "steps")
+        if steps != other_steps:
             return False
+        for value, other_value in zip(values, other_values, strict=True):
+            if not _are_near(value, other_value, ROUNDING):
+                return False
     return True
+
+
+def _same_metrics(one: Entry, other: Entry, tolerance: float) -> bool:
+    """Whether the final metrics of two runs are the same, up to this part of their size."""
+    if one.metrics.keys() != other.metrics.keys():
+        return False
+    return all(_are_near(value, other.metrics[name], tolerance) for name, value in one.metrics.items())
+
+
+def _are_near(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether two values are equal, or numbers that differ by no more than this part of their size."""
+    here, there = number(one), number(other)
+    if here is None or there is None:
+        return one == other
+    return math.isclose(here, there, rel_tol=tolerance)
 
 
 def _twins_sentence(name: str, twins: Twins) -> str:
     seeds = _listed([written(entry.seed) for entry in twins.entries])
     runs = ", ".join(entry.name for entry in twins.entries)
+    how_far = "to the last digit" if twins.exact else "but for rounding"
     return (
-        f"{name}: seeds {seeds} gave the same numbers to the last digit ({runs}): the seed changed nothing, "
+        f"{name}: seeds {seeds} gave the same numbers {how_far} ({runs}): the seed changed nothing, "
         "so they count as one"
     )
 
 
 def _without_effect(variants: Sequence[Folded]) -> list[str]:
-    """A sentence for each variant whose runs have the numbers of another one's, seed for seed."""
-    lines = []
-    first: dict[str, str] = {}  # by the numbers, who had them first
+    """A sentence for each set of variants whose runs have the same numbers, seed for seed."""
+    equal: dict[str, list[str]] = {}  # by the numbers, who had them
     for variant in variants:
-        numbers = sorted((repr(entry.seed), sorted(entry.metrics.items())) for entry in variant.counted)
-        other = first.setdefault(repr(numbers), variant.name)
-        if variant.counted and other != variant.name:
-            lines.append(
-                f"{other} and {variant.name} gave the same numbers to the last digit: "
-                "what differs between them changed nothing"
-            )
+        numbers = []
+        # The value as well: of other validations the best may be another one.
+        for entry, value in zip(variant.counted, variant.values, strict=True):
+            numbers.append((repr(entry.seed), value, sorted(entry.metrics.items())))
+        numbers.sort()
+        if variant.counted:
+            equal.setdefault(repr(numbers), []).append(variant.name)
+    lines = []
+    for names in equal.values():
+        if len(names) == 1:
+            continue
+        listed = _listed(names)
+        if len(names) > MOST_EQUAL:  # of many trials a line must stay one that is read
+            listed = f"{', '.join(names[:MOST_EQUAL])} and {len(names) - MOST_EQUAL} more"
+        lines.append(f"{listed} gave the same numbers to the last digit: what differs between them changed nothing")
     return lines
 
 
@@ -144,6 +195,67 @@ def _extended(variants: Sequence[Folded]) -> list[str]:
                 "shorter training, so it is not folded with runs that were planned so long"
             )
     return lines
+
+
+def _survivors(variant: Folded) -> list[str]:
+    """A sentence where seeds of a variant failed: the mean of those that came through is better than the variant is."""
+    counted = {repr(entry.seed) for entry in variant.counted}
+    failed = {repr(entry.seed) for entry in variant.entries if entry.status == "failed"} - counted
+    if not failed or not counted:
+        return []
+    return [
+        f"{variant.name}: {len(failed)} of {len(failed) + len(counted)} seeds failed, and the verdict is on those that "
+        "came through"
+    ]
+
+
+def _one_parent(variants: Sequence[Folded]) -> list[str]:
+    """A sentence where all seeds of a variant began with the weights of one run: its own chance is in no interval."""
+    names = []
+    for variant in variants:
+        began = len(variant.counted) > 1 and variant.counted[0].settings.get(ORIGIN) is not None
+        if began and not has_several(variant):
+            names.append(variant.name)
+    if not names:
+        return []
+    return [
+        f"{_first_of(names)}: all seeds began with the weights of one run (init_from); what another seed of that run "
+        "would bring is in no interval"
+    ]
+
+
+def _many_parents(variants: Sequence[Folded]) -> list[str]:
+    """A sentence where variants of one seed each differ in nothing but whose weights they began with."""
+    alike: dict[str, list[str]] = {}
+    for variant in variants:
+        if len(variant.counted) == 1 and variant.settings.get(ORIGIN) is not None:
+            alike.setdefault(repr(sorted(map(repr, without_origin(variant.settings).items()))), []).append(variant.name)
+    return [
+        f"{_first_of(names)} differ in init_from alone; --across init_from makes one variant of them"
+        for names in alike.values()
+        if len(names) > 1
+    ]
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    words = ", ".join(names[:MOST_NAMED])
+    return words if len(names) <= MOST_NAMED else f"{words} and {len(names) - MOST_NAMED} more"
+
+
+def unlike_codes(variants: Sequence[Folded]) -> list[str]:
+    """A sentence where each variant was trained with one code, and not all with the same."""
+    found: dict[str, str] = {}  # by the code, the first variant of it
+    for variant in variants:
+        own = {tuple(codes(entry)) for entry in variant.counted}
+        if len(own) > 1 or () in own:
+            return []  # several in one variant are said of that, and what says nothing of its code is like any
+        for code in own:
+            found.setdefault(" and ".join(map(short_commit, code)), variant.name)
+    if len(found) < 2:
+        return []
+    words = [f"{name} of commit {code}" for code, name in found.items()]
+    return [f"the code is not the same: {_first_of(words)}; a difference may come of it; --by commit names it"]
 
 
 def _several_codes(variant: Folded) -> list[str]:

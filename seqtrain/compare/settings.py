@@ -117,7 +117,16 @@ def _flatten(key: str, value: Any, settings: dict[str, Any]) -> None:
     elif word == "_target_" and group in GROUPS:
         settings[group] = option_name(str(value))
     else:
-        settings[key] = value
+        settings[key] = _number_alike(value)
+
+
+def _number_alike(value: Any) -> Any:
+    """The value with whole numbers as such: `dropout=0` and `dropout=0.0` are one setting."""
+    if isinstance(value, list):
+        return [_number_alike(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _is_own(callback: Any) -> bool:

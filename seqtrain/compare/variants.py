@@ -12,6 +12,7 @@ from seqtrain.compare.by import by_names, by_value
 from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry
 from seqtrain.compare.guard import Group
 from seqtrain.compare.names import Settings, variant_names
+from seqtrain.compare.parents import without_origin
 from seqtrain.compare.reach import Reach, left_out_sentence, reaches, too_slow
 from seqtrain.compare.replicates import Twins, replicates
 from seqtrain.compare.selection import ordered
@@ -75,6 +76,7 @@ def variants(
     checkpoint: Checkpoint = "final",
     by: Sequence[str] = (),
     against: str | None = None,
+    fold_parents: bool = False,
 ) -> list[Variant]:
     """The runs of a group folded over seeds, the best first and those without a value last.
 
@@ -85,11 +87,12 @@ def variants(
         checkpoint: `best` takes the best validation up to there.
         by: keys, as `by.resolved_by` gives them, that set runs apart beside their settings.
         against: the name of a variant that is not left out, however slow it is.
+        fold_parents: runs that differ in whose weights they began with are one variant.
 
     Raises:
         UserError: where a run has no validation so early.
     """
-    folded, settings = _folded(group, by)
+    folded, settings = _folded(group, by, fold_parents)
     names = variant_names([entries[0] for entries in folded.values()], list(settings.values()), by)
     by_name = dict(zip(folded, names, strict=True))
     ends: dict[str, Reach] = {} if x is None else reaches(group, folded, x)
@@ -100,7 +103,7 @@ def variants(
     for identity, entries in folded.items():
         measured = []
         for entry in entries:
-            if entry.finished and identity not in slow:
+            if entry.finished and not entry.altered and identity not in slow:
                 measured.append(_measure(entry, group, x, limit, checkpoint))
         counted, twins = replicates([one for one in measured if one is not None])
         variant = _fold(by_name[identity], entries, counted, checkpoint)
@@ -115,12 +118,13 @@ def variants(
     return ordered(found, [variant.mean for variant in found], descending=group.mode == "max")
 
 
-def _folded(group: Group, by: Sequence[str]) -> tuple[dict[str, list[Entry]], dict[str, Settings]]:
+def _folded(group: Group, by: Sequence[str], fold_parents: bool) -> tuple[dict[str, list[Entry]], dict[str, Settings]]:
     """The runs of each variant, and its settings, by what identifies it."""
     own = {}
     alike: dict[str, list[Entry]] = {}
     for entry in group.entries:
-        own[id(entry)] = deciding(entry, by) | {key: by_value(entry, key) for key in by}
+        settings_of = without_origin(deciding(entry, by)) if fold_parents else deciding(entry, by)
+        own[id(entry)] = settings_of | {key: by_value(entry, key) for key in by}
         alike.setdefault(_identity(own[id(entry)]), []).append(entry)
     more = told_apart(group, alike.values())
     folded: dict[str, list[Entry]] = {}

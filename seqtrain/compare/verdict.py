@@ -1,4 +1,4 @@
-"""What may be concluded of variants from their seeds, in sentences; compare/intervals.py has the statistics."""
+"""What may be concluded of variants from their seeds, in sentences; comparisons.py has the numbers."""
 
 from __future__ import annotations
 
@@ -6,51 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from seqtrain.compare.across import split_keys
 from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
-from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry, Mode
+from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, compared, repeated
+from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry
 from seqtrain.compare.guard import Group, groups
+from seqtrain.compare.parents import ORIGIN, check_folds, folded_sentence
+from seqtrain.compare.quantities import decimals, quantity
 from seqtrain.compare.reach import COSTS, MOST_NAMED
 from seqtrain.compare.target import target_sentences
 from seqtrain.compare.variants import Variant, variants
 from seqtrain.errors import UserError, did_you_mean
 
-if TYPE_CHECKING:
-    import numpy as np
-
-MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding, and seeds give the same number
 NEAR = 0.01  # of the larger of two costs: by so much they may differ and still be called equal
-MOST_SEEDS = 50  # more are not named as what would show a difference
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The best variant, or one that was asked for, beside another: by how much it is better, with the interval."""
-
-    reference: Variant
-    other: Variant
-    difference: float  # above 0 where the reference is better
-    low: float
-    high: float
-
-    @property
-    def significant(self) -> bool:
-        """Whether chance over seeds does not explain it."""
-        return self.low > 0 or self.high < 0
-
-    @property
-    def effect(self) -> float:
-        """The difference in standard deviations of the seeds, the mean of the two variances under the root."""
-        return abs(self.difference) / math.sqrt(((self.reference.sd or 0.0) ** 2 + (self.other.sd or 0.0) ** 2) / 2)
-
-    @property
-    def seeds_needed(self) -> int:
-        """Seeds of each that would show a difference of this size, did they spread alike: widths fall as their root."""
-        seeds = min(len(self.reference.values), len(self.other.values))
-        half = (self.high - self.low) / 2
-        return math.ceil(seeds * (half / abs(self.difference)) ** 2) if self.difference else MOST_SEEDS + 1
 
 
 @dataclass(frozen=True)
@@ -63,55 +33,6 @@ class Conclusion:
     remarks: list[str]  # on runs that do not count
     caveats: list[str] = field(default_factory=list)  # on what the variants are, and which runs are in them
     comparisons: list[Comparison] = field(default_factory=list)  # what the sentences say of pairs, as numbers
-
-
-def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = None) -> list[Comparison]:
-    """The best variant, or `against`, beside each other one, of those with several seeds and a spread.
-
-    Args:
-        ranked: the variants, the best first, as `variants.variants` gives them.
-        mode: whether less or more is better.
-        against: one of them that has several seeds.
-    """
-    import numpy as np
-
-    from seqtrain.compare.intervals import half_widths
-
-    several = repeated(ranked)
-    if len(several) < 2:
-        return []
-    place = 0 if against is None else several.index(against)
-    scale, means, variances, counts = moments(several)
-    widths = half_widths(variances, counts, np.array(place))
-    errors = variances / counts
-    found = []
-    for other, variant in enumerate(several):
-        if other == place or errors[other] + errors[place] < MIN_SPREAD**2:
-            continue
-        difference = float(means[other] - means[place])
-        if mode == "max":
-            difference = -difference
-        half = float(widths[other])
-        low, high = scale * (difference - half), scale * (difference + half)
-        found.append(Comparison(several[place], variant, scale * difference, low, high))
-    return found
-
-
-def moments(several: Sequence[Variant]) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-    """A scale, and of variants of several seeds their means, variances and counts, divided by it (and its square)."""
-    import numpy as np
-
-    scale = max(abs(value) for variant in several for value in variant.values) or 1.0
-    # Scaled first: the square of a perplexity may be beyond all numbers.
-    samples = [np.array(variant.values) / scale for variant in several]
-    means = np.array([values.mean() for values in samples])
-    variances = np.array([values.var(ddof=1) for values in samples])
-    return scale, means, variances, np.array(list(map(len, samples)))
-
-
-def repeated(ranked: Sequence[Variant]) -> list[Variant]:
-    """Those with more than one seed: of one alone, chance cannot be told from a difference."""
-    return [variant for variant in ranked if len(variant.values) > 1]
 
 
 def conclusions(
@@ -136,13 +57,18 @@ def conclusions(
         UserError: no variant of any group has that name and several seeds, or no run has a key of `by`.
     """
     keys = resolved_by(entries, by)
-    found = []
-    for group in groups(entries, metric=metric, across=across):
-        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against)
+    conditions = split_keys(across)
+    fold_parents = ORIGIN in conditions
+    if fold_parents:  # no condition of a measurement, but what makes a variant
+        conditions.remove(ORIGIN)
+    found: list[Conclusion] = []
+    for group in groups(entries, metric=metric, across=conditions):
+        ranked = variants(group, x=x, checkpoint=checkpoint, by=keys, against=against, fold_parents=fold_parents)
         parts = strata(ranked, keys) if keys else [ranked]
         pairs = []
         # First: who reads on has read what the rest does not mean.
-        verdict = [group.across] if group.across and not group.refusal else []
+        folds = folded_sentence(ranked) if fold_parents else ""
+        verdict = [] if group.refusal else list(filter(None, [group.across, folds]))
         # Runs that saw what they are measured on reach nothing.
         if target is not None and not group.refusal:
             verdict += target_sentences(group, ranked, target)
@@ -151,7 +77,9 @@ def conclusions(
             # From numbers that were trained on validation nothing is concluded.
             if not group.refusal and len(repeated(part)) > 1:
                 pairs += compared(part, group.mode, _reference(repeated(part), against))
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts), pairs))
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts, x), pairs))
+    if fold_parents:
+        check_folds([conclusion.variants for conclusion in found])
     if against is not None:
         _check_against(against, found)
     return found
@@ -248,38 +176,38 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
     """What a reader of the verdict must know of runs that do not count in it, and why each does not."""
     lines = []
     for variant in ranked:
-        finished = 0
+        # Of those that a caveat names nothing is said here.
+        told = set(map(id, variant.counted))
+        for twins in variant.twins:
+            told.update(map(id, twins.entries))
+        seeds = {repr(entry.seed) for entry in variant.entries if id(entry) in told}
+        again, empty = [], []
         for entry in variant.entries:
-            if entry.finished:
-                finished += 1
-            else:
-                status = describe_status(entry.status, entry.reason)
-                lines.append(f"does not count: {entry.name} {variant.name}: {status}")
-        equal = sum(len(twins.entries) - 1 for twins in variant.twins)  # which a caveat names
-        uncounted = finished - len(variant.counted) - equal
-        if uncounted and not variant.left_out:
-            runs = "1 finished run does" if uncounted == 1 else f"{uncounted} finished runs do"
-            lines.append(f"{variant.name}: {runs} not count: without a value, or of a seed that has one")
+            if entry.altered or not entry.finished:
+                why = entry.altered or describe_status(entry.status, entry.reason)
+                lines.append(f"does not count: {entry.name} {variant.name}: {why}")
+            elif id(entry) not in told:
+                (again if repr(entry.seed) in seeds else empty).append(entry.name)
+        if not variant.left_out:
+            lines += _uncounted(variant.name, empty, "without a value")
+            lines += _uncounted(variant.name, again, "of a seed that has a value")
     return lines
+
+
+def _uncounted(variant: str, names: Sequence[str], why: str) -> list[str]:
+    """A sentence on finished runs that do not count, with the names of the first."""
+    if not names:
+        return []
+    runs = "1 finished run does" if len(names) == 1 else f"{len(names)} finished runs do"
+    words = ", ".join(names[:MOST_NAMED])
+    if len(names) > MOST_NAMED:
+        words += f" and {len(names) - MOST_NAMED} more"
+    return [f"{variant}: {runs} not count: {why} ({words})"]
 
 
 def describe_status(status: str, reason: str) -> str:
     """A run's status and, where it is known, the reason."""
     return f"{status}: {reason}" if reason else status
-
-
-def quantity(value: float) -> str:
-    """A large number in a few characters, such as 1.2M or 3.4e+12."""
-    rounded = float(f"{value:.3g}")  # first: 999,700 is a million, not a thousand thousand
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size <= abs(rounded) < 1e12:
-            return f"{rounded / size:.3g}{letter}"
-    return f"{rounded:.3g}"
-
-
-def decimals(size: float, digits: int = 2) -> int:
-    """Digits behind the point that show a number of this size with so many digits; 8 at most."""
-    return min(max(digits - 1 - math.floor(math.log10(size or 1.0)), 0), 8)
 
 
 def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition: str) -> str:

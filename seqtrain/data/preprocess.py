@@ -22,10 +22,32 @@ from seqtrain.files.atomic import exists, write_text
 from seqtrain.files.checked import load_json
 
 TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json", "labels.json"
+SCALE = "scale.json"
+MAX_SCALE_BYTES = 1 << 12
 MAX_LABEL_BYTES = 1 << 24
 MAX_QUOTED_CHARACTERS = 60  # of a row that a message names
 LabelKind = Literal["name", "names", "number"]
 """What the label of a row is: one of the names that train has; such a name for each token; or a number."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and standard deviation of the numbers that are labels in train; models read and write scaled ones."""
+
+    mean: float
+    std: float  # above 0
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> Scale:
+        """The scale of the numbers (n,) of train; raises UserError where all are the same."""
+        if numbers.min() == numbers.max():
+            raise UserError(f"data: every row of train has the number {numbers[0]:g}; there is nothing to predict")
+        return cls(float(numbers.mean()), float(numbers.std()))
+
+    @property
+    def hash(self) -> str:
+        """What identifies it, to the last bit."""
+        return text_hash([repr(self.mean), repr(self.std)])
 
 
 @dataclass(frozen=True)
@@ -35,6 +57,7 @@ class Preprocessor:
     tokenizer: Tokenizer
     target_tokenizer: Tokenizer  # the same one, unless source and target have vocabularies of their own
     labels: tuple[str, ...] = ()
+    scale: Scale | None = None  # where labels are numbers
 
     @property
     def shared(self) -> bool:
@@ -53,6 +76,8 @@ class Preprocessor:
             hashes["target_tokenizer"] = self.target_tokenizer.hash
         if self.labels:
             hashes["labels"] = text_hash(self.labels)
+        if self.scale is not None:
+            hashes["scale"] = self.scale.hash
         return hashes
 
     def save(self, folder: Path) -> None:
@@ -62,13 +87,15 @@ class Preprocessor:
             self.target_tokenizer.save(folder / TARGET_TOKENIZER)
         if self.labels:
             write_text(folder / LABELS, json.dumps(self.labels, ensure_ascii=False))
+        if self.scale is not None:
+            write_text(folder / SCALE, json.dumps({"mean": self.scale.mean, "std": self.scale.std}))
 
     @staticmethod
     def missing(folder: Path, hashes: Mapping[str, Any]) -> list[str]:
         """The files that the hashes speak of and that are not there: all of them, where there are no hashes yet."""
         if not hashes:
             return [TOKENIZER]
-        saved = [name for name in (TOKENIZER, TARGET_TOKENIZER, LABELS) if name.removesuffix(".json") in hashes]
+        saved = [name for name in (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE) if name.removesuffix(".json") in hashes]
         return [name for name in saved if not exists(folder / name)]
 
     @classmethod
@@ -91,7 +118,8 @@ class Preprocessor:
         if "target_tokenizer" in hashes:
             target_tokenizer = Tokenizer.load(folder / TARGET_TOKENIZER)
         labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
-        preprocessor = cls(tokenizer, target_tokenizer, labels)
+        scale = _read_scale(folder / SCALE) if "scale" in hashes else None
+        preprocessor = cls(tokenizer, target_tokenizer, labels, scale)
         # A file of the right form may still be of another run: then every id would mean another word.
         for name, value in preprocessor.hashes.items():
             if hashes[name] != value:
@@ -110,6 +138,19 @@ def _read_labels(path: Path) -> tuple[str, ...]:
     except (OSError, ValueError, RecursionError) as error:
         raise kind_of(error)(f"{path}: not a list of labels ({error})") from None
     return tuple(names)
+
+
+def _read_scale(path: Path) -> Scale:
+    try:
+        content = load_json(path, MAX_SCALE_BYTES)
+        if not isinstance(content, dict) or content.keys() != {"mean", "std"}:
+            raise ValueError("expected mean and std")
+        mean, std = float(content["mean"]), float(content["std"])
+        if not (math.isfinite(mean) and 0 < std < math.inf):
+            raise ValueError("expected finite numbers, std above 0")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise kind_of(error)(f"{path}: not a scale of numbers ({error})") from None
+    return Scale(mean, std)
 
 
 @dataclass(frozen=True)
@@ -194,10 +235,13 @@ def prepare_rows(
         labels: tuple[str, ...] = ()
         if "label" in fields and label_kind != "number":
             labels = _label_names(source, label_kind)
+        scale = None
+        if "label" in fields and label_kind == "number":  # of train alone: what is measured must not be seen before
+            scale = Scale.of(_read_numbers(source, "train"))
         if origin is not None:
-            preprocessor = Preprocessor(origin.tokenizer, origin.target_tokenizer, labels)
+            preprocessor = Preprocessor(origin.tokenizer, origin.target_tokenizer, labels, scale)
         else:
-            preprocessor = Preprocessor(*_make_tokenizers(store, source, recipe, texts, shared, say), labels)
+            preprocessor = Preprocessor(*_make_tokenizers(store, source, recipe, texts, shared, say), labels, scale)
     rows = {}
     for split in splits:
         columns = {}
@@ -289,8 +333,9 @@ def _read_label_indices(source: Source, split: Split, names: tuple[str, ...], ki
         labels = _split_label(row["label"], kind)
         for name in labels:
             if name not in place:
+                place = source.place(split, number, name)
                 raise UserError(
-                    f"data: {split} row {number} has the label {name}, which no row of train has "
+                    f"{place or 'data'}: {split} row {number} has the label {name}, which no row of train has "
                     f"({', '.join(names[:10])}{', ...' * (len(names) > 10)}); correct it, or give train such a row"
                 )
         indices.append(np.array([place[name] for name in labels], dtype=np.int64))
@@ -330,6 +375,6 @@ def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], text:
         if len(row) != tokens:
             row_words = f"{split} row {number}{_quoted(source, split, number)}"
             raise UserError(
-                f"data: {row_words} has {len(row)} labels for {tokens} tokens; "
+                f"{source.place(split, number) or 'data'}: {row_words} has {len(row)} labels for {tokens} tokens; "
                 "give each word one, with white space between, and use tokenizer=word"
             )

@@ -27,6 +27,7 @@ FILES = {
     "tokenizer.json": 1 << 27,
     "target_tokenizer.json": 1 << 27,
     "labels.json": 1 << 24,
+    "scale.json": 1 << 12,
     "code.diff": 1 << 19,
     "train.sketch": 1 << 18,
     "wandb_id": 1 << 10,

@@ -99,7 +99,9 @@ def _kept(diff: bytes) -> tuple[str, list[str]]:
     kept: list[str] = []
     left_out: list[str] = []
     size = 0
-    for start, end in zip(starts, [*starts[1:], len(diff)], strict=True):
+    # Of a checkout whose only change is a file that git does not know, the diff is empty and has no part.
+    ends = [*starts[1:], len(diff)][: len(starts)]
+    for start, end in zip(starts, ends, strict=True):
         part = diff[start:end].decode(errors="replace")
         name = part.partition("\n")[0].rpartition(" b/")[2].strip('"')
         masked = "\n".join(map(mask_line, part.split("\n")))

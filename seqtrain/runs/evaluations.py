@@ -36,6 +36,7 @@ class Evaluation:
     date: str  # with its time zone, as ISO 8601 has it
     commit: str | None = None  # of the checkout in which it was measured
     options: dict[str, Any] = field(default_factory=dict)  # of the command, and how the text was read
+    leak: dict[str, Any] | None = None  # how much of the split stands in the training text; None: not known
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ def ordinal(number: int) -> str:
 def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:
     """The evaluation that a line says; None where it is not what `evaluate` writes."""
     metrics, options, step = record.get("metrics"), record.get("options"), record.get("step")
+    leak = record.get("leak")
     if not isinstance(metrics, dict) or not isinstance(options, dict) or not _are_words_sound(record):
         return None
     if type(step) is not int or step < 0:  # by type and not isinstance, since True is an int
@@ -132,6 +134,7 @@ def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:
         date=record["date"],
         commit=record.get("commit"),
         options=options,
+        leak=leak if isinstance(leak, dict) else None,
     )
 
 

@@ -29,6 +29,30 @@ def worst(summary: Summary, split: str = "validation") -> str | None:
     return None
 
 
+def worst_kept(split: str, said: Any, place: str) -> str | None:
+    """Why kept figures of a split do not count, as `worst`; None where nothing speaks against them.
+
+    Args:
+        split: that was evaluated.
+        said: the leak that the evaluation found.
+        place: in words, where the text stands as well.
+    """
+    leak = _read(said)
+    return None if leak is None or not is_grave(leak) else in_words(split, place, leak)
+
+
+def notes_kept(split: str, said: Any, place: str) -> list[str]:
+    """A smaller share of a split that was evaluated; arguments as those of `worst_kept`."""
+    leak = _read(said)
+    is_noted = leak is not None and leak.share >= MIN_SAID and not is_grave(leak)
+    return [in_words(split, place, leak)] if leak is not None and is_noted else []
+
+
+def place_of_kept(has_parent: bool) -> str:
+    """Where text of an evaluated split may stand: the sketch of a run holds what its parents read, too."""
+    return "train, or the training text of init_from" if has_parent else PLACES["train"]
+
+
 def notes(summary: Summary, split: str = "validation") -> list[str]:
     """What else a reader of the figures must know: smaller shares, and what is not known."""
     said = []

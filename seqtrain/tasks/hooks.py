@@ -78,11 +78,15 @@ def check_answers(predictor: Predictor[Any], texts: Sequence[str], answers: Any)
         texts: what it was asked.
         answers: what its `predict` gave.
     """
-    who = f"task={predictor.task.name()}: the predictor {type(predictor).__name__}"
+    wrong = None
     if not isinstance(answers, list):
-        raise UserError(f"{who} gave {type(answers).__name__}, not a list of answers; mend its `predict`")
-    if len(answers) != len(texts):
-        raise UserError(f"{who} gave {len(answers)} answers to {len(texts)} texts; mend its `predict`")
-    for answer in answers:
-        if not isinstance(answer, dict):
-            raise UserError(f"{who} gave {type(answer).__name__} as an answer, not a dict; mend its `predict`")
+        wrong = f"{type(answers).__name__}, not a list of answers"
+    elif len(answers) != len(texts):
+        wrong = f"{len(answers)} answers to {len(texts)} texts"
+    else:
+        for answer in answers:
+            if not isinstance(answer, dict):
+                wrong = f"{type(answer).__name__} as an answer, not a dict"
+    if wrong is not None:
+        who = f"task={predictor.task.name()}: the predictor {type(predictor).__name__}"
+        raise UserError(f"{who} gave {wrong}; mend its `predict`")

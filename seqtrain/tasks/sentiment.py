@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,9 +20,9 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
+from seqtrain.tasks.pooling import Pool, padding, pool
 from seqtrain.tasks.predictors import Predictor
 
-Pool = Literal["last", "mean", "max", "cls"]
 MAX_CHARACTERS = 160  # of a text that is shown
 
 
@@ -231,17 +231,6 @@ class Sentiment(ExampleTask):
         return samples
 
 
-def pool(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
-    """One vector of each lane's real positions: the last, the first (cls), their mean or their maximum."""
-    if how == "cls":
-        return hidden[:, 0]
-    if how == "last":
-        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
-    if how == "max":
-        return hidden.masked_fill(_padding(hidden, lengths), -math.inf).amax(1)
-    return hidden.masked_fill(_padding(hidden, lengths), 0.0).sum(1) / lengths.unsqueeze(1).to(hidden.dtype)
-
-
 def pool_segments(segments: Iterable[Segment], lengths: Int[Tensor, " B"], how: Pool) -> Float[Tensor, "B D"]:
     """The same of lanes that are read segment by segment, keeping one vector of each; no such model has cls."""
     pooled: Tensor | None = None
@@ -261,13 +250,9 @@ def _pool_more(
 ) -> Float[Tensor, "b D"]:
     """The last, the maximum or the sum of what was pooled before and the real positions of one more segment."""
     if how == "mean":
-        return before + hidden.masked_fill(_padding(hidden, lengths), 0.0).sum(1, dtype=before.dtype)
+        return before + hidden.masked_fill(padding(hidden, lengths), 0.0).sum(1, dtype=before.dtype)
     newest = pool(hidden, lengths, how).to(before.dtype)
     return torch.maximum(before, newest) if how == "max" else newest
-
-
-def _padding(hidden: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"]) -> Bool[Tensor, "B T 1"]:
-    return (torch.arange(hidden.shape[1], device=hidden.device) >= lengths.unsqueeze(1)).unsqueeze(-1)
 
 
 def _weights(choice: str | list[float], counts: tuple[int, ...]) -> Float[Tensor, " labels"] | None:

@@ -132,7 +132,7 @@ def test_of_equal_seeds_one_counts_and_the_others_count(tmp_path: Path) -> None:
 
 def test_a_figure_that_is_equal_by_chance_makes_no_two_runs_one(tmp_path: Path) -> None:
     for seed in (1, 2):
-        metrics = {"validation": {"loss": 1.0 + seed / 10, "bits_per_byte": 1.5}}
+        metrics = {"validation": {"perplexity": 4.0 + seed / 10, "bits_per_byte": 1.5}}
         fake_runs.run(tmp_path / str(seed), 1.5, seed=seed, metrics=metrics)
     found = compared(tmp_path)
     assert (found.variants[0].values, found.caveats) == ((1.5, 1.5), [])
@@ -217,3 +217,15 @@ def test_what_no_run_has_is_refused_in_one_line(tmp_path: Path, word: str, told:
         compared(tmp_path, by=[word])
     assert len(caught.value.lines) == 1
     assert caught.value.lines[0].startswith(told)
+
+
+def test_variants_of_equal_numbers_are_named_in_one_line_for_each_set(tmp_path: Path) -> None:
+    for place in range(6):
+        fake_runs.run(tmp_path / f"a{place}", 1.5, config={"model.dim": 8 * (place + 1)})
+    for place in range(2):
+        fake_runs.run(tmp_path / f"b{place}", 1.7, config={"model.dim": 80 * (place + 1)})
+    fake_runs.run(tmp_path / "c", 1.9, config={"model.dim": 500})
+    (found,) = conclusions(read([tmp_path]))
+    said = [line for line in found.caveats if "gave the same numbers" in line]
+    why = "gave the same numbers to the last digit: what differs between them changed nothing"
+    assert said == [f"lstm dim=8, lstm dim=16, lstm dim=24 and 3 more {why}", f"lstm dim=80 and lstm dim=160 {why}"]

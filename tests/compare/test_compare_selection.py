@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from seqtrain.compare import table
+from seqtrain.compare import records
 from seqtrain.compare.entries import Entry, read
 from seqtrain.compare.selection import chosen
 from seqtrain.compare.verdict import conclusions
@@ -70,7 +70,7 @@ def test_sort_takes_settings_metrics_and_costs_either_way(tmp_path: Path) -> Non
         "-seconds": "2314",
         "-final": "3124",
     }.items():
-        rows = table.rows(found, sort=key)
+        rows = records.rows(found, sort=key)
         assert "".join(str(row["name"])[-1] for row in rows) == order
 
 
@@ -95,7 +95,7 @@ def test_runs_are_sorted_by_the_best_or_the_final_value_as_asked(checkpoint: str
     fake_runs: Any = SimpleNamespace(group=SimpleNamespace(entries=entries, metric="loss", mode="min"))
     order = {"final": [1, 0, 2], "best": [0, 2, 1]}[checkpoint]
     for sort, expected in ((checkpoint, order), (f"-{checkpoint}", order[::-1])):
-        ((_, _, found),) = table._sorted([fake_runs], sort)
+        ((_, _, found),) = records.in_order([fake_runs], sort)
         assert [entries.index(entry) for entry in found] == expected
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from seqtrain.compare import table
+from seqtrain.compare import records, table
 from seqtrain.compare.entries import differing, read
 from seqtrain.compare.verdict import conclusions
 from tests.support import fake_runs
@@ -90,7 +90,7 @@ def test_a_run_that_has_only_begun_is_shown(tmp_path: Path) -> None:
 
 def test_the_best_stand_first(tmp_path: Path) -> None:
     fake_runs.sweep(tmp_path / "sweep", VARIANTS)
-    rows = [row["name"] for row in table.rows(conclusions(read([tmp_path / "sweep"])))]
+    rows = [row["name"] for row in records.rows(conclusions(read([tmp_path / "sweep"])))]
     assert rows == [f"sweep/{number:03d}" for number in (0, 1, 2, 4, 3, 5)]
 
 
@@ -98,12 +98,12 @@ def test_the_best_stand_first_where_more_is_better_too(tmp_path: Path) -> None:
     for number, value in enumerate((20.0, 22.0, 21.0)):
         bleu = {"metric": "bleu", "monitor": ["bleu", "max"], "config": fake_runs.TRANSLATION}
         fake_runs.run(tmp_path / f"{number}", value, seed=number, **bleu)
-    assert [row["final"] for row in table.rows(conclusions(read([tmp_path])))] == [22.0, 21.0, 20.0]
+    assert [row["final"] for row in records.rows(conclusions(read([tmp_path])))] == [22.0, 21.0, 20.0]
 
 
 def test_the_final_and_the_best_of_a_run_are_told_apart(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "1", 1.75, values=(2.0, 1.5))
-    (row,) = table.rows(conclusions(read([tmp_path])))
+    (row,) = records.rows(conclusions(read([tmp_path])))
     assert (row["final"], row["best"]) == (1.75, 1.5)
     costs = {"steps": 150, "tokens": 3000, "flops": 18e6, "seconds": 30, "tokens_per_second": 100, "parameters": 2560}
     assert {name: row[name] for name in costs} == costs
@@ -174,8 +174,8 @@ def test_each_run_that_does_not_count_is_told_on_one_line_of_the_width_and_whole
     last = table.text(found, width=80).splitlines()[-1]
     assert (len(last), last) == (80, f"{line[:78]}..")
     assert table.text(found, width=len(line)).splitlines()[-1] == line
-    assert table.record(found)["groups"][0]["remarks"] == [line]
-    assert {row["status"]: row["reason"] for row in table.rows(found)} == {"finished": "", "failed": reason}
+    assert records.record(found)["groups"][0]["remarks"] == [line]
+    assert {row["status"]: row["reason"] for row in records.rows(found)} == {"finished": "", "failed": reason}
 
 
 def test_of_many_trials_without_a_run_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:

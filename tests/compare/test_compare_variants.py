@@ -22,9 +22,10 @@ def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path) -> None:
     (variant,) = found.variants
     assert sorted(variant.values) == [1.0, 1.1]
     assert len(variant.entries) == 4
-    assert found.remarks == ["lstm: 2 finished runs do not count: without a value, or of a seed that has one"]
+    names = f"{tmp_path.name}/one/000, {tmp_path.name}/one/001"
+    assert found.remarks == [f"lstm: 2 finished runs do not count: of a seed that has a value ({names})"]
     (found,) = conclusions(read([tmp_path / "one", tmp_path / "again" / "000"]))
-    assert found.remarks == ["lstm: 1 finished run does not count: without a value, or of a seed that has one"]
+    assert found.remarks == ["lstm: 1 finished run does not count: of a seed that has a value (000)"]
 
 
 def test_of_a_seed_that_was_run_twice_the_first_counts(tmp_path: Path) -> None:

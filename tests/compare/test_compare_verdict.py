@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.intervals import NOMINAL, half_widths
 from seqtrain.compare.paired_bootstrap import bootstrap
+from seqtrain.compare.quantities import quantity
 from seqtrain.compare.target import reaches
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import compared, conclusions, quantity
+from seqtrain.compare.verdict import conclusions
 from seqtrain.errors import UserError
 from tests.power import METHODS, SPREADS, error, power
 from tests.support import fake_runs

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from seqtrain.cli import compare
-from seqtrain.compare import after_search, fanova, importance, table
+from seqtrain.compare import after_search, fanova, importance, records
 from seqtrain.compare.entries import read
 from seqtrain.compare.importance import Importances, epsilon_squared, importances, levels
 from seqtrain.compare.page import report
@@ -225,7 +225,7 @@ def test_a_search_is_shown_with_its_options_the_most_important_first_and_what_wa
 def test_tables_of_a_notebook_do_not_wait_for_a_forest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = read_one(searched(tmp_path / "s", 12, rate_alone))
     monkeypatch.delattr(fanova, "learn")
-    assert table.group_records([found])[0]["variants"]
+    assert records.group_records([found])[0]["variants"]
 
 
 def test_of_weights_that_have_read_validation_no_option_is_said_to_matter(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def test_across_folds_only_where_nothing_else_keeps_runs_apart(
     ("key", "line"),
     [
         ("tokeniser", "no such condition; known: validation, "),
-        ("nosuch", "no such condition; known: validation, "),
+        ("nosuch", "no such condition; known: "),
         ("tokenizer", "keeps no runs apart here; leave it out"),
         ("task", "runs of unlike tasks measure unlike things, and nothing makes one verdict of them"),
     ],

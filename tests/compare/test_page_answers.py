@@ -12,12 +12,13 @@ from urllib.parse import unquote
 import pytest
 
 from seqtrain.compare import entries
+from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Entry, read
 from seqtrain.compare.page import alone, content, course
 from seqtrain.compare.page.baselines import baselines
 from seqtrain.compare.page.links import links
 from seqtrain.compare.page.progress import progress, resume_command
-from seqtrain.compare.verdict import Conclusion, compared, conclusions
+from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.compare.verdict import Conclusion as Found
 from tests.support import fake_runs
 
@@ -333,3 +334,30 @@ def test_a_trial_has_a_link_to_its_log_and_a_served_page_has_none_at_all(tmp_pat
     groups = content.groups_and_runs(conclusions([entry]), content.all_curves([entry]), [])
     assert groups["runs"][0]["links"] == {}
     assert groups["groups"][0]["next"][0] == ("folder", str(path / "000"))
+
+
+def test_what_differs_has_as_many_digits_as_names_have_unless_two_values_would_be_called_the_same(
+    tmp_path: Path,
+) -> None:
+    for place, lr in enumerate((0.00010398256468788535, 0.0123456789)):
+        fake_runs.run(tmp_path / "few" / str(place), 1.5 + place, config={"optimizer.lr": lr})
+    assert answers(concluded(tmp_path / "few"))["What differs?"] == "lr (0.000104, 0.01235)"
+    for place, lr in enumerate((0.0123451, 0.0123452)):
+        fake_runs.run(tmp_path / "near" / str(place), 1.5 + place, config={"optimizer.lr": lr})
+    assert answers(concluded(tmp_path / "near"))["What differs?"] == "lr (0.0123451, 0.0123452)"
+
+
+def test_what_was_left_out_and_what_across_does_not_mean_and_a_remedy_stand_before_the_answers(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        fake_runs.run(tmp_path / f"a{seed}", 1.5, seed=seed)
+        fake_runs.run(tmp_path / f"b{seed}", 1.6, seed=seed, hashes={**fake_runs.HASHES, "train": "e" * 32})
+    entries_found = read([tmp_path])
+    drawn = content.all_curves(entries_found)
+    groups = content.groups_and_runs(conclusions(entries_found), drawn, [])["groups"]
+    assert [each["remedy"] for each in groups] == [
+        "",
+        "--across train compares them all the same, and says what that does not mean",
+    ]
+    assert groups[0]["first"] == []
+    (line,) = group(concluded(tmp_path, across=["train"]))["first"]
+    assert line.startswith("across train, as asked for: ")

@@ -2,35 +2,92 @@
 
 from __future__ import annotations
 
-import random
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import pages
-from tests.support.chromium import AXIS, MARKS, ROWS, Reader, address, browser, tab, written
+from tests.support import fake_runs, pages
+from tests.support.chromium import AXIS, MARKS, ROWS, address, browser, tab, written
 
 FIXTURES = (address, browser, tab)  # pytest finds them by their names here
 pytestmark = MARKS
 
-SHARES = "[...document.querySelectorAll('#importance-bars .row')].map(row => row.innerText.split(/\\s*\\n\\s*/))"
+SHARES = (
+    "[...document.querySelectorAll('#importance-table tbody tr')].map(row => row.innerText.split(/\\s*[\\n\\t]\\s*/))"
+)
+WEIGHTS = ("epsilon", "fanova")
 POINTS = "document.querySelector('#costs-plot').data[1].x"
 
 
-def test_what_the_filter_leaves_is_what_costs_and_options_are_drawn_of(tab: Any, address: str) -> None:
+def test_what_the_filter_leaves_is_what_costs_are_drawn_of_and_options_are_of_all_runs_that_count(
+    tab: Any, address: str
+) -> None:
     reader = tab().open(address).drawn("costs", "importance")
-    assert reader.page.evaluate(SHARES)[0][0] == "model"
-    assert "over the 12 finished runs of this group" in reader.page.inner_text("#importance-note")
+    (group, _) = reader.page.evaluate("data.groups")
+    (model, seed) = group["importance"]["options"]
+    assert [model["key"], seed["by_chance"]] == ["model", True]
+    share = f"{100 * model['epsilon']:.0f} %"
+    chance = [f"{100 * seed['epsilon']:.0f} %", "not told apart from chance"]
+    expected = [["model", "4 values", share], ["seed", "3 values", *chance]]
+    reader.settled(SHARES, expected)
     reader.filter("model=lstm,gru seed=1,2")
     reader.drawn("costs").settled(f"{POINTS}.length", 4)
     assert set(reader.page.evaluate(POINTS)) == {pages.SIZES["lstm"], pages.SIZES["gru"]}
     reader.choose("cost", "tokens")
     reader.settled(f"new Set({POINTS}).size", 1)
-    reader.filter("model=lstm")
-    alone = [["model", "cannot be told from 1 value"], ["seed", "cannot be told from 3 values"]]
-    reader.drawn("importance").settled(SHARES, alone)
-    assert "over the 3 finished runs that the filter leaves" in reader.page.inner_text("#importance-note")
+    reader.drawn("importance").settled(SHARES, expected)
+    note = reader.page.inner_text("#importance-note")
+    assert "of the 12 runs that count in the conclusion; the filter changes nothing here" in note
+
+
+def test_both_ways_of_weighing_options_stand_side_by_side_with_what_the_forest_predicts(
+    tab: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("sklearn")
+    search = {"kind": "optuna", "overrides": [], "config_dirs": [], "trust": []}
+    (tmp_path / "s" / "trials").mkdir(parents=True)
+    (tmp_path / "s" / "sweep.yaml").write_text(json.dumps(search))
+    for number in range(24):
+        fake_runs.trial(tmp_path / "s", number, f"seed={number}")
+        pages.run(tmp_path / "s" / f"{number:03d}", dim=(64, 256)[number % 2], seed=number, records=10, validations=2)
+    reader = tab().open(written(tmp_path, "report.html")).drawn("importance")
+    found = reader.page.evaluate("data.groups[0].importance")
+    reader.settled("document.querySelectorAll('#importance-table thead th').length", 3)
+    (dim, seed) = reader.page.evaluate(SHARES)
+    assert [dim[0], dim[2], dim[3]] == ["model.dim", *(f"{100 * found['options'][0][key]:.0f} %" for key in WEIGHTS)]
+    assert "not told apart from chance" in seed
+    note = reader.page.inner_text("#importance-note")
+    assert f"predicts {100 * found['predicted']:.0f} % of the variance of runs that it has not seen" in note
+
+
+def test_a_variant_that_is_on_the_front_by_chance_alone_is_hollow_and_is_not_said_to_be_on_it(
+    tab: Any, tmp_path: Path
+) -> None:
+    # As good as the cheaper gpt but for chance, while rnn is the cheapest and lstm surely the best.
+    values = {"lstm": (1.0, 1.001, 1.002), "gru": (1.5, 1.7, 1.58), "gpt": (1.55, 1.68, 1.6), "rnn": (3.0, 3.001, 3.0)}
+    for model, own in values.items():
+        for seed, value in enumerate(own, 1):
+            size = {"parameters": {"total": pages.SIZES[model]}}
+            fake_runs.run(tmp_path / model / str(seed), value, model=model, seed=seed, **size)
+    reader = tab().open(written(tmp_path, "report.html")).drawn("costs")
+    marks = "document.querySelector('#costs-plot').data[2].marker.symbol.map(mark => mark.endsWith('-open'))"
+    standings = reader.page.evaluate("data.groups[0].variants.map(each => [each.name, each.pareto.parameters])")
+    expected = {"lstm": "front", "gru": "perhaps", "gpt": "front", "rnn": "front"}
+    assert dict(standings) == expected
+    assert reader.page.evaluate(marks).count(True) == 1
+    note = reader.page.inner_text("#costs-note")
+    assert "On it for sure, solid: lstm, gpt, rnn." in note
+    assert "perhaps by chance, large and hollow: gru." in note
+    assert reader.page.evaluate("document.querySelector('#costs-plot').data[0].x.length") == 4
+    reader.filter("model!=gru")
+    reader.settled("document.querySelector('#costs-plot').data[0].x.length", 0)
+    assert "The line of the front is not drawn" in reader.page.inner_text("#costs-note")
+    reader.choose("which", "best")
+    reader.settled(
+        "document.querySelector('#costs-note').textContent.includes('front is not drawn: it is known')", True
+    )
 
 
 def test_a_page_that_concludes_at_equal_cost_opens_there_and_says_what_is_not(tab: Any, tmp_path: Path) -> None:
@@ -38,8 +95,9 @@ def test_a_page_that_concludes_at_equal_cost_opens_there_and_says_what_is_not(ta
     reader = tab().open(written(tmp_path, "report.html", x="seconds", checkpoint="best")).drawn("costs", "importance")
     assert reader.page.evaluate(AXIS) == "training time (s)"
     assert [reader.page.input_value(f"#{name}") for name in ("cost", "which")] == ["seconds", "best"]
-    for section in ("costs", "importance"):
-        assert "not at equal seconds as in the conclusion" in reader.page.inner_text(f"#{section}-note")
+    assert "not at equal seconds as in the conclusion" in reader.page.inner_text("#costs-note")
+    assert "The Pareto front is not drawn: it is at equal seconds" in reader.page.inner_text("#costs-note")
+    assert ", at equal seconds as in the conclusion" in reader.page.inner_text("#importance-note")
 
 
 def test_of_more_variants_than_styles_the_rest_is_grey_which_is_said_until_the_filter_leaves_fewer(
@@ -82,53 +140,13 @@ def test_of_a_variant_a_finished_run_is_seen_and_why_others_do_not_count_is_said
     reader.drawn("table").settled(ROWS, 12)
 
 
-# -- the share of the variance that goes with an option ----------------------------------------------------------
-
-
-def shares(reader: Reader, cases: list[tuple[list[Any], list[float]]]) -> list[float | None]:
-    """What the page says of each case: the levels of an option, and the values that came out."""
-    return reader.page.evaluate("cases => cases.map(([levels, values]) => shareOfVariance(levels, values))", cases)
-
-
-def test_the_share_of_an_option_is_epsilon_squared(tab: Any, address: str) -> None:
-    stats = pytest.importorskip("scipy.stats")
-    chance, cases, expected = random.Random(0), [], []
-    for count in (2, 3, 5):
-        levels = [chance.randrange(count) for _ in range(40)]
-        values = [level / 2 + chance.gauss(0, 1) for level in levels]
-        f = stats.f_oneway(
-            *([v for own, v in zip(levels, values, strict=True) if own == level] for level in range(count))
-        )
-        effect, noise = count - 1, 40 - count
-        expected.append(effect * (f.statistic - 1) / (effect * f.statistic + noise))
-        cases.append((levels, values))
-    assert shares(tab().open(address), cases) == pytest.approx(expected)
-    assert min(expected) > 0
-
-
-def test_an_option_that_decides_has_all_and_one_that_cannot_be_told_has_no_share(tab: Any, address: str) -> None:
-    chance = random.Random(0)
-    models = ["lstm", "gpt"] * 30
-    values = [(2.0 if model == "lstm" else 1.0) + chance.gauss(0, 0.01) for model in models]
-    cases = [(models, values), ([*range(3)] * 20, values), ([*range(60)], values), (models, [1.0] * 60)]
-    all_of_it, none_of_it, alone, flat = shares(tab().open(address), cases)
-    assert (all_of_it or 0) > 0.99
-    assert none_of_it == pytest.approx(0, abs=0.05)
-    assert alone is flat is None  # each value occurs once; and nothing differs
-
-
-def test_chance_alone_gives_an_option_no_share_however_many_levels_it_has(tab: Any, address: str) -> None:
-    chance = random.Random(1)
-    cases = [([place % 12 for place in range(24)], [chance.gauss(0, 1) for _ in range(24)]) for _ in range(300)]
-    found = [share or 0.0 for share in shares(tab().open(address), cases)]
-    assert sum(share == 0 for share in found) > 100  # plain eta squared is about a half here, and never nothing
-    assert sum(found) / len(found) < 0.2
+# -- values in bins ----------------------------------------------------------------------------------------------
 
 
 def test_a_number_with_many_values_is_cut_into_bins_of_equally_many_and_one_with_few_is_not(
     tab: Any, address: str
 ) -> None:
     cases = [[place / 7 for place in range(40)], [1, 2, 3] * 9, ["a", *range(30)]]
-    bins, few, mixed = tab().open(address).page.evaluate("cases => cases.map(levels)", cases)
+    bins, few, mixed = tab().open(address).page.evaluate("cases => cases.map(binned)", cases)
     assert bins == [place // 10 for place in range(40)]
     assert (len(set(few)), len(set(mixed))) == (3, 31)

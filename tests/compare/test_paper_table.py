@@ -104,10 +104,15 @@ def test_latex_takes_no_character_of_a_name_for_a_command() -> None:
     text = paper_table.latex([nasty()])
     escaped = paper_table._latex(NASTY)
     assert text.count(escaped) == 3
-    left = re.sub(r"\\text\w+\{\}|\\[&%$#_{}]", "", escaped)
+    left = re.sub(r"\\text\w+\{\}|\\symbol\{34\}|\\[&%$#_{}]", "", escaped)
     assert not set(left) & set('&%$#_{}~^\\<>|"')
     assert r"\textbf{1.5} $\pm$ 0.1 & 3 \\" in text
     assert r"x & $-$2.0 & 1 \\" in text
+
+
+@pytest.mark.parametrize(("name", "is_said"), [("größe é", False), ("größe 中", True)])
+def test_letters_that_pdflatex_does_not_know_are_said(name: str, is_said: bool) -> None:
+    assert ("lualatex" in paper_table.latex([nasty(name)])) == is_said
 
 
 def test_markdown_takes_no_character_of_a_name_for_a_mark() -> None:
@@ -122,7 +127,7 @@ def test_markdown_takes_no_character_of_a_name_for_a_mark() -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
 def test_latex_sets_the_table(tmp_path: Path) -> None:
     body = paper_table.latex([nasty()])
-    head = "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     (tmp_path / "t.tex").write_text(f"{head}{body}\\end{{document}}\n", encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False).returncode == 0

@@ -11,9 +11,10 @@ import pytest
 
 from seqtrain.cli import compare
 from seqtrain.compare import pareto
+from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.page import report
-from seqtrain.compare.verdict import Conclusion, compared, conclusions
+from seqtrain.compare.verdict import Conclusion, conclusions
 from seqtrain.errors import UserError
 from tests.support import fake_runs
 from tests.support.pages import content

@@ -38,6 +38,13 @@ def test_a_clean_tree_has_no_diff_and_a_changed_one_its_text(folder: Path) -> No
     assert hash_of(folder) == found.hash, "staged or not is the same code"
 
 
+def test_a_new_file_alone_is_a_change_without_text(folder: Path) -> None:
+    (folder / "new.py").write_text("z = 1\n")
+    found = code_diff(folder)
+    assert found is not None
+    assert (found.text, found.about["untracked"]) == ("", ["new.py"])
+
+
 def test_no_two_trees_of_other_code_have_the_same_hash(folder: Path) -> None:
     hashes = []
     for number in (2, 3):

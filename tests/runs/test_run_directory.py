@@ -298,6 +298,6 @@ def test_a_clock_that_goes_backwards_gives_no_run_the_folder_of_another(tmp_path
 def test_what_is_no_record_is_not_parsed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     (run.path / METRICS).write_bytes(b"\0" * 9 + b'\n[1]\n\n{"step": 1}\n{"st')
     asked, loads = [], json.loads
-    monkeypatch.setattr("seqtrain.runs.records.json.loads", lambda line: asked.append(line) or loads(line))
+    monkeypatch.setattr("seqtrain.files.checked.json.loads", lambda line: asked.append(line) or loads(line))
     assert run.metrics() == [{"step": 1}]
-    assert asked == [b'{"step": 1}\n', b'{"st']
+    assert asked == ['{"step": 1}\n', '{"st']

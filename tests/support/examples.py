@@ -23,12 +23,16 @@ DATA = {
         *("data=parallel", "data.source_path=source.txt", "data.target_path=target.txt", "data.batch_tokens=64"),
         "task.max_ratio=0.1",
     ),
+    "regress": ("data=labelled", "data.path=numbered.tsv", "data.batch_tokens=64"),
+    "tag": ("data=labelled", "data.path=tagged.tsv", "data.batch_tokens=64", "tokenizer=word"),
 }
 """Of each task, to be read in the folder that `files` gives."""
 
 MODELS = {
     "masked_lm": ("model=bert", "model.num_layers=1", "model.num_heads=2"),
     "sentiment": ("model=gru",),
+    "regress": ("model=gru",),
+    "tag": ("model=gru",),
     "translation": ("model=encoder_decoder", "model.num_layers=1", "model.num_heads=2"),
 }
 SMALL = (
@@ -49,6 +53,10 @@ def files(folder: Path) -> Path:
     (folder / "text.txt").write_text("".join(f"{line}\n" for line in lines))
     labelled = [f"{line[: n % 40 + 5]}\t{'no' if n % 3 else 'yes'}\n" for n, line in enumerate(lines)]
     (folder / "labelled.tsv").write_text("text\tlabel\n" + "".join(labelled))
+    tagged = [f"{line}\t{' '.join('N' if word.isdigit() else 'O' for word in line.split())}\n" for line in lines]
+    (folder / "tagged.tsv").write_text("text\tlabel\n" + "".join(tagged))
+    numbered = [f"{line}\t{number * 2.5 - 30}\n" for number, line in enumerate(lines)]
+    (folder / "numbered.tsv").write_text("text\tlabel\n" + "".join(numbered))
     (folder / "source.txt").write_text("".join(f"{n} and {n * n % 97}\n" for n in range(40)))
     (folder / "target.txt").write_text("".join(f"{n * n % 97} y {n}{' z' * (n % 4)}\n" for n in range(40)))
     return folder

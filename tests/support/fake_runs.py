@@ -15,7 +15,9 @@ from seqtrain.sweeps.folder import Asked, Status, Sweep, Trial
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.regress import Regress
 from seqtrain.tasks.sentiment import Sentiment
+from seqtrain.tasks.tag import Tag
 from seqtrain.tasks.translation import Translation
 
 CONFIG: dict[str, Any] = {
@@ -41,7 +43,9 @@ MODELS = {
     "gpt": "seqtrain.models.gpt.GPT",
 }
 HASHES = {"train": "a" * 32, "validation": "b" * 32, "tokenizer": "c" * 32}
-TASKS: dict[str, type[Task]] = {task.__name__: task for task in (NextToken, MaskedLM, Sentiment, Translation)}
+TASKS: dict[str, type[Task]] = {
+    task.__name__: task for task in (Regress, Tag, NextToken, MaskedLM, Sentiment, Translation)
+}
 MEASURES = {name: said for task in TASKS.values() for name, said in task.said()["measures"].items()}
 """What is said of every metric of every task."""
 

@@ -39,4 +39,4 @@ def files(folder: Path) -> Path:
 
 def options(task: str) -> tuple[str, ...]:
     """What follows `seqtrain train`, in the folder that `files` made."""
-    return (*OPTIONS, f"task={task}", f"data.path={'tags' if task == 'tag' else 'numbers'}.tsv")
+    return (*OPTIONS, f"task=my_{task}", f"data.path={'tags' if task == 'tag' else 'numbers'}.tsv")

@@ -94,6 +94,7 @@ def opened(source: Given, recipe: Recipe, reader: type[Task], cache: Path, **opt
         corpora={split: next(iter(rows[split].columns.values())) for split in rows},
         task=reader(dim=4, **given[reader.__name__]),  # type: ignore[call-arg]
         say=print,
+        _baselines={},
     )
     found.baselines = lambda split: Data.baselines(found, split)  # type: ignore[arg-type]
     return found

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from seqtrain.compare import table
+from seqtrain.compare import records
 from seqtrain.compare.entries import read
 from seqtrain.compare.guard import groups
 from seqtrain.compare.variants import variants
@@ -20,7 +20,9 @@ from seqtrain.sweeps.study import Objective
 from seqtrain.tasks.base import Metric, Task
 from seqtrain.tasks.masked_lm import MaskedLM
 from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.regress import Regress
 from seqtrain.tasks.sentiment import Sentiment
+from seqtrain.tasks.tag import Tag
 from seqtrain.tasks.translation import Translation
 from seqtrain.training.loggers import base
 from tests.support import fake_runs
@@ -29,9 +31,11 @@ WAYS: dict[str, Literal["min", "max"]] = {
     **{"loss": "min", "next_sentence_loss": "min", "bits_per_byte": "min"},
     **{"perplexity": "min", "word_perplexity": "min", "pseudo_perplexity": "min"},
     **{"accuracy": "max", "next_sentence_accuracy": "max", "macro_f1": "max"},
+    **{"mse": "min", "mae": "min", "spearman": "max"},
+    **{"sequence_accuracy": "max", "span_f1": "max"},
     **{"bleu": "max", "chrf": "max", "exact_match": "max"},
 }
-TASKS = (NextToken, MaskedLM, Sentiment, Translation)
+TASKS = (NextToken, MaskedLM, Sentiment, Regress, Tag, Translation)
 EACH = pytest.mark.parametrize(("metric", "way"), WAYS.items())
 
 
@@ -48,6 +52,8 @@ def test_each_task_is_judged_the_way_of_its_metric() -> None:
         "NextToken": "loss",
         "MaskedLM": "loss",
         "Sentiment": "accuracy",
+        "Regress": "mse",
+        "Tag": "accuracy",
         "Translation": "bleu",
     }
 
@@ -78,7 +84,7 @@ def test_a_comparison_puts_the_better_first_and_says_so(metric: str, way: str, t
     best = variants(group, checkpoint="best")
     assert best[0].mean == (15.5 if way == "min" else 35.5)
     found = conclusions(read([tmp_path]), metric=metric)
-    rows = [row["final"] for row in table.rows(found)]
+    rows = [row["final"] for row in records.rows(found)]
     assert rows == sorted(rows, reverse=way == "max")
     assert found[0].sentences[0].startswith(f"{better} beats {other} by 10.0")
 

@@ -15,7 +15,7 @@ from tests.support import outside_tasks
 from tests.support.examples import DATA, files
 from tests.tasks.test_hooks import RAISES, WRONG, wrong
 
-OUTSIDE = ("contract", "task=regress", "data.path=numbers.tsv", "--config-dir", "configs", "--trust", "my_tasks")
+OUTSIDE = ("contract", "task=my_regress", "data.path=numbers.tsv", "--config-dir", "configs", "--trust", "my_tasks")
 SHOWN = "It shows a text for each example."
 
 
@@ -25,7 +25,8 @@ def test_a_shipped_task_keeps_what_every_task_owes(
 ) -> None:
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(files(tmp_path))
-    assert main.main(["contract", f"task={task}", *DATA[task], "tokenizer=byte", "data.max_length=64", "--json"]) == 0
+    tokenizer = "tokenizer=word" if task == "tag" else "tokenizer=byte"  # a label for each word
+    assert main.main(["contract", f"task={task}", *DATA[task], tokenizer, "data.max_length=64", "--json"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["law"] for record in records] == [law.name for law in LAWS]
     not_asked = {record["law"] for record in records if record["status"] == "not promised"}
@@ -41,7 +42,7 @@ def test_a_task_of_others_keeps_it_too_and_nothing_is_written(seqtrain: Seqtrain
     before = set(outside_tasks.files(tmp_path).iterdir())
     rc, lines, err = ask(seqtrain, tmp_path)
     assert rc == 0, (lines, err)
-    assert lines[0].startswith("task=regress on data=labelled with model=")
+    assert lines[0].startswith("task=my_regress on data=labelled with model=")
     assert lines[-1] == f"holds: {len(LAWS)}, does not hold: 0, not promised: 0"
     assert set(tmp_path.iterdir()) == before
 

@@ -34,18 +34,22 @@ from tests.support.model_cases import Case, cases
 
 K2 = 8
 CONF = Path(conf.__path__[0])
-TASKS = ("next_token", "masked_lm", "sentiment", "translation")
+TASKS = ("next_token", "masked_lm", "sentiment", "regress", "tag", "translation")
 CUTS = ("carry", "windows", "whole")
 REMEDY = "run `seqtrain matrix --markdown docs/models.md`"
 QUICK = {
     "next_token": [("carry", "never")],
     "masked_lm": [("whole", "never")],
     "sentiment": [("whole", "never")],
+    "regress": [("whole", "never")],
+    "tag": [("whole", "never")],
     "translation": [("whole", "never")],
 }
 QUICK_MODELS = {
     "masked_lm": ["bert", "gpt"],
     "sentiment": ["lstm", "bert", "encoder_decoder"],
+    "regress": ["lstm", "bert", "encoder_decoder"],
+    "tag": ["lstm", "bert", "encoder_decoder"],
     "translation": ["encoder_decoder", "rnn_encoder_decoder", "bert"],
 }
 """Cuts of time and resets, and models, that `make test` tries of each task; of next_token all models."""

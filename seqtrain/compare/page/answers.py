@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
+from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, repeated
 from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, short_names
 from seqtrain.compare.filters import written
+from seqtrain.compare.names import brief
 from seqtrain.compare.page.course import Ending, mean_of
 from seqtrain.compare.page.rows import Endings, mean_cost
+from seqtrain.compare.quantities import quantity
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import MOST_SEEDS, Comparison, Conclusion, quantity, repeated
+from seqtrain.compare.verdict import Conclusion
 
 MOST_NAMED = 4  # variants, settings or values in one line
 BETTER: dict[Mode, str] = {"min": "less", "max": "more"}
@@ -35,6 +39,14 @@ def answers(found: Conclusion, endings: Endings) -> Answers:
         ("Is it overfitting?", _overfitting(valued, endings)),
         *_whole(found),
     ]
+
+
+def read_first(found: Conclusion) -> list[str]:
+    """What a reader must know before any answer: what `--across` does not mean, and which variants were left out."""
+    if found.group.refusal:
+        return []
+    lines = [found.group.across, *map(attrgetter("left_out"), found.variants)]
+    return list(filter(None, lines))
 
 
 def duration(seconds: float) -> str:
@@ -212,7 +224,7 @@ def _differences(entries: Sequence[Entry]) -> str:
         values = {}
         for entry in entries:
             if key in entry.settings:
-                values[written(entry.settings[key])] = number(entry.settings[key])
+                values[written(entry.settings[key])] = entry.settings[key]
         words.append(f"{names[key]} ({_values(values)})")
     more = len(keys) - len(words)
     if more > 0:
@@ -220,14 +232,18 @@ def _differences(entries: Sequence[Entry]) -> str:
     return ", ".join(words)
 
 
-def _values(values: Mapping[str, float | None]) -> str:
+def _values(values: Mapping[str, Any]) -> str:
     """The values of a setting, by how they are written: all of a few, and of many numbers how far they reach."""
-    if None in values.values():  # texts among them have no order
-        return _listed(list(values))
-    in_order = sorted(values, key=values.__getitem__)  # type: ignore[arg-type]
+    texts = dict(zip(values, map(brief, values.values()), strict=True))
+    if len(set(texts.values())) < len(texts):  # rounded off, two would be called the same
+        texts = dict(zip(values, values, strict=True))
+    numbers = {key: number(value) for key, value in values.items()}
+    if None in numbers.values():  # texts among them have no order
+        return _listed(list(texts.values()))
+    in_order = sorted(numbers, key=numbers.__getitem__)  # type: ignore[arg-type]
     if len(in_order) <= MOST_NAMED:
-        return ", ".join(in_order)
-    return f"{len(in_order)} values from {in_order[0]} to {in_order[-1]}"
+        return ", ".join(texts[key] for key in in_order)
+    return f"{len(in_order)} values from {brief(values[in_order[0]])} to {brief(values[in_order[-1]])}"
 
 
 def _overfitting(valued: Sequence[Variant], endings: Endings) -> str:

@@ -140,6 +140,8 @@ def _group(found: Conclusion, ends: Mapping[int, Ending | None]) -> dict[str, An
         "metric": group.metric,
         "mode": group.mode,
         "reason": group.reason,
+        "remedy": group.remedy,
+        "first": answers.read_first(found),
         "refused": group.refusal is not None,
         "notes": group.notes,
         "caveats": found.caveats,

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from seqtrain.compare import kept_figures
+from seqtrain.compare.comparisons import Comparison
 from seqtrain.compare.entries import Entry
 from seqtrain.compare.page.course import Ending, mean_of
+from seqtrain.compare.quantities import decimals
 from seqtrain.compare.variants import Variant
-from seqtrain.compare.verdict import Comparison, Conclusion, decimals
+from seqtrain.compare.verdict import Conclusion
 
 Endings = Mapping[int, Ending | None]  # by the id of an entry
 COSTS = ("steps", "tokens", "flops", "seconds")

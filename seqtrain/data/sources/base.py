@@ -56,6 +56,16 @@ class Source(ABC):
         Labels stay text in a row: by default a number is what a label's text spells.
         """
 
+    def place(self, split: Split, number: int, label: str | None = None) -> str:
+        """Where a row stands, as `file:line`, and in it the first such label; by default empty: it is not known.
+
+        Args:
+            split: The split that the row is in.
+            number: Which of its rows, from 1.
+            label: One of the row's labels, where it has several.
+        """
+        return ""
+
     def idle(self) -> dict[str, str]:
         """Options that change nothing as the source is set up, each with the reason; may look at its files."""
         return {}

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from seqtrain.data.sources.base import Cut, Row, Split
 from seqtrain.data.sources.columns import Column
-from seqtrain.data.sources.files import Format, TextFile, find
+from seqtrain.data.sources.files import Format, find
 from seqtrain.errors import UserError, merged
 
 CHECKED = 1 << 20  # characters of each file that the preflight reads
 REPORTED = 8  # faulty files that the preflight names
+
+
+class RowFile(Protocol):
+    """A file and how to read its rows."""
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        ...
+
+    @property
+    def format(self) -> str:
+        """What it is written in."""
+        ...
+
+    def rows(self, limit: int | None = None) -> Iterator[Row]:
+        """Its rows; UserError for what cannot be read, when it is reached."""
+        ...
 
 
 class SplitFiles:
@@ -60,17 +78,17 @@ class SplitFiles:
         """The option that names the files of each split."""
         return {split: key_of(split) for split in self.paths}
 
-    def formats(self) -> set[Format]:
+    def formats(self) -> set[str]:
         """The formats of all files."""
-        formats: set[Format] = set()
+        formats: set[str] = set()
         for split in self.paths:
             formats.update(file.format for file in self._files(split))
         return formats
 
-    def _files(self, split: Split) -> list[TextFile]:
+    def _files(self, split: Split) -> Sequence[RowFile]:
         return find(key_of(split), self.paths[split], self.format, self.columns)
 
-    def _check_belower(self, split: Split, files: list[TextFile], owner: dict[Path, Split]) -> list[UserError]:
+    def _check_belower(self, split: Split, files: Sequence[RowFile], owner: dict[Path, Split]) -> list[UserError]:
         """The fault of the first file that an earlier split owns; the others become the split's own, in `owner`.
 
         A model must not be measured on what it was trained on.
@@ -91,7 +109,7 @@ def key_of(split: Split, side: Literal["", "source_", "target_"] = "") -> str:
     return f"data.{side}path" if split == "train" else f"data.{split}_{side}path"
 
 
-def _check(files: list[TextFile]) -> tuple[list[UserError], int | None]:
+def _check(files: Sequence[RowFile]) -> tuple[list[UserError], int | None]:
     """What is wrong with the first part of each file, and the number of rows if all were seen."""
     faults: list[UserError] = []
     count, complete = 0, True

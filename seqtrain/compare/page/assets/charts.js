@@ -4,6 +4,9 @@
 const BUTTONS = [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]];
 const CONFIG = { responsive: true, displaylogo: false, scrollZoom: false, modeBarButtons: BUTTONS, showSendToCloud: false, plotlyServerURL: "" };
 
+/* The same as long as a picture shows the same: then Plotly keeps what the reader zoomed to. */
+const zoomKept = (...shown) => JSON.stringify([chosen.group, ...shown]);
+
 function layout(more) {
   const axis = {
     gridcolor: ink("grid"), linecolor: ink("line"), zeroline: false, automargin: true, exponentformat: "SI",

@@ -1,20 +1,28 @@
 // The metric against what it cost, or against any option.
 
 const atEnds = data.equal && ` Each run counts as it was at its end, not ${data.equal} as in the conclusion.`;
+const MOST_LISTED = 4; // variants in a sentence
 const JITTER = 0.5; // of the room between two words, so that runs with the same value are seen apart
 
-/* Points that no other one beats in both cost and value, by rising cost. */
-function front(points, mode) {
-  const better = mode === "max" ? (a, b) => a > b : (a, b) => a < b;
-  const kept = [];
-  for (const point of points.toSorted((a, b) => a.x - b.x || (better(a.y, b.y) ? -1 : 1))) {
-    if (!kept.length || better(point.y, kept.at(-1).y)) kept.push(point);
-  }
-  return kept;
+// How a variant stands in the Pareto front of the conclusion, in words, and how its mean is drawn.
+const STANDINGS = {
+  front: { words: "on the Pareto front", size: 15, opacity: 1, open: "" },
+  perhaps: { words: "on the Pareto front by the means, perhaps by chance", size: 13, opacity: 1, open: "-open" },
+  near: { words: "not on the front by the means, but not shown to be behind", size: 10, opacity: .6, open: "" },
+  behind: { words: "behind the front", size: 10, opacity: .6, open: "" },
+};
+const NO_STANDING = { words: "", size: 11, opacity: .8, open: "" };
+
+/* Why the conclusion's front is not that of this picture; "" where it is. */
+function noFront() {
+  if (data.equal) return `The Pareto front is not drawn: it is ${data.equal}, and costs here are those at the end.`;
+  return chosen.which === data.which ? "" : `The Pareto front is not drawn: it is known of the ${data.which} metric alone.`;
 }
 
-function listed(names) {
-  return names.slice(0, 8).join(", ") + (names.length > 8 ? ` and ${names.length - 8} more` : "") || "none yet";
+const standingOf = variant => noFront() ? undefined : data.groups[chosen.group].variants.find(each => each.name === variant)?.pareto[chosen.cost];
+
+function listed(names, nothing) {
+  return names.slice(0, MOST_LISTED).join(", ") + (names.length > MOST_LISTED ? ` and ${names.length - MOST_LISTED} more` : "") || nothing;
 }
 
 /* The option that x is; "" where it is a cost. */
@@ -98,15 +106,20 @@ function drawCosts() {
   const groups = grouping(runs), other = { color: ink("rest"), symbol: "circle" }, look = run => groups.look(groups.of(run)) || other;
   const title = key ? data.short[key] : COSTS[chosen.cost];
   const hover = `${plain(named(group.metric))} %{y:.5~g}, ${plain(title)} ${key ? "%{customdata}" : "%{x:.4~s}"}<extra></extra>`;
-  const middle = key ? valueMeans(points, words) : means(points), edge = key ? [] : front(middle, group.mode);
+  const middle = key ? valueMeans(points, words) : means(points), edge = key ? [] : frontPoints(middle);
   const best = {
     x: edge.map(point => point.x), y: edge.map(point => point.y), mode: "lines", hoverinfo: "skip",
     line: { shape: "hv", color: ink("soft"), width: 1.5, dash: "dot" },
   };
   const own = variant => look(points.find(point => point.run.variant === variant).run); // all runs of a variant are alike in what may group them, or nearly
   const bars = { symbol: "line-ew", size: 34, line: { color: ink("ink"), width: 2.5 } };
-  const dots = { size: 13, color: middle.map(point => key || own(point.variant).color), symbol: middle.map(point => key || own(point.variant).symbol) };
-  const name = point => key ? `mean of ${point.count}` : `${plain(point.variant)}, mean of ${point.count}`;
+  const stand = point => STANDINGS[standingOf(point.variant)] ?? NO_STANDING;
+  const dots = key ? {} : {
+    size: middle.map(point => stand(point).size), opacity: middle.map(point => stand(point).opacity), color: middle.map(point => own(point.variant).color),
+    symbol: middle.map(point => own(point.variant).symbol + stand(point).open),
+    line: { color: middle.map(point => stand(point).open ? own(point.variant).color : ink("paper")), width: middle.map(point => stand(point).open ? 2.5 : 1.5) },
+  };
+  const name = point => key ? `mean of ${point.count}` : [`${plain(point.variant)}, mean of ${point.count}`, stand(point).words].filter(Boolean).join("<br>");
   const traces = [best, runTrace(points, look, hover), meanTrace(middle, hover, key ? bars : dots, name)];
   at("costs-note").textContent = (key ? optionNote(runs, points, middle, title) : costNote(group, edge)) + costsGrey(points, groups) + atEnds;
   at("costs-plot").setAttribute("aria-label", at("costs-note").textContent);
@@ -114,13 +127,31 @@ function drawCosts() {
   const ticks = words ? { tickvals: words.map((_, k) => k), ticktext: words.map(word => plain(clipped(word))), range: [-0.6, words.length - 0.4] } : { tickvals: null, ticktext: null };
   const metric = chosen.which === "test" ? "test " + named(group.metric) : `${chosen.which} ${spoken("validation/" + group.metric)}`;
   return Plotly.react("costs-plot", traces, layout({
+    uirevision: zoomKept(chosen.cost, chosen.which, chosen.logcost),
     xaxis: { title: { text: plain(title) }, type: log ? "log" : "linear", ...ticks },
     yaxis: { title: { text: plain(metric) } }, annotations: nothing,
   }), CONFIG);
 }
 
+/* The means that are on the front, or perhaps: none where one of them is not shown, for the line would lie. */
+function frontPoints(middle) {
+  const onFront = data.groups[chosen.group].variants.map(variant => variant.name).filter(name => ["front", "perhaps"].includes(standingOf(name)));
+  const found = middle.filter(point => onFront.includes(point.variant));
+  return found.length === onFront.length ? found.toSorted((a, b) => a.x - b.x) : [];
+}
+
 function costNote(group, edge) {
-  return `Large: a variant's mean over the runs that finished; small: its runs, hollow where they did not finish. Dotted: the Pareto front, the variants that none beats in both (${group.mode === "max" ? "more" : "less"} is better): ${listed(edge.map(point => point.variant))}.`;
+  const words = ["Large: a variant's mean over the runs that finished; small: its runs, hollow where they did not finish."];
+  const known = group.variants.filter(variant => variant.pareto[chosen.cost]), kinds = Map.groupBy(known, variant => variant.pareto[chosen.cost]);
+  if (noFront()) return [...words, noFront()].join(" ");
+  if (known.length < 2) return [...words, "There is no Pareto front: fewer than two variants that may be compared know both."].join(" ");
+  const names = kind => listed((kinds.get(kind) ?? []).map(variant => variant.name), "none");
+  words.push(`Pareto front, the variants that none beats in both (${group.mode === "max" ? "more" : "less"} is better), of all ${counted(known.length, "variant")} of the group, whatever the filter leaves. On it for sure, solid: ${names("front")}.`);
+  if (kinds.has("perhaps")) words.push(`On it by the means, perhaps by chance, large and hollow: ${names("perhaps")}.`);
+  if (kinds.has("near")) words.push(`Not on it by the means, but not shown to be behind: ${names("near")}.`);
+  words.push(edge.length ? "Dotted: the front by the means." : "The line of the front is not drawn: not all of it is shown.");
+  if (known.some(variant => variant.seeds === 1)) words.push("Of variants with one seed nothing is told apart.");
+  return words.join(" ");
 }
 
 function optionNote(runs, points, middle, title) {

@@ -133,6 +133,7 @@ async function drawMetric(place, metric, { log, title, names = true }) {
   await Plotly.react(place, traces, layout({
     margin: names ? { l: 56, r: 12, t: 20, b: 48 } : { l: 48, r: 8, t: 8, b: 28 },
     hovermode: false, // hover.js reads all groups at once
+    uirevision: zoomKept(metric, chosen.axis, chosen.logx, log, chosen.outliers), // what a reader zoomed to lives through news
     xaxis: { title: { text: names ? AXES[chosen.axis] : "" }, type: chosen.logx ? "log" : "linear" },
     yaxis: {
       title: { text: title }, type: log ? "log" : "linear", exponentformat: "power",

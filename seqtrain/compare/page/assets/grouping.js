@@ -2,6 +2,15 @@
 
 const MARKS = ["label", "tag", "commit", "status"]; // what a run says of itself beside its settings
 const NONE = "none";
+const MOST_LEVELS = 6, BINS = 4; // a number of more values is cut into bins
+
+/* The values of a key by which runs are coloured: a number of many values is cut into bins of equally many runs. */
+function binned(values) {
+  const numbers = values.every(value => typeof value === "number");
+  if (!numbers || new Set(values).size <= MOST_LEVELS) return values.map(value => JSON.stringify(value));
+  const ranked = values.toSorted((a, b) => a - b);
+  return values.map(value => Math.floor(ranked.indexOf(value) * BINS / ranked.length));
+}
 
 /* What a run has of a key; undefined where it has nothing. */
 function keyed(run, key) {
@@ -16,10 +25,10 @@ function groupingKeys() {
   return [["variant", "variant"], ...group.keys.map(key => [key, data.short[key]]), ...marks.map(key => [key, key])];
 }
 
-/* The name of each value: a number of many values is cut into the bins of "Which option matters", named by their ends. */
+/* The name of each value: a number of many values is cut into bins, named by their ends. */
 function valueNames(values) {
   const present = values.filter(value => value !== undefined && value !== null);
-  const bins = levels(present), cut = new Set(bins).size < new Set(present).size, names = new Map();
+  const bins = binned(present), cut = new Set(bins).size < new Set(present).size, names = new Map();
   for (const [bin, own] of Map.groupBy(present, (_, k) => bins[k])) {
     const ends = cut ? [Math.min(...own), Math.max(...own)] : [];
     for (const value of own) names.set(value, cut && ends[0] < ends[1] ? `${told(ends[0])} to ${told(ends[1])}` : told(own[0]));

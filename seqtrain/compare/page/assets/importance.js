@@ -1,52 +1,45 @@
-// Which option matters.
+// Which option matters: what the conclusion's own runs say of it, reckoned when the page was made.
 
-const MOST_LEVELS = 6, BINS = 4; // a number of more values is cut into bins
-
-/* The values of an option as levels: a number of many values is cut into bins of equally many runs. */
-function levels(values) {
-  const numbers = values.every(value => typeof value === "number");
-  if (!numbers || new Set(values).size <= MOST_LEVELS) return values.map(value => JSON.stringify(value));
-  const ranked = values.toSorted((a, b) => a - b);
-  return values.map(value => Math.floor(ranked.indexOf(value) * BINS / ranked.length));
+/* A cell of a share: its bar, the number, and what is said of it. */
+function shareCell(share, words, className = "") {
+  const made = make("td", null, { className });
+  if (share !== null) {
+    const bar = make("div", null, { className: "bar" }), fill = make("i");
+    fill.style.width = `${100 * share}%`;
+    bar.append(fill);
+    made.append(bar, make("span", `${(100 * share).toFixed(0)} %`));
+  }
+  if (words) made.append(make("small", words));
+  return made;
 }
 
-/* The share of the variance of the values that goes with the levels of one option, from 0 to 1: epsilon squared of a
-   one-way ANOVA, corrected for what as many levels would explain by chance (Kelley 1935, "An unbiased correlation ratio
-   measure"). null where no level has two values, or where the values do not differ. */
-function shareOfVariance(levels, values) {
-  const mean = all => all.reduce((sum, value) => sum + value, 0) / all.length;
-  const squares = all => { const middle = mean(all); return all.reduce((sum, value) => sum + (value - middle) ** 2, 0); };
-  const groups = [...Map.groupBy(values, (_, k) => levels[k]).values()];
-  const total = squares(values), free = values.length - groups.length;
-  if (!free || groups.length < 2 || !total) return null;
-  const within = groups.reduce((sum, group) => sum + squares(group), 0);
-  return Math.max(0, 1 - (within / free) * (values.length - 1) / total);
-}
-
-/* For each option the share of the final metric's variance that goes with it, over the finished runs that have both. */
-function importanceOf(runs, keys) {
-  return keys.map(key => {
-    const own = runs.filter(run => run.status === "finished" && run.final !== null && key in run.values);
-    const values = own.map(run => run.values[key]), cut = levels(values);
-    const share = shareOfVariance(cut, own.map(run => run.final));
-    return { key, share, values: new Set(values.map(value => JSON.stringify(value))).size, levels: new Set(cut).size };
-  });
+function importanceRow(option, hasForest) {
+  const row = make("tr"), name = make("th", option.key, { scope: "row" });
+  name.append(make("small", counted(option.values, "value") + (option.levels < option.values ? ` in ${option.levels} bins` : "")));
+  const chance = option.epsilon === null ? "cannot be told" : option.by_chance ? "not told apart from chance" : "";
+  row.append(name, shareCell(option.epsilon, chance, option.by_chance ? "chance" : ""));
+  if (hasForest) row.append(shareCell(option.fanova, option.fanova === null ? "not all runs have it" : ""));
+  return row;
 }
 
 function showImportance() {
-  const group = data.groups[chosen.group], runs = filtered(), rows = [];
-  const ranked = importanceOf(runs, group.keys).toSorted((a, b) => (b.share ?? -1) - (a.share ?? -1));
-  for (const { key, share, values, levels } of ranked) {
-    const row = make("div", null, { className: "row" }), bar = make("div", null, { className: "bar" }), fill = make("i");
-    fill.style.width = `${100 * (share ?? 0)}%`;
-    bar.append(fill);
-    const tried = counted(values, "value") + (levels < values ? ` in ${levels} bins` : "");
-    const words = share === null ? `cannot be told from ${tried}` : `${(100 * share).toFixed(0)} % (${tried})`;
-    row.append(make("div", key, { className: "key" }), bar, make("div", words, { className: "words" }));
-    rows.push(row);
-  }
-  at("importance-bars").replaceChildren(...rows);
-  const count = counted(runs.filter(run => run.status === "finished").length, "finished run");
-  const which = runs.length < group.runs.length ? "that the filter leaves" : "of this group";
-  at("importance-note").textContent = `The share of the variance of the final metric, over the ${count} ${which}, that goes with each option: epsilon squared of a one-way analysis of variance, numbers of many values cut into four bins. One option at a time: it sees no interaction, options that were changed together share their credit, and it speaks of the values that were tried, not of others. The share of seed is what chance alone does.${atEnds}`;
+  const group = data.groups[chosen.group], found = group.importance, hasForest = found.predicted !== null;
+  const top = make("thead"), head = make("tr"), body = make("tbody");
+  const titles = ["option", "epsilon squared", ...(hasForest ? ["functional ANOVA"] : [])];
+  head.append(...titles.map(words => make("th", words, { scope: "col" })));
+  top.append(head);
+  body.append(...found.options.map(option => importanceRow(option, hasForest)));
+  at("importance-table").replaceChildren(...(found.options.length ? [top, body] : []));
+  at("importance-note").textContent = importanceNote(group, found);
+}
+
+function importanceNote(group, found) {
+  if (group.refused) return "Of runs that are not compared nothing is said: see above.";
+  const where = data.equal ? `, ${data.equal} as in the conclusion` : "";
+  const words = [`By the ${data.which} ${named(group.metric)} of the ${counted(found.runs, "run")} that count${found.runs === 1 ? "s" : ""} in the conclusion${where}; the filter changes nothing here.`];
+  if (found.pruned) words.push(`${counted(found.pruned, "run")} that the search pruned ${found.pruned === 1 ? "is" : "are"} not among them: they were the bad ones, so what is left differs less than what was tried.`);
+  words.push("Epsilon squared: the share of the variance that goes with one option alone (one-way analysis of variance; numbers of many values are cut into four bins). It sees no interaction, and options that were changed together share their credit. Not told apart from chance: by the F test at 5 % over all options at once.");
+  if (found.predicted !== null) words.push(`Functional ANOVA: the share of what a random forest has learnt of these runs that goes with one option alone; what options do together belongs to none. The forest predicts ${(100 * found.predicted).toFixed(0)} % of the variance of runs that it has not seen.`);
+  words.push(...found.notes.map(note => note + "."), `${found.predicted === null ? "It speaks" : "Both speak"} of the values that were tried, not of others.`);
+  return words.join(" ");
 }

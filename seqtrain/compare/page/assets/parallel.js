@@ -24,7 +24,7 @@ function scaled(title, values, unique) {
 }
 
 function dimensions(runs, group) {
-  const weight = Object.fromEntries(importanceOf(runs, group.keys).map(each => [each.key, each.share ?? 0]));
+  const weight = Object.fromEntries(group.importance.options.map(each => [each.key, each.epsilon ?? 0]));
   const keys = group.keys.toSorted((a, b) => (weight[b] ?? 0) - (weight[a] ?? 0)).slice(0, MOST_DIMENSIONS);
   const shown = group.keys.filter(key => keys.includes(key));
   return [
@@ -47,7 +47,7 @@ function drawParallel() {
   });
   at("parallel-plot").style.minWidth = `${all.length * 7.5}rem`;
   const dropped = group.keys.length + 1 - all.length;
-  at("parallel-note").textContent = "A line is a run; it joins the options that differ and ends at its metric. A run that has no such option passes it by." + (all.length && dropped > 0 ? ` ${dropped} options of least weight are left out.` : "") + greyNote([...new Set(runs.map(run => run.variant))]);
+  at("parallel-note").textContent = "A line is a run; it joins the options that differ and ends at its metric. A run that has no such option passes it by." + (all.length && dropped > 0 ? ` ${dropped} options of least weight (epsilon squared, below) are left out.` : "") + greyNote([...new Set(runs.map(run => run.variant))]);
   return Plotly.react("parallel-plot", traces, layout({
     margin: { l: 84, r: 84, t: 32, b: 16 },
     xaxis: { range: [-0.02, all.length - 1 + 0.02], visible: false, fixedrange: true },

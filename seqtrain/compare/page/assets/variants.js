@@ -33,10 +33,17 @@ function comparisonCell(variant) {
   return made;
 }
 
+/* Decimals that show two digits of a number, but none beyond those that means are shown with. */
+function meantDigits(value, most) {
+  const needed = value ? 1 - Math.floor(Math.log10(Math.abs(value))) : 0;
+  return Math.max(Math.min(needed, most), 0);
+}
+
 /* How validation stood to training at the end, and to its own best. */
-function gapCell(variant) {
-  const made = stacked(variant.gap === null ? "" : aside(variant.gap, 2));
-  if (variant.lost !== null) made.append(make("small", variant.lost ? `${told(variant.lost, 2)} since best` : "best at the end"));
+function gapCell(variant, digits) {
+  const made = stacked(variant.gap === null ? "" : aside(variant.gap, 2, meantDigits(variant.gap, digits)));
+  const lost = variant.lost === null ? "" : variant.lost.toFixed(meantDigits(variant.lost, digits));
+  if (lost) made.append(make("small", Number(lost) ? `${lost} since best` : variant.lost ? "about as at its best" : "best at the end"));
   const count = variant.judged > 1 ? ` ${variant.overfits} of ${variant.judged}` : "";
   if (variant.overfits) made.append(make("small", "overfits" + count, { className: "warn" }));
   return made;
@@ -58,7 +65,7 @@ function variantColumns(group, axis) {
     { title: "parameters", cell: row => stacked(short(row.costs.parameters)), has: row => row.costs.parameters !== null },
     { title: "tokens", below: "FLOPs", cell: row => stacked(short(row.costs.tokens), short(row.costs.flops)), has: row => row.costs.tokens !== null },
     { title: "seconds", below: "tokens/s", cell: row => stacked(short(row.costs.seconds), short(row.costs.tokens_per_second)), has: row => row.costs.seconds !== null },
-    { title: "gap", below: "validation to training, and to its best", cell: gapCell, has: row => row.gap !== null || row.lost !== null },
+    { title: "gap", below: "validation to training, and to its best", cell: row => gapCell(row, group.digits), has: row => row.gap !== null || row.lost !== null },
     { title: "test", below: "best checkpoint", cell: row => stacked(row.test === null ? "" : mean(row.test), row.tested && row.tested < row.seeds ? `${row.tested} of ${row.seeds} runs have it` : ""), has: row => row.tested },
   ];
 }
@@ -137,7 +144,7 @@ function variantsNote(group, variants) {
   if (axis && ends.some(axis.beyond)) words.push("Arrows: it goes on beyond the axis.");
   if (group.baselines.length && axis && axis.floors.length) words.push("Dotted: baselines.");
   if (variants.length < group.variants.length) words.push(`${variants.length} of ${group.variants.length} variants pass the filter; each row is of all its runs that count.`);
-  if (variants.some(variant => variant.so_far !== null)) words.push("Hollow and dashed: runs that have not finished, at their last validation.");
+  if (variants.some(variant => variant.so_far !== null)) words.push("Hollow and dashed: what does not count, for it has not finished or was left out, at its last validation.");
   if (group.runs.length > 1) words.push("Press a name to hide it in the charts.");
   return words.join(" ") + greyNote(variants.map(variant => variant.name));
 }

@@ -9,6 +9,8 @@ function showGroups() {
     const made = make("article", null, { className: current ? "current" : "" });
     made.append(make("h3", groupTitle(group, index)));
     if (group.reason.length) made.append(make("p", "Apart from group 1: " + group.reason.join("; "), { className: "apart" }));
+    if (group.remedy) made.append(make("p", group.remedy, { className: "apart" }));
+    made.append(...group.first.map(words => make("p", words, { className: "first" })));
     // Of the other groups the first line is enough, so that the table of this one stands near.
     made.append(answers(first ? group.answers : group.answers.slice(0, 1)));
     if (first) made.append(...more(group));

@@ -1,0 +1,94 @@
+"""Variants of several seeds held against each other: differences with simultaneous intervals, by intervals.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from seqtrain.compare.entries import Mode
+from seqtrain.compare.variants import Variant
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MIN_SPREAD = 1e-9  # of the values' size: below it lies rounding, and seeds give the same number
+MOST_SEEDS = 50  # more are not named as what would show a difference
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The best variant, or one that was asked for, beside another: by how much it is better, with the interval."""
+
+    reference: Variant
+    other: Variant
+    difference: float  # above 0 where the reference is better
+    low: float
+    high: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether chance over seeds does not explain it."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def effect(self) -> float:
+        """The difference in standard deviations of the seeds, the mean of the two variances under the root."""
+        return abs(self.difference) / math.sqrt(((self.reference.sd or 0.0) ** 2 + (self.other.sd or 0.0) ** 2) / 2)
+
+    @property
+    def seeds_needed(self) -> int:
+        """Seeds of each that would show a difference of this size, did they spread alike: widths fall as their root."""
+        seeds = min(len(self.reference.values), len(self.other.values))
+        half = (self.high - self.low) / 2
+        return math.ceil(seeds * (half / abs(self.difference)) ** 2) if self.difference else MOST_SEEDS + 1
+
+
+def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = None) -> list[Comparison]:
+    """The best variant, or `against`, beside each other one, of those with several seeds and a spread.
+
+    Args:
+        ranked: the variants, the best first, as `variants.variants` gives them.
+        mode: whether less or more is better.
+        against: one of them that has several seeds.
+    """
+    import numpy as np
+
+    from seqtrain.compare.intervals import half_widths
+
+    several = repeated(ranked)
+    if len(several) < 2:
+        return []
+    place = 0 if against is None else several.index(against)
+    scale, means, variances, counts = moments(several)
+    widths = half_widths(variances, counts, np.array(place))
+    errors = variances / counts
+    found = []
+    for other, variant in enumerate(several):
+        if other == place or errors[other] + errors[place] < MIN_SPREAD**2:
+            continue
+        difference = float(means[other] - means[place])
+        if mode == "max":
+            difference = -difference
+        half = float(widths[other])
+        low, high = scale * (difference - half), scale * (difference + half)
+        found.append(Comparison(several[place], variant, scale * difference, low, high))
+    return found
+
+
+def moments(several: Sequence[Variant]) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    """A scale, and of variants of several seeds their means, variances and counts, divided by it (and its square)."""
+    import numpy as np
+
+    scale = max(abs(value) for variant in several for value in variant.values) or 1.0
+    # Scaled first: the square of a perplexity may be beyond all numbers.
+    samples = [np.array(variant.values) / scale for variant in several]
+    means = np.array([values.mean() for values in samples])
+    variances = np.array([values.var(ddof=1) for values in samples])
+    return scale, means, variances, np.array(list(map(len, samples)))
+
+
+def repeated(ranked: Sequence[Variant]) -> list[Variant]:
+    """Those with more than one seed: of one alone, chance cannot be told from a difference."""
+    return [variant for variant in ranked if len(variant.values) > 1]

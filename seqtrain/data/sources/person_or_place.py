@@ -1,0 +1,113 @@
+"""Made-up sentences in which a later verb tells whether names are of a person or a place, with BIO labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
+from seqtrain.data.sources.word_order import phrases
+from seqtrain.errors import UserError
+
+LARGEST = 100_000  # the grammar gives far more, but not quickly
+NAMES = phrases("""
+boston, paris, jordan, florence, sydney, austin, dallas, madison, lincoln, jackson, houston, orlando, lancaster,
+carolina, adelaide, victoria, alexandria, charlotte, geneva, chelsea, kingston, preston, clifton, milton, ashton,
+denver, phoenix, savannah
+""")
+SECOND_NAMES = phrases("hill, wells, forest, church, lake, field, brooks, rivers, stone, park, west, bridge")
+# Each two begin alike: what is before the verb tells nothing.
+VERBS = [
+    ("smiled", "flooded"),
+    ("laughed", "burned"),
+    ("married", "froze"),
+    ("slept", "thawed"),
+    ("wept", "expanded"),
+    ("sang", "emptied"),
+    ("retired", "shook"),
+    ("whispered", "prospered"),
+]
+OPENINGS = ["", "", "", "yesterday", "last week ,", "they say", "we heard that", "in the story", "as i recall ,"]
+LINKS = ["and", "and then", "or", "but not", "with"]
+ASIDES = ["", "", "", "quite suddenly", ", i am told ,", "at last", "once more", ", in the end ,"]
+CLOSINGS = ["", "", "in may", "for two days", "again", "before noon", "while we waited", "that winter"]
+KINDS = ("PER", "LOC")
+
+
+class PersonOrPlace(Source):
+    """Sentences in twos that differ in the verb alone: in one all names are of persons, in the other of places.
+
+    What reads from left to right meets each name before it can know. It gives both of a two the same labels up to the
+    verb, so exactly half of the names are right; both of a two are in the same split.
+    """
+
+    document = "a sentence"
+    fields = ("text", "label")
+
+    def __init__(
+        self, *, size: int = 4000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
+    ) -> None:
+        """`size`: sentences in all splits together, an even number; fractions are of them."""
+        if size % 2 or not 2 <= size <= LARGEST:
+            raise UserError(f"data.size={size}: must be an even number from 2 to {LARGEST}")
+        self.size = size
+        self.seed = seed
+        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction)
+
+    def check(self) -> None:
+        self._cut.check(self.size // 2)
+
+    def documents(self, split: Split) -> Iterator[str]:
+        return (row["text"] for row in self.rows(split))
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        # Twos are cut, not sentences: the labels of one tell those of the other.
+        twos = self._cut.rows(lambda: iter(self._twos), split)
+        return map(dict, chain.from_iterable(twos))  # copies: a row is the reader's own
+
+    def has(self, split: Split) -> bool:
+        return self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {split: len(list(self.rows(split))) for split in SPLITS if self.has(split)}
+        return {"source": "person_or_place", "seed": self.seed, "sentences": sizes}
+
+    @cached_property
+    def _twos(self) -> list[tuple[Row, Row]]:
+        """No beginning comes in two of them, or it could be learnt by heart."""
+        generator = SplitMix64(self.seed)
+        by_beginning: dict[str, tuple[Row, Row]] = {}
+        while len(by_beginning) < self.size // 2:
+            beginning, two = _draw_two(generator)
+            by_beginning.setdefault(beginning, two)
+        return list(by_beginning.values())
+
+
+def _draw_two(generator: SplitMix64) -> tuple[str, tuple[Row, Row]]:
+    """What stands before the verb, and two sentences that begin so."""
+    words: list[str] = generator.choice(OPENINGS).split()
+    labels = ["O"] * len(words)
+    # In this order: what each choice gives depends on how many came before it.
+    for number in range(1 + generator.below(3)):
+        link = generator.choice(LINKS).split() if number else []
+        name = [generator.choice(NAMES)]
+        # Names of one word and of two, so that spans have ends to find.
+        if generator.below(2):
+            name.append(generator.choice(SECOND_NAMES))
+        words += [*link, *name]
+        labels += ["O"] * len(link) + ["B-{}"] + ["I-{}"] * (len(name) - 1)
+    aside = generator.choice(ASIDES).split()
+    verbs = generator.choice(VERBS)
+    closing = generator.choice(CLOSINGS).split()
+    words += aside
+    after = ["O"] * (len(aside) + 1 + len(closing))
+    # Both sentences have the same words and labels but for the verb and the types.
+    two = []
+    for verb, kind in zip(verbs, KINDS, strict=True):
+        written = " ".join([*words, verb, *closing])
+        two.append({"text": written, "label": " ".join([*labels, *after]).format(*[kind] * len(words))})
+    first = generator.below(2)  # or every first sentence of a two would be of persons
+    return " ".join(words), (two[first], two[1 - first])

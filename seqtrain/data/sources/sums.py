@@ -1,0 +1,80 @@
+"""Made-up sums in words, each with its value as the label: what is taken away, only the order of words tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
+from seqtrain.data.sources.word_order import phrases
+from seqtrain.errors import UserError
+
+NUMBERS = phrases("""
+zero, one, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, sixteen,
+seventeen, eighteen, nineteen, twenty
+""")
+LARGEST = 100_000
+SIGNS = {"plus": 1, "minus": -1}
+
+
+class SpelledSums(Source):
+    """Different sums of numbers from 0 to 20; the label is the value of each, which may be below 0."""
+
+    document = "a sum"
+    fields = ("text", "label")
+
+    def __init__(
+        self,
+        *,
+        size: int = 8000,
+        terms: int = 4,
+        seed: int = 0,
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.1,
+    ) -> None:
+        """`terms`: the most numbers in a sum, the fewest are 2; fractions are of sums."""
+        if not 3 <= terms <= 20:
+            raise UserError(f"data.terms={terms}: must be from 3 to 20")
+        if not 2 <= size <= LARGEST:
+            raise UserError(f"data.size={size}: must be from 2 to {LARGEST}")
+        # Half of the sums have three terms or more, of which there are enough: each sum comes once.
+        if size > 30_000 and terms == 3:
+            raise UserError(f"data.size={size}: there are not that many sums of data.terms=3 to draw; give more terms")
+        self.size = size
+        self.terms = terms
+        self.seed = seed
+        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction)
+
+    def check(self) -> None:
+        self._cut.check(self.size)
+
+    def documents(self, split: Split) -> Iterator[str]:
+        return (row["text"] for row in self.rows(split))
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        return map(dict, self._cut.rows(lambda: iter(self._all), split))  # copies: a row is the reader's own
+
+    def has(self, split: Split) -> bool:
+        return self._cut.has(split)
+
+    def describe(self) -> dict[str, Any]:
+        sizes = {split: len(list(self.rows(split))) for split in SPLITS if self.has(split)}
+        return {"source": "sums", "seed": self.seed, "sums": sizes}
+
+    @cached_property
+    def _all(self) -> list[Row]:
+        generator = SplitMix64(self.seed)
+        # By text: a sum that is drawn twice has the same value, and stands in one split alone.
+        values: dict[str, int] = {}
+        while len(values) < self.size:
+            first = generator.below(len(NUMBERS))
+            words, value = [NUMBERS[first]], first
+            # Two terms at least: a number alone is no sum.
+            for _ in range(1 + generator.below(self.terms - 1)):
+                sign, number = generator.choice(list(SIGNS)), generator.below(len(NUMBERS))
+                words += [sign, NUMBERS[number]]
+                value += SIGNS[sign] * number
+            values[" ".join(words)] = value
+        return [{"text": text, "label": str(value)} for text, value in values.items()]

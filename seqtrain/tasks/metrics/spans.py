@@ -1,0 +1,76 @@
+"""Spans that BIO labels stand for, by the definition of seqeval (and of CoNLL's script), and the F1 of spans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+OUTSIDE = "O"
+BIO = re.compile(r"[BIES]-.+", re.DOTALL)
+STARTS, ENDS = ("B", "S"), ("E", "S")  # prefixes that begin a span in any case, and those after which none goes on
+
+
+class Span(NamedTuple):
+    """A stretch of positions of one type, the last one with it."""
+
+    type: str
+    first: int
+    last: int
+
+
+def is_bio(labels: Collection[str]) -> bool:
+    """Whether labels mark spans: all are `O`, or a type behind `B-` or `I-` (`E-`, `S-` too: the end, and a single)."""
+    # One other label is enough: parts of speech may have names such as `B-1`.
+    marked = [label for label in labels if label != OUTSIDE]
+    for label in marked:
+        if not BIO.fullmatch(label):
+            return False
+    return bool(marked)
+
+
+def spans(labels: Sequence[str]) -> list[Span]:
+    """The spans of a sequence of BIO labels, in order.
+
+    An `I-` that follows no label of its type begins a span, as seqeval has it: a model may write such labels.
+    """
+    found: list[Span] = []
+    before, type_before, first = OUTSIDE, "", 0
+    # One more label than there are, which ends a span that reaches the end.
+    for position, label in enumerate([*labels, OUTSIDE]):
+        prefix, _, kind = label.partition("-")
+        if before != OUTSIDE and (prefix == OUTSIDE or _begins(before, type_before, prefix, kind)):
+            found.append(Span(type_before, first, position - 1))
+        if prefix != OUTSIDE and _begins(before, type_before, prefix, kind):
+            first = position
+        before, type_before = prefix, kind
+    return found
+
+
+def _begins(before: str, type_before: str, prefix: str, kind: str) -> bool:
+    """Whether a label that is not `O` begins a span, after the one before it."""
+    return before == OUTSIDE or before in ENDS or prefix in STARTS or kind != type_before
+
+
+def count_spans(predicted: Sequence[str], true: Sequence[str]) -> tuple[int, int, int]:
+    """How many spans are right (type and both ends), how many are predicted, and how many are true."""
+    # A span of the right type with a wrong end is as wrong as any other.
+    ours, theirs = set(spans(predicted)), set(spans(true))
+    return len(ours & theirs), len(ours), len(theirs)
+
+
+def span_f1(right: float, predicted: float, true: float) -> float:
+    """The harmonic mean of precision and recall over all spans; 0 where there is none, as in seqeval."""
+    return 2 * right / (predicted + true) if predicted + true else 0.0
+
+
+def malformed(labels: Sequence[str]) -> int:
+    """How many labels go on with a span that does not stand before them: `I-` or `E-` after another type, or `O`."""
+    count = 0
+    before, type_before = OUTSIDE, ""
+    for label in labels:
+        prefix, _, kind = label.partition("-")
+        goes_on = before not in (OUTSIDE, *ENDS) and kind == type_before
+        count += prefix in ("I", "E") and not goes_on
+        before, type_before = prefix, kind
+    return count

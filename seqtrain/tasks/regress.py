@@ -1,0 +1,197 @@
+"""Regression: a number for a whole sequence, read from its hidden states by a pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
+from seqtrain.data.preprocess import Preprocessor, Rows, Scale
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
+from seqtrain.tasks.baselines.linear import bag_of_words
+from seqtrain.tasks.metrics.numbers import quality
+from seqtrain.tasks.pooling import Pool, pool
+from seqtrain.tasks.predictors import Predictor
+
+MAX_CHARACTERS = 160  # of a text that is shown
+UNSCALED = Scale(mean=0.0, std=1.0)  # of a task that is asked what it fits, before there are numbers
+
+
+@dataclass(kw_only=True)
+class NumberedBatch(ExampleBatch):
+    """Texts with their numbers, in their own unit."""
+
+    num_examples: int  # of the split
+
+
+class NumberedExamples(TextExamples):
+    """Texts, each with a number."""
+
+    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length)
+        assert isinstance(rows.labels, np.ndarray)
+        self.numbers = rows.labels
+
+    def targets(self, index: Int[np.ndarray, " B"]) -> Float[Tensor, " B"]:
+        return torch.from_numpy(self.numbers[index])
+
+    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> NumberedBatch:
+        batch = super().collate(index, epoch, totals)
+        known = {field.name: getattr(batch, field.name) for field in fields(batch)}
+        return NumberedBatch(**known, num_examples=len(self.numbers))
+
+
+class Numbers(Predictor["Regress"]):
+    """The number of a text, in the unit of the data; of a longer text the first tokens are read, as in training."""
+
+    @property
+    def longest(self) -> int | None:
+        before, after = self.task.edges(self.loaded.tokenizer)
+        return self.loaded.max_length - len(before) - len(after)
+
+    @torch.no_grad()
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """Of each text its `number`."""
+        before, after = self.task.edges(self.loaded.tokenizer)
+        rows = []
+        for text in texts:
+            rows.append(np.concatenate([before, self.encode(text)[: self.longest], after]).astype(np.int64))
+        answers: dict[int, dict[str, Any]] = {}
+        for lanes in by_length(rows):
+            tokens, lengths = padded([rows[lane] for lane in lanes])
+            numbers = self.task.numbers(self.task.scaled(self.loaded.model, tokens, lengths)).tolist()
+            for lane, number in zip(lanes, numbers, strict=True):
+                answers[lane] = {"text": texts[lane], "number": number}
+        return [answers[lane] for lane in range(len(rows))]
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return f"{answer['number']:.6g}: {answer['text']}"
+
+
+class Regress(ExampleTask):
+    """Squared error of the scaled number; the head is linear in the pooled hidden state.
+
+    The model learns numbers of mean 0 and spread 1 in train; what is answered and measured, but for the loss, has the
+    unit of the data. A loss of 1 is that of the mean of train.
+    """
+
+    requires = Capability.UNCONDITIONAL
+    fields = ("text", "label")
+    label_kind = "number"
+    metrics = (
+        Metric("loss", "min", "scaled squared error"),
+        Metric("mse", "min", "mean squared error", of_answers=True),
+        Metric("mae", "min", "mean absolute error", of_answers=True),
+        Metric("spearman", "max", "Spearman rank correlation", of_answers=True),
+    )
+    monitor = "mse"
+    trained_by = ("pool", "dropout")
+    known_baselines = MappingProxyType(
+        {
+            "mean": Baseline("always the mean of train", "the mean"),
+            "bag_of_words": Baseline("ridge regression on how often each token is", "a linear model on words"),
+        }
+    )
+    predictors = MappingProxyType({"number": Numbers})
+
+    def __init__(self, *, pool: Pool, dropout: float, dim: int, preprocessor: Preprocessor | None = None) -> None:
+        super().__init__()
+        self.pool: Pool = pool
+        self.dim = dim
+        # Of the run, not a weight: a run that begins with the head of another keeps its own unit.
+        self.scale = UNSCALED
+        if preprocessor is not None and preprocessor.scale is not None:
+            self.scale = preprocessor.scale
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(dim, 1)
+
+    def incompatibility(self, model: SequenceModel) -> str | None:
+        if self.pool == "cls" and Capability.CAUSAL in model.capabilities:
+            return (
+                f"task.pool=cls: the first position of {type(model).__name__} sees no later token; "
+                "use task.pool=last, mean or max"
+            )
+        return None
+
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
+        """The scaled number of each pooled hidden state."""
+        return self.head(self.dropout(hidden))
+
+    def scaled(
+        self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]
+    ) -> Float[Tensor, " B"]:
+        """The numbers of texts as the model gives them: in deviations of train from its mean."""
+        # What is padded on the right changes nothing that a causal model has said before.
+        is_causal = Capability.CAUSAL in model.capabilities
+        hidden, _ = model(tokens, None, None if is_causal else lengths)
+        return self.logits(model, pool(hidden, lengths, self.pool)).squeeze(-1)
+
+    def numbers(self, scaled: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        """The same in the unit of the data."""
+        return scaled.double() * self.scale.std + self.scale.mean
+
+    def evaluate(self, model: SequenceModel, batch: NumberedBatch, state: State | None) -> tuple[LossTerms, State]:
+        """`loss` of scaled numbers; outside training `answers` too: a column for each example of the split."""
+        scaled = self.scaled(model, batch.tokens, batch.lengths)
+        # In double: of large numbers float32 would lose what they differ by.
+        wanted = (batch.targets.double() - self.scale.mean) / self.scale.std
+        errors = (scaled - wanted.to(scaled.dtype)) ** 2
+        if batch.count == 0:  # a share without examples reads one that is another's
+            return {"loss": (0.0 * errors.sum(), 0)}, {}
+        if self.training:
+            return {"loss": (errors.sum(), len(errors))}, {}
+        # Ranks need all numbers at once: each example has a place of its own, so that batches add up to a table.
+        table = torch.zeros(2, batch.num_examples, dtype=torch.float64, device=scaled.device)
+        table[0, batch.index] = self.numbers(scaled)
+        table[1, batch.index] = batch.targets.double()
+        return {"loss": (((scaled.double() - wanted) ** 2).sum(), len(errors)), "answers": (table, 1)}, {}
+
+    def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
+        """`loss` of scaled numbers; of all numbers and truths `mse`, `mae` and `spearman`."""
+        total, count = totals["loss"]
+        metrics = {"loss": total / count}
+        if "answers" in totals:
+            found, true = np.array(totals["answers"][0])
+            metrics |= quality(found, true)
+        return metrics
+
+    def head_flops(self) -> float:
+        return 2.0 * self.dim
+
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> NumberedExamples:
+        return NumberedExamples(rows, preprocessor, max_length=max_length)
+
+    def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
+        assert isinstance(train.labels, np.ndarray)
+        assert isinstance(split.labels, np.ndarray)
+        # Of the whole split, as the model is measured: nothing of it is known but the texts.
+        mean = np.full(len(split.labels), train.labels.mean())
+        size = preprocessor.tokenizer.vocab_size
+        linear = bag_of_words(train.columns["text"], train.labels, split.columns["text"], size)
+        return {"mean": quality(mean, split.labels), "bag_of_words": quality(linear, split.labels)}
+
+    def show(
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[str]:
+        """The number of each text, and the right one."""
+        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
+
+    def samples(
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[Sample]:
+        numbers = self.numbers(self.scaled(model, batch.tokens, batch.lengths)).tolist()
+        samples = []
+        lanes = zip(batch.tokens, batch.lengths, numbers, batch.targets.tolist(), strict=True)
+        for tokens, length, number, true in lanes:
+            text = " ".join(preprocessor.tokenizer.decode(tokens[1 : length - 1].tolist()).split())[:MAX_CHARACTERS]
+            columns = {"text": text, "label": true, "predicted": number}
+            samples.append(Sample(f"{number:.6g} (it is {true:.6g}): {text}", columns))
+        return samples

@@ -1,0 +1,344 @@
+"""Tagging: a label for each word, read from the hidden state at that word (Collobert et al. 2011)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.data.tokenizers.encoding import LINE_END, words
+from seqtrain.errors import UserError
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
+from seqtrain.tasks.baselines.words import majority_of_words
+from seqtrain.tasks.metrics.spans import count_spans, is_bio, malformed, span_f1, spans
+from seqtrain.tasks.predictors import Loaded, Predictor
+
+UNREAD = -1  # what is predicted for a word that stands beyond data.max_length: no label, so it is wrong
+MAX_TOKENS = 8192  # of a text that is tagged, where the model has no table of positions: memory has an end
+MAX_SHOWN_WORDS = 40  # of a sentence that is shown
+
+
+class TaggedExamples(TextExamples):
+    """Texts with a label at each token, and IGNORED where the label is no target."""
+
+    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, ignore: str | None) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length)
+        assert isinstance(rows.labels, list)
+        table = _answer_of_label(preprocessor.labels, ignore)
+        self.labels = [table[labels] for labels in rows.labels]
+        if is_bio(_answers(preprocessor.labels, ignore)):
+            self.remark = _remark(rows.labels, preprocessor.labels)
+
+    def targets(self, index: Int[np.ndarray, " B"]) -> Int[Tensor, "B _"]:
+        """Answers to the words behind `start`; those of words that are not read stand beyond the tokens."""
+        width = int(self.lengths[index].max())
+        unread = max(0, *(len(self.labels[i]) - self.longest for i in index))
+        targets = torch.full((len(index), width + unread), IGNORED)
+        for lane, example in enumerate(index):
+            labels = torch.from_numpy(self.labels[example])
+            read, rest = labels[: self.longest], labels[self.longest :]
+            targets[lane, 1 : 1 + len(read)] = read
+            targets[lane, width : width + len(rest)] = rest
+        return targets
+
+    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
+        """Only what is read has a loss."""
+        return {"loss": sum(int((self.labels[i][: self.longest] != IGNORED).sum()) for i in index)}
+
+
+class Tags(Predictor["Tag"]):
+    """The likeliest label of each word of a text, with its probability."""
+
+    @torch.no_grad()
+    def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
+        """Of each text its `tokens`, each a `token` with its `label` and `probability`; where labels are BIO `spans`
+        too, each a `type` with its `text` and the places of its `first` and `last` token, from 0."""
+        before, after = self.task.edges(self.loaded.tokenizer)
+        rows = []
+        for text in texts:
+            rows.append(np.concatenate([before, self.encode(text), after]).astype(np.int64))
+        answers: dict[int, dict[str, Any]] = {}
+        for lanes in by_length(rows):
+            tokens, lengths = padded([rows[lane] for lane in lanes])
+            hidden, _ = self.loaded.model(tokens, None, lengths)
+            probs = self.task.logits(self.loaded.model, hidden).double().softmax(-1)  # (B, T, V)
+            for lane, each, length in zip(lanes, probs, lengths.tolist(), strict=True):
+                answers[lane] = self._answer(texts[lane], each[1 : length - 1])
+        return [answers[lane] for lane in range(len(rows))]
+
+    def _answer(self, text: str, probs: Float[Tensor, "n V"]) -> dict[str, Any]:
+        tagged = []
+        values, places = probs.max(-1)
+        for word, value, place in zip(self._words(text), values.tolist(), places.tolist(), strict=True):
+            if word != LINE_END:  # the end of a line is a token, and no word
+                tagged.append({"token": word, "label": self.task.labels[place], "probability": value})
+        answer = {"text": text, "tokens": tagged}
+        if self.task.is_bio:
+            answer["spans"] = self._spans(tagged)
+        return answer
+
+    def _words(self, text: str) -> list[str]:
+        """The text's tokens as they are written there: an unknown word keeps its spelling."""
+        tokenizer = self.loaded.tokenizer
+        if tokenizer.kind == "word":
+            return words(text)
+        return [tokenizer.token_text(token) for token in self.encode(text).tolist()]
+
+    def _spans(self, tagged: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        found = []
+        for kind, first, last in spans([token["label"] for token in tagged]):
+            text = " ".join(token["token"] for token in tagged[first : last + 1])
+            found.append({"type": kind, "text": text, "first": first, "last": last})
+        return found
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return " ".join(f"{token['token']}/{token['label']}" for token in answer["tokens"])
+
+
+class Tag(ExampleTask):
+    """Cross entropy of the label of each word; the head is linear in the hidden state at the word."""
+
+    requires = Capability.UNCONDITIONAL  # a model that reads one way may tag too: it knows what stands before
+    fields = ("text", "label")
+    label_kind = "names"
+    metrics = (
+        Metric("loss", "min", "nats a word"),
+        Metric("accuracy", "max", "word accuracy", of_answers=True),
+        Metric("sequence_accuracy", "max", "sequence accuracy", of_answers=True),
+        Metric("span_f1", "max", "span F1", of_answers=True),
+    )
+    monitor = "accuracy"
+    signatures = MappingProxyType({"span_f1": "seqeval, default mode, micro average"})
+    trained_by = ("dropout",)
+    known_baselines = MappingProxyType(
+        {
+            "majority": Baseline("always the most frequent label", "the most frequent label"),
+            "word_majority": Baseline("the most frequent label of each word", "the most frequent label of the word"),
+        }
+    )
+    predictors = MappingProxyType({"tag": Tags})
+
+    def __init__(
+        self,
+        *,
+        dropout: float,
+        ignore: str | None,
+        dim: int,
+        labels: tuple[str, ...],
+        preprocessor: Preprocessor | None = None,
+    ) -> None:
+        """`ignore`: a label that says that there is no target; neither loss nor any metric counts such words.
+
+        Raises:
+            UserError: no label is left to tell from another, or train does not have that one.
+        """
+        super().__init__()
+        self.ignore = ignore
+        self.labels = labels
+        if preprocessor is not None:  # else it is asked what fits, before there are labels of any data
+            self.labels = _answers(labels, ignore)
+        self.is_bio = is_bio(self.labels)
+        self.dim = dim
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(dim, len(self.labels))
+
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
+        """Unnormalised log-probabilities of the labels at each word."""
+        return self.head(self.dropout(hidden))
+
+    def _read(self, model: SequenceModel, batch: ExampleBatch) -> Float[Tensor, "B T V"]:
+        hidden, _ = model(batch.tokens, None, batch.lengths)
+        return self.logits(model, hidden)
+
+    def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
+        """`loss` in nats, of words that are read and have a target; outside training what metrics count, too."""
+        logits = self._read(model, batch)
+        width = logits.shape[1]
+        targets = batch.targets[:, :width]
+        # A batch knows the targets of the whole step only: its own are counted here.
+        count = int((targets != IGNORED).sum())
+        flat, wanted = logits.flatten(0, 1), targets.flatten()
+        if self.training:
+            return {"loss": (F.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="sum"), count)}, {}
+        losses = F.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="none")
+        # Words beyond what is read have no answer: that is as wrong as a wrong one, or a cut would raise the figures.
+        predicted = F.pad(logits.argmax(-1), (0, batch.targets.shape[1] - width), value=UNREAD)
+        return {"loss": (losses.double().sum(), count), **self._count(predicted, batch.targets)}, {}
+
+    def _count(self, predicted: Int[Tensor, "B W"], targets: Int[Tensor, "B W"]) -> LossTerms:
+        """What a batch adds to the metrics: words and sequences that are right, and spans by three numbers."""
+        asked = targets != IGNORED
+        # A word that was not read has a target all the same, and no answer equals it.
+        right = (predicted == targets) & asked
+        has_targets = asked.any(1)  # a sequence without any is neither right nor wrong
+        whole = (right == asked).all(1) & has_targets
+        terms: LossTerms = {
+            "accuracy": (right.sum(), int(asked.sum())),
+            "sequence_accuracy": (whole.sum(), int(has_targets.sum())),
+        }
+        read = asked & (predicted != UNREAD)
+        size = len(self.labels)
+        cells = targets[read] * size + predicted[read]  # a cell of the table of true and predicted, as one number
+        terms["confusion"] = (torch.bincount(cells, minlength=size * size).view(size, size), 1)
+        if self.is_bio:
+            # Sums over sequences: F1 is of all spans together, not a mean of sequences.
+            counts = np.zeros(3, dtype=np.int64)
+            for ours, theirs in self._label_pairs(predicted, targets):
+                counts += count_spans(ours, theirs)
+            terms["spans"] = (torch.from_numpy(counts), 1)
+        return terms
+
+    def _label_pairs(
+        self, predicted: Int[Tensor, "B W"], targets: Int[Tensor, "B W"]
+    ) -> Iterator[tuple[list[str], list[str]]]:
+        """The predicted and the true labels of each sequence, where it has targets."""
+        for ours, theirs in zip(predicted.tolist(), targets.tolist(), strict=True):
+            pairs = [(one, other) for one, other in zip(ours, theirs, strict=True) if other != IGNORED]
+            yield [self._name(one) for one, _ in pairs], [self.labels[other] for _, other in pairs]
+
+    def _name(self, place: int) -> str:
+        return "O" if place == UNREAD else self.labels[place]
+
+    def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
+        """`loss` in nats a word, the shares of words and sequences that are right, and of BIO labels `span_f1`."""
+        metrics = {}
+        for name in ("loss", "accuracy", "sequence_accuracy"):
+            if name in totals:
+                total, count = totals[name]
+                metrics[name] = total / count
+        if "spans" in totals:
+            metrics["span_f1"] = span_f1(*totals["spans"][0])
+        return metrics
+
+    def head_flops(self) -> float:
+        return 2.0 * self.dim * len(self.labels)
+
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> TaggedExamples:
+        return TaggedExamples(rows, preprocessor, max_length=max_length, ignore=self.ignore)
+
+    def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
+        """Both are held against every word of the split, as the model is."""
+        table = _answer_of_label(preprocessor.labels, self.ignore)
+        labels, true = _joined(train, table), _joined(split, table)
+        if not (true != IGNORED).any() or not (labels != IGNORED).any():
+            say("no baselines: no word has a label that is a target")
+            return {}
+        known = labels != IGNORED
+        common = int(np.bincount(labels[known]).argmax())
+        tokens = train.columns["text"].tokens
+        by_word = majority_of_words(tokens[known], labels[known], split.columns["text"].tokens, default=common)
+        # The words of all sequences lie end to end; spans must not go on from one to the next.
+        ends = split.columns["text"].lengths.cumsum()[:-1]
+        return {
+            "majority": self._measured(np.full(len(true), common), true, ends),
+            "word_majority": self._measured(by_word, true, ends),
+        }
+
+    def _measured(
+        self, predicted: Int[np.ndarray, " n"], true: Int[np.ndarray, " n"], ends: Int[np.ndarray, " s"]
+    ) -> dict[str, float]:
+        """The metrics of answers to all words of a split, which is cut into sequences at `ends`."""
+        totals: dict[str, Any] = {}
+        for ours, theirs in zip(np.split(predicted, ends), np.split(true, ends), strict=True):
+            terms = self._count(torch.from_numpy(ours)[None], torch.from_numpy(theirs)[None])
+            for name, (total, count) in terms.items():
+                total_before, count_before = totals.get(name, (0, 0))
+                totals[name] = total_before + total.double(), count_before + count
+        figures = self.measure(totals, Facts(bytes_per_token=1.0, words_per_token=None))
+        return {name: float(value) for name, value in figures.items()}
+
+    def show(
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[str]:
+        """The words of each example with the labels they are given, and the right one beside a wrong one."""
+        return [sample.text for sample in self.samples(model, batch, preprocessor, options)]
+
+    def samples(
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> list[Sample]:
+        predicted = self._read(model, batch).argmax(-1)
+        samples = []
+        for lane, length in enumerate(batch.lengths.tolist()):
+            inside = slice(1, min(length - 1, MAX_SHOWN_WORDS + 1))
+            tokens, ours, theirs = batch.tokens[lane, inside], predicted[lane, inside], batch.targets[lane, inside]
+            samples.append(self._sample(preprocessor, tokens.tolist(), ours.tolist(), theirs.tolist()))
+        return samples
+
+    def _sample(self, preprocessor: Preprocessor, tokens: list[int], ours: list[int], theirs: list[int]) -> Sample:
+        written, given, right = [], [], []
+        for token, one, other in zip(tokens, ours, theirs, strict=True):
+            label = self.labels[one]
+            true = "-" if other == IGNORED else self.labels[other]
+            word = preprocessor.tokenizer.token_text(token)
+            if other not in (IGNORED, one):
+                word = f"{word}/{label} (it is {true})"
+            else:
+                word = f"{word}/{label if other != IGNORED else true}"
+            written.append(word)
+            given.append(label if other != IGNORED else true)
+            right.append(true)
+        columns = {
+            "text": preprocessor.tokenizer.decode(tokens),
+            "label": " ".join(right),
+            "predicted": " ".join(given),
+            "right": given == right,
+        }
+        return Sample(" ".join(written), columns)
+
+    def most_tokens(self, loaded: Loaded) -> int | None:
+        return min(super().most_tokens(loaded) or MAX_TOKENS, MAX_TOKENS)
+
+
+def _answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:
+    """The labels that may be an answer; UserError where they are fewer than two, or `ignore` is none of them."""
+    if ignore is None:
+        return tuple(labels)
+    if ignore not in labels:
+        raise UserError(
+            f"task.ignore={ignore}: no word of train has this label ({', '.join(labels[:10])}); leave it out"
+        )
+    left = tuple(label for label in labels if label != ignore)
+    if len(left) < 2:
+        raise UserError(f"task.ignore={ignore}: leaves {len(left)} label(s); there is nothing to tell apart")
+    return left
+
+
+def _answer_of_label(labels: Sequence[str], ignore: str | None) -> Int[np.ndarray, " labels"]:
+    """For each label its place among the answers, and IGNORED for the one that is no target."""
+    answers = _answers(labels, ignore)
+    table = np.full(len(labels), IGNORED, dtype=np.int64)
+    for place, label in enumerate(labels):
+        if label in answers:
+            table[place] = answers.index(label)
+    return table
+
+
+def _joined(rows: Rows, table: Int[np.ndarray, " labels"]) -> Int[np.ndarray, " n"]:
+    """The answers to all words of a split, end to end."""
+    assert isinstance(rows.labels, list)
+    return table[np.concatenate([np.zeros(0, dtype=np.int64), *rows.labels])]
+
+
+def _remark(rows: Sequence[Int[np.ndarray, " _"]], labels: tuple[str, ...]) -> str | None:
+    """What is said of BIO labels that are not well formed; None where all are."""
+    count = num_rows = 0
+    for row in rows:
+        found = malformed([labels[place] for place in row.tolist()])
+        count += found
+        num_rows += found > 0
+    if not count:
+        return None
+    return (
+        f"{count:,} BIO labels in {num_rows:,} examples go on with a span that does not stand before them (I- after O "
+        "or another type); each is read as the beginning of a span, as seqeval reads it"
+    )

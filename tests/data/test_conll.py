@@ -1,0 +1,114 @@
+"""Laws of CoNLL files: what is a token and what is not, and what is wrong with a file in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.data.preprocess import prepare_rows
+from seqtrain.data.sources.conll import Conll
+from seqtrain.data.tokenizers.recipes import Word
+from seqtrain.errors import UserError
+
+NER = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n"
+UD = (
+    "# sent_id = 1\n# text = Vamos al mar\n1\tVamos\tir\tVERB\n2-3\tal\t_\t_\n2\ta\ta\tADP\n3\tel\tel\tDET\n"
+    "3.1\tx\tx\tX\n4\tmar\tmar\tNOUN\n\n"
+)
+
+
+def rows(folder: Path, text: str, name: str = "a.conll", **options: Any) -> list[dict[str, str]]:
+    (folder / name).write_bytes(text.encode())
+    source = Conll(path=str(folder / name), validation_fraction=0.0, **options)
+    source.check()
+    return list(source.rows("train"))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        (NER, {}, [("EU rejects", "B-ORG O"), ("Peter Blackburn", "B-PER I-PER")]),
+        (NER, {"label_column": 1}, [("EU rejects", "NNP VBZ"), ("Peter Blackburn", "NNP NNP")]),
+        (NER.replace("\n", "\r\n"), {}, [("EU rejects", "B-ORG O"), ("Peter Blackburn", "B-PER I-PER")]),
+        ("\ufeffa  X\n \t\nb\tY\n", {}, [("a", "X"), ("b", "Y")]),  # a mark, blanks alone, several blanks
+        (UD, {"token_column": 1, "label_column": 3}, [("Vamos a el mar", "VERB ADP DET NOUN")]),
+        ("#tag\tO\nis\tO\n\n#\tX\n\n", {}, [("#tag is", "O O"), ("#", "X")]),  # tokens of a tweet, and no comments
+        ("a O\n# O\n\n", {}, [("a #", "O O")]),  # comments stand before a sentence
+        ("# a long comment\na O\n\n", {}, [("a", "O")]),
+        ("# O\na O\n\n", {"comments": "none"}, [("# a", "O O")]),
+        ("a O\n# O\n\n", {"comments": "all"}, [("a", "O")]),
+    ],
+)
+def test_sentences_are_read(text: str, options: dict[str, Any], expected: list, tmp_path: Path) -> None:
+    assert [(row["text"], row["label"]) for row in rows(tmp_path, text, **options)] == expected
+
+
+def test_jsonl_of_lists_is_read(tmp_path: Path) -> None:
+    text = '{"tokens": ["EU", "a"], "labels": ["X", 3]}\n\n{"tokens": [], "labels": []}\n'
+    assert rows(tmp_path, text, "a.jsonl") == [{"text": "EU a", "label": "X 3"}]
+    text = '{"words": ["EU"], "tags": ["X"]}\n'
+    assert rows(tmp_path, text, "a.json", format="jsonl", tokens_key="words", labels_key="tags")[0]["label"] == "X"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "told"),
+    [
+        ("a.conll", "a N X\nb X\n\n", {}, "{path}:2: 2 columns in this line, 3 in line 1"),
+        ("a.conll", "a X\nb X\n", {}, "{path}: 2 tokens and no blank line, so it would be one sentence"),
+        ("a.conll", "a\n\nb\n", {}, "data.label_column=-1: {path}:1 has 1 columns, so it is data.token_column too"),
+        ("a.conll", "a X\n\n", {"label_column": 3}, "data.label_column=3: {path}:1 has 2 columns, from 0 to 1"),
+        ("a.conll", "1 000\tX\n\n", {}, "{path}:1: the token '1 000' holds white space; write another sign there"),
+        ("a.conll", "a X\n1\u00a0000 X\n\n", {}, "{path}:2: the token '1\\xa0000' holds white space"),
+        ("a.conll", "a\tX\nb\t\n\n", {}, "{path}:2: the label is empty"),
+        ("a.conll", "a O\n\n# O\nb O\n", {}, "{path}:3: may be a comment, or the token #; set data.comments=none"),
+        ("a.conll", "\n\n", {}, "{path}: holds no sentences"),
+        ("a.jsonl", '{"tokens": ["a"], "labels": []}\n', {}, "{path}:1: 0 labels for 1 tokens"),
+        ("a.jsonl", '{"tokens": "a", "labels": ["X"]}\n', {}, "{path}:1: tokens holds str, not a list"),
+        ("a.jsonl", '{"token": ["a"], "labels": ["X"]}\n', {}, "data.tokens_key=tokens: {path}:1 has keys token,"),
+        ("a.jsonl", '{"tokens": [null], "labels": ["X"]}\n', {}, "{path}:1: tokens holds NoneType, not text"),
+        ("a.jsonl", "[]\n", {}, "{path}:1: not a JSON object"),
+        ("a.jsonl", "a X\n", {}, "{path}:1: not JSON"),
+    ],
+)
+def test_a_bad_file_is_one_line(name: str, text: str, options: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        rows(tmp_path, text, name, **options)
+    (line,) = caught.value.lines
+    assert line.startswith(told.format(path=tmp_path / name)), line
+
+
+@pytest.mark.parametrize("own_file", [True, False])
+def test_a_label_that_train_does_not_have_is_told_with_file_and_line(own_file: bool, tmp_path: Path) -> None:
+    path = tmp_path / "train.conll"
+    sentences = [f"w{number} X\nb Y\n\n" for number in range(10)]
+    path.write_text("".join(sentences))
+    split, given = "test", {"test_fraction": 0.3}
+    number = 3
+    if own_file:
+        path = tmp_path / "dev.conll"
+        split, given = "validation", {"validation_path": str(path)}
+    else:  # the first sentence that is cut off, which depends on the number of sentences alone
+        source = Conll(path=str(path), validation_fraction=0.0, **given)  # type: ignore[arg-type]
+        number = int(next(source.rows("test"))["text"].split()[0].removeprefix("w"))
+    sentences[number] = sentences[number].replace("b Y", "b Z")
+    path.write_text("".join(sentences))
+    source = Conll(path=str(tmp_path / "train.conll"), **{"validation_fraction": 0.0, **given})  # type: ignore[arg-type]
+    with pytest.raises(UserError) as caught:
+        prepare_rows(
+            *(source, Word(), ("train", split), ("text", "label")),  # type: ignore[arg-type]
+            **{"label_kind": "names", "cache": tmp_path, "say": lambda line: None},  # type: ignore[arg-type]
+        )
+    assert caught.value.lines[0].startswith(f"{path}:{3 * number + 2}: {split} row "), caught.value.lines
+    assert "has the label Z, which no row of train has (X, Y)" in caught.value.lines[0]
+
+
+def test_a_file_of_two_splits_and_options_that_do_nothing_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("a X\n\n" * 4)
+    path = str(tmp_path / "a.conll")
+    with pytest.raises(UserError, match=r"a\.conll is in data\.path too; name it once"):
+        Conll(path=path, validation_path=path).check()
+    assert set(Conll(path=path).idle()) == {"tokens_key", "labels_key"}
+    (tmp_path / "README.md").write_text("no tokens here")
+    assert len(list(Conll(path=str(tmp_path), validation_fraction=0.0).rows("train"))) == 4
