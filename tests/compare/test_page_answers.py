@@ -159,6 +159,12 @@ def judged(validation: list[float], training: list[float | None], mode: Any = "m
     return found
 
 
+def test_the_gap_is_not_told_of_a_run_validated_once_for_its_training_begins_with_random_weights() -> None:
+    once, twice = judged([1.0], [3.0]), judged([2.0, 1.0], [3.0, 0.75])
+    assert once.gap is None
+    assert twice.gap == pytest.approx(0.25)
+
+
 @pytest.mark.parametrize(
     ("validation", "training", "mode", "overfits"),
     [
@@ -255,6 +261,11 @@ def test_a_run_that_ended_early_has_the_command_that_goes_on(tmp_path: Path, sta
     expected = ["seqtrain", "resume", str(tmp_path / "a b"), "--trust", "mine"]
     command = resume_command(entry)
     assert (None if command is None else shlex.split(command)) == (expected if resumable else None)
+
+
+def test_no_command_goes_on_with_a_run_whose_loss_is_no_number_for_it_would_fail_alike(tmp_path: Path) -> None:
+    entry = read([fake_runs.run(tmp_path / "a", status="failed", reason="the loss is inf at step 2")])[0]
+    assert resume_command(entry) is None
 
 
 # -- one run alone, links ----------------------------------------------------------------------------------------

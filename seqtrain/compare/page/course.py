@@ -42,7 +42,7 @@ class Ending:
     last_step: int
     lost: float  # by how much the last validation is worse than the best one
     trained: float | None  # the metric in training, since the validation before the last
-    gap: float | None  # by how much the last validation is worse than training
+    gap: float | None  # by how much the last validation is worse than training; None of a run validated only once
     overfits: bool | None  # None where it cannot be told
 
     def plain(self) -> dict[str, Any]:
@@ -94,7 +94,8 @@ def ending(course: Course | None, mode: Mode) -> Ending | None:
     place = course.values.index(best)
     final, trained = course.values[-1], course.trained[-1]
     gap = None
-    if trained is not None:
+    # What was trained before the first validation begins with random weights: its mean says nothing of the end.
+    if trained is not None and len(course.values) > 1:
         gap = sign * (final - trained)
     return Ending(
         validations=len(course.values),

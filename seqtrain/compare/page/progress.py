@@ -10,6 +10,7 @@ from seqtrain.terminal import pasted
 
 RECENT = 20  # steps with a record, from which the rate is taken: the first ones of a run are slower
 RESUMABLE = ("interrupted", "failed", "pruned")  # a refused run has not begun
+DIVERGED = "the loss is "  # how the reason of a run begins whose loss is no number
 
 
 def progress(entry: Entry) -> dict[str, Any] | None:
@@ -58,6 +59,9 @@ def progress(entry: Entry) -> dict[str, Any] | None:
 def resume_command(entry: Entry) -> str | None:
     """The command that goes on with a run; None where there is nothing to go on with."""
     if entry.status not in RESUMABLE:
+        return None
+    # A resume repeats a run to the bit, and so its loss, too: only a new run with other settings helps.
+    if entry.status == "failed" and entry.reason.startswith(DIVERGED):
         return None
     return pasted("seqtrain", "resume", entry.path, *trusted(entry))
 
