@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from seqtrain.compare.across import split_keys
+from seqtrain.compare.baselines import baseline_caveats
 from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
 from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, compared, repeated
@@ -77,7 +78,8 @@ def conclusions(
             # From numbers that were trained on validation nothing is concluded.
             if not group.refusal and len(repeated(part)) > 1:
                 pairs += compared(part, group.mode, _reference(repeated(part), against))
-        found.append(Conclusion(group, ranked, verdict, remarks(ranked), caveats(ranked, keys, parts, x), pairs))
+        notes = [*caveats(ranked, keys, parts, x), *baseline_caveats(group, ranked)]
+        found.append(Conclusion(group, ranked, verdict, remarks(ranked), notes, pairs))
     if fold_parents:
         check_folds([conclusion.variants for conclusion in found])
     if against is not None:

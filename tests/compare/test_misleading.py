@@ -323,3 +323,19 @@ def test_a_paper_s_table_says_what_across_does_not_mean(tmp_path: Path, capsys: 
     seeds(tmp_path, "b", 2.0, 2.01, hashes=fake_runs.HASHES | {"train": "e" * 32})
     assert main(["compare", "--markdown", str(tmp_path), "--across", "train"]) == 0
     assert "Across train, as asked for: a difference may come of the training text" in capsys.readouterr().out
+
+
+# -- baselines -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bigram", "is_said"), [(1.4, True), (1.51, True), (1.6, False)])
+def test_a_best_variant_that_is_no_better_than_what_knows_little_is_said_to_be_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bigram: float, is_said: bool
+) -> None:
+    known = {"validation": {"bigram": {"bits_per_byte": bigram}}}
+    seeds(tmp_path, "a", 1.50, 1.51, 1.52, baselines=known)
+    seeds(tmp_path, "b", 1.90, 1.91, 1.92, model="gpt", baselines=known)
+    (group,) = told(capsys, tmp_path)
+    sentence = f"no variant is better than bigram ({bigram:.4g}), on the same text: the best is lstm (1.51)"
+    assert (sentence in group["caveats"]) == is_said
+    assert any("lstm beats gpt" in line for line in group["verdict"])

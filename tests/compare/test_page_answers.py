@@ -12,10 +12,10 @@ from urllib.parse import unquote
 import pytest
 
 from seqtrain.compare import entries
+from seqtrain.compare.baselines import baselines
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import Entry, read
 from seqtrain.compare.page import alone, content, course
-from seqtrain.compare.page.baselines import baselines
 from seqtrain.compare.page.links import links
 from seqtrain.compare.page.progress import progress, resume_command
 from seqtrain.compare.verdict import Conclusion, conclusions
@@ -212,6 +212,14 @@ def test_what_is_no_baseline_counts_as_not_said(tmp_path: Path, strange: Any) ->
     assert baselines(read([tmp_path])) == []
 
 
+def test_the_best_of_several_variants_is_held_against_baselines(tmp_path: Path) -> None:
+    known = {"validation": {"unigram": {"bits_per_byte": 1.55}, "xz": {"bits_per_byte": 1.4}}}
+    for place, value in enumerate((1.5, 1.6)):
+        fake_runs.run(tmp_path / str(place), value, config={"model.dim": 8 * (place + 1)}, baselines=known)
+    said = answers(concluded(tmp_path))
+    assert said["Better than baselines?"] == "lstm dim=8: not better than xz (1.4); better than unigram (1.55)"
+
+
 # -- progress ----------------------------------------------------------------------------------------------------
 
 HALF = [{"step": step, "tokens": 10 * step, "seconds": step / 4, "train/loss": 1.0} for step in range(10, 60, 10)]
@@ -276,7 +284,7 @@ def test_a_run_alone_is_held_against_its_baselines_and_never_called_best(tmp_pat
     fake_runs.run(tmp_path / "run", 1.5, baselines={"validation": known}, values=[1.6, 1.45], max_steps=150)
     said = answers(concluded(tmp_path))
     assert said["How good is it?"].endswith("best 1.45 at step 100 of 150")
-    assert said["Better than baselines?"] == "better than unigram (4.5); not better than xz (1.4)"
+    assert said["Better than baselines?"] == "not better than xz (1.4); better than unigram (4.5)"
     assert said["Is it sure?"].startswith("one run says nothing of chance")
     assert "Which is best?" not in said
 

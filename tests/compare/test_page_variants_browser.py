@@ -178,11 +178,11 @@ def test_one_run_alone_has_a_page_about_itself_and_no_verdict(tab: Any, tmp_path
 def test_a_running_run_shows_how_far_it_is_and_a_failed_one_why_and_what_goes_on(tab: Any, running: Path) -> None:
     folder = running.parent
     pages.run(folder / "done", records=30)
-    failed = unfinished(folder / "lost", "failed", seed=3, reason="the loss is no number")
+    failed = unfinished(folder / "lost", "failed", seed=3, reason="the disk is full")
     reader = tab().open(written(folder, "report.html")).drawn("table")
     rows = reader.page.locator("table.going tbody tr")
     first, second = rows.nth(0).inner_text(), rows.nth(1).inner_text()
-    assert "failed: the loss is no number" in first
+    assert "failed: the disk is full" in first
     assert f"seqtrain resume {failed}" in first
     assert "step 300 of 600 (50%)" in second
     assert "of training left" in second

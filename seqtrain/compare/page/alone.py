@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from seqtrain.compare.baselines import standing_words
 from seqtrain.compare.entries import Entry, number
 from seqtrain.compare.guard import Group
 from seqtrain.compare.page.answers import BETTER, Answers, cost_words, duration, ending_words
-from seqtrain.compare.page.baselines import baselines
-from seqtrain.compare.page.course import SIGN
 from seqtrain.compare.page.progress import progress, resume_command, trusted
 from seqtrain.compare.page.rows import Endings
 from seqtrain.compare.verdict import describe_status
@@ -29,7 +28,7 @@ def answers(group: Group, endings: Endings) -> Answers:
     # A run that goes on has no end yet.
     last = "How far is it?" if entry.status == "running" else "How did it end?"
     found: Answers = [("How good is it?", _figures(group, endings))]
-    beside = _beside(group)
+    beside = standing_words(entry.metric(group.metric), group.entries, group.metric, group.mode)
     if beside:
         found.append(("Better than baselines?", beside))
     if entry.finished:
@@ -84,29 +83,6 @@ def _figures(group: Group, endings: Endings) -> str:
     if ending is None or ending.best_step == ending.last_step:
         return words
     return f"{words}; best {ending.best:.5g} at step {ending.best_step:,} of {ending.last_step:,}"
-
-
-def _beside(group: Group) -> str:
-    """Which baselines it is better than, and which are better; empty where none is kept."""
-    entry = group.entries[0]
-    value = entry.metric(group.metric)
-    sign = SIGN[group.mode]
-    better, worse = [], []
-    for baseline in baselines(group.entries):
-        known = baseline["values"].get(group.metric)
-        if known is None or value is None:
-            continue
-        words = f"{baseline['name']} ({known:.4g})"
-        if sign * (known - value) > 0:
-            better.append(words)
-        else:
-            worse.append(words)
-    parts = []
-    if better:
-        parts.append(f"better than {', '.join(better)}")
-    if worse:
-        parts.append(f"not better than {', '.join(worse)}")
-    return "; ".join(parts)
 
 
 def _machine(entry: Entry) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+from seqtrain.compare.baselines import standing_words
 from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, repeated
 from seqtrain.compare.entries import Entry, Mode, count_statuses, differing, number, short_names
 from seqtrain.compare.filters import written
@@ -32,8 +33,13 @@ def answers(found: Conclusion, endings: Endings) -> Answers:
     if not valued:
         none = f"no finished run has {found.group.unit} of {found.group.split} yet"
         return [("Which is best?", none), *_whole(found)]
+    best = valued[0]
+    beside = standing_words(best.mean, best.entries, found.group.metric, found.group.mode)
+    if found.group.split != "validation":  # of which alone baselines are kept
+        beside = ""
     return [
         *_best(found, valued),
+        *([("Better than baselines?", f"{best.name}: {beside}")] if beside else []),
         ("What did it cost?", _cost(found, valued)),
         ("What differs?", _differences(found.group.entries)),
         ("Is it overfitting?", _overfitting(valued, endings)),

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqtrain.compare import importance, kept_figures, pareto
+from seqtrain.compare import baselines, importance, kept_figures, pareto
 from seqtrain.compare.by import COMMIT, LABEL, TAG, by_value
 from seqtrain.compare.entries import Entry, differing, short_names
-from seqtrain.compare.page import alone, answers, asked, baselines, course, curves, links, progress, rows, shown
+from seqtrain.compare.page import alone, answers, asked, course, curves, links, progress, rows, shown
 from seqtrain.compare.page.course import Course, Ending
 from seqtrain.compare.verdict import Conclusion, all_entries
 from seqtrain.files.checked import open_checked
