@@ -72,6 +72,7 @@ SOME = Range(1e-6, 1e6)
 STEPS = _count(MAX_STEPS)
 SEED = _count(MAX_SEED, 0)
 TOKENS = _count(MAX_TOKENS)
+COLUMN = _count(2**16, -(2**16))
 RATE = Range(LEAST_STEP, 1e38)  # one that is too large fails in itself, where it can be seen
 AT_A_TIME = _count(MAX_TRIALS_AT_A_TIME)
 
@@ -105,6 +106,10 @@ RANGES: dict[str, Range] = {
     "data.test_fraction": PART,
     "data.size": _count(MAX_ROWS),
     "data.seed": SEED,
+    "data.terms": _count(20, 3),
+    # Of a file's columns, from 0; below 0 from the last one.
+    "data.token_column": COLUMN,
+    "data.label_column": COLUMN,
     "data._recommend_.tokenizer_size": _count(MAX_VOCABULARY, 256),
     # -- tokenizer
     "tokenizer.size": _count(MAX_VOCABULARY, 256),  # a token a byte

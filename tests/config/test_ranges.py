@@ -26,7 +26,10 @@ KNOWN_ELSEWHERE = {"hydra.launcher.pre_dispatch", "hydra.launcher.max_nbytes"}
 
 MEANS_SOMETHING = {
     # value: what accepts it, and why
-    -1: {"hydra.launcher.n_jobs"},  # joblib: one a core; our own launcher refuses it
+    -1: {
+        "hydra.launcher.n_jobs",  # joblib: one a core; our own launcher refuses it
+        *("data.token_column", "data.label_column"),  # of a CoNLL file the last one
+    },
     1e-300: {
         *(path for path, allowed in RANGES.items() if not allowed.whole and allowed.low == 0),  # as 0, or next to it
     },

@@ -35,8 +35,6 @@ class SpelledSums(Source):
         test_fraction: float = 0.1,
     ) -> None:
         """`terms`: the most numbers in a sum, the fewest are 2; fractions are of sums."""
-        if not 3 <= terms <= 20:
-            raise UserError(f"data.terms={terms}: must be from 3 to 20")
         if not 2 <= size <= LARGEST:
             raise UserError(f"data.size={size}: must be from 2 to {LARGEST}")
         # Half of the sums have three terms or more, of which there are enough: each sum comes once.
