@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
-from itertools import chain
-from typing import Any
-
 from seqtrain.data.batching.splitmix64 import SplitMix64
-from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
+from seqtrain.data.sources.base import Row
+from seqtrain.data.sources.generated import Generated
 from seqtrain.data.sources.word_order import phrases
 from seqtrain.errors import UserError
 
@@ -37,7 +33,7 @@ CLOSINGS = ["", "", "in may", "for two days", "again", "before noon", "while we 
 KINDS = ("PER", "LOC")
 
 
-class PersonOrPlace(Source):
+class PersonOrPlace(Generated):
     """Sentences in twos that differ in the verb alone: in one all names are of persons, in the other of places.
 
     What reads from left to right meets each name before it can know. It gives both of a two the same labels up to the
@@ -45,7 +41,8 @@ class PersonOrPlace(Source):
     """
 
     document = "a sentence"
-    fields = ("text", "label")
+    called = "person_or_place"
+    rows_called = "sentences"
 
     def __init__(
         self, *, size: int = 4000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
@@ -53,34 +50,13 @@ class PersonOrPlace(Source):
         """`size`: sentences in all splits together, an even number; fractions are of them."""
         if size % 2 or not 2 <= size <= LARGEST:
             raise UserError(f"data.size={size}: must be an even number from 2 to {LARGEST}")
-        self.size = size
-        self.seed = seed
-        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction)
+        fractions = {"validation_fraction": validation_fraction, "test_fraction": test_fraction}
+        super().__init__(size=size, seed=seed, in_set=2, **fractions)
 
-    def check(self) -> None:
-        self._cut.check(self.size // 2)
-
-    def documents(self, split: Split) -> Iterator[str]:
-        return (row["text"] for row in self.rows(split))
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        # Twos are cut, not sentences: the labels of one tell those of the other.
-        twos = self._cut.rows(lambda: iter(self._twos), split)
-        return map(dict, chain.from_iterable(twos))  # copies: a row is the reader's own
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
-
-    def describe(self) -> dict[str, Any]:
-        sizes = {split: len(list(self.rows(split))) for split in SPLITS if self.has(split)}
-        return {"source": "person_or_place", "seed": self.seed, "sentences": sizes}
-
-    @cached_property
-    def _twos(self) -> list[tuple[Row, Row]]:
+    def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
         """No beginning comes in two of them, or it could be learnt by heart."""
-        generator = SplitMix64(self.seed)
         by_beginning: dict[str, tuple[Row, Row]] = {}
-        while len(by_beginning) < self.size // 2:
+        while len(by_beginning) < count:
             beginning, two = _draw_two(generator)
             by_beginning.setdefault(beginning, two)
         return list(by_beginning.values())

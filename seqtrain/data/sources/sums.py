@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
-from typing import Any
-
 from seqtrain.data.batching.splitmix64 import SplitMix64
-from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
+from seqtrain.data.sources.base import Row
+from seqtrain.data.sources.generated import Generated
 from seqtrain.data.sources.word_order import phrases
 from seqtrain.errors import UserError
 
@@ -19,11 +16,11 @@ LARGEST = 100_000
 SIGNS = {"plus": 1, "minus": -1}
 
 
-class SpelledSums(Source):
+class SpelledSums(Generated):
     """Different sums of numbers from 0 to 20; the label is the value of each, which may be below 0."""
 
     document = "a sum"
-    fields = ("text", "label")
+    called = rows_called = "sums"
 
     def __init__(
         self,
@@ -40,33 +37,14 @@ class SpelledSums(Source):
         # Half of the sums have three terms or more, of which there are enough: each sum comes once.
         if size > 30_000 and terms == 3:
             raise UserError(f"data.size={size}: there are not that many sums of data.terms=3 to draw; give more terms")
-        self.size = size
         self.terms = terms
-        self.seed = seed
-        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction)
+        fractions = {"validation_fraction": validation_fraction, "test_fraction": test_fraction}
+        super().__init__(size=size, seed=seed, in_set=1, **fractions)
 
-    def check(self) -> None:
-        self._cut.check(self.size)
-
-    def documents(self, split: Split) -> Iterator[str]:
-        return (row["text"] for row in self.rows(split))
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        return map(dict, self._cut.rows(lambda: iter(self._all), split))  # copies: a row is the reader's own
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
-
-    def describe(self) -> dict[str, Any]:
-        sizes = {split: len(list(self.rows(split))) for split in SPLITS if self.has(split)}
-        return {"source": "sums", "seed": self.seed, "sums": sizes}
-
-    @cached_property
-    def _all(self) -> list[Row]:
-        generator = SplitMix64(self.seed)
+    def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row]]:
         # By text: a sum that is drawn twice has the same value, and stands in one split alone.
         values: dict[str, int] = {}
-        while len(values) < self.size:
+        while len(values) < count:
             first = generator.below(len(NUMBERS))
             words, value = [NUMBERS[first]], first
             # Two terms at least: a number alone is no sum.
@@ -75,4 +53,4 @@ class SpelledSums(Source):
                 words += [sign, NUMBERS[number]]
                 value += SIGNS[sign] * number
             values[" ".join(words)] = value
-        return [{"text": text, "label": str(value)} for text, value in values.items()]
+        return [({"text": text, "label": str(value)},) for text, value in values.items()]

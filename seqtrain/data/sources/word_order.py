@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
-from itertools import chain
-from typing import Any
-
 from seqtrain.data.batching.splitmix64 import SplitMix64
-from seqtrain.data.sources.base import SPLITS, Cut, Row, Source, Split
+from seqtrain.data.sources.base import Row
+from seqtrain.data.sources.generated import Generated
 from seqtrain.errors import UserError
 
 LARGEST = 100_000  # the grammar gives far more, but not quickly
@@ -68,14 +64,15 @@ when we came, for the price, to my friends, that evening, even for us, to me, in
 """)
 
 
-class WordOrder(Source):
+class WordOrder(Generated):
     """Sentences in twos with equal bags of words and opposite labels; both of a two are in the same split.
 
     Labels are `positive` and `negative`, as many of each in every split. Words are lower case, with a space between.
     """
 
     document = "a sentence"
-    fields = ("text", "label")
+    called = "word_order"
+    rows_called = "sentences"
 
     def __init__(
         self, *, size: int = 8000, seed: int = 0, validation_fraction: float = 0.1, test_fraction: float = 0.1
@@ -83,34 +80,13 @@ class WordOrder(Source):
         """`size`: sentences in all splits together, an even number; fractions are of them."""
         if size % 2 or not 2 <= size <= LARGEST:
             raise UserError(f"data.size={size}: must be an even number from 2 to {LARGEST}")
-        self.size = size
-        self.seed = seed
-        self._cut = Cut(by="row", validation=validation_fraction, test=test_fraction)
+        fractions = {"validation_fraction": validation_fraction, "test_fraction": test_fraction}
+        super().__init__(size=size, seed=seed, in_set=2, **fractions)
 
-    def check(self) -> None:
-        self._cut.check(self.size // 2)
-
-    def documents(self, split: Split) -> Iterator[str]:
-        return (row["text"] for row in self.rows(split))
-
-    def rows(self, split: Split) -> Iterator[Row]:
-        # Twos are cut, not sentences: whoever has seen one of a two knows the other.
-        twos = self._cut.rows(lambda: iter(self._twos), split)
-        return map(dict, chain.from_iterable(twos))  # copies: a row is the reader's own
-
-    def has(self, split: Split) -> bool:
-        return self._cut.has(split)
-
-    def describe(self) -> dict[str, Any]:
-        sizes = {split: len(list(self.rows(split))) for split in SPLITS if self.has(split)}
-        return {"source": "word_order", "seed": self.seed, "sentences": sizes}
-
-    @cached_property
-    def _twos(self) -> list[tuple[Row, Row]]:
+    def draw(self, generator: SplitMix64, count: int) -> list[tuple[Row, Row]]:
         """No bag of words comes in two of them: a bag tells nothing, not even what was learnt by heart."""
-        generator = SplitMix64(self.seed)
         by_bag: dict[str, tuple[Row, Row]] = {}
-        while len(by_bag) < self.size // 2:
+        while len(by_bag) < count:
             two = _draw_two(generator)
             words = two[0]["text"].split()
             if len(words) in WORDS:
