@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Int
+from torch import Tensor
 
+from seqtrain.data.batching.examples import by_length, padded
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -78,6 +80,19 @@ class TextReader(Generic[T]):
         if self.loaded.model.max_length:
             return f"has {len(ids):,} tokens, and the model has positions for {room:,}"
         return f"has {len(ids):,} tokens, and a text is read at once, so it may have {room:,}"
+
+    def batches(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], Int[Tensor, "B T"], Int[Tensor, " B"]]]:
+        """The texts with their edges, cut to `longest`, those of like length together.
+
+        Yields:
+            Places of some of the texts, their tokens (B, T), padded on the right, and how many each has (B,).
+        """
+        before, after = self.task.edges(self.loaded.tokenizer)
+        rows = []
+        for text in texts:
+            rows.append(np.concatenate([before, self.encode(text)[: self.longest], after]).astype(np.int64))
+        for lanes in by_length(rows):
+            yield lanes, *padded([rows[lane] for lane in lanes])
 
     def cuts(self, text: str) -> bool:
         """Whether only the beginning of the text is read."""

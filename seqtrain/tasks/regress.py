@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
+from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.preprocess import Preprocessor, Rows, Scale
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
@@ -60,17 +60,12 @@ class Numbers(Predictor["Regress"]):
     @torch.no_grad()
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Of each text its `number`."""
-        before, after = self.task.edges(self.loaded.tokenizer)
-        rows = []
-        for text in texts:
-            rows.append(np.concatenate([before, self.encode(text)[: self.longest], after]).astype(np.int64))
         answers: dict[int, dict[str, Any]] = {}
-        for lanes in by_length(rows):
-            tokens, lengths = padded([rows[lane] for lane in lanes])
+        for lanes, tokens, lengths in self.batches(texts):
             numbers = self.task.numbers(self.task.scaled(self.loaded.model, tokens, lengths)).tolist()
             for lane, number in zip(lanes, numbers, strict=True):
                 answers[lane] = {"text": texts[lane], "number": number}
-        return [answers[lane] for lane in range(len(rows))]
+        return [answers[lane] for lane in range(len(texts))]
 
     def words(self, answer: dict[str, Any]) -> str:
         return f"{answer['number']:.6g}: {answer['text']}"

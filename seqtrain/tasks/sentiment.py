@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
+from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
@@ -51,13 +51,8 @@ class Classify(Predictor["Sentiment"]):
     @torch.no_grad()
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Of each text its `label` and the `probabilities` of all labels, likeliest first."""
-        before, after = self.task.edges(self.loaded.tokenizer)
-        rows = []
-        for text in texts:
-            rows.append(np.concatenate([before, self.encode(text)[: self.longest], after]).astype(np.int64))
         answers: dict[int, dict[str, Any]] = {}
-        for lanes in by_length(rows):
-            tokens, lengths = padded([rows[lane] for lane in lanes])
+        for lanes, tokens, lengths in self.batches(texts):
             pooled = self.task.pooled(self.loaded.model, tokens, lengths)
             probs = self.task.logits(self.loaded.model, pooled).double().softmax(-1).tolist()
             for lane, values in zip(lanes, probs, strict=True):
@@ -65,7 +60,7 @@ class Classify(Predictor["Sentiment"]):
                 likeliest = sorted(by_label, key=by_label.__getitem__, reverse=True)
                 ordered = {label: by_label[label] for label in likeliest}
                 answers[lane] = {"text": texts[lane], "label": likeliest[0], "probabilities": ordered}
-        return [answers[lane] for lane in range(len(rows))]
+        return [answers[lane] for lane in range(len(texts))]
 
     def words(self, answer: dict[str, Any]) -> str:
         likeliest = islice(answer["probabilities"].items(), self.num_named)

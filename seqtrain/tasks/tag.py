@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.batching.examples import ExampleBatch, TextExamples, by_length, padded
+from seqtrain.data.batching.examples import ExampleBatch, TextExamples
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import LINE_END, words
@@ -63,18 +63,13 @@ class Tags(Predictor["Tag"]):
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Of each text its `tokens`, each a `token` with its `label` and `probability`; where labels are BIO `spans`
         too, each a `type` with its `text` and the places of its `first` and `last` token, from 0."""
-        before, after = self.task.edges(self.loaded.tokenizer)
-        rows = []
-        for text in texts:
-            rows.append(np.concatenate([before, self.encode(text), after]).astype(np.int64))
         answers: dict[int, dict[str, Any]] = {}
-        for lanes in by_length(rows):
-            tokens, lengths = padded([rows[lane] for lane in lanes])
+        for lanes, tokens, lengths in self.batches(texts):
             hidden, _ = self.loaded.model(tokens, None, lengths)
             probs = self.task.logits(self.loaded.model, hidden).double().softmax(-1)  # (B, T, V)
             for lane, each, length in zip(lanes, probs, lengths.tolist(), strict=True):
                 answers[lane] = self._answer(texts[lane], each[1 : length - 1])
-        return [answers[lane] for lane in range(len(rows))]
+        return [answers[lane] for lane in range(len(texts))]
 
     def _answer(self, text: str, probs: Float[Tensor, "n V"]) -> dict[str, Any]:
         tagged = []
