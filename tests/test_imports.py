@@ -60,7 +60,7 @@ ONLY = {
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
     "babel": ("data.sources",),
     "sacrebleu": ("tasks.metrics",),
-    "scipy": ("compare", "tasks.baselines", "tasks.metrics"),
+    "scipy": ("compare", "tasks.baselines", "tasks.metrics", "tasks.forecast_heads"),
     "plotly": ("compare.page", "compare.compared"),
     "pandas": ("compare.frames", "compare.compared"),
     "IPython": ("training.callbacks.progress",),
@@ -72,11 +72,18 @@ ONLY = {
 """Who may know a package."""
 
 WITH_TORCH = {
-    f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "sentence_pairs")
+    f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "sentence_pairs", "values")
 }
 """The part of data that holds tensors."""
 
-TASKS_KNOW = ("data.batching.", "data.preprocess", "data.tokenizers.encoding", "data.corpus", "data.cache")
+TASKS_KNOW = (
+    "data.batching.",
+    "data.values.",
+    "data.preprocess",
+    "data.tokenizers.encoding",
+    "data.corpus",
+    "data.cache",
+)
 """What of data tasks may import: rows and batches, not where they come from."""
 
 SHARED = {

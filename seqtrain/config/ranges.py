@@ -106,6 +106,11 @@ RANGES: dict[str, Range] = {
     "data.test_fraction": PART,
     "data.size": _count(MAX_ROWS),
     "data.seed": SEED,
+    "data.length": _count(MAX_ROWS, 10),
+    "data.noise": Range(0, 1e6),
+    "data.missing_share": Range(0, 0.9, below=True),
+    "data.season": _count(10**6),
+    "data.rows": _count(10**12, 0),
     "data.terms": _count(20, 3),
     # Of a file's columns, from 0; below 0 from the last one.
     "data.token_column": COLUMN,
@@ -138,6 +143,8 @@ RANGES: dict[str, Range] = {
     "task.length_penalty": Range(0, 100),
     "task.max_ratio": Range(0.01, 100),
     "task.dropout": PART,
+    "task.horizon": _count(10**5),
+    "task.patch": _count(MAX_TOKENS),
     "task.class_weights": Range(0, 1e6),
     # -- optimizer
     "optimizer.lr": RATE,

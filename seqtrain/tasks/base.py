@@ -21,6 +21,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 
 if TYPE_CHECKING:
     from seqtrain.data.batching.examples import ExampleBatch, Examples
+    from seqtrain.data.batching.values import SeriesStream
     from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows
     from seqtrain.tasks.predictors import Loaded, Predictor
 
@@ -237,6 +238,24 @@ class Task(nn.Module, ABC):
             raise UserError(f"attention: task={self.name()} writes no target; leave it out")
         before, after = self.edges(loaded.tokenizer)
         return [*before, *self.encode(loaded.tokenizer, text).tolist(), *after], None
+
+
+class SeriesTask(Task):
+    """A task that reads series of values: in windows, or as a stream."""
+
+    @abstractmethod
+    def series_stream(self, rows: Rows, preprocessor: Preprocessor, *, context: int) -> SeriesStream:
+        """The series of a split as a stream.
+
+        Args:
+            rows: Of the split.
+            preprocessor: How they are scaled.
+            context: Rows before the split that are read for the state they leave, and not predicted.
+        """
+
+    @abstractmethod
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
+        """The windows of the series of a split."""
 
 
 class ExampleTask(Task):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,18 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
+from seqtrain.tasks.base import (
+    Baseline,
+    ExampleTask,
+    Facts,
+    LossTerms,
+    Metric,
+    Reduced,
+    Sample,
+    SampleOptions,
+    Say,
+    SeriesTask,
+)
 from seqtrain.tasks.baselines import forecasts
 from seqtrain.tasks.forecast_heads import ForecastDistribution, Gaussian, Point, Quantiles, StudentT
 from seqtrain.tasks.metrics import forecasts as metrics
@@ -37,7 +48,7 @@ def distribution_of(name: Distribution) -> ForecastDistribution:
     return kinds[name]()
 
 
-class Forecast(ExampleTask):
+class Forecast(SeriesTask, ExampleTask):
     """The next `horizon` values of all channels from a hidden state: each step ahead has outputs of its own.
 
     Where no state is carried, windows of `max_length` rows are read, each by itself. With tbptt.carry series are read
@@ -68,6 +79,8 @@ class Forecast(ExampleTask):
         }
     )
     example_text = "--input FILE.csv"
+    naive: Tensor  # (S, C), no weights
+    std: Tensor
 
     def __init__(
         self,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -143,7 +144,8 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
         kept[id(storage)] = storage  # held, so that no other gets its id
         return tensor
 
-    tokens = model.embed.blank(lanes, reading.length)
+    blank = cast(Callable[[int, int], Tensor], model.embed.blank)  # a front end of ours
+    tokens = blank(lanes, reading.length)
     size = lanes * reading.length
     batch = StreamBatch(
         tokens=tokens,
@@ -153,7 +155,7 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
         count=size,
         total=size,
     )
-    warmup = [(model.embed.blank(lanes, size), None) for size in reading.warmup_chunks]
+    warmup = [(blank(lanes, size), None) for size in reading.warmup_chunks]
     state = None
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         if reading.carry:

@@ -21,8 +21,7 @@ from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
-from seqtrain.tasks.base import ExampleTask, Facts, Say, Task
-from seqtrain.tasks.forecast import Forecast
+from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
 
@@ -194,7 +193,7 @@ class StreamData(Data):
 class SeriesData(StreamData):
     """Series, read as a stream; each is measured from its beginning to its end by one lane."""
 
-    task: Forecast
+    task: SeriesTask
 
     @functools.cached_property
     def _streams(self) -> dict[Split, SeriesStream]:

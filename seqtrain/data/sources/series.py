@@ -122,7 +122,7 @@ class _Found:
 
 
 class SeriesFile(SeriesSource):
-    """One file of csv, tsv, parquet or jsonl: a column of time, columns of values, perhaps one that names the series."""
+    """One file of csv, tsv, parquet or jsonl: a column of time, columns of values, maybe one that names series."""
 
     def __init__(
         self,
@@ -241,8 +241,8 @@ class SeriesFile(SeriesSource):
             row = int(wrong[0])
             how = "repeats the time of the row before it" if step[row] == 0 else "is earlier than the row before it"
             raise UserError(
-                f"data.path={self.path}: row {found.num_rows + row + 1:,} {how}; sort the rows by time, and keep one of "
-                "each"
+                f"data.path={self.path}: row {found.num_rows + row + 1:,} {how}; sort the rows by time, "
+                "and keep one of each"
             )
         found.last_time = int(block.times[-1])
 
@@ -277,7 +277,7 @@ def _read_folder(folder: Path, table: Layout) -> tuple[Series, list[str]]:
         known_columns=table.known,
         has_dates=about["has_dates"],
     )
-    absent = np.flatnonzero(np.isnan(series.known).any(1)) if table.known else ()
+    absent = np.flatnonzero(np.isnan(series.known).any(1))
     if len(absent):
         raise UserError(
             f"data.path={table.path}: row {absent[0] + 1:,} misses a value of data.known_columns; what is known ahead "

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import Any
 
 from seqtrain.data.tokenizers.encoding import (
+    NO_TOKENS,
     BPETokenizer,
     ByteTokenizer,
-    NO_TOKENS,
     CharTokenizer,
     Tokenizer,
     WordTokenizer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -127,8 +128,6 @@ def _first_line(path: Path) -> str:
 
 def _header(path: Path, line: str, delimiter: str) -> list[str]:
     """The names of the columns; UserError where the first line holds values, or a name twice."""
-    import csv
-
     names = next(csv.reader([line], delimiter=delimiter))
     numbers = [name for name in names if _is_number(name)]
     if numbers:
@@ -204,7 +203,7 @@ def _first_words(error: Exception) -> str:
 
 def _batches(table: Layout) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
-    import pyarrow.csv as csv
+    import pyarrow.csv as tables
     import pyarrow.parquet as pq
 
     if table.format == "parquet":
@@ -219,21 +218,21 @@ def _batches(table: Layout) -> Iterator[pa.RecordBatch]:
     kinds = dict.fromkeys((*table.values, *table.known), pa.float64())
     if table.id is not None:
         kinds[table.id] = pa.string()
-    parsers = [csv.ISO8601]
+    parsers = [tables.ISO8601]
     if table.time_format is not None and table.time is not None:
         parsers = [table.time_format]
         kinds[table.time] = pa.timestamp("s")
-    convert = csv.ConvertOptions(
+    convert = tables.ConvertOptions(
         column_types=kinds,
         include_columns=table.names,
         null_values=ABSENT,
         timestamp_parsers=parsers,
         decimal_point=table.decimal,
     )
-    yield from csv.open_csv(
+    yield from tables.open_csv(
         table.path,
-        read_options=csv.ReadOptions(block_size=BLOCK_BYTES),
-        parse_options=csv.ParseOptions(delimiter=table.delimiter),
+        read_options=tables.ReadOptions(block_size=BLOCK_BYTES),
+        parse_options=tables.ParseOptions(delimiter=table.delimiter),
         convert_options=convert,
     )
 
