@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -55,6 +55,15 @@ class SequenceModel(nn.Module, ABC):
 
         Tokens are right-padded; hidden states at padding are arbitrary. `state=None` is the same as `initial(B)`.
         """
+
+    @classmethod
+    def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Options that change nothing beside the others, each with the reason: whoever types one is refused."""
+        return {}
+
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """The networks that it joins, whose parameters are told one by one; nothing of a model that is one network."""
+        return {}
 
     @abstractmethod
     def initial(self, batch: int) -> State:

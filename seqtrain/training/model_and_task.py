@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from seqtrain.config.instantiate import make
+from seqtrain.config.instantiate import make, plain
 from seqtrain.config.targets import resolve
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
@@ -77,6 +77,15 @@ def make_task(
 def task_class(config: DictConfig) -> type[Task]:
     """The class of the task."""
     return resolve(config.task._target_)
+
+
+def idle_options(config: DictConfig) -> dict[str, str]:
+    """The options of the model that change nothing beside the others, each with the reason."""
+    target = resolve(config.model._target_)
+    # A stranger's function that makes a model says nothing of its options.
+    if not isinstance(target, type) or not issubclass(target, SequenceModel):
+        return {}
+    return target.idle(plain(config.model))
 
 
 def check_optimizer(config: DictConfig) -> None:
