@@ -112,6 +112,13 @@ class SequenceModel(nn.Module, ABC):
         return self(source, self.initial(len(source)), lengths)[1]
 
 
+def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
+    """What a config's target calls idle of its options; nothing, where it is a function that makes a model."""
+    if isinstance(target, type) and issubclass(target, SequenceModel):
+        return target.idle(options)
+    return {}
+
+
 def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: torch.Size | None = None) -> int:
     """Operations of a matrix times a vector, which torch's counter leaves out."""
     return 2 * matrix.numel()

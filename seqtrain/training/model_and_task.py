@@ -12,7 +12,7 @@ from seqtrain.config.instantiate import make, plain
 from seqtrain.config.targets import resolve
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import SequenceModel, idle_of
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.tasks.base import Task
 
@@ -81,11 +81,7 @@ def task_class(config: DictConfig) -> type[Task]:
 
 def idle_options(config: DictConfig) -> dict[str, str]:
     """The options of the model that change nothing beside the others, each with the reason."""
-    target = resolve(config.model._target_)
-    # A stranger's function that makes a model says nothing of its options.
-    if not isinstance(target, type) or not issubclass(target, SequenceModel):
-        return {}
-    return target.idle(plain(config.model))
+    return idle_of(resolve(config.model._target_), plain(config.model))
 
 
 def check_optimizer(config: DictConfig) -> None:
