@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from seqtrain.config.instantiate import make
+from seqtrain.config.instantiate import make, plain
 from seqtrain.config.targets import resolve
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import SequenceModel, idle_of
 from seqtrain.models.layers.front_ends import TokenEmbedding, ValueProjection
 from seqtrain.tasks.base import Task
 
@@ -89,6 +89,11 @@ def make_task(
 def task_class(config: DictConfig) -> type[Task]:
     """The class of the task."""
     return resolve(config.task._target_)
+
+
+def idle_options(config: DictConfig) -> dict[str, str]:
+    """The options of the model that change nothing beside the others, each with the reason."""
+    return idle_of(resolve(config.model._target_), plain(config.model))
 
 
 def check_optimizer(config: DictConfig) -> None:
