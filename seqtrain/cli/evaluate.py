@@ -68,10 +68,12 @@ def evaluate(
     opened = open_run(path, checkpoint)
     config = opened.config
     source = make_source(config)
+    recorded = opened.run.summary.data
+    source.recall(recorded)
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
-    data = make_data(config, (split,), say, opened.preprocessor)
+    data = make_data(config, (split,), say, opened.preprocessor, recorded)
     # A test split has no hash yet: training never reads it.
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
