@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from seqtrain.data.sources.base import Row, Split
 from seqtrain.data.sources.class_folders import counted, labelled_texts
@@ -228,10 +228,8 @@ class LabelledFiles(SplitFiles):
         """How a file is read that no run has on record."""
         with readable(path):
             packed = Packed(packing_of(path), self._encoding)
-        kind: Kind | None = None
-        if self._kind != "auto":
-            kind = self._kind
-        elif unpacked_name(path).suffix.lower() in EXTENSIONS:
+        kind: Kind | None = cast("Kind | None", None if self._kind == "auto" else self._kind)
+        if kind is None and unpacked_name(path).suffix.lower() in EXTENSIONS:
             kind = EXTENSIONS[unpacked_name(path).suffix.lower()]
         if kind == "jsonl":
             return keyed_reading(path, kind, packed, self.asked, first_keys(path, packed))

@@ -73,4 +73,6 @@ class Reading:
         if not is_sound:
             return None
         fields = {name: value[name] for name in ("kind", "text", "label", "header", "quoted")}
+        if type(value.get("num_labels")) is int:
+            fields["num_labels"] = value["num_labels"]
         return cls(**fields, packed=Packed(*packed))
