@@ -121,6 +121,12 @@ def _has_header(
 ) -> bool:
     """Whether the first row names the columns; UserError where nothing tells."""
     has_text, has_label = (any(_is_known(cell, field) for cell in first) for field in ("text", "label"))
+    # All of it once more below: files with headers were joined, which their reader tells.
+    if has_text and has_label and all(column.counts[cell] for cell, column in zip(first, columns, strict=True)):
+        return True
+    for field, places in (("text", asked.text), ("label", asked.label)):
+        for place in places:
+            _checked(path, place, field, len(first))
     at = [int(place) - 1 for place in asked.label] or label_places(columns, known, asked.is_number)
     if len(at) == 1 and at[0] < len(first):
         cell, values = first[at[0]], columns[at[0]]

@@ -126,7 +126,7 @@ class Labelled(Source):
         texts, rows = self._all_rows.repeated()
         line = f"fold {self._fold} of {self._folds} is test, drawn from {len(self._all_rows.labels):,} rows"
         if texts:
-            line += f"; {texts:,} texts stand there more than once ({rows:,} rows): each is kept in one fold"
+            line += f"; texts that stand there more than once ({texts:,} in {rows:,} rows) are kept in one fold each"
         if not self._all_rows.stratified:
             line += "; labels hardly repeat, so folds are not balanced by them"
         return [*lines, line]
