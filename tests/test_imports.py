@@ -83,7 +83,7 @@ SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
     *(
         f"seqtrain.tasks.{name}"
-        for name in ("base", "contract", "hooks", "laws", "masked_text", "pooling", "predictors")
+        for name in ("base", "contract", "forecast_heads", "hooks", "laws", "masked_text", "pooling", "predictors")
     ),
 }
 """What stands in the rooms of models and tasks and is neither."""

@@ -128,7 +128,7 @@ def evaluate(
         "checkpoint": checkpoint,
         "step": opened.step,
         "metrics": learner.metrics,
-        "tokens": sum(len(corpus.tokens) for corpus in data.rows[split].columns.values()),
+        "tokens": data.rows[split].num_tokens,
         **data.size(split),
         "hash": data.rows[split].hash,
     }

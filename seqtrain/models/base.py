@@ -76,7 +76,7 @@ class SequenceModel(nn.Module, ABC):
         """
         # A copy, since the model itself may be in training, and on another device.
         twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
-        tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
+        tokens = twin.embed.blank(1, length)  # type: ignore[operator]
         needs_source = Capability.UNCONDITIONAL not in self.capabilities
         counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector_flops})
         try:

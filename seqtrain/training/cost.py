@@ -143,10 +143,17 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
         kept[id(storage)] = storage  # held, so that no other gets its id
         return tensor
 
-    tokens = torch.zeros(lanes, reading.length, dtype=torch.long, device="meta")
+    tokens = model.embed.blank(lanes, reading.length)
     size = lanes * reading.length
-    batch = StreamBatch(tokens=tokens, targets=tokens, reset_lanes=None, lanes=slice(0, lanes), count=size, total=size)
-    warmup = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in reading.warmup_chunks]
+    batch = StreamBatch(
+        tokens=tokens,
+        targets=task.blank_targets(tokens),
+        reset_lanes=None,
+        lanes=slice(0, lanes),
+        count=size,
+        total=size,
+    )
+    warmup = [(model.embed.blank(lanes, size), None) for size in reading.warmup_chunks]
     state = None
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         if reading.carry:

@@ -17,7 +17,7 @@ from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Say
 from seqtrain.training.model_and_task import make_pair, task_class
-from seqtrain.training.splits import Data, ExampleData, StreamData
+from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
 MAX_UNKNOWN = 0.5  # fraction of the tokens that a tokenizer from elsewhere may not know
 
@@ -66,7 +66,9 @@ def make_data(
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with torch.device("meta"):
         _, task = make_pair(config, preprocessor)
-    layout = StreamData if task.streams else ExampleData
+    layout: type[Data] = ExampleData
+    if task.streams:
+        layout = StreamData if preprocessor.series is None else SeriesData
     return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt), config.seed, task, say)
 
 

@@ -42,7 +42,7 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
 
 def _of_other_layout(config: DictConfig) -> dict[str, str]:
     """Options that only a stream, or only examples, have a use for."""
-    if task_class(config).streams:
+    if task_class(config).reads_stream(config.tbptt.carry):
         useless = ["data.batch_tokens", "callbacks.samples.examples"]
         # With tbptt=whole the windows of a stream are as long as data.max_length says.
         if config.tbptt.k2 != config.data.max_length:

@@ -13,7 +13,7 @@ from seqtrain.config.targets import resolve
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
-from seqtrain.models.layers.front_ends import TokenEmbedding
+from seqtrain.models.layers.front_ends import TokenEmbedding, ValueProjection
 from seqtrain.tasks.base import Task
 
 
@@ -22,9 +22,10 @@ def make_pair(
 ) -> tuple[SequenceModel, Task]:
     """Model and task for this preprocessor, in the precision that a checkpoint keeps."""
     size = preprocessor.tokenizer.vocab_size
+    num_features = None if preprocessor.series is None else preprocessor.series.num_features
     target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
     specials = task_class(config).specials
-    model = make_model(config, size, specials=specials, target_vocab_size=target_size)
+    model = make_model(config, size, specials=specials, target_vocab_size=target_size, num_features=num_features)
     task = make_task(config, model, size, preprocessor=preprocessor, label_counts=label_counts)
     if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
         return model.double(), task.double()
@@ -37,9 +38,18 @@ def make_model(
     *,
     specials: int = 3,
     target_vocab_size: int | None = None,
+    num_features: int | None = None,
 ) -> SequenceModel:
-    """The model with its front end, or two where there is a `target_vocab_size`; drawn from `config.seed`."""
+    """The model with its front end, or two where there is a `target_vocab_size`; drawn from `config.seed`.
+
+    `num_features`: values of a time step, where values are read; None: where the task reads values, one.
+    """
     torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
+    if "values" in task_class(config).fields:
+        # A patch of time steps is read as one.
+        size = (num_features or 1) * config.task.get("patch", 1)
+        values = ValueProjection(num_features=size, dim=config.model.dim)
+        return make(config.model, embed=values, target_embed=values)
     embed = target_embed = TokenEmbedding(vocab_size=vocab_size, dim=config.model.dim, specials=specials)
     if target_vocab_size is not None:  # else source and target share tokens, and so their vectors
         target_embed = TokenEmbedding(vocab_size=target_vocab_size, dim=config.model.dim, specials=specials)
@@ -66,6 +76,8 @@ def make_task(
         config.task,
         dim=model.dim,
         bptt_length=config.tbptt.k2,
+        carry=config.tbptt.carry,
+        max_length=config.data.max_length,
         vocab_size=vocab_size,
         target_vocab_size=target_vocab_size,
         preprocessor=preprocessor,

@@ -12,6 +12,7 @@ from typing import Any
 from seqtrain.data.tokenizers.encoding import (
     BPETokenizer,
     ByteTokenizer,
+    NO_TOKENS,
     CharTokenizer,
     Tokenizer,
     WordTokenizer,
@@ -30,6 +31,13 @@ class Recipe(ABC):
     @abstractmethod
     def train(self, documents: Iterable[str]) -> Tokenizer:
         """The tokenizer of these documents; raises UserError where they hold no text."""
+
+
+class NoText(Recipe):
+    """No token at all: values are read as they are."""
+
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        return NO_TOKENS
 
 
 class Byte(Recipe):
