@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import say
 from seqtrain.compare.folds import fold_of
-from seqtrain.config.check import key_of
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.runs.evaluations import kept
@@ -57,6 +56,7 @@ def measure(sweep: Sweep) -> list[Path]:
     for trial in sweep.trials():
         if not _is_fold(trial):
             continue
+        # A sweep that was resumed has measured some before: a second look would tell the same.
         measured.append(trial.path)
         if kept(trial.path).newest(TEST, "best") is not None:
             continue
@@ -76,6 +76,8 @@ def _is_fold(trial: Trial) -> bool:
 
 def _value(words: Sequence[str], key: str) -> str | None:
     """The last value that a key is given; None where it is not named."""
+    from seqtrain.config.check import key_of  # imports Hydra, which other commands do without
+
     found = None
     for word in words:
         if key_of(word) == key:

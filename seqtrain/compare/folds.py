@@ -55,6 +55,7 @@ def are_folds(variants: Sequence[Any]) -> bool:
 
 def tested_to_trained(entries: Sequence[Entry]) -> float:
     """Rows that a fold is measured on to rows that it is trained on, the largest of these runs."""
+    # The largest, where folds differ by a row: the interval errs on the wide side.
     found = []
     for entry in entries:
         said = entry.summary.data.get("fold")
@@ -81,6 +82,7 @@ def half_width(sd: float, count: int, ratio: float, num_pairs: int = 1) -> float
 
 def fold_pair(reference: Any, other: Any, num_pairs: int) -> FoldPair | None:
     """Two variants on their common folds; None where they have fewer than two."""
+    # A fold that only one of them has finished would compare unlike rows.
     of_reference = {entry.fold: value for entry, value in zip(reference.counted, reference.values, strict=True)}
     differences, entries = [], []
     for entry, value in zip(other.counted, other.values, strict=True):

@@ -36,6 +36,7 @@ def labelled_texts(key: str, home: Path, paths: Sequence[Path]) -> tuple[list[tu
             unlabelled[inner[0]] += 1
         else:
             found.append((path, inner[0]))
+    # Of a whole data set the folders are splits, and would be learnt as classes.
     labels = {label for _, label in found}
     splits = sorted(label for label in labels if label.lower() in SPLIT_NAMES)
     if splits:

@@ -34,9 +34,11 @@ class Rows:
         whole = hashlib.blake2b(digest_size=16)
         for number, row in enumerate(rows):
             text, label = row["text"], row["label"]
+            # Case and white space alone make no other text: a model would know the answer all the same.
             key = hashlib.blake2b(" ".join(text.casefold().split()).encode(), digest_size=16).digest()
             groups.append(first.setdefault(key, number))
             labels.append(label)
+            # With its length before it, or two texts would hash as their one whole does.
             for value in (text, label):
                 stored = value.encode()
                 whole.update(len(stored).to_bytes(8) + stored)
@@ -74,6 +76,7 @@ def fold_of_rows(rows: Rows, folds: int, seed: int) -> np.ndarray:
             own[fold] += size[group]
             total[fold] += size[group]
     found = np.array([of_group[group] for group in rows.groups], dtype=np.int64)
+    # Large groups of equal texts can leave nothing for a fold, and so can too few rows.
     empty = set(range(folds)) - set(found.tolist())
     if empty:
         raise UserError(f"data.folds={folds}: there are {len(of_group)} different texts; use fewer folds")

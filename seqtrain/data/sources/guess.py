@@ -56,6 +56,7 @@ def table_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, known: C
     rows = [row for row in _parsed(path, text, kind, quoted, is_whole) if row]
     if not rows:
         raise UserError(f"{path}: is empty; give a file with rows, or leave it out")
+    # Without the first row, which may be a header: its names would count as values.
     columns = profiles(rows[1:], len(rows[0]))
     header = asked.header
     if header is None:
@@ -94,6 +95,7 @@ def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[st
     labels = Profile()
     for line in lines[1:]:
         labels.add(line.split(None, 1)[0])
+    # Two words that are both names of columns, and no label further down.
     header = asked.header
     if header is None:
         header = has_names and words[0] not in labels.counts
@@ -218,6 +220,7 @@ def _numbered(path: Path, columns: Sequence[Profile], asked: Asked, known: Colle
             f"data.label_column: {path} has {width} columns without names, and {len(labels)} of them look like "
             "labels; give its number, counted from 1"
         )
+    # What is left after the labels: of several sentences none is taken by guess.
     texts = text_places(columns, labels[0])
     if asked.text:
         texts = [_checked(path, asked.text[0], "text", width) - 1]
@@ -283,6 +286,7 @@ def _is_quoted(text: str) -> bool:
         quoted = [row for row in read_table(io.StringIO(text, newline=""), "tsv", True) if row]
     except csv.Error:
         return False
+    # Where both readings agree, quotes stand within sentences only.
     if plain == quoted:
         return False
     if len(set(map(len, quoted))) == 1 and len(set(map(len, plain))) > 1:  # a tab or a line end within quotes

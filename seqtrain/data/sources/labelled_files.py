@@ -235,9 +235,11 @@ class LabelledFiles(SplitFiles):
             return keyed_reading(path, kind, packed, self.asked, first_keys(path, packed))
         if kind == "parquet":
             return keyed_reading(path, kind, packed, self.asked, _parquet_names(path))
+        # Few rows of a test set do not show which column repeats, but its labels are those of train.
         known = self._labels_of_train() if split != "train" else ()
         if kind != "csv" and kind != "tsv":  # a folder's files have been taken before
             return loose_reading(path, packed, self.asked, known, sure=kind == "lines")
+        # One field alone: another delimiter, or lines under the name of a table.
         first = _first_row(path, kind, packed)
         if len(first) == 1 and not self.asked.by_name:
             names = Column("", "text", "text"), Column("", "label", "label")

@@ -22,6 +22,7 @@ class Profile:
     overflowed: bool = False  # more distinct values than are counted
     numbers: int = 0  # rows whose value is a number
 
+    # Beyond so many values nothing is counted: a column of sentences would be held in memory.
     def add(self, value: str) -> None:
         """One row more."""
         self.rows += 1
