@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -27,6 +27,7 @@ def make_data(
     splits: Sequence[Split],
     say: Say,
     preprocessor: Preprocessor | None = None,
+    described: Mapping[str, Any] | None = None,
 ) -> Data:
     """Reads, tokenises (or takes from the cache) and lays out the splits.
 
@@ -35,11 +36,13 @@ def make_data(
         splits: Those to read.
         say: Is told what was cut, and what an earlier run gave.
         preprocessor: That of the run, where it has one already; else it is made from train.
+        described: What the run has on record of its source; None of one that begins.
 
     Returns:
         What was read, with the one `tbptt` of the run: plans, evaluation and cost all take it from there.
     """
     source, task_type = make_source(config), task_class(config)
+    source.recall(described or {})
     origin = None
     if preprocessor is None and config.init_from is not None:
         run = Run.open(config.init_from, export="take")
@@ -56,6 +59,8 @@ def make_data(
         origin=origin,
         say=say,
     )
+    for line in source.notes():
+        say(line)
     if origin is not None:
         _check_known(str(config.init_from), rows, say)
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
