@@ -15,7 +15,7 @@ from seqtrain.models.layers.blocks import EncoderBlock
 from seqtrain.models.layers.positions import PlacedInput
 from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, Cell, mirror_index, reverse, run_fused
 from seqtrain.models.layers.weights import count_weights
-from seqtrain.models.parts.convolutions import CNN
+from seqtrain.models.cnn import CNN
 
 
 class Encoded(NamedTuple):
