@@ -27,6 +27,8 @@ MODELS = Path(conf.__path__[0], "model")
 START = VOCABULARY
 TABLE = 32  # learned positions
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "ar": [{"window": 6}],
+    "dlinear": [{"window": 6, "kernel_size": 3}],
     "rnn": [{"activation": "relu"}, {"bias": False}],
     "lstm": [{"bidirectional": True}, {"learned_state": True}],
     "gru": [{"bidirectional": True}, {"bidirectional": True, "learned_state": True}],
