@@ -64,12 +64,13 @@ def test_the_model_with_factored_least_squares_forecasts_what_least_squares_does
     series = values(400, 1).cumsum(0)
     fitted = Autoregression.fit(blocks_of(series.numpy()), order=12, horizon=5)
     dim = 8
-    model = AR(embed=ValueProjection(num_features=1, dim=dim), dim=dim, window=12, dropout=0.0).double()
+    front = ValueProjection(num_features=1, dim=dim)
+    model = AR(embed=front, dim=dim, window=12, dropout=0.0).double()
     head = nn.Linear(dim, 5).double()
     filters, weight = factored(torch.from_numpy(fitted.weights[0]), dim)
     with torch.no_grad():
-        nn.init.ones_(model.embed.linear.weight)  # each unit reads the value itself
-        nn.init.zeros_(model.embed.linear.bias)
+        nn.init.ones_(front.linear.weight)  # each unit reads the value itself
+        nn.init.zeros_(front.linear.bias)
         model.filters.copy_(filters)
         head.weight.copy_(weight)
         head.bias.copy_(torch.from_numpy(fitted.bias[0]))
