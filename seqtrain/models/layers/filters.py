@@ -11,15 +11,15 @@ from seqtrain.models.layers.lengths import last_inputs
 
 def filtered(
     x: Float[Tensor, "B T D"],
-    before: Float[Tensor, "B K-1 D"],
+    before: Float[Tensor, "B P D"],
     filters: Float[Tensor, "K D"],
     lengths: Int[Tensor, " B"] | None,
-) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B K-1 D"]]:
+) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B P D"]]:
     """At each position the sum of the last K inputs of each channel, weighted by the channel's filter.
 
     Args:
         x: Inputs, padded on the right.
-        before: The K - 1 inputs before them; zeros where there were none.
+        before: The P = K - 1 inputs before them; zeros where there were none.
         filters: The weights, that of the newest input last.
         lengths: Real inputs of each lane; None where all are.
 
