@@ -66,7 +66,7 @@ ONLY = {
     "IPython": ("training.callbacks.progress",),
     "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.fanova"),
     "sklearn": ("compare.fanova",),
-    "matplotlib": ("training.callbacks", "training.loggers", "inference.attention_maps"),
+    "matplotlib": ("training.callbacks", "training.loggers", "inference.attention_maps", "inference.forecast_plot"),
     "lightning": (),
 }
 """Who may know a package."""

@@ -135,6 +135,7 @@ RANGES: dict[str, Range] = {
     "model.max_length": TOKENS,
     "model.num_segments": _count(2**16),
     "model.attention_window": _count(MAX_TOKENS, 0),
+    "model.window": _count(2**20, 2),  # a lane's state holds them all
     "model.kernel_size": _count(2**12, 2),  # a single tap sees no other token
     # -- task
     "task.mask_prob": Range(1e-3, 1, below=True),

@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.special import stdtrit
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,6 +23,7 @@ from seqtrain.tasks.metrics.forecasts import (
     crps_of_quantiles,
     crps_of_student_t,
     pinball_losses,
+    quantile_of_student_t,
 )
 
 # Of the spread of train, since targets are scaled: without it a stretch that repeats itself has a loss without end.
@@ -192,13 +191,8 @@ class StudentT(ForecastDistribution):
         return params[..., 0]
 
     def quantile(self, params: Float[Tensor, "*N 3"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        # torch has no quantiles of t, so the numbers go through numpy, and no gradient goes back.
-        loc, scale, df = params.detach().double().unbind(-1)
-        levels = _levels(level, params)
-        # Of the lower half, as a level near 1 has few digits; the distribution is symmetric.
-        lower = np.asarray(stdtrit(df.cpu().numpy(), torch.minimum(levels, 1 - levels).cpu().numpy()))
-        deviations = torch.from_numpy(lower).to(params.device) * torch.where(levels > 0.5, -1.0, 1.0)
-        return (loc + scale * deviations).to(params.dtype)
+        loc, scale, df = params.double().unbind(-1)
+        return (loc + scale * quantile_of_student_t(df, _levels(level, params))).to(params.dtype)
 
     def crps(self, params: Float[Tensor, "*N 3"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
         return crps_of_student_t(params[..., 2], params[..., 0], params[..., 1], true)

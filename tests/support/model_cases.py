@@ -37,6 +37,8 @@ ONCE_MIXED = [("transformer", "lstm"), ("gru", "transformer"), ("cnn", "transfor
 """Pairs in which each way to meet comes once."""
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "ar": [{"window": 6}],
+    "dlinear": [{"window": 6, "kernel_size": 3}],
     "rnn": [{"activation": "relu"}, {"bias": False}],
     "lstm": [{"bidirectional": True}, {"learned_state": True}],
     "gru": [{"bidirectional": True}, {"bidirectional": True, "learned_state": True}],

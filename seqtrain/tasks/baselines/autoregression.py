@@ -109,8 +109,8 @@ class NormalEquations:
         self.products = np.zeros((order, order + horizon))
         self.squares = np.zeros(horizon)
 
-    def update(self, rows: Float[np.ndarray, "n K+H"]) -> None:
-        """Adds windows; those with a missing value are counted apart."""
+    def update(self, rows: Float[np.ndarray, "n W"]) -> None:
+        """Adds windows of K + H values; those with a missing value are counted apart."""
         whole = np.asarray(rows, np.float64)
         missing = np.isnan(whole).any(1)
         if missing.any():

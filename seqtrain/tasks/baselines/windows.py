@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator
 import numpy as np
 from jaxtyping import Float
 
-Block = tuple[Hashable, Float[np.ndarray, "t C"]]
+Block = tuple[Hashable, Float[np.ndarray, "_ C"]]
 """The id of a series, and the next rows of it; blocks of one series stand one after another, in the order of time."""
 
 MAX_VALUES = 2**21  # numbers of windows that are in memory at once: 16 MiB in float64
@@ -31,7 +31,7 @@ def blocks_of(
     return blocks
 
 
-def windows(blocks: Iterable[Block], length: int, *, skip: int = 0) -> Iterator[Float[np.ndarray, "n C {length}"]]:
+def windows(blocks: Iterable[Block], length: int, *, skip: int = 0) -> Iterator[Float[np.ndarray, "_ C {length}"]]:
     """All stretches of `length` rows of a series, in order, some at a time; none goes from one series to another.
 
     Args:

@@ -12,7 +12,7 @@ from itertools import chain, groupby
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.special import betaln, stdtr
+from scipy.special import betaln, stdtr, stdtrit
 from torch import Tensor
 
 from seqtrain.tasks.baselines.windows import Block, windows
@@ -145,6 +145,14 @@ def crps_of_student_t(
     self_distance = 2 * np.sqrt(nu) / (nu - 1) * np.exp(betaln(0.5, nu - 0.5) - 2 * betaln(nu / 2, 0.5))
     score = z * (1 - 2 * stdtr(nu, -z)) + 2 * density * (nu + z**2) / (nu - 1) - self_distance
     return torch.from_numpy(np.asarray(width * score)).to(true.device)
+
+
+def quantile_of_student_t(df: Float[Tensor, "..."], levels: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """The quantiles of Student's t with location 0 and scale 1, in float64; no gradient."""
+    # Of the lower half, as a level near 1 has few digits; the distribution is symmetric.
+    lower = torch.minimum(levels, 1 - levels).detach().cpu().numpy()
+    deviations = torch.from_numpy(np.asarray(stdtrit(df.detach().double().cpu().numpy(), lower)))
+    return deviations.to(levels.device) * torch.where(levels > 0.5, -1.0, 1.0)
 
 
 def coverage(
