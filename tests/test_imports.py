@@ -100,8 +100,10 @@ LATE = {
     ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
     ("seqtrain.cli.sweep", "seqtrain.compare.table"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
+    ("seqtrain.data.sources.packed", "bz2"),  # not every Python was built with these two
+    ("seqtrain.data.sources.packed", "lzma"),
 }
-"""Imports inside functions that bring no other package and yet cost start-up time."""
+"""Imports inside functions that bring no other package and yet cost start-up time, or may not be there."""
 
 HEAVY = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib"}
 """What a command must not import before it knows that there is work to do."""

@@ -116,6 +116,7 @@ RANGES: dict[str, Range] = {
     "data.rows": _count(10**12, 0),
     "data.terms": _count(20, 3),
     # Of a file's columns, from 0; below 0 from the last one.
+    "data.column": _count(2**16),
     "data.token_column": COLUMN,
     "data.label_column": COLUMN,
     "data._recommend_.tokenizer_size": _count(MAX_VOCABULARY, 256),
