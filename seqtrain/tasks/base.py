@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -183,7 +183,7 @@ class Task(nn.Module, ABC):
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """Metrics by name from the sums and counts of all parts; losses are in nats."""
 
-    def blank_targets(self, tokens: Tensor) -> Tensor:
+    def blank_targets(self, tokens: Shaped[Tensor, "B T *F"]) -> Shaped[Tensor, "B T *H"]:
         """Targets of the shape that a stream's have, for what is read in `tokens`: to count what a step keeps."""
         return tokens
 
