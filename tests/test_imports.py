@@ -76,14 +76,21 @@ WITH_TORCH = {
 }
 """The part of data that holds tensors."""
 
-TASKS_KNOW = ("data.batching.", "data.preprocess", "data.tokenizers.encoding", "data.corpus", "data.cache")
+TASKS_KNOW = (
+    "data.batching.",
+    "data.preprocess",
+    "data.tokenizers.encoding",
+    "data.tokenizers.word_ends",
+    "data.corpus",
+    "data.cache",
+)
 """What of data tasks may import: rows and batches, not where they come from."""
 
 SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
     *(
         f"seqtrain.tasks.{name}"
-        for name in ("base", "contract", "hooks", "laws", "masked_text", "pooling", "predictors")
+        for name in ("base", "contract", "hooks", "laws", "masked_text", "pooling", "predictors", "tagged")
     ),
 }
 """What stands in the rooms of models and tasks and is neither."""

@@ -213,6 +213,7 @@ class Tag(ExampleTask):
             return {}
         true = joined(split, answer_of_label(preprocessor.labels, self.ignore))
         whole = []
+        # Sequence by sequence: of one with many questions a guess is hardly ever right throughout.
         for answers_of_row in np.split(true, ends_of(split)):
             asked = int((answers_of_row != IGNORED).sum())
             if asked:
@@ -303,6 +304,7 @@ class Tag(ExampleTask):
 
 def _by_position(right: Bool[Tensor, "B W"], asked: Bool[Tensor, "B W"]) -> Int[Tensor, "ranges 2"]:
     """How many targets are right, and how many there are, in each range of positions."""
+    # Words that are not read stand one place further on, behind the separator: next to nothing in such ranges.
     ranges = range_of(torch.arange(asked.shape[1], device=asked.device)).expand_as(asked)  # `start` is at 0
     counts = []
     for chosen in (right, asked):

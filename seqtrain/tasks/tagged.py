@@ -32,6 +32,7 @@ class TaggedExamples(TextExamples):
         table = answer_of_label(preprocessor.labels, ignore)
         self.labels = self._at_tokens(rows, preprocessor, [table[labels] for labels in rows.labels])
         self.widths = self.lengths[:, 0]  # of all examples, those that are left out too
+        # By what is read, and not by what is there: max_length may cut the only question off.
         targets = np.array([self._num_read(labels) for labels in self.labels])
         self.kept = targets.nonzero()[0]
         self.lengths = self.lengths[self.kept]
@@ -53,7 +54,7 @@ class TaggedExamples(TextExamples):
     ) -> list[Int[np.ndarray, " _"]]:
         """For each text its labels by token; they are given by word."""
         tokenizer = preprocessor.tokenizer
-        if tokenizer.kind == "word":
+        if tokenizer.kind == "word":  # line ends are tokens there, and have labels too
             return labels
         by_token = []
         for number, (text, labels_of_words) in enumerate(zip(rows.texts("text"), labels, strict=True)):
@@ -88,6 +89,7 @@ class TaggedExamples(TextExamples):
 
 def answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:
     """The labels that may be an answer; UserError where they are fewer than two, or `ignore` is none of them."""
+    # The usual mark is the default, and most labels do without it; any other one was typed, and may be mistyped.
     if ignore is None or (ignore == NO_LABEL and ignore not in labels):
         return tuple(labels)
     if ignore not in labels:
@@ -119,6 +121,7 @@ def joined(rows: Rows, table: Int[np.ndarray, " labels"]) -> Int[np.ndarray, " n
 def ends_of(rows: Rows) -> Int[np.ndarray, " s"]:
     """Where, among all words of a split, each text but the last one ends."""
     assert isinstance(rows.labels, list)
+    # By labels, of which each word has one: tokens may be parts of words.
     return np.array([len(labels) for labels in rows.labels]).cumsum()[:-1]
 
 
@@ -128,6 +131,7 @@ def word_numbers(
     """A number for each word of two splits, the same for the same word."""
     if preprocessor.tokenizer.kind == "word":
         return train.columns["text"].tokens, split.columns["text"].tokens
+    # A part of a word would stand for all words that end in it.
     known: dict[str, int] = {}
     found = []
     for rows in (train, split):

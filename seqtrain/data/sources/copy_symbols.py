@@ -38,13 +38,9 @@ class CopySymbols(Synthetic):
         self.symbols = symbols
         self.alphabet = alphabet
         super().__init__(
-            size=size,
-            validation_size=validation_size,
-            test_size=test_size,
-            shortest=shortest,
-            longest=longest,
-            test_shortest=test_shortest,
-            test_longest=test_longest,
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
             validation_lengths=validation_lengths,
             seed=seed,
         )
@@ -53,6 +49,7 @@ class CopySymbols(Synthetic):
         kept = []
         for _ in range(self.symbols):
             kept.append(f"s{generator.below(self.alphabet)}")
+        # The questions look alike: which symbol is asked for, only their number since the blanks tells.
         words = [*kept, *[BLANK] * length, *[ASK] * self.symbols]
         return words, [*[NOT_ASKED] * (self.symbols + length), *kept]
 

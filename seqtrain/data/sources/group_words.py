@@ -39,13 +39,9 @@ class GroupWords(Synthetic):
         self.group = group
         self._table = _table(group)
         super().__init__(
-            size=size,
-            validation_size=validation_size,
-            test_size=test_size,
-            shortest=shortest,
-            longest=longest,
-            test_shortest=test_shortest,
-            test_longest=test_longest,
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
             validation_lengths=validation_lengths,
             seed=seed,
         )
@@ -55,6 +51,7 @@ class GroupWords(Synthetic):
         product = 0  # the neutral element
         for _ in range(length):
             element = generator.below(ORDER)
+            # The new element comes last: in a group that is not commutative the order is what is to be learnt.
             product = self._table[product][element]
             words.append(f"g{element}")
             labels.append(f"g{product}")
@@ -68,6 +65,7 @@ def _table(group: Literal["A5", "Z60"]) -> list[list[int]]:
     """The number of the product of each two elements; number 0 is the neutral one."""
     if group == "Z60":
         return [[(one + other) % ORDER for other in range(ORDER)] for one in range(ORDER)]
+    # In the order of `permutations` the first one leaves all in place.
     elements = [element for element in permutations(range(5)) if _is_even(element)]
     numbers = {element: number for number, element in enumerate(elements)}
     table = []

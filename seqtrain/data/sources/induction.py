@@ -36,13 +36,9 @@ class Induction(Synthetic):
         """`vocab`: words beside the mark; lengths are in words, both marks among them."""
         self.vocab = vocab
         super().__init__(
-            size=size,
-            validation_size=validation_size,
-            test_size=test_size,
-            shortest=shortest,
-            longest=longest,
-            test_shortest=test_shortest,
-            test_longest=test_longest,
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
             validation_lengths=validation_lengths,
             seed=seed,
         )
@@ -52,6 +48,7 @@ class Induction(Synthetic):
         for _ in range(length):
             words.append(f"w{generator.below(self.vocab)}")
         place = generator.below(length - 2)  # so that a word other than the last mark follows it
+        # Marks are no words of the vocabulary, or one in sixteen words would be a question without an answer.
         words[place] = words[-1] = MARK
         return words, [*[NOT_ASKED] * (length - 1), words[place + 1]]
 

@@ -35,13 +35,9 @@ class Parity(Synthetic):
         """`asked`: at which bits there is a label; lengths are in bits."""
         self.asked = asked
         super().__init__(
-            size=size,
-            validation_size=validation_size,
-            test_size=test_size,
-            shortest=shortest,
-            longest=longest,
-            test_shortest=test_shortest,
-            test_longest=test_longest,
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
             validation_lengths=validation_lengths,
             seed=seed,
         )
@@ -51,8 +47,10 @@ class Parity(Synthetic):
         for _ in range(length):
             bit = generator.below(2)
             ones += bit
+            # By the count of all before it: no window of bits tells the answer.
             bits.append(str(bit))
             labels.append(PARITIES[ones % 2])
+        # Far harder: of a long sequence one bit of answer comes back, through all of its steps.
         if self.asked == "end":
             labels[:-1] = [NOT_ASKED] * (length - 1)
         return bits, labels

@@ -49,15 +49,12 @@ class Recall(Synthetic):
             raise UserError(
                 f"data.vocab={vocab}: has too few keys for data.pairs={pairs}; give {2 * pairs + 2} or more"
             )
-        self.least = 4 * pairs  # two words a pair, and a place of two for each question
+        # Two words for each pair, and as many for each question.
+        self.least = 4 * pairs
         super().__init__(
-            size=size,
-            validation_size=validation_size,
-            test_size=test_size,
-            shortest=shortest,
-            longest=longest,
-            test_shortest=test_shortest,
-            test_longest=test_longest,
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
             validation_lengths=validation_lengths,
             seed=seed,
         )
@@ -66,6 +63,7 @@ class Recall(Synthetic):
         half = self.vocab // 2
         keys = _sample(generator, 1, half, self.pairs)
         values = _sample(generator, half, self.vocab, self.pairs)
+        # All at random first, keys and values among them: that a word is a key does not make it a question.
         words = [generator.below(self.vocab) for _ in range(length)]
         labels = [NOT_ASKED] * length
         for place, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -81,6 +79,7 @@ class Recall(Synthetic):
     def _gaps(self, generator: SplitMix64, places: int) -> list[int]:
         """A place for each question, from 0, all different: drawn one after the other from those that are left."""
         weights = {}
+        # Integers at least 1, so that the far places of a long sequence can still be drawn.
         for place in range(places):
             weights[place] = max(1, round((place + 1) ** (self.power - 1) * 2**WEIGHT_BITS))
         gaps = []

@@ -41,29 +41,27 @@ class Synthetic(Source):
     def __init__(
         self,
         *,
-        size: int,
-        validation_size: int,
-        test_size: int,
-        shortest: int,
-        longest: int,
-        test_shortest: int | None,
-        test_longest: int | None,
+        sizes: tuple[int, int, int],
+        lengths: tuple[int, int],
+        test_lengths: tuple[int | None, int | None],
         validation_lengths: Literal["train", "test"],
         seed: int,
     ) -> None:
-        """`size`: sequences of train; `test_shortest`, `test_longest`: None = as in train.
+        """`sizes`: sequences of each split; `lengths`: the shortest and the longest; of test None = as in train.
 
         Raises:
             UserError: A length is too short, or the longest is below the shortest.
         """
-        self._sizes: dict[Split, int] = {"train": size, "validation": validation_size, "test": test_size}
+        self._sizes: dict[Split, int] = dict(zip(SPLITS, sizes, strict=True))
         self.seed = seed
-        lengths = self._checked("", shortest, longest)
-        test = self._checked("test_", *_or_as_in_train(lengths, test_shortest, test_longest))
-        validation = test if validation_lengths == "test" else lengths
-        self._lengths: dict[Split, Lengths] = {"train": lengths, "validation": validation, "test": test}
+        train = self._checked("", *lengths)
+        test = self._checked("test_", *_or_as_in_train(train, *test_lengths))
+        # By default as in train: weights that are chosen at the lengths of test would be fitted to them.
+        validation = test if validation_lengths == "test" else train
+        self._lengths: dict[Split, Lengths] = {"train": train, "validation": validation, "test": test}
 
     def _checked(self, prefix: str, shortest: int, longest: int) -> Lengths:
+        # A table of ranges holds each number, and cannot know what the two mean together.
         if shortest < self.least:
             raise UserError(f"data.{prefix}shortest={shortest}: must be at least {self.least} for {self.called}")
         if longest < shortest:
@@ -111,6 +109,7 @@ class Synthetic(Source):
             for _ in range(self._sizes[split]):
                 rows.append(self._draw_one(generator, split, before))
             drawn[split] = rows
+            # Only now: a split may have a sequence twice, as where it is drawn anew for each step.
             before.update(row["text"] for row in rows)
         return drawn
 
