@@ -60,7 +60,7 @@ ONLY = {
     "tokenizers": ("data.tokenizers", "data.corpus", "data.preprocess"),
     "babel": ("data.sources",),
     "sacrebleu": ("tasks.metrics",),
-    "scipy": ("compare", "tasks.baselines", "tasks.metrics"),
+    "scipy": ("compare", "tasks.baselines", "tasks.metrics", "tasks.forecast_heads"),
     "plotly": ("compare.page", "compare.compared"),
     "pandas": ("compare.frames", "compare.compared"),
     "IPython": ("training.callbacks.progress",),
@@ -72,12 +72,13 @@ ONLY = {
 """Who may know a package."""
 
 WITH_TORCH = {
-    f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "sentence_pairs")
+    f"seqtrain.data.batching.{name}" for name in ("stream", "examples", "loader", "masking", "sentence_pairs", "values")
 }
 """The part of data that holds tensors."""
 
 TASKS_KNOW = (
     "data.batching.",
+    "data.values.",
     "data.preprocess",
     "data.tokenizers.encoding",
     "data.tokenizers.word_ends",
@@ -90,7 +91,17 @@ SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
     *(
         f"seqtrain.tasks.{name}"
-        for name in ("base", "contract", "hooks", "laws", "masked_text", "pooling", "predictors", "tagged")
+        for name in (
+            "base",
+            "contract",
+            "forecast_heads",
+            "hooks",
+            "laws",
+            "masked_text",
+            "pooling",
+            "predictors",
+            "tagged",
+        )
     ),
 }
 """What stands in the rooms of models and tasks and is neither."""

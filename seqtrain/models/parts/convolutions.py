@@ -1,0 +1,120 @@
+"""Stack of dilated convolutions (TCN: Bai et al. 2018, arXiv 1803.01271), with pre-norm residual blocks."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.lengths import padding_of
+
+MAX_FIELD = 2**20  # tokens that a hidden state sees: a lane's state holds them all
+
+
+class CNN(SequenceModel):
+    """Blocks of two convolutions each; the dilation doubles from block to block, from 1 to 2^(num_layers - 1).
+
+    A hidden state sees `receptive_field` = 1 + 2 (kernel_size - 1) (2^num_layers - 1) tokens: causal, itself and
+    those just before it; else as many on either side, so what lies further away is not seen, BIDIRECTIONAL or not.
+    """
+
+    def __init__(
+        self, *, embed: nn.Module, dim: int, num_layers: int, kernel_size: int, dropout: float, causal: bool
+    ) -> None:
+        super().__init__()
+        if kernel_size < 2:
+            raise ValueError(f"kernel_size={kernel_size} must be above 1: a single tap sees no other token")
+        if not causal and kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size={kernel_size} must be odd with causal=false: as many taps on either side")
+        # How many tokens further than its own one convolution of a layer sees.
+        self.reaches = [(kernel_size - 1) * 2**layer for layer in range(num_layers)]
+        if self.receptive_field > MAX_FIELD:
+            raise ValueError(
+                f"num_layers={num_layers}: sees more than {MAX_FIELD:,} tokens with kernel_size={kernel_size}; "
+                f"use fewer"
+            )
+        self.embed = embed
+        self.dim = dim
+        self.causal = causal
+        self.capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
+        if causal:
+            self.capabilities = (
+                Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
+            )
+        self.dropout = nn.Dropout(dropout)
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(num_layers + 1))
+        self.blocks = nn.ModuleList()
+        for layer in range(num_layers):
+            convolutions = [nn.Conv1d(dim, dim, kernel_size, dilation=2**layer) for _ in range(2)]
+            self.blocks.append(nn.ModuleList(convolutions))
+
+    @property
+    def receptive_field(self) -> int:
+        """Tokens that a hidden state can depend on, itself included."""
+        return 1 + 2 * sum(self.reaches)
+
+    def initial(self, batch: int) -> State:
+        if not self.causal:
+            return {}
+        like = next(self.blocks.parameters())
+        state: State = {}
+        for layer, reach in enumerate(self.reaches):
+            state[f"input.{layer}.0"] = like.new_zeros(batch, reach, self.dim)
+            state[f"input.{layer}.1"] = like.new_zeros(batch, reach, self.dim)
+        return state
+
+    def forward(
+        self,
+        tokens: Shaped[Tensor, "B T *F"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Hidden states, and the last inputs of each convolution, as many as its later outputs will need."""
+        if state is None:
+            state = self.initial(len(tokens))
+        after: State = {}
+        padding = None
+        if lengths is not None:
+            padding = padding_of(lengths, tokens.shape[1]).unsqueeze(-1)
+        x = self.dropout(self.embed(tokens))
+        for layer, block in enumerate(self.blocks):
+            inner = self.norms[layer](x)
+            for number, convolution in enumerate(block):  # type: ignore[arg-type]
+                if number:
+                    inner = self.dropout(F.gelu(inner))
+                name, reach = f"input.{layer}.{number}", self.reaches[layer]
+                inner = self._extend(inner, state.get(name), reach, padding)
+                if self.causal:
+                    after[name] = last_inputs(inner, lengths, reach).to(state[name].dtype)
+                # A convolution takes (B, D, T), and gives T outputs of the T + reach inputs.
+                inner = convolution(inner.transpose(1, 2)).transpose(1, 2)
+            x = x + self.dropout(inner)
+        return self.norms[-1](x), after
+
+    def _extend(
+        self,
+        x: Float[Tensor, "B T D"],
+        before: Float[Tensor, "B {reach} D"] | None,
+        reach: int,
+        padding: Bool[Tensor, "B T 1"] | None,
+    ) -> Float[Tensor, "B T+{reach} D"]:
+        """x with the `reach` inputs more that T outputs need: earlier ones, or zeros on either side."""
+        if before is not None:
+            return torch.cat([before.to(x.dtype), x], 1)
+        # What follows the end is padding for a convolution too, whatever stands there.
+        if padding is not None:
+            x = x.masked_fill(padding, 0.0)
+        return F.pad(x, (0, 0, reach // 2, reach // 2))
+
+
+def last_inputs(
+    inputs: Float[Tensor, "B N D"], lengths: Int[Tensor, " B"] | None, reach: int
+) -> Float[Tensor, "B {reach} D"]:
+    """Of N inputs, `reach` old and T new ones, the last `reach`, or those before each lane's length."""
+    if lengths is None:
+        return inputs[:, inputs.shape[1] - reach :]
+    # The old inputs come first, so what stands before a lane's end begins `lengths` inputs in.
+    index = lengths.unsqueeze(1) + torch.arange(reach, device=inputs.device)
+    return inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, inputs.shape[2]))
