@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from seqtrain.runs.summary import Summary
 
 
 def main(argv: list[str]) -> int:
@@ -70,6 +73,18 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
         metrics = report.words(result["metrics"], Run(Path(options.run)).summary)
         print(f"{name}: {metrics} ({options.checkpoint} checkpoint, {where})")
+        for line in _beside(result, Run(Path(options.run)).summary):
+            print(line)
+
+
+def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
+    """What helps to read the metrics: those of a guess, and the numbers of parts of the split."""
+    from seqtrain.cli import report
+
+    if "chance" in result:
+        yield f"chance: {report.words(result['chance'], summary)}"
+    for table, parts in result.get("breakdown", {}).items():
+        yield f"{table}: {', '.join(f'{part} {value:.4f}' for part, value in parts.items())}"
 
 
 def evaluate(
@@ -132,4 +147,10 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
+    chance = opened.task.chance(data.rows[split], opened.preprocessor)
+    if chance:
+        result["chance"] = chance
+    breakdown = opened.task.breakdown(learner.totals)
+    if breakdown:
+        result["breakdown"] = breakdown
     return result if leak is None else result | {"leak": leak}

@@ -193,6 +193,14 @@ class Task(nn.Module, ABC):
 
     # -- beside a result -----------------------------------------------------------------------------------------
 
+    def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
+        """Metrics of a guess among the possible answers to a split; nothing where that is not known."""
+        return {}
+
+    def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
+        """Parts of an evaluation, such as a metric by length: what each table holds, and a number for each part."""
+        return {}
+
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Metrics of `split` by those who know nothing of sequences, or little; by their names in `known_baselines`.
 
