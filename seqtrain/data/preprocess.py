@@ -268,12 +268,7 @@ def prepare_rows(
     texts = [field for field in fields if field != "label"]
     if preprocessor is None:
         # Labels first: a fault of theirs should not wait for a tokenizer.
-        labels: tuple[str, ...] = ()
-        if "label" in fields and label_kind != "number":
-            labels = _label_names(source, label_kind)
-        scale = None
-        if "label" in fields and label_kind == "number":  # of train alone: what is measured must not be seen before
-            scale = Scale.of(_read_numbers(source, "train"))
+        labels, scale = _labels_and_scale(source, fields, label_kind)
         if origin is not None:
             preprocessor = Preprocessor(origin.tokenizer, origin.target_tokenizer, labels, scale)
         else:
@@ -300,6 +295,15 @@ def prepare_rows(
             labels_of_rows = _read_row_labels(source, split, preprocessor, label_kind, columns)
         rows[split] = Rows(columns, labels_of_rows, partial(source.rows, split), chance=source.chance())
     return preprocessor, rows
+
+
+def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) -> tuple[tuple[str, ...], Scale | None]:
+    """The names of train's labels, or the scale of its numbers; nothing where the task reads no labels."""
+    if "label" not in fields:
+        return (), None
+    if kind == "number":  # of train alone: what is measured must not be seen before
+        return (), Scale.of(_read_numbers(source, "train"))
+    return _label_names(source, kind), None
 
 
 def prepare_series(

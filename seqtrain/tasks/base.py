@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
@@ -132,6 +133,11 @@ class Task(nn.Module, ABC):
     def comparison(cls) -> str:
         """The metric of verdicts and of progress."""
         return cls.compared_by or cls.monitor
+
+    @classmethod
+    def reads_values(cls) -> bool:
+        """Whether it reads series of values, and no text."""
+        return "values" in cls.fields
 
     @classmethod
     def reads_stream(cls, carry: bool) -> bool:
@@ -264,6 +270,21 @@ class SeriesTask(Task):
     @abstractmethod
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
         """The windows of the series of a split."""
+
+    @abstractmethod
+    def ahead(
+        self, model: SequenceModel, features: Float[np.ndarray, "T F"], k2: int
+    ) -> dict[str, Float[np.ndarray, "H C"]]:
+        """The values after what a series has, scaled.
+
+        Args:
+            model: Reads them, in evaluation mode.
+            features: Of the rows of one series, up to the first one that is not known.
+            k2: Rows that are read at a time where state is carried.
+
+        Returns:
+            `forecast`, and for tasks that say how sure they are the ends of intervals: `lower_80`, `upper_80`.
+        """
 
 
 class ExampleTask(Task):

@@ -49,7 +49,13 @@ def check_pair(config: DictConfig) -> None:
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
         reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt))}"
-    reasons = [reason, _unreadable(config, task), _needs_whole(config, task, tbptt), _uneven_lanes(config, task)]
+    reasons = [
+        reason,
+        _unreadable(config, task),
+        _wrong_tokenizer(config, task),
+        _needs_whole(config, task, tbptt),
+        _uneven_lanes(config, task),
+    ]
     lines = list(filter(None, reasons))
     if lines:
         raise UserError(*lines)
@@ -83,6 +89,15 @@ def _unreadable(config: DictConfig, task: Task) -> str | None:
         f"task={type(task).__name__}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
         f"has {' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
     )
+
+
+def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
+    """Why the tokenizer has nothing to do with what the task reads, or None."""
+    if make(config.tokenizer).reads_text != task.reads_values():
+        return None
+    if not task.reads_values():
+        return f"tokenizer=none: task={type(task).__name__} reads text; use tokenizer=bpe, word, char or byte"
+    return f"tokenizer: task={type(task).__name__} reads values, which have no tokens; use tokenizer=none"
 
 
 def _readable_data(task: Task) -> list[str]:

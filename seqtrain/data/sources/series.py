@@ -191,6 +191,12 @@ class SeriesFile(SeriesSource):
         key += f"{table.time} {table.time_format} {table.id}"
         found, remarks = Store().entry("series", key, self._write, lambda folder: _read_folder(folder, table))
         self.remarks.extend(remarks)
+        absent = np.flatnonzero(np.isnan(found.known).any(1))
+        if len(absent):
+            raise UserError(
+                f"data.path={self.path}: row {absent[0] + 1:,} misses a value of data.known_columns; what is known "
+                "ahead must be there"
+            )
         return found
 
     def _write(self, folder: Path) -> None:
@@ -277,12 +283,6 @@ def _read_folder(folder: Path, table: Layout) -> tuple[Series, list[str]]:
         known_columns=table.known,
         has_dates=about["has_dates"],
     )
-    absent = np.flatnonzero(np.isnan(series.known).any(1))
-    if len(absent):
-        raise UserError(
-            f"data.path={table.path}: row {absent[0] + 1:,} misses a value of data.known_columns; what is known ahead "
-            "must be there"
-        )
     return _without_gaps(series)
 
 
