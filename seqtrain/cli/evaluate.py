@@ -27,8 +27,15 @@ def main(argv: list[str]) -> int:
         type=bounded(RANGES["data.eval_batch_size"]),
         help="lanes, or examples, at a time: changes memory and speed, no number",
     )
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="also what knows little, made from train and measured on the same split",
+    )
     options = parser.parse_args(argv)
-    result = evaluate(options.run, options.split, options.checkpoint, options.batch_size)
+    result = evaluate(
+        options.run, options.split, options.checkpoint, options.batch_size, with_baselines=options.baselines
+    )
     words = []
     if options.split == "test":  # the one split that may not be looked at as often as one likes
         from seqtrain.cli.looks import kept_in_run
@@ -44,19 +51,29 @@ def main(argv: list[str]) -> int:
         lanes, examples = result["eval_lanes"], result["examples"]
         size = f" on {lanes} lanes" if lanes else f", {examples:,} examples"
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
-        metrics = report.words(result["metrics"], Run(Path(options.run)).summary)
+        summary = Run(Path(options.run)).summary
+        metrics = report.words(result["metrics"], summary)
         print(f"{options.split}: {metrics} ({options.checkpoint} checkpoint, {where})")
+        known = result.get("baselines", {})
+        for line in [*report.baseline_lines(summary, known), *report.verdict(summary, result["metrics"], known)]:
+            print(line)
     for line in words:
         say(line)
     return 0
 
 
 def evaluate(
-    path: str, split: Any, checkpoint: str, batch_size: int | None, *, callbacks: Sequence[Any] = ()
+    path: str,
+    split: Any,
+    checkpoint: str,
+    batch_size: int | None,
+    *,
+    callbacks: Sequence[Any] = (),
+    with_baselines: bool = False,
 ) -> dict[str, Any]:
     """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash.
 
-    `callbacks`: Lightning's, that look on.
+    `callbacks`: Lightning's, that look on. `with_baselines`: reads train, too, and adds what they measure.
     """
     from seqtrain.cli.leak_check import leak_of
     from seqtrain.inference.opened import open_run
@@ -71,7 +88,10 @@ def evaluate(
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
-    data = make_data(config, (split,), say, opened.preprocessor)
+    splits = [split]
+    if with_baselines and split != "train":
+        splits.append("train")  # which baselines learn from
+    data = make_data(config, splits, say, opened.preprocessor)
     # A test split has no hash yet: training never reads it.
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
@@ -101,4 +121,6 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
+    if with_baselines:
+        result["baselines"] = data.baselines(split)
     return result if leak is None else result | {"leak": leak}

@@ -72,6 +72,7 @@ def make_trainer(
         torch.set_num_threads(max(torch.get_num_threads() // here.local_world, 1))
     quiet_lightning()
     plugins: list[Any] = [AtomicCheckpointIO(), Joined(here)]
+    assert options.validate_every != "auto"  # `from_data.resolve_length` has made it a number
     precision = cast(Any, options.precision)  # `resolve_auto` has made `auto` one of Lightning's
     if options.strategy == "fsdp" and precision == "64-true":
         # By its name Lightning refuses double precision with FSDP; as a plugin it takes it.

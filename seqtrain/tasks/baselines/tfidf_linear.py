@@ -44,7 +44,7 @@ def tfidf_linear(
     features = TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD, sublinear_tf=True)
     model = LogisticRegression(C=INVERSE_PENALTY, max_iter=MAX_ITERATIONS)
     model.fit(features.fit_transform(train), labels)
-    return model.predict(features.transform(split))
+    return np.asarray(model.predict(features.transform(split)))
 
 
 def _left_out(train: Sequence[str]) -> str | None:
