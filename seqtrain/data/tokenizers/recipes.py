@@ -86,9 +86,7 @@ class Word(Recipe):
                 counts.update(words(part))
         del counts[UNKNOWN], counts[LINE_END]  # they have ids of their own, however often the text spells them
         # Words of equal counts in their own order, not in that of the text: which of them stay depends on no order.
-        least = self.min_count
-        if least == "auto":
-            least = least_count(counts)
+        least = least_count(counts) if self.min_count == "auto" else int(self.min_count)
         frequent = sorted((-count, word) for word, count in counts.items() if count >= least)
         if counts and not frequent:
             raise UserError(f"tokenizer.min_count={self.min_count}: no word occurs that often; all would be {UNKNOWN}")
