@@ -111,9 +111,9 @@ class Experiment:
         """The text, tokenised and laid out; the config then says what is used: a solved budget, a tokenizer taken, and
         what follows from the data."""
         begins, config = self.attempt.checkpoint is None, self.config
-        followed = open_keys(config)
         if begins and config.init_from is not None:
             take_tokenizer(config)
+        followed = open_keys(config)  # not the tokenizer where another run gives it
         data = read_data(self.run, config, self.summary, self.attempt.checkpoint)
         if begins and config.budget is not None:
             budget.solve(config, data, say)

@@ -37,7 +37,8 @@ def open_keys(config: DictConfig) -> list[str]:
 
 def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
     """Sets `tokenizer.min_count` where it is auto; gives the line that says so. Before the tokenizer is made."""
-    if config.tokenizer.get("min_count") != AUTO:
+    # With `init_from` no tokenizer is made, whatever the config says of it.
+    if config.tokenizer.get("min_count") != AUTO or config.init_from is not None:
         return []
     counts: Counter[str] = Counter()  # as the tokenizer will count them
     fields = [field for field in task_class(config).fields if field != "label"]

@@ -250,8 +250,7 @@ def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
 def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | None:
     """Optimiser steps of the whole training: the smaller of max_steps and max_epochs; None: the clock decides."""
     limits = []
-    assert options.max_steps != "auto"  # `from_data.resolve_length` has made it a number
-    if options.max_steps is not None:
+    if isinstance(options.max_steps, int):  # auto only where a budget asks before the data has decided
         limits.append(options.max_steps)
     if options.max_epochs is not None:
         limits.append(options.max_epochs * plan.steps)

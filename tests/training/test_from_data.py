@@ -124,6 +124,31 @@ def test_epochs_that_are_asked_for_count_and_a_dry_run_says_the_same(tmp_path: P
     assert json.loads(answer.out)
 
 
+def test_a_budget_comes_before_what_follows_from_the_data(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    rows(tmp_path, 60)
+    answer = seqtrain(*TRAIN, *QUIET, "budget=flops:1e7", "run_dir=run", cwd=tmp_path)
+    assert answer.rc == 0, answer.err
+    run = Run(tmp_path / "run")
+    assert run.summary.from_data.keys() == {"tokenizer.min_count", "trainer.max_steps", "trainer.validate_every"}
+    assert run.config["trainer"]["max_steps"] == run.summary.steps
+    assert run.summary.steps not in (None, from_data.MIN_STEPS)
+    assert "trainer.max_steps 4" not in answer.err
+
+
+def test_with_init_from_the_tokenizer_is_not_said_to_follow(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    rows(tmp_path, 60)
+    gru = (*TRAIN[:-2], "model=gru", TRAIN[-1], *QUIET)  # with weights of its own, beside the embedding
+    first = seqtrain(*gru, "tokenizer.min_count=3", "trainer.max_steps=2", "run_dir=first", cwd=tmp_path)
+    assert first.rc == 0, first.err
+    for more in (["dry_run=true"], ["run_dir=run"]):
+        answer = seqtrain(*gru, "trainer.max_steps=2", "init_from=first", *more, cwd=tmp_path)
+        assert answer.rc == 0, answer.err
+        assert "tokenizer.min_count" not in answer.err
+    run = Run(tmp_path / "run")
+    assert run.config["tokenizer"]["min_count"] == 3
+    assert run.summary.from_data.keys() == {"trainer.validate_every"}
+
+
 def test_the_clock_decides_where_it_is_asked_to(tmp_path: Path, seqtrain: Seqtrain) -> None:
     rows(tmp_path, 60)
     answer = seqtrain(*TRAIN, *QUIET, "budget=seconds:0.5", "run_dir=run", cwd=tmp_path)
