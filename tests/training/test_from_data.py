@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -69,8 +70,19 @@ def test_what_the_user_or_an_experiment_sets_does_not_follow_from_the_data(tmp_p
     assert from_data.resolve_tokenizer(config, rows_of) == []
     assert config.tokenizer.min_count == 3
     assert from_data.open_keys(config) == ["trainer.validate_every"]
-    recipe = check.compose(["experiment=sst_cnn", f"data.path={tmp_path / 'rows.tsv'}"]).config
-    assert from_data.open_keys(recipe) == []
+
+
+RECIPES = sorted(path.stem for path in Path(str(files("seqtrain.conf"))).glob("experiment/*.yaml"))
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith(("sst", "review"))])
+def test_a_published_recipe_names_all_that_a_task_would_recommend(name: str) -> None:
+    config = check.compose([f"experiment={name}", "data.path=a.tsv"]).config
+    assert from_data.open_keys(config) == []
+    # What a task recommends may change; the figures of a recipe are of the values in its own file.
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    assert "_recommend_" not in str(plain["model"]["dropout"])
 
 
 @pytest.mark.parametrize(("epoch", "steps"), [(1, 400), (80, 400), (81, 405), (4000, 20_000), (10**6, 20_000)])
