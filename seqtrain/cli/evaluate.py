@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,20 @@ def main(argv: list[str]) -> int:
         help="also what knows little, made from train and measured on the same split",
     )
     options = parser.parse_args(argv)
+    names = _test_sets(options.run) if options.split == "test" else []
+    for name in names:  # each by its own: their mean would be of no text that anybody has
+        result = evaluate(
+            options.run,
+            options.split,
+            options.checkpoint,
+            options.batch_size,
+            test_set=name,
+            with_baselines=options.baselines,
+        )
+        _tell(result | {"test_set": name}, options, f"test set {name}")
+    if names:
+        say("figures of several test sets are told and not kept in the run: compare takes those of data.test_path")
+        return 0
     result = evaluate(
         options.run, options.split, options.checkpoint, options.batch_size, with_baselines=options.baselines
     )
@@ -41,6 +56,22 @@ def main(argv: list[str]) -> int:
         from seqtrain.cli.looks import kept_in_run
 
         result, words = kept_in_run(result, options.batch_size)
+    _tell(result, options, options.split)
+    for line in words:
+        say(line)
+    return 0
+
+
+def _test_sets(path: str) -> list[str]:
+    """The names of a run's test sets, where it has several."""
+    from seqtrain.runs.directory import Run
+
+    named = Run.open(path).config.get("data", {}).get("test_paths")
+    return list(named) if isinstance(named, dict) else []
+
+
+def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
+    """Prints what was measured of a split, or of a test set."""
     if options.json:
         print(json.dumps(result))
     else:
@@ -53,13 +84,10 @@ def main(argv: list[str]) -> int:
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
         summary = Run(Path(options.run)).summary
         metrics = report.words(result["metrics"], summary)
-        print(f"{options.split}: {metrics} ({options.checkpoint} checkpoint, {where})")
+        print(f"{name}: {metrics} ({options.checkpoint} checkpoint, {where})")
         known = result.get("baselines", {})
         for line in [*report.baseline_lines(summary, known), *report.verdict(summary, result["metrics"], known)]:
             print(line)
-    for line in words:
-        say(line)
-    return 0
 
 
 def evaluate(
@@ -69,11 +97,13 @@ def evaluate(
     batch_size: int | None,
     *,
     callbacks: Sequence[Any] = (),
+    test_set: str | None = None,
     with_baselines: bool = False,
 ) -> dict[str, Any]:
     """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash.
 
-    `callbacks`: Lightning's, that look on. `with_baselines`: reads train, too, and adds what they measure.
+    `callbacks`: Lightning's, that look on. `test_set`: which of several, by its name in `data.test_paths`.
+    `with_baselines`: reads train, too, and adds what they measure.
     """
     from seqtrain.cli.leak_check import leak_of
     from seqtrain.inference.opened import open_run
@@ -84,14 +114,18 @@ def evaluate(
     Run.open(path)  # an export does not know its data
     opened = open_run(path, checkpoint)
     config = opened.config
+    if test_set is not None:
+        config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
     source = make_source(config)
+    recorded = opened.run.summary.data
+    source.recall(recorded)
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
     splits = [split]
     if with_baselines and split != "train":
         splits.append("train")  # which baselines learn from
-    data = make_data(config, splits, say, opened.preprocessor)
+    data = make_data(config, splits, say, opened.preprocessor, recorded)
     # A test split has no hash yet: training never reads it.
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
@@ -117,7 +151,7 @@ def evaluate(
         "checkpoint": checkpoint,
         "step": opened.step,
         "metrics": learner.metrics,
-        "tokens": sum(len(corpus.tokens) for corpus in data.rows[split].columns.values()),
+        "tokens": data.rows[split].num_tokens,
         **data.size(split),
         "hash": data.rows[split].hash,
     }

@@ -27,6 +27,8 @@ def check_leaks(run: Run, init_from: str | None, rows: dict[Any, Rows], summary:
     """
     if summary.leaks and exists(run.path / SKETCH):  # of an earlier attempt; the text is the same
         return
+    if rows["train"].series is not None:  # cut by time, so that no row is of two splits
+        return
     train = leaks.trained_text(rows["train"])
     asked = leaks.sketches(rows["validation"])
     found: dict[str, Any] = {"train": _plain(leaks.find_leak(asked, train))}
@@ -47,6 +49,8 @@ def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
 
     None where the run keeps no sketch of that text, which is said, too.
     """
+    if rows.series is not None:
+        return None
     sketch = _load(run.path)
     if sketch is None:
         say(f"{split}: whether it stands in train is not known: {SKETCH} is missing")

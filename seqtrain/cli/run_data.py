@@ -32,7 +32,7 @@ def read_data(run: Run, config: DictConfig, summary: Summary, checkpoint: Path |
         )
     missing = Preprocessor.missing(run.path, recorded)
     known = None if missing else Preprocessor.load(run.path, recorded)  # all or none: they are made together
-    data = make_data(config, ("train", "validation"), say, known)
+    data = make_data(config, ("train", "validation"), say, known, summary.data)
     hashes = {split: rows.hash for split, rows in data.rows.items()} | data.preprocessor.hashes
     # Another text or vocabulary would go on with weights that mean something else, and nobody would see it.
     for name, value in recorded.items():

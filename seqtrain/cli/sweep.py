@@ -8,9 +8,11 @@ import json
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqtrain.cli import folds
 from seqtrain.cli.arguments import say
 from seqtrain.cli.start import Request, dry_run, print_cost
 from seqtrain.config.trust import trust_words, trusted
@@ -33,7 +35,7 @@ def start(request: Request, *, as_json: bool) -> int:
     """A new sweep; gives the worst exit code of its trials."""
     from seqtrain.sweeps.settings import Settings, Words
 
-    words = Words.sort(request.overrides)
+    words = Words.sort(folds.expanded(request.overrides))
     if "dry_run=true" not in words.trial:
         sweep, advice = run_new(request)
         return _finish(sweep, as_json, advice)
@@ -55,9 +57,14 @@ def run_new(request: Request) -> tuple[Sweep, list[str]]:
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
+    request = replace(request, overrides=folds.expanded(request.overrides))
     words = Words.sort(request.overrides)
     settings = Settings.read(words, request.config_dirs)
     searches = _searches(settings)
+    if searches and folds.is_swept(words.trial):
+        raise UserError(
+            "data.fold: a search would choose the fold that is easiest; list what to compare, without sweep="
+        )
     asked = Asked(
         # The address of a storage may hold a password, so it is given again.
         overrides=tuple(word for word in request.overrides if not word.startswith("hydra.sweeper.storage=")),
@@ -234,7 +241,8 @@ def _finish(sweep: Sweep, as_json: bool, advice: Sequence[str] = ()) -> int:
         if statuses["finished"] + statuses["pruned"]:  # without a number there is nothing to compare
             from seqtrain.compare import table
 
-            print(table.report([sweep.path]))
+            measured = folds.measure(sweep)
+            print(table.report([sweep.path], tested=bool(measured)))
         print(f"sweep {sweep.path}: {len(trials)} trials: {_counted(statuses)}")
         print("\n".join([f"go on: {'; '.join(_next_commands(sweep, trials))}", *advice]))
     # A search that proposes settings which another trial has had is no fault, though that trial is refused.
@@ -245,6 +253,8 @@ def _finish(sweep: Sweep, as_json: bool, advice: Sequence[str] = ()) -> int:
 def _next_commands(sweep: Sweep, trials: list[Trial]) -> list[str]:
     """What the user may want to type next."""
     commands = [f"{pasted('seqtrain', 'compare', sweep.path)} --html report.html"]
+    if folds.is_swept(sweep.asked.overrides):
+        commands = [f"{pasted('seqtrain', 'compare', sweep.path)} --split test"]
     resume = pasted("seqtrain", "resume", sweep.path)
     statuses = {trial.status for trial in trials}
     if not statuses.issubset(ENDED):

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from seqtrain.cli import sweep
+from seqtrain.cli import folds, sweep
 from seqtrain.cli.arguments import Parser, finish
 from seqtrain.cli.start import Request, dry_run, print_cost, start
 from seqtrain.errors import UserError
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         return _look(request)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if known.multirun:
+    if known.multirun or folds.asks_for_all(overrides):
         return sweep.start(request, as_json=known.json)
     return _one(request, known.json)
 

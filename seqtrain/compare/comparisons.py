@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seqtrain.compare.entries import Mode
+from seqtrain.compare.folds import are_folds, fold_pair
 from seqtrain.compare.variants import Variant
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Comparison:
     difference: float  # above 0 where the reference is better
     low: float
     high: float
+    folds: int = 0  # that both have, where folds were paired instead of seeds
+    fold_sd: float = 0.0  # of the differences over folds
 
     @property
     def significant(self) -> bool:
@@ -34,7 +37,9 @@ class Comparison:
 
     @property
     def effect(self) -> float:
-        """The difference in standard deviations of the seeds, the mean of the two variances under the root."""
+        """The difference in standard deviations: of the differences over folds, or of the seeds."""
+        if self.folds:
+            return abs(self.difference) / self.fold_sd
         return abs(self.difference) / math.sqrt(((self.reference.sd or 0.0) ** 2 + (self.other.sd or 0.0) ** 2) / 2)
 
     @property
@@ -61,6 +66,8 @@ def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = No
     if len(several) < 2:
         return []
     place = 0 if against is None else several.index(against)
+    if are_folds(several):
+        return _over_folds(several, place, mode)
     scale, means, variances, counts = moments(several)
     widths = half_widths(variances, counts, np.array(place))
     errors = variances / counts
@@ -74,6 +81,20 @@ def compared(ranked: Sequence[Variant], mode: Mode, against: Variant | None = No
         half = float(widths[other])
         low, high = scale * (difference - half), scale * (difference + half)
         found.append(Comparison(several[place], variant, scale * difference, low, high))
+    return found
+
+
+def _over_folds(several: Sequence[Variant], place: int, mode: Mode) -> list[Comparison]:
+    """The same for cross-validation: differences on the same folds, with the corrected interval."""
+    found = []
+    num_pairs = math.comb(len(several), 2)
+    for other, variant in enumerate(several):
+        pair = fold_pair(several[place], variant, num_pairs) if other != place else None
+        if pair is None or pair.sd < MIN_SPREAD * max(abs(value) for value in variant.values):
+            continue
+        difference = -pair.difference if mode == "max" else pair.difference
+        low, high = difference - pair.half, difference + pair.half
+        found.append(Comparison(several[place], variant, difference, low, high, pair.count, pair.sd))
     return found
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from seqtrain.compare.entries import Entry, number
+from seqtrain.compare.folds import whole_of
 from seqtrain.compare.settings import last_word
 from seqtrain.runs import measures
 
 # Stands for every tokenizer without <unk>: language models of all such tokenizers meet in bits per byte.
 NOTHING_HIDDEN = "one that hides nothing behind <unk>"
+OF_ITS_FOLD = "made of the train rows of each fold"
 UNKNOWN = object()  # what a run that has not come so far cannot say of itself: it agrees with every value
 # What a metric of whole answers does not depend on: its examples are the same however they are read.
 OF_READING = ("tokenizer", "context")
@@ -62,15 +64,16 @@ def conditions(entry: Entry, metric: str) -> Conditions:
     """What the numbers of a run in a metric depend on, beside its weights."""
     summary = entry.summary
     said = measures.said(summary, metric)
+    whole = whole_of(entry)
     values = {
         "task": entry.task,
         "direction": _known(measures.better(summary, metric)),
         "unit": said.get("unit", UNKNOWN),
-        **_text(entry),
-        "train": summary.hashes.get("train", UNKNOWN),
+        **_text(entry, whole),
+        "train": whole or summary.hashes.get("train", UNKNOWN),
         "labels": _labels(entry),
         "context": _known(summary.context),
-        "tokenizer": _tokenizer(entry, metric),
+        "tokenizer": OF_ITS_FOLD if whole else _tokenizer(entry, metric),
         "signatures": _signature(entry, metric),
         "decoding": _decoding(entry),
         "leak": entry.leak is not None,
@@ -87,8 +90,13 @@ def unknown_tokens(entry: Entry) -> float | None:
     return None if unknown is None else number(unknown.get("validation", 0))
 
 
-def _text(entry: Entry) -> dict[str, Any]:
-    """What says on which text the figures were measured that are compared."""
+def _text(entry: Entry, whole: str | None) -> dict[str, Any]:
+    """What says on which text the figures were measured that are compared.
+
+    Folds of one `whole` have rows of their own each, and are compared fold by fold.
+    """
+    if whole is not None:
+        return {entry.split: whole}
     if entry.evaluation is None:
         validation = entry.summary.hashes.get("validation", UNKNOWN)
         return {"validation": validation, "split": entry.settings.get("data.split_by")}

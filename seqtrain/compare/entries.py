@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from seqtrain.compare.altered import altered
+from seqtrain.compare.folds import fold_of
 from seqtrain.compare.settings import flattened, is_path, last_word
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import exists
@@ -78,6 +79,16 @@ class Entry:
     def seed(self) -> Any:
         """The seed of its random numbers."""
         return self.config.get("seed")
+
+    @cached_property
+    def fold(self) -> tuple[Any, Any] | None:
+        """Which fold of cross-validation it is tested on: the seed that dealt them, and its number; None: of none."""
+        return fold_of(self.config)
+
+    @property
+    def replicate(self) -> Any:
+        """What sets it apart from other runs of its variant: its fold, where it is of one, or else its seed."""
+        return self.seed if self.fold is None else self.fold
 
     @property
     def model(self) -> str:

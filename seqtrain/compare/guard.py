@@ -150,6 +150,8 @@ def _notes(group: Group) -> list[str]:
 def _reading_notes(group: Group) -> list[str]:
     """In what runs of a group differ that changes how text is read, and why they are compared all the same."""
     first = group.entries[0]
+    if first.fold is not None:  # each has rows and a vocabulary of its own, and is held against its like
+        return []
     tokenizers = len({str(entry.summary.hashes.get("tokenizer")) for entry in group.entries} - {"None"})
     if not group.conditions.of_answers:
         # Where --across has folded tokenizers, the verdict says what that means.

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from seqtrain.compare.comparisons import MIN_SPREAD, moments, repeated
+from seqtrain.compare.comparisons import MIN_SPREAD, compared, moments, repeated
 from seqtrain.compare.entries import Entry, Mode
+from seqtrain.compare.folds import are_folds
 from seqtrain.compare.quantities import quantity
 from seqtrain.compare.variants import Variant
 from seqtrain.compare.verdict import NEAR, Conclusion
@@ -126,6 +127,8 @@ def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
     size = len(several)
     if size < 2:
         return shown
+    if are_folds(variants):
+        return _shown_over_folds(variants, mode)
     _, means, variances, counts = moments(repeated(variants))
     # Each variant once as the one that all others are held against.
     widths = half_widths(np.broadcast_to(variances, (size, size)), counts, np.arange(size))
@@ -135,6 +138,18 @@ def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
     errors = variances / counts
     has_spread = errors[:, None] + errors[None, :] >= MIN_SPREAD**2
     shown[np.ix_(several, several)] = (lead > widths) & has_spread
+    return shown
+
+
+def _shown_over_folds(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
+    """The same for cross-validation, whose folds are paired."""
+    import numpy as np
+
+    shown = np.zeros((len(variants), len(variants)), dtype=bool)
+    place_of = {id(variant): place for place, variant in enumerate(variants)}
+    for variant in repeated(variants):
+        for found in compared(variants, mode, variant):
+            shown[place_of[id(variant)], place_of[id(found.other)]] = found.low > 0
     return shown
 
 

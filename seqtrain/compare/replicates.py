@@ -77,7 +77,7 @@ class Folded(Protocol):
 
 
 def replicates(measured: Sequence[M]) -> tuple[list[M], tuple[Twins, ...]]:
-    """The measurements that count: of each seed the first, and of equal ones the first.
+    """The measurements that count: of each seed, or fold, the first, and of equal ones the first.
 
     Returns:
         Those that count, and the runs that were taken for one because their numbers are equal but for rounding, as
@@ -86,12 +86,13 @@ def replicates(measured: Sequence[M]) -> tuple[list[M], tuple[Twins, ...]]:
     """
     of_seed: dict[str, M] = {}
     for one in measured:  # a seed that was run twice says nothing more
-        of_seed.setdefault(repr(one.entry.seed), one)
+        of_seed.setdefault(repr(one.entry.replicate), one)
     counted: list[M] = []
     equal: dict[int, list[Entry]] = {}  # by the place of the one that counts
     for one in of_seed.values():
         for place, other in enumerate(counted):
-            if _same_numbers(one, other):
+            # Folds are unlike rows: equal numbers of two are chance, and not a seed without effect.
+            if one.entry.fold is None and _same_numbers(one, other):
                 equal.setdefault(place, [other.entry]).append(one.entry)
                 break
         else:
@@ -168,7 +169,7 @@ def _without_effect(variants: Sequence[Folded]) -> list[str]:
         numbers = []
         # The value as well: of other validations the best may be another one.
         for entry, value in zip(variant.counted, variant.values, strict=True):
-            numbers.append((repr(entry.seed), value, sorted(entry.metrics.items())))
+            numbers.append((repr(entry.replicate), value, sorted(entry.metrics.items())))
         numbers.sort()
         if variant.counted:
             equal.setdefault(repr(numbers), []).append(variant.name)

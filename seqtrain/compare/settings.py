@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from seqtrain.compare.folds import KEYS as FOLD_KEYS
 from seqtrain.config.groups import GROUPS, option_name
 from seqtrain.runs.summary import Summary
 
@@ -45,14 +46,14 @@ def flattened(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
 
 
 def deciding(entry: Entry, layout: Sequence[str] = ()) -> dict[str, Any]:
-    """What makes the variant that a run belongs to: its settings but for the seed, paths of data, and the layout.
+    """What makes the variant that a run belongs to: its settings but for seed, fold, paths of data, and the layout.
 
     Args:
         layout: keys of LAYOUT, or `seed`, that count all the same.
     """
     found: dict[str, Any] = {}
     for key, value in entry.settings.items():
-        if key in layout or not (key == "seed" or key in LAYOUT or is_path(key)):
+        if key in layout or not (key == "seed" or key in FOLD_KEYS or key in LAYOUT or is_path(key)):
             found[key] = value
     if found.get("init_from") is not None and entry.summary.parent is not None:
         # Whose weights, by their hash: a run that was moved has the same ones, one that was trained anew has others.
@@ -88,7 +89,7 @@ def differing_keys(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def is_path(key: str) -> bool:
     """Whether a key says where data lies; what it holds is compared by its hash."""
-    return key.startswith("data.") and key.endswith("path")
+    return key.startswith("data.") and (key.endswith("path") or key.startswith("data.test_paths"))
 
 
 def last_word(key: str) -> str:

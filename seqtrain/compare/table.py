@@ -10,6 +10,7 @@ from seqtrain.compare import after_search, kept_figures, pareto
 from seqtrain.compare.comparisons import repeated
 from seqtrain.compare.entries import Axis, Entry, count_runs, count_statuses, differing, read, short_names
 from seqtrain.compare.filters import written
+from seqtrain.compare.folds import are_folds
 from seqtrain.compare.guard import Group
 from seqtrain.compare.quantities import quantity
 from seqtrain.compare.reach import COSTS
@@ -33,11 +34,24 @@ GAP = "  "  # between two columns
 Row = dict[str, str]  # what one run or variant shows in a table, by the heads of the columns
 
 
-def report(paths: Iterable[Path | str], *, x: Axis | None = None) -> str:
-    """Everything about the runs at these paths: tables, verdicts, and what did not run."""
+def report(paths: Iterable[Path | str], *, x: Axis | None = None, tested: bool = False) -> str:
+    """Everything about the runs at these paths: tables, verdicts, and what did not run.
+
+    Args:
+        paths: of runs and sweeps.
+        x: the axis at whose equal values they are compared.
+        tested: whether the test figures that are kept in the runs are compared, and not those of validation.
+    """
     paths = list(paths)
     left_out: list[str] = []
-    found = conclusions(read(paths, left_out), x=x)
+    entries = read(paths, left_out)
+    untested: list[str] = []
+    if tested:
+        entries, untested = kept_figures.tested(entries, "best")
+        left_out += untested
+    found = conclusions(entries, x=x)
+    for conclusion in found:
+        conclusion.group.notes += kept_figures.notes(conclusion.group, len(untested))
     return "\n".join([text(found, x=x, missing=not_run(paths)), *left_out])
 
 
@@ -153,6 +167,7 @@ def _run_table(entries: list[Entry], metric: str, width: int, folder: str) -> li
 def _variant_table(conclusion: Conclusion, x: Axis | None, width: int) -> list[str]:
     """The table of the variants, the best first."""
     name = "variant" if x is None else f"variant at equal {COSTS[x]}"
+    replicates = "folds" if are_folds(conclusion.variants) else "seeds"
     table = []
     for variant in conclusion.variants:
         interval = ""
@@ -160,7 +175,7 @@ def _variant_table(conclusion: Conclusion, x: Axis | None, width: int) -> list[s
             interval = f"{variant.interval[0]:.4f} to {variant.interval[1]:.4f}"
         row = {
             name: variant.name,
-            "seeds": str(len(variant.values)),
+            replicates: str(len(variant.values)),
             f"mean {conclusion.group.unit}": _metric(variant.mean),
             "95 % interval": interval,
             "sd": _metric(variant.sd),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from seqtrain.compare.by import by_names, by_value
 from seqtrain.compare.entries import AXES, BEST_OF, Axis, Checkpoint, Entry
+from seqtrain.compare.folds import are_folds, half_width, tested_to_trained
 from seqtrain.compare.guard import Group
 from seqtrain.compare.names import Settings, variant_names
 from seqtrain.compare.parents import without_origin
@@ -51,9 +52,12 @@ class Variant:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean, by Student's t; None of fewer than two seeds."""
+        """The 95 % interval of the mean, by Student's t, of folds corrected; None of fewer than two seeds."""
         if self.mean is None or self.sd is None:
             return None
+        if are_folds([self]):
+            half = half_width(self.sd, len(self.values), tested_to_trained(self.counted))
+            return self.mean - half, self.mean + half
         from scipy.special import stdtrit
 
         half = float(stdtrit(len(self.values) - 1, (1 + CONFIDENCE) / 2)) * self.sd / math.sqrt(len(self.values))

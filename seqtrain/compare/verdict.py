@@ -13,6 +13,7 @@ from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
 from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, compared, repeated
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry
+from seqtrain.compare.folds import CORRECTED, are_folds
 from seqtrain.compare.guard import Group, groups
 from seqtrain.compare.parents import ORIGIN, check_folds, folded_sentence
 from seqtrain.compare.quantities import decimals, quantity
@@ -129,6 +130,8 @@ def _sentences(
         return [f"not shown: {_listed(valued, group)} stands alone: no other variant has a value to compare it with"]
     if not several:
         why = "one seed each; 3 seeds would be a start"
+        if are_folds(valued):
+            why = "one fold each, which says nothing of others"
         if any(variant.twins for variant in valued):
             why = "seeds that give the same number count as one, which says nothing of chance"
         return [f"not shown: {_listed(valued, group)}: {why}"]
@@ -148,8 +151,9 @@ def _sentences(
             condition = _cost_clause(reference, other, x, limit) + _checkpoint_clause(reference, other, checkpoint)
             lines.append(_comparison_sentence(comparison, group, pairs, condition))
     single = [variant for variant in valued if len(variant.values) == 1]
+    more = "on other folds" if are_folds(single) else "with other seeds; 3 seeds would be a start"
     if single:
-        lines.append(f"not shown: how {_listed(single, group)} would do with other seeds; 3 seeds would be a start")
+        lines.append(f"not shown: how {_listed(single, group)} would do {more}")
     return lines
 
 
@@ -182,17 +186,19 @@ def remarks(ranked: Sequence[Variant]) -> list[str]:
         told = set(map(id, variant.counted))
         for twins in variant.twins:
             told.update(map(id, twins.entries))
-        seeds = {repr(entry.seed) for entry in variant.entries if id(entry) in told}
+        seeds = {repr(entry.replicate) for entry in variant.entries if id(entry) in told}
         again, empty = [], []
         for entry in variant.entries:
             if entry.altered or not entry.finished:
                 why = entry.altered or describe_status(entry.status, entry.reason)
                 lines.append(f"does not count: {entry.name} {variant.name}: {why}")
             elif id(entry) not in told:
-                (again if repr(entry.seed) in seeds else empty).append(entry.name)
+                (again if repr(entry.replicate) in seeds else empty).append(entry.name)
         if not variant.left_out:
             lines += _uncounted(variant.name, empty, "without a value")
-            lines += _uncounted(variant.name, again, "of a seed that has a value")
+            lines += _uncounted(
+                variant.name, again, f"of a {'fold' if are_folds([variant]) else 'seed'} that has a value"
+            )
     return lines
 
 
@@ -222,6 +228,8 @@ def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition:
     seeds = f"{len(first.values)} and {len(second.values)} seeds"
     if len(first.values) == len(second.values):
         seeds = f"{len(first.values)} seeds each"
+    if found.folds:
+        seeds = f"the same {found.folds} folds, {CORRECTED}"
     chance = f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {_effect(found)}) {condition}"
     if found.significant:
         return f"{start}{first.name} beats {second.name} by {difference:.{digits}f} {group.unit} {chance}"
@@ -234,11 +242,13 @@ def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition:
 
 def _effect(found: Comparison) -> str:
     """The difference in units of the seeds' spread: whether it is large for what chance does."""
-    return f"{found.effect:.2g} standard deviations of seeds"
+    return f"{found.effect:.2g} standard deviations of {'folds' if found.folds else 'seeds'}"
 
 
 def _needed(found: Comparison) -> str:
     """How many seeds would show the difference, were it what it seems."""
+    if found.folds:  # they are all of the same rows
+        return "more folds of the same rows would hardly show one of this size; more rows would"
     needed = found.seeds_needed
     if needed > MOST_SEEDS:
         return f"more than {MOST_SEEDS} seeds each would be needed to show one of this size"
@@ -247,6 +257,8 @@ def _needed(found: Comparison) -> str:
 
 def _no_spread_sentence(one: Variant, other: Variant, group: Group) -> str:
     values = f"{one.name} {one.mean:.6g}, {other.name} {other.mean:.6g} {group.unit}"
+    if are_folds([one, other]):
+        return f"not shown: {values}: fewer than two common folds, or the same difference in each: nothing of chance"
     return f"not shown: {values}: all seeds of each give the same number, which says nothing of chance"
 
 

@@ -104,10 +104,19 @@ RANGES: dict[str, Range] = {
     "data.workers": _count(128, 0),
     "data.validation_fraction": PART,
     "data.test_fraction": PART,
+    "data.folds": _count(1000, 2),
+    "data.fold": _count(999, 0),
+    "data.fold_seed": SEED,
     "data.size": _count(MAX_ROWS),
     "data.seed": SEED,
+    "data.length": _count(MAX_ROWS, 10),
+    "data.noise": Range(0, 1e6),
+    "data.missing_share": Range(0, 0.9, below=True),
+    "data.season": _count(10**6),
+    "data.rows": _count(10**12, 0),
     "data.terms": _count(20, 3),
     # Of a file's columns, from 0; below 0 from the last one.
+    "data.column": _count(2**16),
     "data.token_column": COLUMN,
     "data.label_column": COLUMN,
     "data._recommend_.tokenizer_size": _count(MAX_VOCABULARY, 256),
@@ -127,6 +136,7 @@ RANGES: dict[str, Range] = {
     "model.max_length": TOKENS,
     "model.num_segments": _count(2**16),
     "model.attention_window": _count(MAX_TOKENS, 0),
+    "model.window": _count(2**20, 2),  # a lane's state holds them all
     "model.kernel_size": _count(2**12, 2),  # a single tap sees no other token
     # -- task
     "task.mask_prob": Range(1e-3, 1, below=True),
@@ -138,6 +148,8 @@ RANGES: dict[str, Range] = {
     "task.length_penalty": Range(0, 100),
     "task.max_ratio": Range(0.01, 100),
     "task.dropout": PART,
+    "task.horizon": _count(10**5),
+    "task.patch": _count(MAX_TOKENS),
     "task.class_weights": Range(0, 1e6),
     # -- optimizer
     "optimizer.lr": RATE,

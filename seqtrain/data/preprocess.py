@@ -16,13 +16,18 @@ import numpy as np
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
 from seqtrain.data.sources.base import Source, Split
+from seqtrain.data.sources.series import SeriesSource
+from seqtrain.data.tokenizers.encoding import NO_TOKENS
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer
+from seqtrain.data.values import scaling
+from seqtrain.data.values.scaling import Scaling
+from seqtrain.data.values.series import SeriesSplit
 from seqtrain.errors import UserError, kind_of
 from seqtrain.files.atomic import exists, write_text
 from seqtrain.files.checked import load_json
 
 TOKENIZER, TARGET_TOKENIZER, LABELS = "tokenizer.json", "target_tokenizer.json", "labels.json"
-SCALE = "scale.json"
+SCALE, SERIES = "scale.json", "series.json"
 MAX_SCALE_BYTES = 1 << 12
 MAX_LABEL_BYTES = 1 << 24
 MAX_QUOTED_CHARACTERS = 60  # of a row that a message names
@@ -58,6 +63,7 @@ class Preprocessor:
     target_tokenizer: Tokenizer  # the same one, unless source and target have vocabularies of their own
     labels: tuple[str, ...] = ()
     scale: Scale | None = None  # where labels are numbers
+    series: Scaling | None = None  # where values are read, and no text
 
     @property
     def shared(self) -> bool:
@@ -71,6 +77,8 @@ class Preprocessor:
     @property
     def hashes(self) -> dict[str, str]:
         """What identifies tokenizers and labels, by the name of the file that each is saved in."""
+        if self.series is not None:
+            return {"series": self.series.hash}
         hashes = {"tokenizer": self.tokenizer.hash}
         if not self.shared:
             hashes["target_tokenizer"] = self.target_tokenizer.hash
@@ -82,6 +90,9 @@ class Preprocessor:
 
     def save(self, folder: Path) -> None:
         """Writes one file for each of `hashes`; `load` is given those, so that a missing file has no meaning."""
+        if self.series is not None:
+            self.series.save(folder / SERIES)
+            return
         self.tokenizer.save(folder / TOKENIZER)
         if not self.shared:  # a second file would say that there are two
             self.target_tokenizer.save(folder / TARGET_TOKENIZER)
@@ -95,7 +106,8 @@ class Preprocessor:
         """The files that the hashes speak of and that are not there: all of them, where there are no hashes yet."""
         if not hashes:
             return [TOKENIZER]
-        saved = [name for name in (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE) if name.removesuffix(".json") in hashes]
+        files = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
+        saved = [name for name in files if name.removesuffix(".json") in hashes]
         return [name for name in saved if not exists(folder / name)]
 
     @classmethod
@@ -110,23 +122,30 @@ class Preprocessor:
         Raises:
             UserError: A file is missing, damaged, or not the one that was saved.
         """
-        if "tokenizer" not in hashes:
+        if "tokenizer" not in hashes and "series" not in hashes:
             raise UserError(f"{folder}: its summary does not say which tokenizer it has; put the run's own file back")
         for name in cls.missing(folder, hashes):
             raise UserError(f"{folder / name}: is missing; put the run's own file back")
-        tokenizer = target_tokenizer = Tokenizer.load(folder / TOKENIZER)
-        if "target_tokenizer" in hashes:
-            target_tokenizer = Tokenizer.load(folder / TARGET_TOKENIZER)
-        labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
-        scale = _read_scale(folder / SCALE) if "scale" in hashes else None
-        preprocessor = cls(tokenizer, target_tokenizer, labels, scale)
-        # A file of the right form may still be of another run: then every id would mean another word.
+        if "series" in hashes:
+            preprocessor = cls(NO_TOKENS, NO_TOKENS, series=Scaling.load(folder / SERIES))
+        else:
+            preprocessor = cls._load_text(folder, hashes)
+        # A file of the right form may still be of another run: then every number would mean another thing.
         for name, value in preprocessor.hashes.items():
             if hashes[name] != value:
                 raise UserError(
                     f"{folder / name}.json: is not the one that this run was trained with; put the run's own file back"
                 )
         return preprocessor
+
+    @classmethod
+    def _load_text(cls, folder: Path, hashes: Mapping[str, Any]) -> Preprocessor:
+        tokenizer = target_tokenizer = Tokenizer.load(folder / TOKENIZER)
+        if "target_tokenizer" in hashes:
+            target_tokenizer = Tokenizer.load(folder / TARGET_TOKENIZER)
+        labels = _read_labels(folder / LABELS) if "labels" in hashes else ()
+        scale = _read_scale(folder / SCALE) if "scale" in hashes else None
+        return cls(tokenizer, target_tokenizer, labels, scale)
 
 
 def _read_labels(path: Path) -> tuple[str, ...]:
@@ -161,16 +180,28 @@ class Rows:
     # By the task's kind of label: (n,) int64, into the names of labels; such a row for each text; or (n,) float64.
     labels: np.ndarray | list[np.ndarray] | None
     read: Callable[[], Iterator[dict[str, str]]]  # the rows themselves, once more from the source
+    series: SeriesSplit | None = None  # of values; then there is no text
 
     def __len__(self) -> int:
+        if self.series is not None:
+            return len(self.series.series.names)
         # Rows keep their empty documents, so that the offsets of any column count them.
         return len(next(iter(self.columns.values())).documents) - 1
 
     @property
     def size(self) -> dict[str, int]:
         """How much there is of it, for the run's record: what a person can tell two texts apart by."""
+        if self.series is not None:
+            return {"series": len(self), "rows": self.series.num_rows}
         num_bytes = sum(corpus.num_bytes for corpus in self.columns.values())
         return {"documents": len(self), "bytes": num_bytes}
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all columns of text, or rows of series."""
+        if self.series is not None:
+            return self.series.num_rows
+        return sum(len(corpus.tokens) for corpus in self.columns.values())
 
     def texts(self, field: str) -> list[str]:
         """One field as it is written, by row."""
@@ -179,6 +210,8 @@ class Rows:
     @property
     def hash(self) -> str:
         """Hash of all text and all labels."""
+        if self.series is not None:
+            return self.series.hash
         hashes = [corpus.hash for corpus in self.columns.values()]
         if self.labels is not None:
             hashes.append(text_hash(map(_label_text, self.labels)))
@@ -228,6 +261,8 @@ def prepare_rows(
         UserError: Train does not have a label, a label is no number where numbers are predicted, or no token stands
             for it.
     """
+    if isinstance(source, SeriesSource):
+        return prepare_series(source, splits, preprocessor=preprocessor, say=say)
     store = Store(cache)
     texts = [field for field in fields if field != "label"]
     if preprocessor is None:
@@ -263,6 +298,40 @@ def prepare_rows(
         if "label" in fields:
             labels_of_rows = _read_row_labels(source, split, preprocessor.labels, label_kind, columns)
         rows[split] = Rows(columns, labels_of_rows, partial(source.rows, split))
+    return preprocessor, rows
+
+
+def prepare_series(
+    source: SeriesSource, splits: Sequence[Split], *, preprocessor: Preprocessor | None, say: Callable[[str], None]
+) -> tuple[Preprocessor, dict[Split, Rows]]:
+    """The scaling of train, where none is given, and the rows of each split.
+
+    Args:
+        source: Where series come from.
+        splits: Those that are wanted.
+        preprocessor: Of the run, where it has one already.
+        say: Takes lines for a person.
+
+    Raises:
+        UserError: A series is too short, a column says nothing, or the columns are not those of the run.
+    """
+    rows = {}
+    for split in splits:
+        rows[split] = Rows({}, None, lambda: iter(()), source.split(split))
+    if preprocessor is None:
+        fitted = scaling.fit(
+            source.split("train"), missing=source.missing, features=source.time_features, season=source.season
+        )
+        preprocessor = Preprocessor(NO_TOKENS, NO_TOKENS, series=fitted)
+        for line in source.remarks:
+            say(line)
+    known = preprocessor.series
+    assert known is not None
+    if (known.columns, known.known_columns) != (source.series.columns, source.series.known_columns):
+        raise UserError(
+            f"data: its columns are {', '.join((*source.series.columns, *source.series.known_columns))}, and the run "
+            f"was trained on {', '.join((*known.columns, *known.known_columns))}"
+        )
     return preprocessor, rows
 
 

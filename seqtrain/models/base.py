@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -56,6 +56,15 @@ class SequenceModel(nn.Module, ABC):
         Tokens are right-padded; hidden states at padding are arbitrary. `state=None` is the same as `initial(B)`.
         """
 
+    @classmethod
+    def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Options that change nothing beside the others, each with the reason: whoever types one is refused."""
+        return {}
+
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """The networks that it joins, whose parameters are told one by one; nothing of a model that is one network."""
+        return {}
+
     @abstractmethod
     def initial(self, batch: int) -> State:
         """The state before anything was read: all zeros."""
@@ -76,7 +85,7 @@ class SequenceModel(nn.Module, ABC):
         """
         # A copy, since the model itself may be in training, and on another device.
         twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
-        tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
+        tokens = twin.embed.blank(1, length)  # type: ignore[operator]
         needs_source = Capability.UNCONDITIONAL not in self.capabilities
         counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector_flops})
         try:
@@ -101,6 +110,13 @@ class SequenceModel(nn.Module, ABC):
     def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """What to generate from: by default `source` is read as a prefix."""
         return self(source, self.initial(len(source)), lengths)[1]
+
+
+def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
+    """What a config's target calls idle of its options; nothing, where it is a function that makes a model."""
+    if isinstance(target, type) and issubclass(target, SequenceModel):
+        return target.idle(options)
+    return {}
 
 
 def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: torch.Size | None = None) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.lengths import padding_of
+from seqtrain.models.layers.lengths import last_inputs, padding_of
 
 MAX_FIELD = 2**20  # tokens that a hidden state sees: a lane's state holds them all
 
@@ -107,14 +107,3 @@ class CNN(SequenceModel):
         if padding is not None:
             x = x.masked_fill(padding, 0.0)
         return F.pad(x, (0, 0, reach // 2, reach // 2))
-
-
-def last_inputs(
-    inputs: Float[Tensor, "B N D"], lengths: Int[Tensor, " B"] | None, reach: int
-) -> Float[Tensor, "B {reach} D"]:
-    """Of N inputs, `reach` old and T new ones, the last `reach`, or those before each lane's length."""
-    if lengths is None:
-        return inputs[:, inputs.shape[1] - reach :]
-    # The old inputs come first, so what stands before a lane's end begins `lengths` inputs in.
-    index = lengths.unsqueeze(1) + torch.arange(reach, device=inputs.device)
-    return inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, inputs.shape[2]))

@@ -1,27 +1,50 @@
-"""The Transformer encoder-decoder (Vaswani et al. 2017), whose state is the source and a growing key-value cache."""
+"""The encoder-decoder: two networks, each of a kind of its own, that meet in State.
+
+With two Transformers it is that of Vaswani et al. (2017); with two recurrent networks that of Cho et al. (2014) and
+Sutskever et al. (2014), and with attention that of Bahdanau et al. (2015) or Luong et al. (2015); a Transformer that is
+read by a recurrent decoder is the hybrid of Chen et al. (2018, arXiv 1804.09849).
+"""
 
 from __future__ import annotations
 
-import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.attention import KeysValues, padding_mask, window_mask
 from seqtrain.models.layers.blocks import Activation, CrossDecoderBlock, EncoderBlock, Norm, final_norm
 from seqtrain.models.layers.lengths import real_lengths
-from seqtrain.models.layers.positions import check_sizes, learned_positions, place
+from seqtrain.models.layers.positions import AbsolutePositions, PlacedInput, check_sizes
+from seqtrain.models.layers.recurrence import Cell
+from seqtrain.models.layers.weights import initialise_transformer
+from seqtrain.models.parts.encoders import ConvolutionalEncoder, Encoded, RecurrentEncoder, TransformerEncoder
+from seqtrain.models.parts.recurrent_decoder import Attention, RecurrentDecoder
+from seqtrain.models.parts.transformer_decoder import TransformerDecoder
 
-AbsolutePositions = Literal["sinusoidal", "learned", "none"]
+EncoderKind = Literal["transformer", "rnn", "gru", "lstm", "cnn"]
+DecoderKind = Literal["transformer", "rnn", "gru", "lstm"]
+
+CELLS = get_args(Cell)
+OF_TRANSFORMERS = ("num_heads", "positions", "max_length", "norm", "activation", "dim_feedforward")
 
 
 class EncoderDecoder(SequenceModel):
-    """Reads the tokens of a target, each of which attends to those before it and to the whole of the source.
+    """Goes on from `begin(source)`; its tokens are those of the target, embedded by `target_embed`.
 
-    Both sides are `num_layers` deep. Embedded tokens are scaled by the root of `dim`, whatever the positions.
+    Both sides are `num_layers` deep and `dim` wide. A Transformer's embedded tokens are scaled by the root of `dim`,
+    whatever the positions. A recurrent decoder begins from a learned map of the encoder's last states, or, of an
+    encoder that has none, of the mean of its outputs.
+
+    Args:
+        encoder: what reads the source.
+        decoder: what reads, or writes, the target.
+        num_heads: of a Transformer, as the five options after it.
+        max_length: size of the tables of learned positions: neither side of a pair with a Transformer is longer.
+        bidirectional: a recurrent encoder reads both ways, each direction with half of `dim`.
+        attention: how a recurrent decoder looks at the source; a Transformer's is of its own kind.
+        kernel_size: taps of the convolutions of a cnn.
     """
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
@@ -31,69 +54,81 @@ class EncoderDecoder(SequenceModel):
         *,
         embed: nn.Module,
         target_embed: nn.Module,
+        encoder: EncoderKind,
+        decoder: DecoderKind,
         dim: int,
         num_layers: int,
-        num_heads: int,
         dropout: float,
-        positions: AbsolutePositions,
-        max_length: int | None,
-        norm: Norm,
-        activation: Activation,
+        num_heads: int = 4,
+        positions: AbsolutePositions = "sinusoidal",
+        max_length: int | None = None,
+        norm: Norm = "pre",
+        activation: Activation = "relu",
         dim_feedforward: int | None = None,
+        bidirectional: bool = True,
+        attention: Attention = "additive",
+        kernel_size: int = 3,
     ) -> None:
         super().__init__()
-        check_sizes(dim, num_heads, positions, max_length)
         self.embed = embed
         self.target_embed = target_embed
         self.dim = dim
-        self.num_heads = num_heads
-        self.positions: AbsolutePositions = positions
-        self.max_length = max_length
-        self.table = learned_positions(max_length, dim)
-        self.target_table = learned_positions(max_length, dim)
-        self.dropout = nn.Dropout(dropout)
-        sizes = {"dim": dim, "num_heads": num_heads, "dim_feedforward": dim_feedforward}
-        shape = {**sizes, "dropout": dropout, "norm": norm, "bias": True, "activation": activation}
-        names = [f"layer {layer + 1}" for layer in range(num_layers)]
-        self.encoder = nn.ModuleList(EncoderBlock(**shape, name=f"{name} source") for name in names)
-        self.decoder = nn.ModuleList(CrossDecoderBlock(**shape, name=name) for name in names)
-        self.source_norm = final_norm(norm, dim)
-        self.norm = final_norm(norm, dim)
-        self._initialise()
+        size: dict[str, Any] = {"dim": dim, "num_layers": num_layers, "dropout": dropout}
+        front: dict[str, Any] = {"dim": dim, "positions": positions, "max_length": max_length, "dropout": dropout}
+        heads: dict[str, Any] = {"dim": dim, "num_heads": num_heads}
+        inner = {"dim_feedforward": dim_feedforward, "activation": activation}
+        block: dict[str, Any] = {**heads, **inner, "dropout": dropout, "norm": norm, "bias": True}
+        layers = [f"layer {layer + 1}" for layer in range(num_layers)]
+        if "transformer" in (encoder, decoder):
+            check_sizes(dim, num_heads, positions, max_length)
+            self.max_length = max_length
+        # The order in which modules are made decides which random numbers become whose first weights.
+        if encoder == "transformer":
+            blocks = [EncoderBlock(**block, name=f"{layer} source") for layer in layers]
+            self.encoder = TransformerEncoder(dim=dim, front=PlacedInput(**front), blocks=blocks)
+        elif encoder == "cnn":
+            self.encoder = ConvolutionalEncoder(**size, kernel_size=kernel_size)
+        else:
+            self.encoder = RecurrentEncoder(**size, cell=encoder, bidirectional=bidirectional)
+        if decoder == "transformer":
+            cross_blocks = [CrossDecoderBlock(**block, name=layer) for layer in layers]
+            self.decoder = TransformerDecoder(**heads, front=PlacedInput(**front), blocks=cross_blocks)
+        else:
+            width = self.encoder.state_width
+            self.decoder = RecurrentDecoder(**size, cell=decoder, attention=attention, encoder_width=width)
+        # Last, not in the parts: the order of parameters decides the last bit of the norm of all gradients.
+        self.source_norm = final_norm(norm, dim) if encoder == "transformer" else nn.Identity()
+        self.norm = final_norm(norm, dim) if decoder == "transformer" else nn.Identity()
+        kinds = [(self.encoder, encoder), (self.decoder, decoder)]
+        initialise_transformer([part for part, kind in kinds if kind == "transformer"])
 
-    def _initialise(self) -> None:
-        """First weights that keep the scale of what they read, forwards and backwards."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
-        for table in (self.table, self.target_table):
-            if table is not None:
-                nn.init.normal_(table.weight, std=self.dim**-0.5)
+    @classmethod
+    def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        """Options of kinds of networks that neither side is."""
+        encoder, decoder = options["encoder"], options["decoder"]
+        pair = f"encoder={encoder} and decoder={decoder}"
+        reasons: dict[str, str] = {}
+        if "transformer" not in (encoder, decoder):
+            reasons |= dict.fromkeys(OF_TRANSFORMERS, f"is of transformers, and here are {pair}")
+        if encoder not in CELLS:
+            reasons["bidirectional"] = f"is of recurrent encoders, and encoder={encoder}"
+        if encoder != "cnn":
+            reasons["kernel_size"] = f"is of encoder=cnn, and encoder={encoder}"
+        if decoder not in CELLS:
+            reasons["attention"] = f"is of recurrent decoders; decoder={decoder} has attention of its own"
+        return reasons
+
+    def parts(self) -> dict[str, list[nn.Module]]:
+        return {"encoder": [self.encoder, self.source_norm], "decoder": [self.decoder, self.norm]}
 
     def initial(self, batch: int) -> State:
         """As if begun from an empty source."""
-        like = next(self.decoder.parameters())
-        shape = (batch, self.num_heads, 1, self.dim // self.num_heads)
-        state: State = {}
-        for layer in range(len(self.decoder)):
-            self._put(state, "source_", layer, (like.new_zeros(shape), like.new_zeros(shape)))
-        state["source_filled"] = torch.zeros(batch, dtype=torch.long, device=like.device)
-        return state
+        return self.decoder.initial(batch)
 
     def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
-        """The source, read: keys and values for each layer of the decoder (B, H, S, K), and `source_filled` (B,)."""
-        # Without lengths every token is real, and attention without a mask takes torch's faster kernels.
-        mask = None if lengths is None else padding_mask(lengths, source.shape[1])
-        x = self.dropout(place(self.embed(source) * math.sqrt(self.dim), self.positions, self.table))
-        for block in self.encoder:
-            x = block(x, mask, None)
-        x = self.source_norm(x)
-        source_lengths = real_lengths(source, lengths)
-        state: State = {"source_filled": source_lengths}
-        for layer, block in enumerate(self.decoder):
-            self._put(state, "source_", layer, block.cross.read(x, source_lengths))  # type: ignore[union-attr,operator]
-        return state
+        """What the decoder needs of sources, which the encoder reads once."""
+        out, last = self.encoder(self.embed(source), lengths)
+        return self.decoder.begin(Encoded(self.source_norm(out), last), real_lengths(source, lengths))
 
     def forward(
         self,
@@ -101,50 +136,11 @@ class EncoderDecoder(SequenceModel):
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states of target tokens, and the state with all their keys and values, right-aligned.
-
-        A state that `begin` gave has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
-        """
-        length = tokens.shape[1]
         if state is None:
             state = self.initial(len(tokens))
-        num_before = state.get("filled")  # target tokens that each lane has read; None right after `begin`
-        x = place(self.target_embed(tokens) * math.sqrt(self.dim), self.positions, self.target_table, num_before)
-        x = self.dropout(x)
-        after = {name: value for name, value in state.items() if name.startswith("source_")}
-        after["filled"] = real_lengths(tokens, lengths)
-        mask = None
-        if num_before is not None:
-            after["filled"] = num_before + after["filled"]
-            mask = window_mask(num_before, length, state["key.0"].shape[2], None)
-        source_mask = padding_mask(state["source_filled"], state["source_key.0"].shape[2])
-        for layer, block in enumerate(self.decoder):
-            cache = None if num_before is None else (state[f"key.{layer}"], state[f"value.{layer}"])
-            source = state[f"source_key.{layer}"], state[f"source_value.{layer}"]
-            x, (key, value) = block(x, cache, mask, source, source_mask)
-            if lengths is not None:
-                # Padding stands between a lane's keys and those to come: what is real is moved to the right end.
-                key, value = align(key, length, lengths), align(value, length, lengths)
-            self._put(after, "", layer, (key, value))
-        return self.norm(x), after
+        hidden, after = self.decoder(self.target_embed(tokens), state, lengths)
+        return self.norm(hidden), after
 
-    def _put(self, state: State, prefix: str, layer: int, keys_values: KeysValues) -> None:
-        """Adds keys and values to a state, which keeps the parameters' precision under autocast."""
-        dtype = next(self.decoder.parameters()).dtype
-        key, value = keys_values
-        state[f"{prefix}key.{layer}"] = key.to(dtype)
-        state[f"{prefix}value.{layer}"] = value.to(dtype)
-
-
-def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:
-    """Right-aligns the keys of lanes whose last `length` tokens are right-padded.
-
-    Returns:
-        The keys, zero where a lane has none; M is as small as the longest lane allows.
-    """
-    longest = int(lengths.max())
-    width = keys.shape[2] - length + longest
-    # A lane that is shorter by n than the longest moves n places to the right, and its first n have no key.
-    index = torch.arange(width, device=keys.device) - (longest - lengths).unsqueeze(1)  # (B, M)
-    kept = keys.gather(2, index.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
-    return kept.masked_fill((index < 0)[:, None, :, None], 0.0)
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        """The mean over tokens of source and target, both `length` long."""
+        return (self.encoder.operations(length) + self.decoder.operations(length)) / (2 * length)

@@ -21,6 +21,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 
 if TYPE_CHECKING:
     from seqtrain.data.batching.examples import ExampleBatch, Examples
+    from seqtrain.data.batching.values import SeriesStream
     from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows
     from seqtrain.tasks.predictors import Loaded, Predictor
 
@@ -99,7 +100,7 @@ class SampleOptions:
 class Task(nn.Module, ABC):
     """Owns what a batch means; the model knows nothing of it. This one reads a stream; see `ExampleTask`."""
 
-    streams: ClassVar[bool] = True  # whether it reads one long text in chunks, or rows each by itself
+    streams: bool = True  # whether it reads one long text in chunks, or rows each by itself
     needs_whole: ClassVar[str | None] = None  # why tbptt.k2 does not cut what it reads; None where it does
     requires: Capability
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of the rows that it reads
@@ -131,6 +132,11 @@ class Task(nn.Module, ABC):
     def comparison(cls) -> str:
         """The metric of verdicts and of progress."""
         return cls.compared_by or cls.monitor
+
+    @classmethod
+    def reads_stream(cls, carry: bool) -> bool:
+        """Whether it reads a stream, where time is cut with or without a state that goes on."""
+        return cls.streams
 
     @classmethod
     def name(cls) -> str:
@@ -176,6 +182,10 @@ class Task(nn.Module, ABC):
     @abstractmethod
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """Metrics by name from the sums and counts of all parts; losses are in nats."""
+
+    def blank_targets(self, tokens: Tensor) -> Tensor:
+        """Targets of the shape that a stream's have, for what is read in `tokens`: to count what a step keeps."""
+        return tokens
 
     @abstractmethod
     def head_flops(self) -> float:
@@ -228,6 +238,24 @@ class Task(nn.Module, ABC):
             raise UserError(f"attention: task={self.name()} writes no target; leave it out")
         before, after = self.edges(loaded.tokenizer)
         return [*before, *self.encode(loaded.tokenizer, text).tolist(), *after], None
+
+
+class SeriesTask(Task):
+    """A task that reads series of values: in windows, or as a stream."""
+
+    @abstractmethod
+    def series_stream(self, rows: Rows, preprocessor: Preprocessor, *, context: int) -> SeriesStream:
+        """The series of a split as a stream.
+
+        Args:
+            rows: Of the split.
+            preprocessor: How they are scaled.
+            context: Rows before the split that are read for the state they leave, and not predicted.
+        """
+
+    @abstractmethod
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
+        """The windows of the series of a split."""
 
 
 class ExampleTask(Task):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from seqtrain.data.batching.stream import StreamBatch
 from seqtrain.models.base import SequenceModel, read_warmup
 from seqtrain.tasks.base import Task
 
+PLACES = ("embed", "core", "head", "total")
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
 
 
@@ -22,7 +24,7 @@ OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
 class Cost:
     """Numbers of a whole training; FLOPs count a multiply-add as 2 and the backward pass as twice the forward."""
 
-    parameters: dict[str, int]  # by part, with their total
+    parameters: dict[str, int]  # by place, with their total; and, of a core that joins networks, of each of them
     flops_per_token: float
     tokens_per_step: int
     tokens_per_epoch: int
@@ -35,7 +37,11 @@ class Cost:
 
     def lines(self) -> list[str]:
         """For a person."""
-        sizes = ", ".join(f"{name} {self.parameters[name]:,}" for name in ("embed", "core", "head"))
+        inner = [f"{name} {size:,}" for name, size in self.parameters.items() if name not in PLACES]
+        core = f"core {self.parameters['core']:,}"
+        if inner:
+            core += f": {' and '.join(inner)}"
+        sizes = f"embed {self.parameters['embed']:,}, {core}, head {self.parameters['head']:,}"
         length = [f"steps           as many as trainer.max_seconds allows, of {self.tokens_per_step:,} tokens"]
         if self.steps is not None:
             length = [
@@ -90,6 +96,8 @@ def estimate(
     embed = count(torch.nn.ModuleList([model.embed, getattr(model, "target_embed", model.embed)]))
     parameters = {"embed": embed, "core": count(model) - embed, "head": count(task)}
     parameters["total"] = sum(parameters.values())
+    for name, modules in model.parts().items():  # which are counted in the core already
+        parameters[name] = sum(map(count, modules))
     cost = Cost(
         parameters=parameters,
         flops_per_token=training_flops(model, task, reading),
@@ -143,10 +151,18 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
         kept[id(storage)] = storage  # held, so that no other gets its id
         return tensor
 
-    tokens = torch.zeros(lanes, reading.length, dtype=torch.long, device="meta")
+    blank = cast(Callable[[int, int], Tensor], model.embed.blank)  # a front end of ours
+    tokens = blank(lanes, reading.length)
     size = lanes * reading.length
-    batch = StreamBatch(tokens=tokens, targets=tokens, reset_lanes=None, lanes=slice(0, lanes), count=size, total=size)
-    warmup = [(torch.zeros(lanes, size, dtype=torch.long, device="meta"), None) for size in reading.warmup_chunks]
+    batch = StreamBatch(
+        tokens=tokens,
+        targets=task.blank_targets(tokens),
+        reset_lanes=None,
+        lanes=slice(0, lanes),
+        count=size,
+        total=size,
+    )
+    warmup = [(blank(lanes, size), None) for size in reading.warmup_chunks]
     state = None
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         if reading.carry:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -18,7 +18,7 @@ from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Say
 from seqtrain.training import from_data
 from seqtrain.training.model_and_task import make_pair, task_class
-from seqtrain.training.splits import Data, ExampleData, StreamData
+from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
 MAX_UNKNOWN = 0.5  # fraction of the tokens that a tokenizer from elsewhere may not know
 
@@ -28,6 +28,7 @@ def make_data(
     splits: Sequence[Split],
     say: Say,
     preprocessor: Preprocessor | None = None,
+    described: Mapping[str, Any] | None = None,
 ) -> Data:
     """Reads, tokenises (or takes from the cache) and lays out the splits.
 
@@ -36,11 +37,13 @@ def make_data(
         splits: Those to read.
         say: Is told what was cut, and what an earlier run gave.
         preprocessor: That of the run, where it has one already; else it is made from train.
+        described: What the run has on record of its source; None of one that begins.
 
     Returns:
         What was read, with the one `tbptt` of the run: plans, evaluation and cost all take it from there.
     """
     source, task_type = make_source(config), task_class(config)
+    source.recall(described or {})
     for line in from_data.resolve_tokenizer(config, source):
         say(line)
     origin = None
@@ -59,6 +62,8 @@ def make_data(
         origin=origin,
         say=say,
     )
+    for line in source.notes():
+        say(line)
     if origin is not None:
         _check_known(str(config.init_from), rows, say)
     else:
@@ -66,7 +71,9 @@ def make_data(
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with torch.device("meta"):
         _, task = make_pair(config, preprocessor)
-    layout = StreamData if task.streams else ExampleData
+    layout: type[Data] = ExampleData
+    if task.streams:
+        layout = StreamData if preprocessor.series is None else SeriesData
     return layout(source, preprocessor, rows, make_batching(config), make(config.tbptt), config.seed, task, say)
 
 

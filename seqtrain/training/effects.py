@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from seqtrain.config.check import key_of
 from seqtrain.errors import UserError
 from seqtrain.training.data import make_source
-from seqtrain.training.model_and_task import task_class
+from seqtrain.training.model_and_task import idle_options, task_class
 
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 EARLY_STOPPING = "pytorch_lightning.callbacks.EarlyStopping"
@@ -24,6 +24,8 @@ def check(config: DictConfig, overrides: Sequence[str]) -> None:
     given = list(dict.fromkeys(map(key_of, overrides)))  # each once, in the order of the command line
     idle = make_source(config).idle()
     reasons = {f"data.{key}": f"{reason}; leave it out" for key, reason in idle.items()}
+    for key, reason in idle_options(config).items():
+        reasons[f"model.{key}"] = f"{reason}; leave it out"
     reasons |= _of_other_layout(config) | _of_greedy_sampling(config) | _of_plateau(config)
     lines = [f"{key}: {reasons[key]}" for key in given if key in reasons]
     if lines:
@@ -42,7 +44,7 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
 
 def _of_other_layout(config: DictConfig) -> dict[str, str]:
     """Options that only a stream, or only examples, have a use for."""
-    if task_class(config).streams:
+    if task_class(config).reads_stream(config.tbptt.carry):
         useless = ["data.batch_tokens", "callbacks.samples.examples"]
         # With tbptt=whole the windows of a stream are as long as data.max_length says.
         if config.tbptt.k2 != config.data.max_length:

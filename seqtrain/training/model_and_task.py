@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from seqtrain.config.instantiate import make
+from seqtrain.config.instantiate import make, plain
 from seqtrain.config.targets import resolve
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.errors import UserError
-from seqtrain.models.base import SequenceModel
-from seqtrain.models.layers.front_ends import TokenEmbedding
+from seqtrain.models.base import SequenceModel, idle_of
+from seqtrain.models.layers.front_ends import TokenEmbedding, ValueProjection
 from seqtrain.tasks.base import Task
 
 
@@ -22,9 +22,10 @@ def make_pair(
 ) -> tuple[SequenceModel, Task]:
     """Model and task for this preprocessor, in the precision that a checkpoint keeps."""
     size = preprocessor.tokenizer.vocab_size
+    num_features = None if preprocessor.series is None else preprocessor.series.num_features
     target_size = None if preprocessor.shared else preprocessor.target_tokenizer.vocab_size
     specials = task_class(config).specials
-    model = make_model(config, size, specials=specials, target_vocab_size=target_size)
+    model = make_model(config, size, specials=specials, target_vocab_size=target_size, num_features=num_features)
     task = make_task(config, model, size, preprocessor=preprocessor, label_counts=label_counts)
     if config.trainer.precision == "64-true":  # Lightning would make them so only after it has loaded a checkpoint
         return model.double(), task.double()
@@ -37,9 +38,18 @@ def make_model(
     *,
     specials: int = 3,
     target_vocab_size: int | None = None,
+    num_features: int | None = None,
 ) -> SequenceModel:
-    """The model with its front end, or two where there is a `target_vocab_size`; drawn from `config.seed`."""
+    """The model with its front end, or two where there is a `target_vocab_size`; drawn from `config.seed`.
+
+    `num_features`: values of a time step, where values are read; None: where the task reads values, one.
+    """
     torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
+    if "task" in config and "values" in task_class(config).fields:
+        # A patch of time steps is read as one.
+        size = (num_features or 1) * config.task.get("patch", 1)
+        values = ValueProjection(num_features=size, dim=config.model.dim)
+        return make(config.model, embed=values, target_embed=values)
     embed = target_embed = TokenEmbedding(vocab_size=vocab_size, dim=config.model.dim, specials=specials)
     if target_vocab_size is not None:  # else source and target share tokens, and so their vectors
         target_embed = TokenEmbedding(vocab_size=target_vocab_size, dim=config.model.dim, specials=specials)
@@ -66,6 +76,8 @@ def make_task(
         config.task,
         dim=model.dim,
         bptt_length=config.tbptt.k2,
+        carry=config.tbptt.carry,
+        max_length=config.data.max_length,
         vocab_size=vocab_size,
         target_vocab_size=target_vocab_size,
         preprocessor=preprocessor,
@@ -77,6 +89,11 @@ def make_task(
 def task_class(config: DictConfig) -> type[Task]:
     """The class of the task."""
     return resolve(config.task._target_)
+
+
+def idle_options(config: DictConfig) -> dict[str, str]:
+    """The options of the model that change nothing beside the others, each with the reason."""
+    return idle_of(resolve(config.model._target_), plain(config.model))
 
 
 def check_optimizer(config: DictConfig) -> None:

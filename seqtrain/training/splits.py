@@ -13,13 +13,15 @@ from seqtrain.config.options import Batching
 from seqtrain.data.batching.examples import ExampleBatch, ExampleLoader, Examples
 from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan, most_lanes
 from seqtrain.data.batching.stream import EvalLoader, Stream
+from seqtrain.data.batching.values import SeriesStream
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.tokenizers.recipes import Tokenizer
 from seqtrain.distributed import ranks
+from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
-from seqtrain.tasks.base import ExampleTask, Facts, Say, Task
+from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
 
@@ -49,6 +51,8 @@ class Data(ABC):
 
     def facts(self) -> dict[str, Facts]:
         """What turns losses per token into losses per byte and word, of each split."""
+        if self.preprocessor.series is not None:  # a value has no bytes, and is no word
+            return dict.fromkeys(self.rows, Facts(bytes_per_token=1.0, words_per_token=None))
         facts: dict[str, Facts] = {}
         for split, corpus in self.corpora.items():
             words_per_token = corpus.num_words / len(corpus.tokens) if self.tokenizer.kind == "word" else None
@@ -58,7 +62,7 @@ class Data(ABC):
     @property
     def label_counts(self) -> tuple[int, ...]:
         """How often train has each label; nothing where there are none."""
-        if "train" not in self.rows or self.task.label_kind == "number":
+        if "train" not in self.rows or "label" not in self.task.fields or self.task.label_kind == "number":
             return ()
         labels = self.rows["train"].labels
         if labels is None:
@@ -136,6 +140,10 @@ class StreamData(Data):
         corpus = self.corpora[split]
         return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
 
+    def documents(self, split: Split) -> np.ndarray:
+        """Where each document of a split begins, and the end of the last."""
+        return self.corpora[split].documents
+
     @functools.cached_property
     def _train_plan(self) -> StreamPlan:
         return self._plan("train", self.batching.lanes, self.tbptt, shuffle=True)
@@ -143,15 +151,14 @@ class StreamData(Data):
     def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
         # Not of the machine or the memory: how many lanes there are decides how much context each token has.
-        lanes = min(self.batching.eval_lanes, most_lanes(self.corpora[split].documents, tbptt))
+        lanes = min(self.batching.eval_lanes, most_lanes(self.documents(split), tbptt))
         if lanes < self.batching.eval_lanes and split not in self._warned:
             self._warned.add(split)
             self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
         return self._plan(split, lanes, tbptt, shuffle=False)
 
     def _plan(self, split: Split, lanes: int, tbptt: TBPTT, *, shuffle: bool) -> StreamPlan:
-        documents = self.corpora[split].documents
-        return StreamPlan(documents=documents, lanes=lanes, tbptt=tbptt, seed=self.seed, shuffle=shuffle)
+        return StreamPlan(documents=self.documents(split), lanes=lanes, tbptt=tbptt, seed=self.seed, shuffle=shuffle)
 
     def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader:
         here = ranks.rank_info()
@@ -181,6 +188,57 @@ class StreamData(Data):
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
         return [self.tokenizer.start, *self.corpora[split].tokens[: limit - 1].tolist()], None
+
+
+class SeriesData(StreamData):
+    """Series, read as a stream; each is measured from its beginning to its end by one lane."""
+
+    task: SeriesTask
+
+    @functools.cached_property
+    def _streams(self) -> dict[Split, SeriesStream]:
+        return {}
+
+    def batcher(self, split: Split) -> SeriesStream:
+        """The stream of a split, made once; before validation and test, rows are read for the state they leave."""
+        if split not in self._streams:
+            context = 0 if split == "train" else self.batching.max_length
+            self._streams[split] = self.task.series_stream(self.rows[split], self.preprocessor, context=context)
+        return self._streams[split]
+
+    def documents(self, split: Split) -> np.ndarray:
+        documents = self.batcher(split).documents
+        if len(documents) > 2 and self.tbptt.reset == "never":
+            raise UserError(
+                f"tbptt.reset=never: the state of one of {len(documents) - 1:,} series would go on into the next; use "
+                "tbptt.reset=document"
+            )
+        return documents
+
+    def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
+        # A lane that began in the middle of a series would know less of it than it may.
+        lengths = np.diff(self.documents(split))
+        lanes = len(lengths) if (lengths == lengths[0]).all() else 1
+        return self._plan(split, lanes, self.tbptt.evaluation, shuffle=False)
+
+    def context(self) -> dict[str, Any]:
+        return {"max_length": self.batching.max_length, "carry": True}
+
+    def sample(self, split: Split, count: int) -> Any:
+        windows = self.task.examples(
+            self.rows[split], self.preprocessor, max_length=self.batching.max_length, seed=self.seed
+        )
+        return spread(windows, count)
+
+    def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
+        raise UserError("attention is drawn over tokens, and series have none")
+
+
+def spread(examples: Examples, count: int) -> ExampleBatch:
+    """A batch of `count` examples, spread evenly: rows may lie in some order."""
+    every = len(examples.lengths)
+    index = np.arange(min(count, every)) * every // min(count, every)
+    return examples.collate(index, 0, examples.totals(index, 0))
 
 
 class ExampleData(Data):
@@ -260,10 +318,7 @@ class ExampleData(Data):
         return {"eval_lanes": None, "examples": len(self.batcher(split).lengths)}
 
     def sample(self, split: Split, count: int) -> ExampleBatch:
-        examples = self.batcher(split)
-        every = len(examples.lengths)
-        index = np.arange(min(count, every)) * every // min(count, every)  # spread evenly: rows may lie in some order
-        return examples.collate(index, 0, examples.totals(index, 0))
+        return spread(self.batcher(split), count)
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
         return self.task.look_at(model, self.sample(split, 1), limit)

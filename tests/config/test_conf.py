@@ -26,7 +26,17 @@ FILES = {
 }
 GIVEN = {
     "model": {"embed", "target_embed"},
-    "task": {"dim", "bptt_length", "vocab_size", "target_vocab_size", "preprocessor", "labels", "label_counts"},
+    "task": {
+        "dim",
+        "bptt_length",
+        "carry",
+        "max_length",
+        "vocab_size",
+        "target_vocab_size",
+        "preprocessor",
+        "labels",
+        "label_counts",
+    },
     "optimizer": {"params"},
     "logger": {"directory", "config"},
     "callbacks": {"run", "data", "tokenizer"},

@@ -56,8 +56,9 @@ SHIPPED = {
         "Translation shared_vocab=True tied=True label_smoothing=0.1 beam=1 length_penalty=1.0 max_ratio=2.0",
         "LocalePhrases batch_size=None eval_lanes=16 batch_tokens=2048 max_length=128 "
         "source_locale=en target_locale=de size=12000 seed=0 validation_fraction=0.05 test_fraction=0.05",
-        "EncoderDecoder dim=128 num_layers=2 num_heads=4 dropout=0.1 positions=sinusoidal "
-        "max_length=None norm=pre activation=relu dim_feedforward=None",
+        "EncoderDecoder encoder=transformer decoder=transformer dim=128 num_layers=2 dropout=0.1 num_heads=4 "
+        "positions=sinusoidal max_length=None norm=pre activation=relu dim_feedforward=None bidirectional=True "
+        "attention=additive kernel_size=3",
         "BPE size=600",
         "TBPTT k2=128 k1=128 carry=False reset=never jitter=none",
         "AdamW lr=0.003 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",

@@ -347,11 +347,11 @@ class WholeSource(Sound):
         return super().begin(source)
 
 
-@breaks("every_weight_takes_part", "no gradient reaches idle")
+@breaks("every_weight_takes_part", "no gradient reaches unread")
 class Idle(Sound):
     def __init__(self, **options):
         super().__init__(**options)
-        self.idle = nn.Parameter(torch.zeros(1))
+        self.unread = nn.Parameter(torch.zeros(1))
 
 
 @breaks("first_weights_follow_the_seed", "made twice with seed 1, it has other weights")

@@ -69,6 +69,8 @@ PLACES: dict[tuple[str, tuple[tuple[str, Any], ...]], tuple[int, int, int]] = {
     ("min_gru", ()): (1 + LAYERS, 0, 0),
     ("cnn", ()): (1 + 2 * LAYERS, 0, 0),
     ("cbow", ()): (1, 0, 0),
+    ("ar", ()): (1, 0, 0),
+    ("dlinear", ()): (1, 0, 0),
     ("gpt", ()): BLOCKS,
     ("gpt", (("norm", "post"),)): BLOCKS,
     ("bert", ()): BLOCKS,
@@ -112,7 +114,7 @@ def test_where_everything_is_dropped_a_residual_stack_gives_the_norm_of_nothing(
     assert_near(read(model), last.bias.expand(BATCH, TIME, WIDTH))
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "cbow"])
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "cbow", "ar", "dlinear"])
 def test_where_everything_is_dropped_nothing_comes_out(name: str) -> None:
     assert not read(all_dropped(name)).any()
 

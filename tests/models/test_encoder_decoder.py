@@ -21,6 +21,8 @@ VOCABULARY = 7
 BATCH, SOURCE, TIME = 4, 5, 8
 LENGTHS = torch.tensor([SOURCE, 2, 0, 3])
 SHAPE: dict[str, Any] = {
+    "encoder": "transformer",
+    "decoder": "transformer",
     "dim": 8,
     "num_layers": 2,
     "num_heads": 2,
@@ -187,7 +189,7 @@ def test_a_step_costs_the_same_matrices_whatever_was_read_before() -> None:
             state = model(some_tokens(BATCH, 1), state)[1]
         counts.append(counter.get_total_flops())
     assert len({later - earlier for earlier, later in pairwise(counts)}) == 1
-    assert counts[1] - counts[0] == BATCH * 4 * len(model.decoder) * model.dim
+    assert counts[1] - counts[0] == BATCH * 4 * len(model.decoder.blocks) * model.dim
 
 
 def test_a_shared_front_end_is_one_set_of_weights() -> None:

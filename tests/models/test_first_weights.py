@@ -44,12 +44,12 @@ def test_an_encoder_decoders_matrices_keep_the_scale_of_what_they_read_both_ways
             glorot = math.sqrt(2 / (module.in_features + module.out_features))
             assert float(module.weight.detach().std()) == pytest.approx(glorot, rel=0.05)
     found = scales(model)
-    for name in ("embed.weight", "table.weight", "target_table.weight"):
+    for name in ("embed.weight", "encoder.front.table.weight", "decoder.front.table.weight"):
         assert found[name] == pytest.approx(WIDTH**-0.5, rel=0.05), name
 
 
 def test_additive_attention_begins_with_scores_that_differ() -> None:
-    score: Any = fresh("rnn_encoder_decoder", attention="additive").decoder.score  # type: ignore[union-attr]
+    score: Any = fresh("rnn_encoder_decoder", attention="additive").decoder.steps.score  # type: ignore[union-attr]
     assert float(score.detach().abs().max()) == pytest.approx(WIDTH**-0.5, rel=0.2)
     assert float(score.detach().std()) == pytest.approx((3 * WIDTH) ** -0.5, rel=0.3)
 

@@ -30,12 +30,16 @@ def others(name: str, kind: Any, value: Any) -> list[Any]:
     return [0.5] if kind is float else [NUMBERS.get(name, 2 * (value or 4))]
 
 
-def changes() -> Iterator[Any]:
-    """Each shipped model with what its file says, or what an option needs, and one option changed."""
+def changes(*, idle: bool) -> Iterator[Any]:
+    """Each shipped model with what its file says, or what an option needs, and one option changed.
+
+    `idle`: an option of which the model says that it changes nothing there; else one of the others.
+    """
     for case in (case for case in cases() if not case.options):
         node: Any = OmegaConf.to_container(case.config(), resolve=True)["model"]  # type: ignore[index,call-overload]
-        hints = get_type_hints(resolve(node["_target_"]).__init__)
-        for key in (key for key in node if key[0] != "_"):
+        target = resolve(node["_target_"])
+        hints = get_type_hints(target.__init__)
+        for key in (key for key in node if key[0] != "_" and (key in target.idle(node)) == idle):
             base = LEARNED if key == "max_length" else {}
             for value in others(key, hints[key], {**node, **base}[key]):
                 more = LEARNED if value == "learned" else {key: value}
@@ -52,12 +56,21 @@ def read(case: Case, options: dict[str, Any]) -> tuple[dict[str, torch.Size], Te
     return shapes, model(some_tokens(3, 12, specials=3), starting(model, 3))[0]
 
 
-@pytest.mark.parametrize(("name", "before", "after"), changes())
+@pytest.mark.parametrize(("name", "before", "after"), changes(idle=False))
 def test_an_option_of_a_model_changes_what_it_computes(
     name: str, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     (shapes, one), (others, two) = (read(Case(name, ()), options) for options in (before, after))
     assert shapes != others or not torch.allclose(one, two, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "before", "after"), changes(idle=True))
+def test_an_option_that_a_model_calls_idle_changes_nothing(
+    name: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    (shapes, one), (others, two) = (read(Case(name, ()), options) for options in (before, after))
+    assert shapes == others
+    assert torch.equal(one, two)
 
 
 @pytest.mark.parametrize("name", ["gpt", "bert", "encoder_decoder"])

@@ -161,7 +161,7 @@ def encoder_decoder_weights(theirs: Weights, norm: str) -> Weights:
     ours: Weights = {}
     for side, names in sides.items():
         for layer in range(LAYERS):
-            prefix, to = f"{side}.layers.{layer}", f"{side}.{layer}"
+            prefix, to = f"{side}.layers.{layer}", f"{side}.blocks.{layer}"
             ours |= renamed(theirs, names, prefix, to)
             for kind in ("weight", "bias"):
                 ours[f"{to}.attention.query_key_value.{kind}"] = theirs[f"{prefix}.self_attn.in_proj_{kind}"]
@@ -200,6 +200,8 @@ def test_the_encoder_decoder_equals_that_of_torch(
     model = EncoderDecoder(
         embed=embed,
         target_embed=target_embed,
+        encoder="transformer",
+        decoder="transformer",
         positions="none",
         max_length=None,
         norm=norm,

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqtrain.errors import UserError
+from seqtrain.models.encoder_decoder import EncoderDecoder
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.recorder import recording
-from seqtrain.models.rnn_encoder_decoder import CORES, RNNEncoderDecoder
+from seqtrain.models.layers.recurrence import CORES
 from tests.models.test_recurrences import CELLS, LossTerms, weights_of
 from tests.support.model_cases import Case, assert_near, some_tokens
 
@@ -23,11 +24,9 @@ PARTS = {"rnn": ("hidden",), "gru": ("hidden",), "lstm": ("hidden", "cell")}
 ATTENTIVE = pytest.mark.parametrize("attention", ["additive", "dot"])
 
 
-def made(**options: Any) -> RNNEncoderDecoder:
-    """Two layers of 8, in float64."""
-    model = Case("rnn_encoder_decoder", ()).make(**options)
-    assert isinstance(model, RNNEncoderDecoder)
-    return model
+def made(*, cell: str = "gru", **options: Any) -> Any:
+    """Two layers of 8 on either side, in float64."""
+    return Case("rnn_encoder_decoder", ()).make(encoder=cell, decoder=cell, **options)
 
 
 def sources() -> Tensor:
@@ -49,7 +48,7 @@ def test_sources_are_read_as_torch_reads_packed_sequences(cell: str, bidirection
     assert_near(state["encoder_out"], pad_packed_sequence(encoder_out, batch_first=True)[0])
     for part, final in zip(PARTS[cell], last if cell == "lstm" else (last,), strict=True):
         joined = final.view(2, -1, BATCH, units).permute(2, 0, 1, 3).reshape(BATCH, 16)
-        assert_near(state[part].flatten(1), (joined @ model.bridge[part].weight.T).tanh())  # type: ignore[operator]
+        assert_near(state[part].flatten(1), (joined @ model.decoder.bridge[part].weight.T).tanh())  # type: ignore[operator]
 
 
 def shared(scores: list[Tensor], encoder_out: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,16 +57,16 @@ def shared(scores: list[Tensor], encoder_out: Tensor) -> tuple[Tensor, Tensor]:
     return weights, sum((weight * vector for weight, vector in zip(weights, encoder_out, strict=True)), torch.zeros(8))
 
 
-def by_hand(model: RNNEncoderDecoder, cell: str, state: dict[str, Tensor], target: Tensor) -> tuple[Tensor, Tensor]:
+def by_hand(model: Any, cell: str, state: dict[str, Tensor], target: Tensor) -> tuple[Tensor, Tensor]:
     """Hidden states (T, D) and attention maps (T, S) of one lane, in the papers' equations."""
-    decoder: Any = model.decoder
-    fused = {"none": decoder, "dot": getattr(decoder, "recurrence", None)}.get(model.attention)
+    decoder: Any = model.decoder.steps
+    fused = {"none": decoder, "dot": getattr(decoder, "recurrence", None)}.get(model.decoder.attention)
     carried: list[LossTerms] = [tuple(state[part][0, layer] for part in PARTS[cell]) for layer in range(2)]
-    encoder_out = state["encoder_out"][0] if model.attention != "none" else torch.zeros(0, 8)
+    encoder_out = state["encoder_out"][0] if model.decoder.attention != "none" else torch.zeros(0, 8)
     hidden, maps, weights, context = [], [], torch.zeros(0), torch.zeros(0)
     for token in target:
         word = x = model.target_embed(token)
-        if model.attention == "additive":
+        if model.decoder.attention == "additive":
             query = decoder.query(carried[-1][0])
             weights, context = shared(
                 [decoder.score @ (query + decoder.key(m)).tanh() for m in encoder_out], encoder_out
@@ -77,9 +76,9 @@ def by_hand(model: RNNEncoderDecoder, cell: str, state: dict[str, Tensor], targe
             own = tuple(decoder.cells[layer].parameters()) if fused is None else weights_of(fused.core, layer)
             carried[layer] = CELLS[cell][0](x, carried[layer], own)
             x = carried[layer][0]
-        if model.attention == "additive":
+        if model.decoder.attention == "additive":
             x = decoder.readout(torch.cat([x, context, word])).tanh()
-        elif model.attention == "dot":
+        elif model.decoder.attention == "dot":
             weights, context = shared([x @ decoder.query.weight.T @ m for m in encoder_out], encoder_out)
             x = decoder.readout(torch.cat([context, x])).tanh()
         hidden.append(x)
@@ -124,8 +123,8 @@ def test_without_attention_the_latent_state_is_all_that_is_left_of_a_source() ->
 
 def test_source_and_target_have_front_ends_of_their_own() -> None:
     embeds = [TokenEmbedding(vocab_size=size, dim=8, specials=3) for size in (4, 50)]
-    options = {"dim": 8, "num_layers": 1, "dropout": 0.0, "bidirectional": True}
-    model = RNNEncoderDecoder(embed=embeds[0], target_embed=embeds[1], cell="gru", attention="dot", **options)
+    options: dict[str, Any] = {"encoder": "gru", "decoder": "gru", "dim": 8, "num_layers": 1, "dropout": 0.0}
+    model = EncoderDecoder(embed=embeds[0], target_embed=embeds[1], attention="dot", **options)
     hidden = model(torch.tensor([[52, 41]]), model.begin(torch.tensor([[0, 6]])))[0]
     hidden.sum().backward()
     touched = [embed.weight.grad.abs().sum(-1).nonzero().flatten().tolist() for embed in embeds]  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from seqtrain import conf  # pyright: ignore[reportAttributeAccessIssue]  # mapp
 from seqtrain.models import contract
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.contract import VOCAB_SIZE as VOCABULARY
+from seqtrain.models.encoder_decoder import DecoderKind, EncoderKind
 from seqtrain.models.laws import subject
 from seqtrain.models.laws.subject import starting as starting
 from seqtrain.tasks.next_token import NextToken
@@ -26,7 +27,18 @@ from seqtrain.training.model_and_task import make_model  # pyright: ignore[repor
 MODELS = Path(conf.__path__[0], "model")
 START = VOCABULARY
 TABLE = 32  # learned positions
+MIXED = [
+    (encoder, decoder)
+    for encoder, decoder in product(get_args(EncoderKind), get_args(DecoderKind))
+    if encoder != decoder
+]
+"""Pairs of networks that meet in `encoder_decoder`, of two kinds."""
+ONCE_MIXED = [("transformer", "lstm"), ("gru", "transformer"), ("cnn", "transformer"), ("cnn", "rnn"), ("gru", "lstm")]
+"""Pairs in which each way to meet comes once."""
+
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "ar": [{"window": 6}],
+    "dlinear": [{"window": 6, "kernel_size": 3}],
     "rnn": [{"activation": "relu"}, {"bias": False}],
     "lstm": [{"bidirectional": True}, {"learned_state": True}],
     "gru": [{"bidirectional": True}, {"bidirectional": True, "learned_state": True}],
@@ -41,9 +53,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"norm": "post"},
         {"positions": "learned", "max_length": TABLE},
         {"positions": "none"},
+        *({"encoder": encoder, "decoder": decoder} for encoder, decoder in MIXED),
     ],
     "rnn_encoder_decoder": [
-        {"cell": cell, "attention": attention, "bidirectional": bidirectional}
+        {"encoder": cell, "decoder": cell, "attention": attention, "bidirectional": bidirectional}
         for cell, attention, bidirectional in product(
             ("rnn", "gru", "lstm"), ("none", "additive", "dot"), (True, False)
         )
@@ -79,8 +92,11 @@ class Case:
     @property
     def is_mixture(self) -> bool:
         """Whether it only mixes options that come in other cases too."""
+        values = tuple(value for _, value in self.options)
         if self.name == "rnn_encoder_decoder" and self.options:
-            return tuple(value for _, value in self.options) not in ONCE
+            return values[1:] not in ONCE
+        if values in MIXED:
+            return values not in ONCE_MIXED
         return ("norm", "post") in self.options and any(name == "positions" for name, _ in self.options)
 
     def config(self, **options: Any) -> DictConfig:

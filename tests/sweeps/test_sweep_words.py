@@ -53,7 +53,7 @@ def test_a_grid_of_millions_is_refused_at_once(words: list[str], said: str) -> N
     [
         ("optimizer.lr=interval(0,1)", "an interval is searched, not listed: choose a search with sweep=, or use"),
         ("seed=range(5,1)", "seed=range(5,1): names no value, so there is no trial"),
-        ("model=glob(x*)", "model=glob(x*): no model fits; there are bert, cbow,"),
+        ("model=glob(x*)", "model=glob(x*): no model fits; there are ar, bert, cbow,"),
         ("seed=range(1,9,0)", "seed=range(1,9,0): "),
     ],
 )

@@ -219,7 +219,9 @@ def test_what_stands_before_the_first_layer_is_below_it_and_no_hidden_matrix(
     name: str, options: tuple[tuple[str, Any], ...], count: int
 ) -> None:
     model = make_model(Case(name, options).config(num_layers=3), VOCABULARY, target_vocab_size=9)
-    fronts = [value for key, value in model.named_parameters() if re.match(r"(target_)?(embed|table)\.|segments", key)]
+    fronts = [
+        value for key, value in model.named_parameters() if re.match(r"(target_)?embed\.|(.*\.)?table\.|segments", key)
+    ]
     assert len(fronts) == count
     for decay, scale in ((1.0, 1.0), (0.5, 0.5**4)):
         groups = parameter_groups(model, next_token(model), decay)

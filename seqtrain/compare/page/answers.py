@@ -191,6 +191,8 @@ def _sure(
 def _needed(pair: Comparison | None) -> str:
     if pair is None:
         return ""
+    if pair.folds:
+        return " (more folds of the same rows would hardly show it; more rows would)"
     if pair.seeds_needed > MOST_SEEDS:
         return f" (more than {MOST_SEEDS} seeds each would be needed)"
     return f" (about {pair.seeds_needed} seeds each would show a difference of this size)"

@@ -24,7 +24,7 @@ class ExampleBatch:
     """Some examples, right-padded; a task adds tensors of its own, batch-first."""
 
     warmup_chunks: ClassVar[tuple[()]] = ()  # nothing is read before an example
-    tokens: Int[Tensor, "B T"]
+    tokens: Shaped[Tensor, "B T *F"]  # ids, or real values
     lengths: Int[Tensor, " B"]  # real tokens of each
     targets: Shaped[Tensor, "B ..."]  # one for each example, or for each position; IGNORED where there is none
     index: Int[Tensor, " B"]  # which examples of the split these are

@@ -28,14 +28,14 @@ class WarmupChunk(NamedTuple):
 class StreamBatch:
     """A chunk of time of some lanes: `tokens` in, `targets` to predict, and `reset_lanes`, which begin anew.
 
-    `tokens` and `targets` are ids (B, T), or real values (B, T, F).
+    `tokens` are ids (B, T), or real values (B, T, F); `targets` ids (B, T), or of each position a table of values.
     """
 
     def __init__(
         self,
         *,
         tokens: Shaped[Tensor, "B T *F"],
-        targets: Shaped[Tensor, "B T *F"],
+        targets: Shaped[Tensor, "B T *H"],
         reset_lanes: Bool[Tensor, " B"] | None,
         lanes: slice,
         count: int,
@@ -48,11 +48,13 @@ class StreamBatch:
         self.reset_lanes = reset_lanes  # before anything is read; None where no lane's state is reset
         self.lanes = lanes  # which of all lanes these are
         self.count = count  # targets in this batch
+        self.num_targets = count  # fewer, or more, where not each position has one target
         self.total = total  # targets in the whole optimiser step: all micro-batches of all ranks
         # Read again for the gradient alone, oldest first: a window of k2 tokens that advances by k1 knows them already.
         self.warmup_chunks = warmup_chunks
         self.advance = advance  # how many readings, its warm-up's and then its own, the next batch no longer reads
         self.fingerprint = 0  # checksum of the plan of the whole step
+        self.series: Int[Tensor, "B T"] | None = None  # of real values: which series each position is of
 
     @property
     def totals(self) -> dict[str, int]:
@@ -68,6 +70,8 @@ class StreamBatch:
         there = copy.copy(self)
         there.tokens = moved(self.tokens)
         there.targets = moved(self.targets)
+        if self.series is not None:
+            there.series = moved(self.series)
         if self.reset_lanes is not None:
             there.reset_lanes = moved(self.reset_lanes)
         warmup_chunks = []
@@ -121,7 +125,7 @@ class Stream:
             advance=chunk.advance,
         )
 
-    def _read(self, reading: Chunk, lanes: slice) -> tuple[Shaped[Tensor, "B T *F"], Shaped[Tensor, "B T *F"]]:
+    def _read(self, reading: Chunk, lanes: slice) -> tuple[Shaped[Tensor, "B T *F"], Shaped[Tensor, "B T *H"]]:
         """Tokens in and targets of what these lanes read in one go."""
         begin, count = reading.begin[lanes], reading.count[lanes]
         time = np.arange(max(int(count.max()), 1))  # no model reads nothing

@@ -50,6 +50,13 @@ class Source(ABC):
     def describe(self) -> dict[str, Any]:
         """What was read, as plain JSON for the run record."""
 
+    def recall(self, described: Mapping[str, Any]) -> None:  # noqa: B027 - most sources have nothing to do here
+        """Takes from a run's record, as `describe` gave it, what was found out of the files when it began."""
+
+    def notes(self) -> list[str]:
+        """What was found out of the data and not asked for, a line each for a person; after it was read."""
+        return []
+
     def expect_numbers(self) -> None:  # noqa: B027 - most sources have nothing to do here
         """Makes the source take labels that are stored as numbers; called before anything is read.
 

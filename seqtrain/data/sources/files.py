@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from seqtrain.data.sources.base import Row
 from seqtrain.data.sources.columns import Column, check_kind, require, row_of
+from seqtrain.data.sources.packed import PLAIN, Packed
 from seqtrain.data.sources.unreadable import absent, readable, sniff
 from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
@@ -46,6 +47,7 @@ class TextFile(NamedTuple):
     path: Path
     format: Format
     columns: Sequence[Column]  # at least one; a txt file has exactly one, without a name
+    packed: Packed = PLAIN
 
     def rows(self, limit: int | None = None) -> Iterator[Row]:
         """The file's rows; with `limit`, a txt file gives about its first `limit` bytes only.
@@ -53,7 +55,7 @@ class TextFile(NamedTuple):
         Raises UserError for what cannot be read, when it is reached.
         """
         if self.format != "parquet":
-            _check_is_text(self.path)
+            check_is_text(self.path)
         empty = True
         with readable(self.path):
             for row in READERS[self.format](self, limit):
@@ -68,7 +70,7 @@ def lines(path: Path) -> Iterator[str]:
 
     Raises UserError for what cannot be read, when it is reached.
     """
-    _check_is_text(path)
+    check_is_text(path)
     with readable(path), open(path, "rb") as file:
         # As bytes: text is also broken at signs such as U+2028, and the two sides would no longer fit.
         for number, line in enumerate(file):
@@ -89,9 +91,9 @@ def count_lines(path: Path) -> int:
     return count + (last != b"\n")  # a last line without an end is a line
 
 
-def _check_is_text(path: Path) -> None:
+def check_is_text(path: Path, packed: Packed = PLAIN) -> None:
     """Raises UserError for a file that its first bytes show to be something else."""
-    if kind := sniff(path):
+    if kind := sniff(path, packed):
         raise UserError(f"{path}: {kind}")
 
 
@@ -178,7 +180,7 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
 
 
 def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:
-    with open(file.path, encoding="utf-8-sig") as lines:  # that drops a byte order mark
+    with file.packed.open_text(file.path) as lines:  # that drops a byte order mark
         for number, line in enumerate(lines, 1):
             if not line.strip():  # a blank line, as some programs leave at the end
                 continue
@@ -215,7 +217,7 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
     header = next(rows, None)
     if header is None:
         raise UserError(f"{file.path}: is empty; give a file with a header and rows, or leave it out")
-    _check_delimiter(file, header)
+    check_delimiter(file, header)
     require(str(file.path), file.columns, header)
     indices = [header.index(column.name) for column in file.columns]
     empty = True
@@ -231,7 +233,7 @@ def _rows(file: TextFile, rows: Any) -> Iterator[Row]:
         raise UserError(f"{file.path}: has a header but no rows; give a file with rows, or leave it out")
 
 
-def _check_delimiter(file: TextFile, header: list[str]) -> None:
+def check_delimiter(file: TextFile, header: list[str]) -> None:
     """Raises UserError where the header is one field that holds all wanted names between other delimiters."""
     if len(header) != 1:
         return

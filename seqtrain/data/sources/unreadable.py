@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from seqtrain.data.sources.packed import DAMAGED, PLAIN, Packed
 from seqtrain.errors import Unavailable, UserError, did_you_mean
 
 SIGNATURES = {
@@ -33,10 +34,12 @@ def absent(path: Path, kind: str) -> str:
     return f"no such {kind}{did_you_mean(path.name, os.listdir(path.parent))}"
 
 
-def sniff(path: Path) -> str | None:
+def sniff(path: Path, packed: Packed = PLAIN) -> str | None:
     """What a file is by its first bytes, where that is no UTF-8 text, or None."""
-    with readable(path), open(path, "rb") as file:
+    with readable(path, packed), packed.open_bytes(path) as file:
         head = file.read(4096)
+    if packed.encoding == "utf-16":  # half of whose bytes are NUL; whether it is that, its reader tells
+        return None
     is_binary = not _is_utf8(head)  # what is UTF-8 may begin as anything does: PK, say, is text as well
     for signature, words in SIGNATURES.items():
         if is_binary and head.startswith(signature):
@@ -58,21 +61,34 @@ def _is_utf8(head: bytes) -> bool:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Says in one line which file cannot be read, and why."""
+def readable(path: Path, packed: Packed | None = None) -> Iterator[None]:
+    """Says in one line which file cannot be read, and why; `packed` where its encoding is the user's to choose."""
     try:
         yield
     except UnicodeDecodeError:
-        raise UserError(_where_not_utf8(path)) from None
+        raise UserError(_where_not_decoded(path, packed)) from None
+    except DAMAGED as error:
+        raise UserError(f"{path}: damaged or cut off ({error}): it cannot be unpacked; get it again") from None
+    except ImportError as error:
+        raise Unavailable(f"{path}: this Python cannot unpack it ({error}); unpack it first") from None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}; give a file that can be read") from None
 
 
-def _where_not_utf8(path: Path) -> str:
+def _where_not_decoded(path: Path, packed: Packed | None) -> str:
+    """What is no text in the encoding that was asked for."""
+    if packed is None:
+        return f"{_where_not_utf8(path, PLAIN)}; convert it, for example with `iconv -f latin1 -t utf-8`"
+    if packed.encoding != "utf-8":
+        return f"{path}: not {packed.encoding}; set data.encoding to the encoding that the file was written in"
+    return f"{_where_not_utf8(path, packed)}; set data.encoding to what it is, for example data.encoding=latin-1"
+
+
+def _where_not_utf8(path: Path, packed: Packed) -> str:
     """Reads the file again: the readers know the offset within their buffers only."""
     decoder = codecs.getincrementaldecoder("utf-8")("strict")
     offset = 0
-    with open(path, "rb") as file:
+    with packed.open_bytes(path) as file:
         for block in iter(lambda: file.read(1 << 20), b""):
             pending = len(decoder.getstate()[0])  # bytes of a character that the block before has begun
             try:
@@ -85,6 +101,4 @@ def _where_not_utf8(path: Path) -> str:
             offset -= len(decoder.getstate()[0])
         file.seek(offset)
         value = file.read(1)
-    return (
-        f"{path}: not UTF-8 at byte {offset} (0x{value.hex()}); convert it, for example with `iconv -f latin1 -t utf-8`"
-    )
+    return f"{path}: not UTF-8 at byte {offset} (0x{value.hex()})"

@@ -23,7 +23,7 @@ from seqtrain.errors import Unavailable, kind_of
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import load_json
 
-Kind = Literal["byte", "char", "word", "bpe"]
+Kind = Literal["byte", "char", "word", "bpe", "none"]
 HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
 SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
 MAX_BYTES = 1 << 27  # of tokenizer.json
@@ -269,6 +269,22 @@ class BPETokenizer(Tokenizer):
 
     def _sides(self, token: int) -> tuple[bool, bool]:
         return _letters(self._bytes[token])
+
+
+class NoTokens(Tokenizer):
+    """What stands in the place of a tokenizer where values are read, and no text: no text has tokens of it."""
+
+    kind, lossless = "none", True
+
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for _ in texts:
+            yield np.zeros(0, dtype=np.int64)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return ""
+
+
+NO_TOKENS = NoTokens({"model": {"vocab": {}}})
 
 
 def words(text: str) -> list[str]:

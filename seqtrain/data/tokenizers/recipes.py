@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from seqtrain.data.tokenizers.encoding import (
+    NO_TOKENS,
     BPETokenizer,
     ByteTokenizer,
     CharTokenizer,
@@ -31,6 +32,13 @@ class Recipe(ABC):
     @abstractmethod
     def train(self, documents: Iterable[str]) -> Tokenizer:
         """The tokenizer of these documents; raises UserError where they hold no text."""
+
+
+class NoText(Recipe):
+    """No token at all: values are read as they are."""
+
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        return NO_TOKENS
 
 
 class Byte(Recipe):

@@ -27,6 +27,10 @@ class TokenEmbedding(nn.Module):
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
         return F.embedding(tokens, self.weight)
 
+    def blank(self, batch: int, length: int) -> Int[Tensor, "B T"]:
+        """Something of this shape that can be read, on the device of the weights."""
+        return torch.zeros(batch, length, dtype=torch.long, device=self.weight.device)
+
     def logits(self, hidden: Float[Tensor, "... E"], *, end: bool = False) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the tokens with the embedding's own weights (tied head).
 
@@ -37,11 +41,16 @@ class TokenEmbedding(nn.Module):
 
 
 class ValueProjection(nn.Module):
-    """Real values as vectors: one linear map of the `num_features` values of a time step."""
+    """Real values as vectors: one linear map of the `num_features` values of a time step, or of a patch of them."""
 
     def __init__(self, *, num_features: int, dim: int) -> None:
         super().__init__()
         self.linear = nn.Linear(num_features, dim)
+
+    def blank(self, batch: int, length: int) -> Float[Tensor, "B T F"]:
+        """Something of this shape that can be read, on the device of the weights."""
+        weight = self.linear.weight
+        return torch.zeros(batch, length, self.linear.in_features, dtype=weight.dtype, device=weight.device)
 
     def forward(self, values: Float[Tensor, "B T F"]) -> Float[Tensor, "B T E"]:
         return self.linear(values)

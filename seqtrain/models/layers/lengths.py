@@ -1,9 +1,9 @@
-"""Which tokens of a right-padded batch are real."""
+"""Which tokens of a right-padded batch are real, and the last of them."""
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 
@@ -17,3 +17,14 @@ def real_lengths(x: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None)
 def padding_of(lengths: Int[Tensor, " B"], width: int) -> Bool[Tensor, "B {width}"]:
     """Which of `width` positions of each lane stand behind its end."""
     return torch.arange(width, device=lengths.device) >= lengths.unsqueeze(1)
+
+
+def last_inputs(
+    inputs: Float[Tensor, "B N D"], lengths: Int[Tensor, " B"] | None, reach: int
+) -> Float[Tensor, "B {reach} D"]:
+    """Of N inputs, `reach` old and T new ones, the last `reach`, or those before each lane's length."""
+    if lengths is None:
+        return inputs[:, inputs.shape[1] - reach :]
+    # The old inputs come first, so what stands before a lane's end begins `lengths` inputs in.
+    index = lengths.unsqueeze(1) + torch.arange(reach, device=inputs.device)
+    return inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, inputs.shape[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -9,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 Positions = Literal["rotary", "sinusoidal", "learned", "none"]
+AbsolutePositions = Literal["sinusoidal", "learned", "none"]
 
 BASE = 10_000.0
 
@@ -58,6 +60,21 @@ def place(
     if table is not None:
         return x + table(index)
     return x + sinusoids(index, x.shape[-1], x.dtype)
+
+
+class PlacedInput(nn.Module):
+    """What the first block of either side of an encoder-decoder reads: embedded tokens, scaled, and their positions."""
+
+    def __init__(self, *, dim: int, positions: AbsolutePositions, max_length: int | None, dropout: float) -> None:
+        super().__init__()
+        self.scale = math.sqrt(dim)
+        self.positions: AbsolutePositions = positions
+        self.table = learned_positions(max_length, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"], num_before: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B T D"]:
+        """`num_before`: tokens that each lane has read before, from which positions count on; None for none."""
+        return self.dropout(place(x * self.scale, self.positions, self.table, num_before))
 
 
 def angles(index: Int[Tensor, "*T"], width: int) -> Float[Tensor, "*T {width}//2"]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.layers.lengths import padding_of, real_lengths
+
+Cell = Literal["rnn", "gru", "lstm"]
+
+CORES: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+STEPS: dict[Cell, Callable[..., nn.RNNCellBase]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+
+STATE_NAMES: dict[Cell, tuple[str, ...]] = {"rnn": ("hidden",), "gru": ("hidden",), "lstm": ("hidden", "cell")}
+"""The tensors that a layer carries, in torch's order."""
 
 
 def mirror_index(x: Float[Tensor, "B T D"], lengths: Int[Tensor, " B"] | None) -> Int[Tensor, "B T 1"]:

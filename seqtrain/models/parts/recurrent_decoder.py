@@ -1,175 +1,103 @@
-"""Recurrent encoder-decoder (Cho et al. 2014; Sutskever et al. 2014), attention of Bahdanau or Luong et al. (2015)."""
+"""Recurrent decoders (Cho et al. 2014; Sutskever et al. 2014), attention of Bahdanau or Luong et al. (2015)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
-from seqtrain.models.layers.lengths import padding_of, real_lengths
+from seqtrain.models.base import State, read_by_length
+from seqtrain.models.layers.lengths import padding_of
 from seqtrain.models.layers.recorder import active, record
-from seqtrain.models.layers.recurrence import mirror_index, pack_state, reverse, run_fused, unpack_state
+from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, STEPS, Cell, pack_state, run_fused, unpack_state
+from seqtrain.models.layers.weights import count_weights
+from seqtrain.models.parts.encoders import Encoded
 
-Cell = Literal["rnn", "gru", "lstm"]
 Attention = Literal["none", "additive", "dot"]
 
-CORES: dict[Cell, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-STEPS: dict[Cell, Callable[..., nn.RNNCellBase]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
-STATE_NAMES: dict[Cell, tuple[str, ...]] = {"rnn": ("hidden",), "gru": ("hidden",), "lstm": ("hidden", "cell")}
-"""The tensors that a layer carries, in torch's order."""
+class RecurrentDecoder(nn.Module):
+    """Recurrent layers that begin from a learned map of what any encoder made of the source.
 
+    That is the encoder's last states, at each lane's real end, or, where it has none, the mean of its outputs.
+    With attention=none this is all that is learned of the source; additive (Bahdanau) looks back before each step, with
+    the state so far, and feeds what it found to the step; dot (Luong, "general") looks back after the recurrence, so
+    all steps are parallel.
 
-class RNNEncoderDecoder(SequenceModel):
-    """Goes on from `begin(source)`; its tokens are those of the target, embedded by `target_embed`.
-
-    The decoder's first state is a learned map of the encoder's last one, at each lane's real end. With attention=none
-    that is all it learns of the source; additive (Bahdanau) looks back before each step, with the state so far, and
-    feeds what it found to the step; dot (Luong, "general") looks back after the recurrence, so all steps are parallel.
+    Args:
+        encoder_width: W, numbers of each tensor of the last states, or of the mean.
     """
 
-    capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL
-
     def __init__(
-        self,
-        *,
-        embed: nn.Module,
-        target_embed: nn.Module,
-        cell: Cell,
-        dim: int,
-        num_layers: int,
-        dropout: float,
-        bidirectional: bool,
-        attention: Attention,
+        self, *, cell: Cell, dim: int, num_layers: int, dropout: float, attention: Attention, encoder_width: int
     ) -> None:
         super().__init__()
-        if bidirectional and dim % 2:
-            raise ValueError(f"dim={dim} must be even: each direction has half of it")
         decoders = {"none": LatentDecoder, "additive": AdditiveDecoder, "dot": DotDecoder}
-        self.embed = embed
-        self.target_embed = target_embed
         self.dim = dim
         self.num_layers = num_layers
         self.attention = attention
         self.state_names = STATE_NAMES[cell]
         self.dropout = nn.Dropout(dropout)
-        directions = 2 if bidirectional else 1
-        self.encoder = Encoder(cell=cell, dim=dim, num_layers=num_layers, dropout=dropout, directions=directions)
         # Without a bias, so that an empty source leaves the state that is all zeros.
         width = num_layers * dim
-        self.bridge = nn.ModuleDict({name: nn.Linear(width, width, bias=False) for name in self.state_names})
-        self.decoder = decoders[attention](cell=cell, dim=dim, num_layers=num_layers, dropout=dropout)
+        self.bridge = nn.ModuleDict({name: nn.Linear(encoder_width, width, bias=False) for name in self.state_names})
+        self.steps = decoders[attention](cell=cell, dim=dim, num_layers=num_layers, dropout=dropout)
 
     def initial(self, batch: int) -> State:
         """As if begun from an empty source."""
-        like = next(self.encoder.parameters())
+        like = next(self.parameters())
         state = {name: like.new_zeros(batch, self.num_layers, self.dim) for name in self.state_names}
         lengths = torch.zeros(batch, dtype=torch.long, device=like.device)
         return state | self._encoder_out(like.new_zeros(batch, 1, self.dim), lengths)
 
-    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
-        """Encodes sources; `encoder_out` is zero at padding."""
-        encoder_out, last = self.encoder(self.dropout(self.embed(source)), lengths)
-        dtype = next(self.encoder.parameters()).dtype  # state keeps the parameters' precision under autocast
+    def begin(self, encoded: Encoded, lengths: Int[Tensor, " B"]) -> State:
+        """The first states, and what attention needs of the source; `encoder_out` is zero at padding."""
+        out, last = encoded
+        if last is None:
+            out = out.masked_fill(padding_of(lengths, out.shape[1]).unsqueeze(-1), 0.0)
+            # An empty source has the mean 0, as it has the state 0.
+            last = {"hidden": out.sum(1) / lengths.clamp(min=1).unsqueeze(1)}
+        dtype = next(self.parameters()).dtype  # state keeps the parameters' precision under autocast
         state: State = {}
-        for name, value in last.items():
-            # One map of all layers at once, from the encoder's last states to the decoder's first.
-            first = self.bridge[name](value.flatten(1)).tanh().view_as(value)
-            state[name] = first.to(dtype)
-        return state | self._encoder_out(encoder_out.to(dtype), real_lengths(source, lengths))
+        for name in self.state_names:
+            # One map of all layers at once; a cell that the encoder has not begins, like the rest, from its outputs.
+            first = self.bridge[name](last.get(name, last["hidden"])).tanh()
+            state[name] = first.unflatten(1, (self.num_layers, self.dim)).to(dtype)
+        return state | self._encoder_out(out.to(dtype), lengths)
 
     def _encoder_out(self, encoder_out: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> State:
         """What attention needs of the source, for all steps to come."""
         if self.attention == "none":
             return {}
         state = {"encoder_out": encoder_out, "source_filled": lengths}
-        if isinstance(self.decoder, AdditiveDecoder):
+        if isinstance(self.steps, AdditiveDecoder):
             # Part of the state, since every step needs them and they depend on the source alone.
-            state["keys"] = self.decoder.key(encoder_out).to(encoder_out.dtype)
+            state["keys"] = self.steps.key(encoder_out).to(encoder_out.dtype)
         return state
 
     def forward(
-        self,
-        tokens: Int[Tensor, "B T"],
-        state: State | None = None,
-        lengths: Int[Tensor, " B"] | None = None,
+        self, x: Float[Tensor, "B T D"], state: State, lengths: Int[Tensor, " B"] | None
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        if state is None:
-            state = self.initial(len(tokens))
-        return read_by_length(self._read, tokens, state, lengths)
+        """Hidden states of embedded tokens, and the state after them."""
+        return read_by_length(self._read, x, state, lengths)
 
-    def _read(self, tokens: Int[Tensor, "B T"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
-        """Reads target tokens that are all real."""
-        hidden, after = self.decoder(self.dropout(self.target_embed(tokens)), state)
+    def _read(self, x: Float[Tensor, "B T D"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
+        """Reads embedded tokens that are all real."""
+        hidden, after = self.steps(self.dropout(x), state)
         new: State = {}
         for name, value in zip(self.state_names, after, strict=True):
             new[name] = value.to(state[name].dtype)
         return self.dropout(hidden), state | new  # with what the state holds of the source
 
-    def flops_per_token(self, length: int, carried: bool) -> float:
-        """The mean over tokens of source and target, both `length` long."""
-        # A number of a matrix costs two operations a token. Half of all tokens pass the encoder and half the decoder,
-        # so the mean over both is the plain sum.
-        either_side = count_weights(self.encoder) + count_weights(self.decoder)
+    def operations(self, length: int) -> int:
+        """Floating-point operations of reading `length` target tokens behind a source that is as long."""
         attended = 0
         if self.attention != "none":
-            attended = 2 * length * self.dim
-        return float(either_side + attended + count_weights(self.bridge) / length)
-
-
-def count_weights(module: nn.Module) -> int:
-    """How many numbers the matrices of a module hold."""
-    return sum(weight.numel() for weight in module.parameters() if weight.dim() == 2)
-
-
-class Encoder(nn.Module):
-    """Recurrent layers in one direction or both; each direction has `dim` units, or half of them each."""
-
-    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, directions: int) -> None:
-        super().__init__()
-        self.state_names = STATE_NAMES[cell]
-        self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleList()
-        for _ in range(num_layers):
-            cores = [CORES[cell](dim, dim // directions, batch_first=True) for _ in range(directions)]
-            self.layers.append(nn.ModuleList(cores))
-
-    def forward(
-        self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None
-    ) -> tuple[Float[Tensor, "B S D"], dict[str, Float[Tensor, "B L D"]]]:
-        """Outputs of the last layer, zero at padding, and the last states of all layers by name."""
-        mirror = mirror_index(x, lengths)
-        last: dict[str, list[Float[Tensor, "B D"]]] = {name: [] for name in self.state_names}
-        for number, directions in enumerate(self.layers):
-            if number:  # dropout stands between layers
-                x = self.dropout(x)
-            out, ends = self._run(directions[0], x, lengths)  # type: ignore[index]
-            if len(directions) == 2:  # type: ignore[arg-type]
-                back, back_ends = self._run(directions[1], reverse(x, mirror), lengths)  # type: ignore[index]
-                out = torch.cat([out, reverse(back, mirror)], -1)
-                ends = {name: torch.cat([value, back_ends[name]], -1) for name, value in ends.items()}
-            x = out
-            for name, value in ends.items():
-                last[name].append(value)
-        return x, {name: torch.stack(values, 1) for name, values in last.items()}
-
-    def _run(
-        self, core: nn.RNNBase, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None
-    ) -> tuple[Float[Tensor, "B S U"], dict[str, Float[Tensor, "B U"]]]:
-        """Outputs of one direction of a layer with U units, and its state at each lane's end."""
-
-        def read(x: Float[Tensor, "b s D"], state: State) -> tuple[Float[Tensor, "b s U"], State]:
-            out, after = run_fused(core, x, [state[name] for name in self.state_names])
-            return out, dict(zip(self.state_names, after, strict=True))
-
-        like = next(core.parameters())
-        state = {name: like.new_zeros(len(x), 1, core.hidden_size) for name in self.state_names}
-        out, state = read_by_length(read, x, state, lengths)
-        return out, {name: value.squeeze(1) for name, value in state.items()}
+            attended = 4 * length * length * self.dim
+        # The bridge is crossed once.
+        return 2 * length * count_weights(self.steps) + attended + 2 * count_weights(self.bridge)
 
 
 def source_weights(scores: Float[Tensor, "B *T S"], state: State) -> Float[Tensor, "B *T S"]:

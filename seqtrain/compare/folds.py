@@ -1,0 +1,97 @@
+"""Cross-validation in a verdict: variants are paired fold by fold, and their differences are not taken for independent.
+
+Any two folds share most of their training rows, so the t-test on their differences is too sure: of two equal learners
+it calls one better far more often than it says. The corrected resampled t-test (Nadeau & Bengio 2003, Machine Learning
+52) adds the part of rows tested to rows trained on to the one over the number of folds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from seqtrain.compare.entries import Entry
+
+KEYS = ("data.fold", "data.fold_seed")  # of the config: which rows a run is tested on, and not what it is
+CONFIDENCE = 0.95
+FEWEST = 2
+# What a verdict says of its interval.
+CORRECTED = "corrected for the training rows they share (Nadeau & Bengio 2003)"
+
+
+class FoldPair(NamedTuple):
+    """Two variants on the folds that both were trained for."""
+
+    count: int  # folds of both
+    difference: float  # the mean over them, of the other to the reference
+    sd: float
+    half: float  # of the interval, simultaneous over all pairs of variants
+
+
+def fold_of(config: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """Which fold is a run's test set: the seed that dealt the folds, and its number; None where it is of none."""
+    data = config.get("data")
+    if not isinstance(data, Mapping) or data.get("folds") is None:
+        return None
+    return data.get("fold_seed"), data.get("fold")
+
+
+def whole_of(entry: Entry) -> str | None:
+    """What folds of one set share, as a condition of comparing them; None where a run is of none, or cannot say."""
+    said = entry.summary.data.get("fold")
+    if entry.fold is None or not isinstance(said, Mapping):
+        return None
+    return f"{said.get('folds')} folds of {said.get('hash')}"
+
+
+def are_folds(variants: Sequence[Any]) -> bool:
+    """Whether all that counts in these variants are folds."""
+    found = [entry.fold is not None for variant in variants for entry in variant.counted]
+    return bool(found) and all(found)
+
+
+def tested_to_trained(entries: Sequence[Entry]) -> float:
+    """Rows that a fold is measured on to rows that it is trained on, the largest of these runs."""
+    # The largest, where folds differ by a row: the interval errs on the wide side.
+    found = []
+    for entry in entries:
+        said = entry.summary.data.get("fold")
+        sizes = said if isinstance(said, Mapping) else {}
+        tested, trained = sizes.get(entry.split), sizes.get("train")
+        if isinstance(tested, int) and isinstance(trained, int) and trained > 0:
+            found.append(tested / trained)
+    # What a run does not say is taken for one in two: with that no difference looks surer than it is.
+    return max(found, default=1.0)
+
+
+def corrected_error(sd: float, count: int, ratio: float) -> float:
+    """The standard error of a mean over folds whose training rows overlap."""
+    return sd * math.sqrt(1 / count + ratio)
+
+
+def half_width(sd: float, count: int, ratio: float, num_pairs: int = 1) -> float:
+    """Half of the 95 % interval of a mean over folds; of several pairs of variants at once by Bonferroni's bound."""
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(count - 1, 1 - (1 - CONFIDENCE) / 2 / num_pairs))
+    return quantile * corrected_error(sd, count, ratio)
+
+
+def fold_pair(reference: Any, other: Any, num_pairs: int) -> FoldPair | None:
+    """Two variants on their common folds; None where they have fewer than two."""
+    # A fold that only one of them has finished would compare unlike rows.
+    of_reference = {entry.fold: value for entry, value in zip(reference.counted, reference.values, strict=True)}
+    differences, entries = [], []
+    for entry, value in zip(other.counted, other.values, strict=True):
+        if entry.fold in of_reference:
+            differences.append(value - of_reference[entry.fold])
+            entries.append(entry)
+    count = len(differences)
+    if count < FEWEST:
+        return None
+    sd = statistics.stdev(differences)
+    half = half_width(sd, count, tested_to_trained(entries), num_pairs)
+    return FoldPair(count, statistics.fmean(differences), sd, half)

@@ -1,0 +1,138 @@
+"""Batches of series: a stream that state is carried along, or windows that are read each by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from seqtrain.data.batching.examples import ExampleBatch, Examples
+from seqtrain.data.batching.plan import Chunk
+from seqtrain.data.batching.stream import Stream, StreamBatch
+from seqtrain.data.values.reading import Reading, Targets
+from seqtrain.data.values.series import SeriesSplit
+from seqtrain.errors import UserError
+
+
+class SeriesStream(Stream):
+    """Cuts batches from series; from each position the next `horizon` values are predicted."""
+
+    def __init__(self, split: SeriesSplit, reading: Reading, *, horizon: int, context: int) -> None:
+        """`context`: rows before the split that are read for the state they leave, and not predicted."""
+        self.targets = Targets(reading, split, horizon)
+        self.reading = reading
+        first = np.maximum(split.begin - context, split.series.offsets[:-1])
+        self.documents = np.concatenate([[0], (split.end - first).cumsum()])
+        self._shift = first - self.documents[:-1]  # from a position of the stream to a row of the table
+
+    def rows(self, positions: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
+        """The row of the table that each position of the stream is."""
+        series = np.searchsorted(self.documents, positions, side="right") - 1
+        return positions + self._shift[series]
+
+    def batch(self, chunk: Chunk, lanes: slice) -> StreamBatch:
+        batch = super().batch(chunk, lanes)
+        rows, _ = self._places(chunk, lanes)
+        batch.series = torch.from_numpy(self.reading.series_of(rows))
+        batch.num_targets = _num_present(batch.targets)
+        # The mean over a step divides by the values that are there, whoever reads which lanes.
+        rows, real = self._places(chunk, slice(None))
+        batch.total = int((~np.isnan(self.targets.of(rows)[real])).sum())
+        return batch
+
+    def _places(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
+        """The rows that these lanes read in one go, and which of them are real and not padding."""
+        begin, count = reading.begin[lanes], reading.count[lanes]
+        time = np.arange(max(int(count.max()), 1))
+        real = time < count[:, None]
+        return self.rows(np.where(real, begin[:, None] + time, 0)), real
+
+    def _read(self, reading: Chunk, lanes: slice) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T H C"]]:
+        rows, real = self._places(reading, lanes)
+        targets = self.targets.of(rows)
+        targets[~real] = np.nan
+        return torch.from_numpy(self.reading.features(rows)), torch.from_numpy(targets)
+
+
+@dataclass(kw_only=True)
+class WindowBatch(ExampleBatch):
+    """Windows of series as `tokens` (B, T, F), and the values after each as `targets` (B, 1, H, C)."""
+
+    series: Int[Tensor, "B 1"]
+    rows: Int[Tensor, " B"]  # of the table: the first one that is predicted
+    ahead: Float[Tensor, "B H K"]  # what is known ahead of each row that is predicted
+    num_targets: int
+
+    def without_targets(self) -> WindowBatch:
+        return replace(self, targets=torch.full_like(self.targets, torch.nan), count=0, num_targets=0)
+
+
+class Windows(Examples):
+    """Each window of `history` rows of a series, and the `horizon` values after it; history may be of other splits."""
+
+    def __init__(self, split: SeriesSplit, reading: Reading, *, history: int, horizon: int, patch: int = 1) -> None:
+        """`patch`: rows that are read as one time step.
+
+        Raises UserError where no window fits into the split.
+        """
+        if history % patch:
+            raise UserError(
+                f"task.patch={patch}: data.max_length={history} rows are no whole number of patches; choose one that "
+                "divides the other"
+            )
+        self.reading = reading
+        self.targets = Targets(reading, split, horizon)
+        self.history = history
+        self.patch = patch
+        # The first row that is predicted has `history` rows before it, and the last has its horizon in the split.
+        self._first = np.maximum(split.begin, split.series.offsets[:-1] + history)
+        counts = np.maximum(split.end - horizon + 1 - self._first, 0)
+        if not counts.sum():
+            longest = int((split.end - split.begin).max())
+            raise UserError(
+                f"task.horizon={horizon}: no series has {history} rows (data.max_length) and {horizon} after them; the "
+                f"longest has {longest:,} in this split; ask for fewer"
+            )
+        self.begins = np.concatenate([[0], counts.cumsum()])
+        self.lengths = np.full((int(counts.sum()), 1), history // patch)
+        self.left_out = int((counts == 0).sum())
+        self.remark = None
+        if self.left_out:
+            self.remark = f"{self.left_out:,} series are too short for a window of data.max_length and task.horizon"
+
+    def rows(self, index: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
+        """The first row that each of these windows predicts."""
+        series = np.searchsorted(self.begins, index, side="right") - 1
+        return self._first[series] + index - self.begins[series]
+
+    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
+        return {"loss": int((~np.isnan(self.targets.of(self.rows(index)[:, None]))).sum())}
+
+    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> WindowBatch:
+        rows = self.rows(index)
+        # The newest feature of row i is the value of row i-1: so the last one read is of the first that is predicted.
+        read = rows[:, None] + np.arange(1 - self.history, 1)
+        features = self.reading.features(read)
+        features = features.reshape(len(index), self.history // self.patch, -1)
+        targets = torch.from_numpy(self.targets.of(rows[:, None]))
+        known = self.reading.known(rows[:, None] + np.arange(self.targets.horizon))
+        return WindowBatch(
+            tokens=torch.from_numpy(features),
+            lengths=torch.full((len(index),), features.shape[1]),
+            targets=targets,
+            index=torch.from_numpy(index),
+            count=features.shape[0] * features.shape[1],
+            totals=totals,
+            series=torch.from_numpy(self.reading.series_of(rows[:, None])),
+            rows=torch.from_numpy(rows),
+            ahead=torch.from_numpy(known.astype(self.reading.dtype)),
+            num_targets=_num_present(targets),
+        )
+
+
+def _num_present(targets: Float[Tensor, "B T H C"]) -> int:
+    """Values that are there, and not missing."""
+    return int((~targets.isnan()).sum())

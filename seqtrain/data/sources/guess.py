@@ -1,0 +1,330 @@
+"""How a labelled file is to be read, found out from the file itself; what cannot be told for sure is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqtrain.data.sources.files import check_is_text
+from seqtrain.data.sources.packed import Packed
+from seqtrain.data.sources.profile import Profile, is_number, label_places, profiles, text_places
+from seqtrain.data.sources.reading import Kind, Place, Reading
+from seqtrain.data.sources.unreadable import readable
+from seqtrain.errors import UserError, did_you_mean
+
+MAX_SAMPLE = 1 << 26  # characters that are looked at; of a longer file, those at its beginning
+# How columns are called; where a table has several of these, it is not for us to say which one is meant.
+NAMES = {
+    "text": (
+        *("text", "sentence", "review", "content", "body", "comment", "tweet", "message", "question", "utterance"),
+        *("phrase", "document", "title", "headline", "sms"),
+    ),
+    "label": (
+        *("label", "labels", "class", "category", "sentiment", "target", "polarity", "intent", "tag", "tags"),
+        *("topic", "rating", "stars", "score", "y"),
+    ),
+}
+OPTIONS = {"text": "data.column", "label": "data.label_column"}
+FASTTEXT = "__label__"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user has said of the files; empty or None: it is to be found out."""
+
+    text: tuple[Place, ...] = ()  # of several names, the first one that a file has
+    label: tuple[Place, ...] = ()
+    header: bool | None = None
+    is_number: bool = False  # whether labels are numbers
+
+    @property
+    def by_name(self) -> bool:
+        """Whether a column was asked for by a name, which only a header gives."""
+        return any(isinstance(place, str) for place in (*self.text, *self.label))
+
+
+def table_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, known: Collection[str]) -> Reading:
+    """How a csv or tsv is read; `known`: labels of train, empty where this is train."""
+    text, is_whole = _sample(path, packed)
+    quoted = kind == "csv" or _is_quoted(text)
+    rows = [row for row in _parsed(path, text, kind, quoted, is_whole) if row]
+    if not rows:
+        raise UserError(f"{path}: is empty; give a file with rows, or leave it out")
+    # Without the first row, which may be a header: its names would count as values.
+    columns = profiles(rows[1:], len(rows[0]))
+    header = asked.header
+    if header is None:
+        header = asked.by_name or _has_header(path, rows[0], columns, asked, known)
+    if header:
+        text_place, label_place = _named(path, rows[0], columns, asked, known)
+        at = rows[0].index(label_place) if label_place in rows[0] else None
+    else:
+        columns = profiles(rows, len(rows[0]))
+        text_number, label_number = _numbered(path, columns, asked, known)
+        text_place, label_place, at = text_number, label_number, label_number - 1
+    num_labels = None
+    if is_whole and at is not None and not asked.is_number and not columns[at].overflowed:
+        num_labels = len(columns[at].counts) or None
+    return Reading(kind, text_place, label_place, header, quoted, packed, num_labels)
+
+
+def loose_reading(path: Path, packed: Packed, asked: Asked, known: Collection[str], *, sure: bool) -> Reading:
+    """How a file of any extension is read: a table with tabs, JSON lines, or lines of a label and a text.
+
+    Args:
+        sure: whether the user has said that it is lines; then nothing is asked of its labels.
+    """
+    text, is_whole = _sample(path, packed)
+    lines = [line for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise UserError(f"{path}: is empty; give a file with text, or leave it out")
+    if not sure and all("\t" in line for line in lines):
+        return table_reading(path, "tsv", packed, asked, known)
+    if not sure and lines[0].startswith("{") and _is_json(lines[0]):
+        return keyed_reading(path, "jsonl", packed, asked, first_keys(path, packed))
+    if asked.by_name or asked.text or asked.label:
+        raise UserError(f"{path}: has no columns; data.column and data.label_column need jsonl, csv, tsv or parquet")
+    words = lines[0].split()
+    has_names = len(words) == 2 and words[0].lower() in NAMES["label"] and words[1].lower() in NAMES["text"]
+    labels = Profile()
+    for line in lines[1:]:
+        labels.add(line.split(None, 1)[0])
+    # Two words that are both names of columns, and no label further down.
+    header = asked.header
+    if header is None:
+        header = has_names and words[0] not in labels.counts
+    if not header:
+        labels.add(words[0])
+    is_fasttext = all(line.startswith(FASTTEXT) for line in lines)
+    if not sure and not is_fasttext and not label_places([labels], known, asked.is_number):
+        raise UserError(
+            f"{path}: no labels found: {len(labels.counts):,} different words begin its {labels.rows:,} lines; give "
+            "lines of a label and a text (data.format=lines if these are), or jsonl, csv, tsv or parquet"
+        )
+    return Reading("lines", 2, 1, header, False, packed, len(labels.counts) if is_whole else None)
+
+
+def keyed_reading(path: Path, kind: Kind, packed: Packed, asked: Asked, names: Sequence[str]) -> Reading:
+    """How a file is read whose columns always have names: jsonl or parquet."""
+    if not asked.by_name and (asked.text or asked.label):
+        raise UserError(f"{path}: columns of {kind} have names; set data.column and data.label_column to them")
+    text, label = _named(path, names, [], asked, ())
+    return Reading(kind, text, label, True, False, packed)
+
+
+def _has_header(
+    path: Path, first: Sequence[str], columns: Sequence[Profile], asked: Asked, known: Collection[str]
+) -> bool:
+    """Whether the first row names the columns; UserError where nothing tells."""
+    has_text, has_label = (any(_is_known(cell, field) for cell in first) for field in ("text", "label"))
+    # All of it once more below: files with headers were joined, which their reader tells.
+    if has_text and has_label and all(column.counts[cell] for cell, column in zip(first, columns, strict=True)):
+        return True
+    for field, places in (("text", asked.text), ("label", asked.label)):
+        for place in places:
+            _checked(path, place, field, len(first))
+    at = [int(place) - 1 for place in asked.label] or label_places(columns, known, asked.is_number)
+    if len(at) == 1 and at[0] < len(first):
+        cell, values = first[at[0]], columns[at[0]]
+        if cell in known or values.counts[cell]:  # a name of a column is no label of other rows
+            return False
+        if values.is_numeric:
+            if not is_number(cell):
+                return True
+            if asked.is_number:
+                return False
+        elif has_text or (has_label and _is_known(cell, "label")):
+            return True
+    elif has_text and has_label:
+        return True
+    shown = ", ".join(f"{cell[:40]!r}" for cell in first)
+    raise UserError(
+        f"{path}: cannot tell whether its first row ({shown}) is a header; say data.header=true or data.header=false, "
+        "or name the columns with data.column and data.label_column"
+    )
+
+
+def _named(
+    path: Path, names: Sequence[str], columns: Sequence[Profile], asked: Asked, known: Collection[str]
+) -> tuple[str, str]:
+    """The names of the columns of text and label."""
+    found = {"text": _asked_name(path, names, "text", asked.text), "label": None}
+    found["label"] = _asked_name(path, names, "label", asked.label)
+    for field, other in (("label", "text"), ("text", "label")):
+        if found[field] is None:
+            found[field] = _known_name(path, [name for name in names if name != found[other]], field)
+    # Of two columns, the one that is not the other; and where both have unknown names, their values may tell.
+    if len(names) == 2 and found["text"] is None and found["label"] is None:
+        places = label_places(columns, known, asked.is_number)
+        if len(places) == 1:
+            found["label"] = names[places[0]]
+    for field, other in (("label", "text"), ("text", "label")):
+        if found[field] is None and len(names) == 2 and found[other] in names:
+            found[field] = names[1 - list(names).index(str(found[other]))]
+    faults = []
+    for field, name in found.items():
+        if name is None:
+            faults.append(f"{OPTIONS[field]}: {path} has columns {', '.join(names)}; name the one of the {field}")
+    if faults:
+        raise UserError(*faults)
+    return str(found["text"]), str(found["label"])
+
+
+def _asked_name(path: Path, names: Sequence[str], field: str, asked: Sequence[Place]) -> str | None:
+    """The name that was asked for, or None; of several, the first that the file has."""
+    for place in asked:
+        if isinstance(place, int):
+            return names[_checked(path, place, field, len(names)) - 1]
+        if place in names:
+            return place
+    if not asked:
+        return None
+    words = ",".join(map(str, asked))
+    raise UserError(f"{OPTIONS[field]}={words}: {path} has columns {', '.join(names)}{_meant(str(asked[0]), names)}")
+
+
+def _meant(name: str, names: Sequence[str]) -> str:
+    """What was meant, where one is near; otherwise the names would be listed once more."""
+    near = did_you_mean(name, names)
+    return near if "mean" in near else ""
+
+
+def _known_name(path: Path, names: Sequence[str], field: str) -> str | None:
+    """The column that is called as such columns are; UserError where several are."""
+    if field in names:  # `text` and `label` are our own words for it
+        return field
+    found = [name for name in names if _is_known(name, field)]
+    if len(found) > 1:
+        raise UserError(
+            f"{OPTIONS[field]}: {path} has {len(found)} columns that may be the {field}: {', '.join(found)}; name one"
+        )
+    return found[0] if found else None
+
+
+def _numbered(path: Path, columns: Sequence[Profile], asked: Asked, known: Collection[str]) -> tuple[int, int]:
+    """The numbers, from 1, of the columns of text and label in a table without names."""
+    width = len(columns)
+    labels = label_places(columns, known, asked.is_number)
+    if asked.label:
+        labels = [_checked(path, asked.label[0], "label", width) - 1]
+    elif asked.text:
+        labels = [place for place in labels if place + 1 != asked.text[0]]
+    if len(labels) != 1:
+        raise UserError(
+            f"data.label_column: {path} has {width} columns without names, and {len(labels)} of them look like "
+            "labels; give its number, counted from 1"
+        )
+    # What is left after the labels: of several sentences none is taken by guess.
+    texts = text_places(columns, labels[0])
+    if asked.text:
+        texts = [_checked(path, asked.text[0], "text", width) - 1]
+    if len(texts) != 1:
+        raise UserError(
+            f"data.column: {path} has {width} columns without names, and {len(texts)} of them look like text; "
+            "give its number, counted from 1"
+        )
+    if texts == labels:
+        raise UserError(f"data.label_column={labels[0] + 1}: is data.column too; name two columns")
+    return texts[0] + 1, labels[0] + 1
+
+
+def _checked(path: Path, place: Place, field: str, width: int) -> int:
+    if isinstance(place, str):
+        raise UserError(f"{OPTIONS[field]}={place}: {path} has no header; give the column's number, counted from 1")
+    if not 1 <= place <= width:
+        raise UserError(f"{OPTIONS[field]}={place}: {path} has {width} columns, counted from 1")
+    return place
+
+
+def _is_known(cell: str, field: str) -> bool:
+    return cell.strip().lower() in NAMES[field]
+
+
+def _sample(path: Path, packed: Packed) -> tuple[str, bool]:
+    """The text that is looked at, and whether that is all of the file."""
+    check_is_text(path, packed)
+    with readable(path, packed), packed.open_text(path, newline="") as file:
+        text = file.read(MAX_SAMPLE)
+        is_whole = not file.read(1)
+    if not is_whole:
+        text = text[: text.rfind("\n") + 1] or text  # half a row would count as one
+    return text, is_whole
+
+
+def _parsed(path: Path, text: str, kind: Kind, quoted: bool, is_whole: bool) -> list[list[str]]:
+    """The rows of a sample."""
+    rows: list[list[str]] = []
+    try:
+        rows.extend(read_table(io.StringIO(text, newline=""), kind, quoted))
+    except csv.Error as error:
+        if is_whole or not rows:  # the end of a sample may lie within quotes
+            raise UserError(f"{path}: not {kind} ({error})") from None
+    return rows
+
+
+def read_table(lines: Iterable[str], kind: str, quoted: bool) -> Any:
+    """What splits a csv or a tsv into rows; strict, or it would guess what a stray quote means."""
+    csv.field_size_limit(sys.maxsize)  # the default refuses long documents
+    delimiter = "," if kind == "csv" else "\t"
+    if quoted:
+        return csv.reader(lines, delimiter=delimiter, strict=True)
+    return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+
+
+def _is_quoted(text: str) -> bool:
+    """Whether values of a tsv stand in quotes, as in csv: a quote may as well be part of a sentence."""
+    if '"' not in text:
+        return False
+    plain = [row for row in read_table(io.StringIO(text, newline=""), "tsv", False) if row]
+    try:
+        quoted = [row for row in read_table(io.StringIO(text, newline=""), "tsv", True) if row]
+    except csv.Error:
+        return False
+    # Where both readings agree, quotes stand within sentences only.
+    if plain == quoted:
+        return False
+    if len(set(map(len, quoted))) == 1 and len(set(map(len, plain))) > 1:  # a tab or a line end within quotes
+        return True
+    return _has_doubled(plain) or _has_quoted_column(plain)
+
+
+def _has_doubled(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a value in quotes has doubled ones inside, which nobody writes in a sentence."""
+    for row in rows:
+        for value in row:
+            if len(value) > 2 and value[0] == value[-1] == '"' and '""' in value[1:-1]:
+                return True
+    return False
+
+
+def _has_quoted_column(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a whole column, but for a header, stands in quotes."""
+    if len(rows) < 3:
+        return False
+    for place in range(len(rows[0])):
+        values = [row[place] for row in rows[1:] if place < len(row)]
+        if all(len(value) > 1 and value[0] == value[-1] == '"' for value in values):
+            return True
+    return False
+
+
+def first_keys(path: Path, packed: Packed) -> list[str]:
+    """The keys of the first object of JSON lines; none where it is no object, which the reader tells."""
+    with readable(path, packed), packed.open_text(path) as file:
+        for line in file:
+            if line.strip():
+                return list(json.loads(line)) if _is_json(line) else []
+    return []
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False

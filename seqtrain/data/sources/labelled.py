@@ -1,0 +1,173 @@
+"""Local labelled text as it comes: tables with or without a header, lines of a label and a text, class folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, check_fractions, idle_cut, no_split
+from seqtrain.data.sources.folds import TEST, TRAIN, VALIDATION, Rows, split_of_rows
+from seqtrain.data.sources.guess import Asked, Place
+from seqtrain.data.sources.labelled_files import LabelledFiles
+from seqtrain.data.sources.packed import Encoding
+from seqtrain.data.sources.text import row_cut
+from seqtrain.errors import UserError
+
+AUTO = "auto"
+PLACES: dict[Split, int] = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+
+
+class Labelled(Source):
+    """Rows of a text and a label; what has no file of its own is cut off from train's, or is a fold of it."""
+
+    document = "a row of a table, a line, or a text of a folder"
+    fields = ("text", "label")
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        validation_path: str | None = None,
+        test_path: str | None = None,
+        test_paths: dict[str, str] | None = None,
+        format: Literal["auto", "jsonl", "csv", "tsv", "parquet", "lines", "folders"] = "auto",
+        encoding: Encoding = "utf-8",
+        header: bool | Literal["auto"] = "auto",
+        column: str | int | list[str] = AUTO,
+        label_column: str | int | list[str] = AUTO,
+        split_by: SplitBy = "document",
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.0,
+        folds: int | None = None,
+        fold: int | None = None,
+        fold_seed: int = 0,
+    ) -> None:
+        """Columns are names, or, without a header, numbers from 1; of several names a file's own is taken.
+
+        Args:
+            path: A file, a glob or a folder; `test_paths` are several sets for test, by name.
+            fold: Which of `folds` is test, from 0; `fold_seed` deals the rows.
+
+        Raises:
+            UserError: Options do not go together.
+        """
+        if test_paths and test_path:
+            raise UserError(f"data.test_path={test_path}: data.test_paths is given too; name it there")
+        for name, file in (test_paths or {}).items():
+            if not file:
+                raise UserError(f"data.test_paths.{name}=: an empty path; give a file, a glob or a folder")
+        asked = Asked(_places(column), _places(label_column), None if header == AUTO else bool(header))
+        if asked.text and asked.text == asked.label:
+            raise UserError(f"data.label_column={label_column}: is data.column too; name two columns")
+        if asked.by_name and asked.header is False:
+            raise UserError("data.header=false: then columns have no names; give their numbers, counted from 1")
+        paths: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
+        self._files = LabelledFiles(paths, format, asked, encoding, test_paths or {})
+        check_fractions(validation_fraction, test_fraction)
+        _check_folds(folds, fold, self._files.keys)
+        self._folds, self._fold, self._fold_seed = folds, fold, fold_seed
+        self._validation = validation_fraction
+        self._cut = Cut(
+            by=row_cut(split_by), validation=validation_fraction, test=test_fraction, given=self._files.paths
+        )
+
+    def expect_numbers(self) -> None:
+        self._files.asked = replace(self._files.asked, is_number=True)
+
+    def recall(self, described: Mapping[str, Any]) -> None:
+        readings = described.get("readings")
+        if isinstance(readings, Mapping):
+            self._files.recall(readings)
+
+    def check(self) -> None:
+        if self._folds is None:
+            self._files.check(self._cut)
+            return
+        self._files.check(Cut(by="row", validation=0.0, test=0.0))
+        self._owner  # noqa: B018 - raises where the rows cannot be dealt
+
+    def documents(self, split: Split) -> Iterator[str]:
+        return (row["text"] for row in self.rows(split))
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        if split in self._files.paths and split != "train":  # train may have to give up a part
+            return self._files.rows(split)
+        if self._folds is None:
+            return self._cut.rows(partial(self._files.rows, "train"), split)
+        if not self.has(split):
+            raise no_split(split)
+        is_in_split = self._owner == PLACES[split]
+        return (row for row, is_in in zip(self._files.rows("train"), is_in_split, strict=True) if is_in)
+
+    def has(self, split: Split) -> bool:
+        if self._folds is None or split == "validation":
+            return self._cut.has(split)
+        return True
+
+    def describe(self) -> dict[str, Any]:
+        counts = self._files.counts()  # first: it settles how each file is read
+        readings = {path: reading.plain() for path, reading in self._files.read_as.items()}
+        described = {"source": "labelled", "paths": self._files.paths, "files": counts, "readings": readings}
+        if self._folds is None:
+            return described
+        owner = self._owner
+        sizes = {split: int((owner == place).sum()) for split, place in PLACES.items()}
+        fold = {"folds": self._folds, "fold": self._fold, "seed": self._fold_seed}
+        return described | {"fold": fold | {"hash": self._all_rows.hash, **sizes}}
+
+    def notes(self) -> list[str]:
+        lines = self._files.notes()
+        if self._folds is None:
+            return lines
+        texts, rows = self._all_rows.repeated()
+        line = f"fold {self._fold} of {self._folds} is test, drawn from {len(self._all_rows.labels):,} rows"
+        if texts:
+            line += f"; texts that stand there more than once ({texts:,} in {rows:,} rows) are kept in one fold each"
+        if not self._all_rows.stratified:
+            line += "; labels hardly repeat, so folds are not balanced by them"
+        return [*lines, line]
+
+    def idle(self) -> dict[str, str]:
+        idle = idle_cut(self._files.keys)
+        if self._folds is None:
+            idle["fold_seed"] = "there are no folds without data.folds"
+        else:
+            idle["test_fraction"] = "test is a fold of train"
+        return idle
+
+    @cached_property
+    def _all_rows(self) -> Rows:
+        return Rows.of(self._files.rows("train"), stratify=not self._files.asked.is_number)
+
+    @cached_property
+    def _owner(self) -> np.ndarray:
+        """What each row of train's files is in this fold."""
+        assert self._folds is not None  # as _check_folds has seen
+        assert self._fold is not None
+        validation = 0.0 if "validation" in self._files.paths else self._validation
+        return split_of_rows(self._all_rows, self._folds, self._fold, self._fold_seed, validation)
+
+
+def _places(column: str | int | list[str]) -> tuple[Place, ...]:
+    """What was asked for; nothing where it is to be found out."""
+    if column == AUTO:
+        return ()
+    return tuple(column) if isinstance(column, list) else (column,)
+
+
+def _check_folds(folds: int | None, fold: int | None, given: Mapping[Split, str]) -> None:
+    """Raises UserError for folds that make no cross-validation."""
+    if folds is None:
+        if fold is not None:
+            raise UserError(f"data.fold={fold}: of how many? Set data.folds too")
+        return
+    if "test" in given:
+        raise UserError(f"data.folds={folds}: each fold is a test set, and {given['test']} is given too; leave one out")
+    if fold is None:
+        raise UserError(f"data.folds={folds}: which one is test? Set data.fold, or train all: seqtrain train -m")
+    if fold >= folds:
+        raise UserError(f"data.fold={fold}: the folds are counted from 0 to {folds - 1}")

@@ -1,0 +1,288 @@
+"""Files of labelled text as they come: each is read as it was asked for, as a run has it on record, or as it shows."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+from seqtrain.data.sources.base import Row, Split
+from seqtrain.data.sources.class_folders import counted, labelled_texts
+from seqtrain.data.sources.columns import Column, require, row_of
+from seqtrain.data.sources.files import TextFile, check_delimiter, check_is_text, find
+from seqtrain.data.sources.guess import (
+    FASTTEXT,
+    Asked,
+    first_keys,
+    keyed_reading,
+    loose_reading,
+    read_table,
+    table_reading,
+)
+from seqtrain.data.sources.packed import Packed, packing_of, unpacked_name
+from seqtrain.data.sources.reading import Kind, Reading
+from seqtrain.data.sources.split_files import SplitFiles, key_of
+from seqtrain.data.sources.unreadable import readable
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import expanded
+
+EXTENSIONS: dict[str, Kind] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+MAX_LISTED = 3  # files that one line names
+
+
+class LabelledFile(NamedTuple):
+    """A file of rows, or, where it has a `label` itself, of one text."""
+
+    path: Path
+    reading: Reading
+    is_number: bool = False
+    label: str | None = None
+
+    @property
+    def format(self) -> str:
+        """What it is written in; of a whole text `txt`."""
+        return "txt" if self.reading.kind == "folders" else self.reading.kind
+
+    @property
+    def columns(self) -> list[Column]:
+        """What is read of a row."""
+        text, label = str(self.reading.text), str(self.reading.label)
+        return [Column("data.column", text, "text"), Column("data.label_column", label, "label", self.is_number)]
+
+    def rows(self, limit: int | None = None) -> Iterator[Row]:
+        """The file's rows; raises UserError for what cannot be read, when it is reached."""
+        reading = self.reading
+        if reading.kind in ("jsonl", "parquet"):
+            columns = self.columns
+            if columns[0].name == columns[1].name:
+                raise UserError(f"data.label_column={columns[1].name}: is data.column too; name two columns")
+            yield from TextFile(self.path, reading.kind, columns, reading.packed).rows(limit)
+            return
+        check_is_text(self.path, reading.packed)
+        with readable(self.path, reading.packed):
+            if self.label is not None:
+                yield self._whole(self.label)
+            elif reading.kind == "lines":
+                yield from self._lines()
+            else:
+                yield from self._table()
+
+    def _whole(self, label: str) -> Row:
+        with self.reading.packed.open_text(self.path, newline="") as file:
+            text = file.read()
+        # The end of the last line is the file's, not the text's.
+        return {"text": text.removesuffix("\n").removesuffix("\r"), "label": label}
+
+    def _lines(self) -> Iterator[Row]:
+        below_header = not self.reading.header
+        with self.reading.packed.open_text(self.path) as lines:
+            for number, line in enumerate(lines, 1):
+                words = line.split(None, 1)
+                if not words:
+                    continue
+                if not below_header:
+                    below_header = True
+                    continue
+                place = f"{self.path}:{number}"
+                words += [""] * line[-2:-1].isspace()  # a label, a blank and no text: it is empty
+                if len(words) == 1:
+                    raise UserError(f"{place}: one word, {words[0][:40]!r}; a line is a label and a text")
+                label, text = words[0], words[1].rstrip()
+                if label.startswith(FASTTEXT) and text.startswith(FASTTEXT):
+                    raise UserError(
+                        f"{place}: several labels in a line; seqtrain takes one: keep it, or split the line"
+                    )
+                yield row_of(place, self.columns, [text, label.removeprefix(FASTTEXT)])
+
+    def _table(self) -> Iterator[Row]:
+        kind = self.reading.kind
+        with self.reading.packed.open_text(self.path, newline="") as lines:
+            rows: Any = read_table(lines, kind, self.reading.quoted)
+            try:
+                yield from self._table_rows(rows)
+            except csv.Error as error:
+                raise UserError(f"{self.path}:{rows.line_num}: not {kind} ({error})") from None
+
+    def _table_rows(self, rows: Any) -> Iterator[Row]:
+        header, columns, width, empty = None, self.columns, 0, True
+        places = [0, 0]
+        for row in rows:
+            if not row:  # a blank line
+                continue
+            place = f"{self.path}:{rows.line_num}"
+            if not width:
+                width = len(row)
+                if self.reading.header:
+                    header = row
+                    require(str(self.path), columns, header)
+                    places = [header.index(column.name) for column in columns]
+                    continue
+                places = [int(self.reading.text) - 1, int(self.reading.label) - 1]
+                require(str(self.path), columns, list(map(str, range(1, width + 1))))
+            if len(row) != width:
+                of = "in the header" if header else "in the first"
+                raise UserError(f"{place}: {len(row)} fields in this row, {width} {of}")
+            if row == header:  # of files that were joined: it would be trained on
+                raise UserError(f"{place}: the header stands here once more; remove this line")
+            empty = False
+            yield row_of(place, columns, [row[each] for each in places])
+        if empty and header:
+            raise UserError(f"{self.path}: has a header but no rows; give a file with rows, or leave it out")
+
+
+class LabelledFiles(SplitFiles):
+    """The files of each split, each with how it is read."""
+
+    def __init__(
+        self,
+        paths: Mapping[Split, str | None],
+        format: Kind | Literal["auto"],
+        asked: Asked,
+        encoding: str,
+        tests: Mapping[str, str],
+    ) -> None:
+        """`tests`: sets for test by name, where there are several; together they are the split."""
+        super().__init__(paths, "auto", [])
+        self._tests = tests
+        if tests:
+            self.paths["test"] = ", ".join(tests.values())
+        self.asked = asked
+        self._kind = format
+        self._encoding = encoding
+        self._found: dict[Split, list[LabelledFile]] = {}
+        self._known: set[str] | None = None  # the labels of train
+        self._recorded: dict[str, Reading] = {}
+        self.read_as: dict[str, Reading] = {}  # by path, what was settled so far
+        self.left_out: dict[str, str] = {}  # by path of a folder, in words
+
+    def recall(self, recorded: Mapping[str, Any]) -> None:
+        """Takes the readings that a run has on record: another version may find out something else."""
+        for path, value in recorded.items():
+            reading = Reading.from_plain(value)
+            if reading is not None:
+                self._recorded[path] = reading
+
+    def _files(self, split: Split) -> list[LabelledFile]:
+        if split not in self._found:
+            found: list[LabelledFile] = []
+            if split == "test" and self._tests:
+                for name, path in self._tests.items():
+                    found += self._find(split, f"data.test_paths.{name}", path)
+            else:
+                found = self._find(split, key_of(split), self.paths[split])
+            self._found[split] = found
+        return self._found[split]
+
+    @property
+    def keys(self) -> dict[Split, str]:
+        found = super().keys
+        if self._tests:
+            found["test"] = "data.test_paths"
+        return found
+
+    def _find(self, split: Split, key: str, path: str) -> list[LabelledFile]:
+        files = [file.path for file in find(key, path, "txt", [])]  # of any extension
+        where = expanded(path)
+        if where.is_dir() and self._kind != "lines":
+            tables = [file for file in files if unpacked_name(file).suffix.lower() in EXTENSIONS]
+            if not tables or self._kind == "folders":
+                return self._class_files(key, where, files)
+            files = tables
+        elif self._kind == "folders":
+            raise UserError(f"data.format=folders: {key}={path} is no folder")
+        found = []
+        for file in files:
+            reading = self._recorded.get(str(file)) or self._reading(split, file)
+            self.read_as[str(file)] = reading
+            found.append(LabelledFile(file, reading, self.asked.is_number))
+        return found
+
+    def _class_files(self, key: str, home: Path, files: list[Path]) -> list[LabelledFile]:
+        if self.asked.text or self.asked.label:
+            raise UserError(
+                f"{key}={home}: no table in this folder, and data.column and data.label_column name columns of one"
+            )
+        texts, left_out = labelled_texts(key, home, files)
+        words = f": {counted(texts)}"
+        if left_out:
+            words += f"; left out: {', '.join(left_out)}"
+        self.left_out[str(home)] = words
+        reading = Reading("folders", packed=Packed("none", self._encoding))
+        self.read_as[str(home)] = reading
+        found = []
+        for path, label in texts:
+            with readable(path):
+                packing = packing_of(path)
+            own = Reading("folders", packed=Packed(packing, self._encoding))
+            found.append(LabelledFile(path, own, self.asked.is_number, label))
+        return found
+
+    def _reading(self, split: Split, path: Path) -> Reading:
+        """How a file is read that no run has on record."""
+        with readable(path):
+            packed = Packed(packing_of(path), self._encoding)
+        kind: Kind | None = cast("Kind | None", None if self._kind == "auto" else self._kind)
+        if kind is None and unpacked_name(path).suffix.lower() in EXTENSIONS:
+            kind = EXTENSIONS[unpacked_name(path).suffix.lower()]
+        if kind == "jsonl":
+            return keyed_reading(path, kind, packed, self.asked, first_keys(path, packed))
+        if kind == "parquet":
+            return keyed_reading(path, kind, packed, self.asked, _parquet_names(path))
+        # Few rows of a test set do not show which column repeats, but its labels are those of train.
+        known = self._labels_of_train() if split != "train" else ()
+        if kind != "csv" and kind != "tsv":  # a folder's files have been taken before
+            return loose_reading(path, packed, self.asked, known, sure=kind == "lines")
+        # One field alone: another delimiter, or lines under the name of a table.
+        first = _first_row(path, kind, packed)
+        if len(first) == 1 and not self.asked.by_name:
+            names = Column("", "text", "text"), Column("", "label", "label")
+            check_delimiter(TextFile(path, kind, names), first)
+            if kind == "tsv":
+                return loose_reading(path, packed, self.asked, known, sure=False)
+        return table_reading(path, kind, packed, self.asked, known)
+
+    def _labels_of_train(self) -> set[str]:
+        if self._known is None:
+            self._known = {row["label"] for row in self.rows("train")}
+        return self._known
+
+    def notes(self) -> list[str]:
+        """A line for each way in which files were read, with what was left out."""
+        by_words: dict[str, list[str]] = {}
+        for path, reading in self.read_as.items():
+            by_words.setdefault(reading.words() + self.left_out.get(path, ""), []).append(path)
+        lines = []
+        for words, paths in by_words.items():
+            named = ", ".join(paths[:MAX_LISTED])
+            if len(paths) > MAX_LISTED:
+                named += f" and {len(paths) - MAX_LISTED} files more"
+            lines.append(f"read {named} as {words}")
+        return lines
+
+
+def _first_row(path: Path, kind: Kind, packed: Packed) -> list[str]:
+    check_is_text(path, packed)
+    with readable(path, packed), packed.open_text(path, newline="") as lines:
+        try:
+            return next(filter(None, read_table(lines, kind, kind == "csv")), [])
+        except csv.Error as error:
+            raise UserError(f"{path}: not {kind} ({error})") from None
+
+
+def _parquet_names(path: Path) -> list[str]:
+    """The columns of a parquet file; raises UserError where it is none."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with readable(path):
+            return list(parquet.read_schema(path).names)
+    except pyarrow.ArrowException as error:
+        raise UserError(f"{path}: not a parquet file that can be read ({str(error).splitlines()[0]})") from None

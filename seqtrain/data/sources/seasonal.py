@@ -1,0 +1,116 @@
+"""Made-up series with a daily and a weekly season, a trend, noise, and stretches where values are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seqtrain.data.sources.series import Channels, SeriesSource
+from seqtrain.data.values.scaling import Missing, TimeFeature
+from seqtrain.data.values.series import Series
+from seqtrain.errors import UserError
+
+HOUR = 3600  # seconds
+START = 1704067200  # the first hour of 2024
+DAY, WEEK = 24, 168  # hours
+KEPT = 0.8  # of what the noise of the hour before was
+LONGEST_GAP = 24  # hours
+
+
+class Seasonal(SeriesSource):
+    """Hourly series of one column each, drawn from a seed; each has seasons, a trend and noise of its own.
+
+    The noise goes on from hour to hour, so that the newest values tell of the next ones what the season does not.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int = 4,
+        length: int = 2000,
+        noise: float = 0.3,
+        missing_share: float = 0.05,
+        seed: int = 0,
+        channels: Channels = "together",
+        missing: Missing = "mask",
+        time_features: Sequence[TimeFeature] | None = None,
+        season: int | None = None,
+        rows: Sequence[int] | None = None,
+        validation_fraction: float = 0.2,
+        test_fraction: float = 0.2,
+    ) -> None:
+        """Beside what all series have:
+
+        Args:
+            size: How many series.
+            length: Hours of each.
+            noise: Its deviation, where the daily season swings from -1 to 1.
+            missing_share: About that share of the hours has no value, in stretches of up to a day.
+            seed: Of all that is drawn.
+        """
+        super().__init__(
+            channels=channels,
+            missing=missing,
+            time_features=time_features,
+            season=season,
+            rows=rows,
+            validation_fraction=validation_fraction,
+            test_fraction=test_fraction,
+        )
+        if size < 1 or length < 10:
+            raise UserError(
+                f"data.size={size} and data.length={length}: expected 1 series or more, of 10 hours or more"
+            )
+        if not 0 <= missing_share < 0.9:
+            raise UserError(f"data.missing_share={missing_share}: expected a share from 0, below 0.9")
+        if noise < 0:
+            raise UserError(f"data.noise={noise}: expected a deviation, 0 or more")
+        self.size = size
+        self.length = length
+        self.noise = noise
+        self.missing_share = missing_share
+        self.seed = seed
+
+    def check(self) -> None:
+        for split in ("train", "validation"):
+            self.split(split)
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": "seasonal", "seed": self.seed, "series": self.size, "length": self.length}
+
+    def read(self) -> Series:
+        hours = np.arange(self.length)
+        values = []
+        for number in range(self.size):
+            values.append(self._draw(np.random.Generator(np.random.PCG64([self.seed, number])), hours))
+        return Series(
+            values=np.concatenate(values)[:, None],
+            known=np.zeros((self.size * self.length, 0)),
+            times=np.tile(START + HOUR * hours, self.size),
+            offsets=np.arange(self.size + 1) * self.length,
+            names=tuple(f"series {number}" for number in range(self.size)),
+            columns=("value",),
+            has_dates=True,
+        )
+
+    def _draw(self, generator: np.random.Generator, hours: np.ndarray) -> np.ndarray:
+        """The values (length,) of one series."""
+        phase = generator.uniform(0, 2 * np.pi, 2)
+        daily = np.sin(2 * np.pi * hours / DAY + phase[0])
+        weekly = 0.5 * np.sin(2 * np.pi * hours / WEEK + phase[1])
+        trend = generator.uniform(-0.5, 0.5) * hours / self.length
+        values = daily + weekly + trend + generator.uniform(9, 11)
+        draws = generator.standard_normal(self.length) * self.noise * np.sqrt(1 - KEPT**2)
+        noise = 0.0
+        for hour, draw in enumerate(draws):
+            noise = KEPT * noise + draw
+            values[hour] += noise
+        to_remove = int(self.missing_share * self.length)
+        while to_remove > 0:
+            gap = min(int(generator.integers(1, LONGEST_GAP + 1)), to_remove)
+            begin = int(generator.integers(1, max(self.length - gap, 2)))
+            values[begin : begin + gap] = np.nan
+            to_remove -= gap
+        return values

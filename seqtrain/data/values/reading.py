@@ -1,0 +1,109 @@
+"""What a model is given of series: the features of a time step, and the values that are to be predicted."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from seqtrain.data.values.scaling import MONDAY, PERIODS, Scaling
+from seqtrain.data.values.series import Series, SeriesSplit
+
+
+class Reading:
+    """Features and targets of the rows of series, scaled.
+
+    A model reads of row i what is known just before its values are: the values of row i-1, whether they are missing
+    and for how many steps, what is known ahead of row i, and its time.
+    """
+
+    def __init__(self, series: Series, scaling: Scaling, dtype: type[np.floating] = np.float32) -> None:
+        self.series = series
+        self.scaling = scaling
+        self.dtype = dtype
+        self.mean, self.std = scaling.scales(series)
+        # Of a model that reads one column at a time each has the channels that any of them needs.
+        self._masked = np.array([any(scaling.masked)] if scaling.apart else scaling.masked)
+        self._since = self._steps_since_seen() if self._masked.any() else None
+
+    @property
+    def num_features(self) -> int:
+        return self.scaling.num_features
+
+    def series_of(self, rows: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+        """Which series each row is of."""
+        return np.searchsorted(self.series.offsets, rows, side="right") - 1
+
+    def features(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T F"]:
+        """What a model reads of these rows; a series begins with means, of which none was seen."""
+        series = self.series_of(rows)
+        is_first = rows == self.series.offsets[series]
+        before = np.maximum(rows - 1, 0)
+        values = self.scaled(before, series)
+        values[is_first] = np.nan
+        parts = [np.nan_to_num(values, nan=0.0)]
+        if self._since is not None:
+            seen = ~np.isnan(values[..., self._masked])
+            since = np.log1p(self._since[before])
+            since[is_first] = 0.0
+            parts += [seen, since]
+        parts.append(self.known(rows))
+        return np.concatenate(parts, -1).astype(self.dtype)
+
+    def scaled(self, rows: Int[np.ndarray, "*shape"], series: Int[np.ndarray, "*shape"]) -> np.ndarray:
+        """The values (*shape, C) of rows of these series, NaN where they are missing."""
+        return (self.series.values[rows] - self.mean[series]) / self.std[series]
+
+    def known(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T K"]:
+        """What is known ahead of the values of these rows: columns that say so, and the time."""
+        count = len(self.series.columns)
+        scaling = self.scaling
+        parts = [(self.series.known[rows] - np.array(scaling.mean[count:])) / np.array(scaling.std[count:])]
+        for feature in scaling.features:
+            assert self.series.times is not None
+            parts.append(place_in_cycle(self.series.times[rows], PERIODS[feature]))
+        return np.concatenate(parts, -1)
+
+    def _steps_since_seen(self) -> Float[np.ndarray, "n M"]:
+        """For each row how many steps ago a value was seen last, 0 where it is there; from the series' beginning on."""
+        rows = np.arange(len(self.series.values))
+        begin = np.repeat(self.series.offsets[:-1], self.series.lengths)
+        columns = []
+        for channel in np.flatnonzero(self._masked):
+            is_seen = ~np.isnan(self.series.values[:, channel])
+            last = np.maximum.accumulate(np.where(is_seen, rows, -1))
+            # Of a series that has not been seen yet, the steps since it began, and one.
+            columns.append(rows - np.maximum(last, begin - 1))
+        return np.stack(columns, 1).astype(np.float32)
+
+
+def place_in_cycle(times: Int[np.ndarray, "*shape"], seconds: float) -> np.ndarray:
+    """Sine and cosine (*shape, 2) of the place in a cycle of so many seconds; weeks begin on Mondays."""
+    angle = 2 * np.pi * ((times - MONDAY) / seconds)
+    return np.stack([np.sin(angle), np.cos(angle)], -1)
+
+
+class Targets:
+    """The values to be predicted from each row of a split on: those of the next `horizon` rows.
+
+    A row is an origin where its whole horizon lies in the split, so that what is measured of each origin is the same.
+    """
+
+    def __init__(self, reading: Reading, split: SeriesSplit, horizon: int) -> None:
+        self.reading = reading
+        self.begin = split.begin
+        self.end = split.end
+        self.horizon = horizon
+
+    def of(self, rows: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T H C"]:
+        """The values from each row on, scaled; NaN where they are missing, and all NaN where a row is no origin."""
+        series = self.reading.series_of(rows)
+        is_origin = self.is_origin(rows, series)
+        ahead = rows[..., None] + np.arange(self.horizon)
+        ahead = np.minimum(ahead, len(self.reading.series.values) - 1)
+        values = self.reading.scaled(ahead, np.broadcast_to(series[..., None], ahead.shape))
+        values[~is_origin] = np.nan
+        return values.astype(self.reading.dtype)
+
+    def is_origin(self, rows: Int[np.ndarray, "B T"], series: Int[np.ndarray, "B T"]) -> Bool[np.ndarray, "B T"]:
+        """Whether values are predicted from each row on."""
+        return (rows >= self.begin[series]) & (rows + self.horizon <= self.end[series])

@@ -1,0 +1,227 @@
+"""What models read of series: which columns, scaled by what, and what else stands beside a value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.errors import UserError, kind_of
+from seqtrain.files.atomic import write_text
+from seqtrain.files.checked import load_json
+
+Missing = Literal["mask", "mean"]
+TimeFeature = Literal["hour", "weekday", "yearday"]
+PERIODS: dict[str, float] = {"hour": 86400.0, "weekday": 604800.0, "yearday": 31556952.0}
+"""Seconds of the cycle that each feature of time tells the place in."""
+
+MONDAY = 4 * 86400  # the first one after 1970 began, in seconds
+MAX_BYTES = 1 << 26  # of series.json
+BLOCK_ROWS = 1 << 16  # that are read at a time
+SEASONS = {60: 1440, 900: 96, 1800: 48, 3600: 24, 86400: 7, 604800: 52}
+"""Steps of a season, by the seconds between two rows: a day, of days a week, of weeks a year."""
+DAYS_OF_A_MONTH = (28, 31)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Fitted on train alone; it is saved in the run, and undone in every answer."""
+
+    columns: tuple[str, ...]  # of values
+    known_columns: tuple[str, ...]
+    mean: tuple[float, ...]  # of each value column, and then of each known one
+    std: tuple[float, ...]  # above 0
+    masked: tuple[bool, ...]  # of each value column: whether the model is told where it is missing
+    apart: bool  # whether each column of a series is a series of its own
+    features: tuple[TimeFeature, ...]
+    season: int  # steps
+    step_seconds: int | None  # between two rows; None: they have no dates, or no even ones
+    naive: tuple[tuple[float, ...], ...]  # of each channel of each series the seasonal naive error of train, scaled
+
+    @property
+    def hash(self) -> str:
+        """What identifies it, to the last bit."""
+        return hashlib.blake2b(self._text().encode(), digest_size=16).hexdigest()
+
+    @property
+    def num_channels(self) -> int:
+        """Values of a time step that are predicted."""
+        return 1 if self.apart else len(self.columns)
+
+    @property
+    def num_masked(self) -> int:
+        """Channels of which the model is told where they are missing."""
+        # A model that reads one column at a time has the same inputs for all of them.
+        return int(any(self.masked)) if self.apart else sum(self.masked)
+
+    @property
+    def num_features(self) -> int:
+        """Numbers of a time step that a model reads."""
+        ahead = len(self.known_columns) + 2 * len(self.features)
+        return self.num_channels + 2 * self.num_masked + ahead
+
+    def scales(self, series: Series) -> tuple[Float[np.ndarray, "S C"], Float[np.ndarray, "S C"]]:
+        """Mean and standard deviation of each channel of each series."""
+        return np.array(self.mean)[series.channels], np.array(self.std)[series.channels]
+
+    def _text(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    def save(self, path: Path) -> None:
+        """Writes what `load` reads."""
+        write_text(path, self._text())
+
+    @classmethod
+    def load(cls, path: Path) -> Scaling:
+        """Reads what `save` wrote; UserError for anything else."""
+        try:
+            content = load_json(path, MAX_BYTES)
+            if not isinstance(content, dict) or content.keys() != cls.__annotations__.keys():
+                raise ValueError("other entries than a scaling has")
+            return cls(**_checked(content))
+        except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise kind_of(error)(f"{path}: not a scaling of series ({error})") from None
+
+
+def _checked(content: dict[str, Any]) -> dict[str, Any]:
+    """The entries of series.json with their types; ValueError for what is of another one."""
+    found: dict[str, Any] = {}
+    for name in ("columns", "known_columns"):
+        if not all(isinstance(column, str) for column in content[name]):
+            raise ValueError(f"{name} must be texts")
+        found[name] = tuple(content[name])
+    size = len(found["columns"]) + len(found["known_columns"])
+    for name in ("mean", "std"):
+        found[name] = tuple(float(value) for value in content[name])
+        if len(found[name]) != size or not np.isfinite(found[name]).all():
+            raise ValueError(f"{name} must be {size} finite numbers")
+    if min(found["std"]) <= 0 or not found["columns"]:
+        raise ValueError("std must be above 0")
+    found["masked"] = tuple(bool(value) for value in content["masked"])
+    found["apart"] = bool(content["apart"])
+    found["features"] = tuple(content["features"])
+    if len(found["masked"]) != len(found["columns"]) or not set(found["features"]) <= PERIODS.keys():
+        raise ValueError("masked or features are not those of its columns")
+    found["season"] = int(content["season"])
+    seconds = content["step_seconds"]
+    found["step_seconds"] = None if seconds is None else int(seconds)
+    found["naive"] = tuple(tuple(float(value) for value in row) for row in content["naive"])
+    if found["season"] < 1 or any(len(row) != len(found["naive"][0]) for row in found["naive"]):
+        raise ValueError("season or naive errors are none")
+    return found
+
+
+def fit(train: SeriesSplit, *, missing: Missing, features: tuple[TimeFeature, ...], season: int | None) -> Scaling:
+    """The scaling of the rows of train; of what comes after them nothing is looked at.
+
+    Args:
+        train: Its rows.
+        missing: `mask`: the model is told where a value is missing, and since when; `mean`: it reads the mean there.
+        features: Of time, beside the values.
+        season: Steps of a season; None: by the time between two rows.
+
+    Raises:
+        UserError: A column has no value, or always the same one; features of time where there are no dates.
+    """
+    series = train.series
+    if features and not series.has_dates:
+        raise UserError("data.time_features: the rows have no dates; name data.time_column, or leave it out")
+    mean, std, is_missing = _moments(train)
+    for number, column in enumerate(series.columns):
+        _check_column(column, mean[number], std[number])
+    # A known column that is the same in all of train is read as 0: there is nothing to be learnt of it.
+    std[std == 0] = 1.0
+    seconds = _step_seconds(series)
+    found_season = season or _season(seconds)
+    return Scaling(
+        columns=series.columns,
+        known_columns=series.known_columns,
+        mean=tuple(mean.tolist()),
+        std=tuple(std.tolist()),
+        masked=tuple((is_missing & (missing == "mask")).tolist()),
+        apart=series.column_of is not None or len(series.columns) == 1,
+        features=features,
+        season=found_season,
+        step_seconds=seconds,
+        naive=_naive_errors(train, std, found_season),
+    )
+
+
+def _check_column(column: str, mean: float, std: float) -> None:
+    if np.isnan(mean):
+        raise UserError(f"data: column {column} has no value in train; leave it out of data.columns")
+    if std == 0:
+        raise UserError(
+            f"data: column {column} is always {mean:g} in train; there is nothing to predict, leave it out of "
+            "data.columns"
+        )
+
+
+def _moments(train: SeriesSplit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each value column and each known one, and which value columns miss a value."""
+    num_values = len(train.series.columns)
+    size = num_values + len(train.series.known_columns)
+    count, total, squares = np.zeros(size), np.zeros(size), np.zeros(size)
+    is_missing = np.zeros(num_values, dtype=bool)
+    for columns, block in _blocks(train):
+        seen = ~np.isnan(block)
+        np.add.at(count, columns, seen.sum(0))
+        np.add.at(total, columns, np.where(seen, block, 0.0).sum(0))
+        is_missing |= np.isin(np.arange(num_values), columns[~seen.all(0)])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total / count
+        # A second time: squares of large numbers would lose what they differ by.
+        for columns, block in _blocks(train):
+            np.add.at(squares, columns, np.nansum((block - mean[columns]) ** 2, 0))
+        std = np.sqrt(squares / count)
+    # The mean of equal numbers may differ from them in its last digit.
+    std[std <= 1e-12 * np.abs(mean)] = 0.0
+    return mean, std, is_missing
+
+
+def _blocks(train: SeriesSplit) -> Iterator[tuple[np.ndarray, Float[np.ndarray, "b C+K"]]]:
+    """The rows of train, some at a time, each with the column that each of its numbers is of."""
+    series, num_values = train.series, len(train.series.columns)
+    known = num_values + np.arange(len(series.known_columns))
+    for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
+        columns = np.concatenate([series.channels[number], known])
+        for first in range(begin, end, BLOCK_ROWS):
+            rows = slice(first, min(first + BLOCK_ROWS, end))
+            yield columns, np.concatenate([series.values[rows], series.known[rows]], 1)
+
+
+def _step_seconds(series: Series) -> int | None:
+    """Seconds between two rows, where they are dates and most of the steps are alike."""
+    if series.times is None or not series.has_dates or len(series.times) < 2:
+        return None
+    begin, end = series.offsets[:2]
+    return int(np.median(np.diff(series.times[begin:end]))) if end - begin > 1 else None
+
+
+def _season(seconds: int | None) -> int:
+    """Steps of a season by the time between two rows; 1 where it is not known."""
+    if seconds is None:
+        return 1
+    least, most = DAYS_OF_A_MONTH
+    if least * 86400 <= seconds <= most * 86400:
+        return 12
+    return SEASONS.get(seconds, 1)
+
+
+def _naive_errors(train: SeriesSplit, std: Float[np.ndarray, " columns"], season: int) -> tuple[tuple[float, ...], ...]:
+    """Mean absolute difference between a value of train and that of a season before, scaled; 0 where there is none."""
+    series, errors = train.series, []
+    for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
+        values = np.asarray(series.values[begin:end])
+        difference = np.abs(values[season:] - values[:-season]) / std[series.channels[number]]
+        count = (~np.isnan(difference)).sum(0)
+        total = np.nansum(difference, 0)
+        errors.append(tuple(float(value) for value in total / np.maximum(count, 1)))
+    return tuple(errors)

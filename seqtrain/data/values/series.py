@@ -1,0 +1,138 @@
+"""Series of real values, end to end in one table, and the part of it that a split is."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from seqtrain.errors import UserError
+
+HASHED_ROWS = 1 << 16  # at a time
+
+
+@dataclass(frozen=True)
+class Series:
+    """Series end to end; they may be files mapped into memory.
+
+    Of S series with C value columns, and K columns that are known ahead of time.
+    """
+
+    values: Float[np.ndarray, "n C"]  # float64; NaN where a value is missing
+    known: Float[np.ndarray, "n K"]  # float64, none missing
+    times: Int[np.ndarray, " n"] | None  # seconds since 1970, or steps; None where the rows have no time
+    offsets: Int[np.ndarray, " S+1"]  # where each series begins, and the end of the last one
+    names: tuple[str, ...]  # of the series
+    columns: tuple[str, ...]  # of values
+    known_columns: tuple[str, ...] = ()
+    column_of: Int[np.ndarray, "S C"] | None = None  # which of `columns` each channel is; None: each its own
+    has_dates: bool = False  # whether times are dates, and not steps
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " S"]:
+        """Rows of each series."""
+        return np.diff(self.offsets)
+
+    @property
+    def channels(self) -> Int[np.ndarray, "S C"]:
+        """Which of `columns` each channel of each series is."""
+        if self.column_of is not None:
+            return self.column_of
+        return np.tile(np.arange(len(self.columns)), (len(self.names), 1))
+
+    def apart(self) -> Series:
+        """The same values with each column of each series as a series of its own, of one channel."""
+        count = len(self.columns)
+        if count == 1:
+            return self
+        order, names, channels = [], [], []
+        for series, (begin, end) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True)):
+            for channel, column in enumerate(self.columns):
+                order.append((begin, end, channel))
+                names.append(f"{self.names[series]} {column}".strip())
+                channels.append([channel])
+        rows = np.concatenate([np.arange(begin, end) for begin, end, _ in order])
+        return replace(
+            self,
+            values=np.concatenate([self.values[begin:end, channel] for begin, end, channel in order])[:, None],
+            known=self.known[rows],
+            times=None if self.times is None else self.times[rows],
+            offsets=np.concatenate([[0], np.repeat(self.lengths, count).cumsum()]),
+            names=tuple(names),
+            column_of=np.array(channels),
+        )
+
+
+@dataclass(frozen=True)
+class SeriesSplit:
+    """The rows of a split: of each series those from `begin` to `end`; what stands before them may be read, too."""
+
+    series: Series
+    begin: Int[np.ndarray, " S"]  # rows of the whole table
+    end: Int[np.ndarray, " S"]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the split, of all series."""
+        return int((self.end - self.begin).sum())
+
+    @property
+    def hash(self) -> str:
+        """What identifies its values and their times."""
+        digest = hashlib.blake2b(repr((self.series.columns, self.series.known_columns)).encode(), digest_size=16)
+        tables = [self.series.values, self.series.known]
+        if self.series.times is not None:
+            tables.append(self.series.times)
+        for name, begin, end in zip(self.series.names, self.begin, self.end, strict=True):
+            digest.update(repr((name, int(end - begin))).encode())
+            for table in tables:
+                for first in range(begin, end, HASHED_ROWS):
+                    digest.update(np.ascontiguousarray(table[first : min(first + HASHED_ROWS, end)]).data)
+        return digest.hexdigest()
+
+
+def bounds(
+    series: Series, rows: tuple[int, int, int] | None, validation: float, test: float
+) -> dict[str, tuple[Int[np.ndarray, " S"], Int[np.ndarray, " S"]]]:
+    """Where each split begins and ends in each series: train first, then validation, then test.
+
+    Args:
+        series: All of them; each is cut by itself.
+        rows: Of each series so many rows of train, validation and test; what is left at the end is in none of them.
+        validation: The share of each series that is validation, where `rows` is None.
+        test: The share that is test.
+
+    Raises:
+        UserError: A series is too short.
+    """
+    begin, lengths = series.offsets[:-1], series.lengths
+    if rows is None:
+        sizes = [np.zeros_like(lengths), (lengths * validation).astype(np.int64), (lengths * test).astype(np.int64)]
+        sizes[0] = lengths - sizes[1] - sizes[2]
+    else:
+        sizes = [np.full_like(lengths, count) for count in rows]
+        short = np.flatnonzero(lengths < sum(rows))
+        if len(short):
+            raise UserError(
+                f"data.rows=[{','.join(map(str, rows))}]: {_called(series, short[0])} has {lengths[short[0]]:,} rows; "
+                "ask for fewer"
+            )
+    for name, size in zip(("train", "validation"), sizes, strict=False):
+        empty = np.flatnonzero(size < 1)
+        if len(empty):
+            raise UserError(
+                f"data: {_called(series, empty[0])} has {lengths[empty[0]]:,} rows, which leaves none for {name}; "
+                "give longer series, or other data.validation_fraction and data.test_fraction"
+            )
+    found = {}
+    for name, size in zip(("train", "validation", "test"), sizes, strict=True):
+        found[name] = (begin, begin + size)
+        begin = begin + size
+    return found
+
+
+def _called(series: Series, number: int) -> str:
+    """A series in a message."""
+    return f"series {series.names[number]}" if series.names[number] else "the series"

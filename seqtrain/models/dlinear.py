@@ -1,0 +1,66 @@
+"""DLinear (Zeng et al. 2023, arXiv 2205.13504): a linear map of the trend of the last values, and one of the rest."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.filters import filtered
+
+
+class DLinear(SequenceModel):
+    """The trend is a moving average of `kernel_size` values inside the window, whose first and last value are repeated
+    beyond its ends; each of the `dim` channels that `embed` gives has weights for the trend and for the remainder.
+
+    The decomposition is linear too, so that this can be exactly what `AR` with the same window can be (Toner and Darlow
+    2024): only the way in which it is trained differs. Its parameters are twice those of AR for the same functions.
+    """
+
+    capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
+
+    def __init__(self, *, embed: nn.Module, dim: int, window: int, kernel_size: int, dropout: float) -> None:
+        super().__init__()
+        if window < 2:
+            raise ValueError(f"window={window} must be above 1: a single value has no trend")
+        if kernel_size < 3 or kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size={kernel_size} must be odd and above 1: as many values on either side")
+        self.embed = embed
+        self.dim = dim
+        self.window = window
+        self.kernel_size = kernel_size
+        self.dropout = nn.Dropout(dropout)
+        # As published, both maps begin as the mean over the window; what tells units apart is the front end.
+        self.trend = nn.Parameter(torch.full((window, dim), 1 / window))
+        self.remainder = nn.Parameter(torch.full((window, dim), 1 / window))
+
+    def initial(self, batch: int) -> State:
+        return {"inputs": self.trend.new_zeros(batch, self.window - 1, self.dim)}
+
+    def forward(
+        self,
+        tokens: Shaped[Tensor, "B T *F"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Maps of the last `window` inputs, and the last `window` - 1 of them as the state."""
+        if state is None:
+            state = self.initial(len(tokens))
+        # With A for the moving average, trend^T A x + remainder^T (x - A x) is one filter of x: no window has to be
+        # decomposed by itself.
+        filters = self.remainder + of_the_average(self.trend - self.remainder, self.kernel_size)
+        hidden, inputs = filtered(self.dropout(self.embed(tokens)), state["inputs"], filters, lengths)
+        return hidden, {"inputs": inputs}
+
+
+def of_the_average(weights: Float[Tensor, "K D"], kernel_size: int) -> Float[Tensor, "K D"]:
+    """Weights of a window that do to it what the given ones do to its moving average (A^T times them)."""
+    half = kernel_size // 2
+    # What each value gives to the averages around it, those beyond both ends of the window with them.
+    shares = F.avg_pool1d(F.pad(weights.t(), (2 * half, 2 * half)), kernel_size, stride=1)
+    first = shares[:, : half + 1].sum(1, keepdim=True)
+    last = shares[:, -half - 1 :].sum(1, keepdim=True)
+    # Beyond the ends stand the first and the last value again, so theirs is all that falls there.
+    return torch.cat([first, shares[:, half + 1 : -half - 1], last], 1).t()

@@ -1,0 +1,125 @@
+"""Encoders: what reads a source, whole, for a decoder of any kind to begin from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqtrain.models.base import State, read_by_length
+from seqtrain.models.cnn import CNN
+from seqtrain.models.layers.attention import padding_mask
+from seqtrain.models.layers.blocks import EncoderBlock
+from seqtrain.models.layers.positions import PlacedInput
+from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, Cell, mirror_index, reverse, run_fused
+from seqtrain.models.layers.weights import count_weights
+
+
+class Encoded(NamedTuple):
+    """A source, read."""
+
+    out: Float[Tensor, "B S D"]  # one vector for each token; arbitrary at padding
+    last: dict[str, Float[Tensor, "B W"]] | None  # the states after each lane's last token; None without recurrence
+
+
+class TransformerEncoder(nn.Module):
+    """Blocks in which each token attends to every token of the source (Vaswani et al. 2017); no norm stands behind."""
+
+    def __init__(self, *, dim: int, front: PlacedInput, blocks: Sequence[EncoderBlock]) -> None:
+        super().__init__()
+        self.state_width = dim  # of the vector that a recurrent decoder begins from
+        self.front = front
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
+        """Reads embedded tokens, right-padded where there are `lengths`."""
+        # Without lengths every token is real, and attention without a mask takes torch's faster kernels.
+        mask = None if lengths is None else padding_mask(lengths, x.shape[1])
+        x = self.front(x)
+        for block in self.blocks:
+            x = block(x, mask, None)
+        return Encoded(x, None)
+
+    def operations(self, length: int) -> int:
+        """Floating-point operations of reading `length` tokens."""
+        # Each token is scored against each and mixes them: two products a layer, of two operations each.
+        attended = 4 * length * length * self.state_width * len(self.blocks)
+        return 2 * length * count_weights(self.blocks) + attended
+
+
+class ConvolutionalEncoder(nn.Module):
+    """The CNN that sees as far ahead as back; a token knows its receptive field, not the whole source."""
+
+    def __init__(self, *, dim: int, num_layers: int, dropout: float, kernel_size: int) -> None:
+        super().__init__()
+        self.state_width = dim
+        self.cnn = CNN(
+            embed=nn.Identity(),  # what it is given is embedded already
+            dim=dim,
+            num_layers=num_layers,
+            kernel_size=kernel_size,
+            dropout=dropout,
+            causal=False,
+        )
+
+    def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
+        """Reads embedded tokens, right-padded where there are `lengths`."""
+        return Encoded(self.cnn(x, None, lengths)[0], None)
+
+    def operations(self, length: int) -> int:
+        """Floating-point operations of reading `length` tokens."""
+        return 2 * length * count_weights(self)
+
+
+class RecurrentEncoder(nn.Module):
+    """Recurrent layers in one direction or both; each direction has `dim` units, or half of them each."""
+
+    def __init__(self, *, cell: Cell, dim: int, num_layers: int, dropout: float, bidirectional: bool) -> None:
+        super().__init__()
+        if bidirectional and dim % 2:
+            raise ValueError(f"dim={dim} must be even: each direction has half of it")
+        directions = 2 if bidirectional else 1
+        self.state_width = num_layers * dim
+        self.state_names = STATE_NAMES[cell]
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList()
+        for _ in range(num_layers):
+            cores = [CORES[cell](dim, dim // directions, batch_first=True) for _ in range(directions)]
+            self.layers.append(nn.ModuleList(cores))
+
+    def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
+        """Reads embedded tokens, right-padded where there are `lengths`; gives zeros at padding."""
+        mirror = mirror_index(x, lengths)
+        last: dict[str, list[Float[Tensor, "B D"]]] = {name: [] for name in self.state_names}
+        for directions in self.layers:
+            x = self.dropout(x)
+            out, ends = self._run(directions[0], x, lengths)  # type: ignore[index]
+            if len(directions) == 2:  # type: ignore[arg-type]
+                back, back_ends = self._run(directions[1], reverse(x, mirror), lengths)  # type: ignore[index]
+                out = torch.cat([out, reverse(back, mirror)], -1)
+                ends = {name: torch.cat([value, back_ends[name]], -1) for name, value in ends.items()}
+            x = out
+            for name, value in ends.items():
+                last[name].append(value)
+        return Encoded(x, {name: torch.cat(values, -1) for name, values in last.items()})
+
+    def _run(
+        self, core: nn.RNNBase, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None
+    ) -> tuple[Float[Tensor, "B S U"], dict[str, Float[Tensor, "B U"]]]:
+        """Outputs of one direction of a layer with U units, and its state at each lane's end."""
+
+        def read(x: Float[Tensor, "b s D"], state: State) -> tuple[Float[Tensor, "b s U"], State]:
+            out, after = run_fused(core, x, [state[name] for name in self.state_names])
+            return out, dict(zip(self.state_names, after, strict=True))
+
+        like = next(core.parameters())
+        state = {name: like.new_zeros(len(x), 1, core.hidden_size) for name in self.state_names}
+        out, state = read_by_length(read, x, state, lengths)
+        return out, {name: value.squeeze(1) for name, value in state.items()}
+
+    def operations(self, length: int) -> int:
+        """Floating-point operations of reading `length` tokens."""
+        return 2 * length * count_weights(self)

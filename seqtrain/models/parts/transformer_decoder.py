@@ -1,0 +1,102 @@
+"""The Transformer as a decoder (Vaswani et al. 2017): its state is the source and a growing key-value cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqtrain.models.base import State
+from seqtrain.models.layers.attention import KeysValues, padding_mask, window_mask
+from seqtrain.models.layers.blocks import CrossDecoderBlock
+from seqtrain.models.layers.lengths import real_lengths
+from seqtrain.models.layers.positions import PlacedInput
+from seqtrain.models.layers.weights import count_weights
+from seqtrain.models.parts.encoders import Encoded
+
+
+class TransformerDecoder(nn.Module):
+    """Blocks in which each token attends to those before it, and to what any encoder made of the source.
+
+    No norm stands behind the last one: the model has it.
+    """
+
+    def __init__(self, *, dim: int, num_heads: int, front: PlacedInput, blocks: Sequence[CrossDecoderBlock]) -> None:
+        super().__init__()
+        self.dim = dim
+        self.num_heads = num_heads
+        self.front = front
+        self.blocks = nn.ModuleList(blocks)
+
+    def initial(self, batch: int) -> State:
+        """As if begun from an empty source."""
+        like = next(self.blocks.parameters())
+        shape = (batch, self.num_heads, 1, self.dim // self.num_heads)
+        state: State = {}
+        for layer in range(len(self.blocks)):
+            self._put(state, "source_", layer, (like.new_zeros(shape), like.new_zeros(shape)))
+        state["source_filled"] = torch.zeros(batch, dtype=torch.long, device=like.device)
+        return state
+
+    def begin(self, encoded: Encoded, lengths: Int[Tensor, " B"]) -> State:
+        """Keys and values of the source for each layer (B, H, S, K), and `source_filled` (B,)."""
+        state: State = {"source_filled": lengths}
+        for layer, block in enumerate(self.blocks):
+            self._put(state, "source_", layer, block.cross.read(encoded.out, lengths))  # type: ignore[union-attr,operator]
+        return state
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], state: State, lengths: Int[Tensor, " B"] | None
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """Hidden states of embedded tokens, and the state with all their keys and values, right-aligned.
+
+        A state that `begin` gave has no entries for the target: `key.i`, `value.i` (B, H, N, K) and `filled` (B,).
+        """
+        length = x.shape[1]
+        num_before = state.get("filled")  # target tokens that each lane has read; None right after `begin`
+        after = {name: value for name, value in state.items() if name.startswith("source_")}
+        after["filled"] = real_lengths(x, lengths)
+        mask = None
+        if num_before is not None:
+            after["filled"] = num_before + after["filled"]
+            mask = window_mask(num_before, length, state["key.0"].shape[2], None)
+        source_mask = padding_mask(state["source_filled"], state["source_key.0"].shape[2])
+        x = self.front(x, num_before)
+        for layer, block in enumerate(self.blocks):
+            cache = None if num_before is None else (state[f"key.{layer}"], state[f"value.{layer}"])
+            source = state[f"source_key.{layer}"], state[f"source_value.{layer}"]
+            x, (key, value) = block(x, cache, mask, source, source_mask)
+            if lengths is not None:
+                # Padding stands between a lane's keys and those to come: what is real is moved to the right end.
+                key, value = align(key, length, lengths), align(value, length, lengths)
+            self._put(after, "", layer, (key, value))
+        return x, after
+
+    def _put(self, state: State, prefix: str, layer: int, keys_values: KeysValues) -> None:
+        """Adds keys and values to a state, which keeps the parameters' precision under autocast."""
+        dtype = next(self.blocks.parameters()).dtype
+        key, value = keys_values
+        state[f"{prefix}key.{layer}"] = key.to(dtype)
+        state[f"{prefix}value.{layer}"] = value.to(dtype)
+
+    def operations(self, length: int) -> int:
+        """Floating-point operations of reading `length` target tokens behind a source that is as long."""
+        # A token looks at those of the target and at those of the source: four products a layer.
+        attended = 8 * length * length * self.dim * len(self.blocks)
+        return 2 * length * count_weights(self.blocks) + attended
+
+
+def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:
+    """Right-aligns the keys of lanes whose last `length` tokens are right-padded.
+
+    Returns:
+        The keys, zero where a lane has none; M is as small as the longest lane allows.
+    """
+    longest = int(lengths.max())
+    width = keys.shape[2] - length + longest
+    # A lane that is shorter by n than the longest moves n places to the right, and its first n have no key.
+    index = torch.arange(width, device=keys.device) - (longest - lengths).unsqueeze(1)  # (B, M)
+    kept = keys.gather(2, index.clamp(min=0)[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
+    return kept.masked_fill((index < 0)[:, None, :, None], 0.0)

@@ -1,0 +1,237 @@
+"""Linear autoregression by least squares: each value a weighted sum of those before it, in closed form.
+
+The normal equations are summed up while a series is read, so that memory does not grow with its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from seqtrain.errors import UserError
+from seqtrain.tasks.baselines.windows import Block, windows
+
+# Directions in which windows vary less than this share of their largest variance are left out, as least squares of
+# least norm does: rounding is all that is known of them.
+SMALLEST_VARIANCE = 1e-13
+
+
+@dataclass(frozen=True)
+class Autoregression:
+    """The next H values as linear maps of the last K: one for all channels (G = 1) or one for each (G = C).
+
+    With one-step coefficients that are fed their own answers, the maps are what that feeding amounts to.
+    """
+
+    weights: Float[np.ndarray, "G K H"]  # the last row is that of the newest value
+    bias: Float[np.ndarray, "G H"]
+    residual_std: Float[np.ndarray, "G H"]  # of train, by horizon; one-step errors are taken as independent
+    num_windows: int  # that were fitted, over all channels
+    num_missing: int  # windows that were left out because a value of them is missing
+
+    @property
+    def order(self) -> int:
+        """K, the values that are read."""
+        return self.weights.shape[1]
+
+    @property
+    def horizon(self) -> int:
+        """H, the values that are forecast."""
+        return self.weights.shape[2]
+
+    @classmethod
+    def fit(
+        cls,
+        blocks: Iterable[Block],
+        order: int,
+        horizon: int,
+        *,
+        recursive: bool = False,
+        shared: bool = True,
+    ) -> Autoregression:
+        """Least squares over all windows of train without a missing value.
+
+        Args:
+            blocks: The series, read once; see `windows.blocks_of`.
+            order: K, how many values are read.
+            horizon: H, how many are forecast.
+            recursive: Whether one step is fitted and fed its own answers, or each of the H steps has its own fit.
+            shared: Whether all channels share their coefficients; they then should be of one scale.
+
+        Raises:
+            UserError: where no window is whole.
+        """
+        steps = 1 if recursive else horizon
+        totals: list[NormalEquations] = []
+        for block in windows(blocks, order + steps):
+            channels = [block.reshape(-1, block.shape[-1])] if shared else list(block.transpose(1, 0, 2))
+            if not totals:
+                totals = [NormalEquations(order, steps) for _ in channels]
+            for equations, rows in zip(totals, channels, strict=True):
+                equations.update(rows)
+        if not totals or min(equations.count for equations in totals) == 0:
+            raise UserError(
+                f"autoregression of order {order}: train has no {order + steps} values in a row without a missing one; "
+                "use a smaller order, or fill in what is missing"
+            )
+        solved = [equations.solve() for equations in totals]
+        if recursive:
+            solved = [iterated(weights, bias, spread, horizon) for weights, bias, spread in solved]
+        weights, bias, spread = (np.stack(parts) for parts in zip(*solved, strict=True))
+        count = sum(equations.count for equations in totals)
+        return cls(weights, bias, spread, count, sum(equations.num_missing for equations in totals))
+
+    def predict(self, values: Float[np.ndarray, "N K *C"]) -> Float[np.ndarray, "N H *C"]:
+        """The next H values of each window, per channel where there is a last axis; NaN where a value is missing."""
+        if values.ndim == 2:
+            return self.predict(values[..., None])[..., 0]
+        if len(self.weights) not in (1, values.shape[2]):
+            raise ValueError(f"fitted to {len(self.weights)} channels, asked for {values.shape[2]}")
+        # Batched over channels: (C, N, K) times (G, K, H).
+        answers = values.transpose(2, 0, 1).astype(np.float64) @ self.weights + self.bias[:, None]
+        return answers.transpose(1, 2, 0)
+
+
+class NormalEquations:
+    """X^T X and X^T Y around the means of all rows, whatever the blocks in which they come (Chan et al. 1983).
+
+    Sums around zero would lose to rounding what a large mean has in front of small changes.
+    """
+
+    def __init__(self, order: int, horizon: int) -> None:
+        self.order = order
+        self.count = 0
+        self.num_missing = 0
+        self.mean = np.zeros(order + horizon)
+        self.products = np.zeros((order, order + horizon))
+        self.squares = np.zeros(horizon)
+
+    def update(self, rows: Float[np.ndarray, "n W"]) -> None:
+        """Adds windows of K + H values; those with a missing value are counted apart."""
+        whole = np.asarray(rows, np.float64)
+        missing = np.isnan(whole).any(1)
+        if missing.any():
+            whole = whole[~missing]
+            self.num_missing += int(missing.sum())
+        if not len(whole):
+            return
+        mean = whole.mean(0)
+        whole = whole - mean
+        inputs, targets = whole[:, : self.order], whole[:, self.order :]
+        count = self.count + len(whole)
+        shift = mean - self.mean
+        # What the distance of both means adds to the products around the common one.
+        between = self.count * len(whole) / count
+        self.products += inputs.T @ whole + between * np.outer(shift[: self.order], shift)
+        self.squares += (targets**2).sum(0) + between * shift[self.order :] ** 2
+        self.mean += shift * (len(whole) / count)
+        self.count = count
+
+    def solve(self) -> tuple[Float[np.ndarray, "K H"], Float[np.ndarray, " H"], Float[np.ndarray, " H"]]:
+        """Weights, bias, and the standard deviation of what they leave."""
+        moments, crossed = self.products[:, : self.order], self.products[:, self.order :]
+        variances, directions = np.linalg.eigh(moments)
+        # A constant has no variance but that of rounding its mean.
+        rounding = self.count * self.order * (np.finfo(np.float64).eps * np.abs(self.mean).max()) ** 2
+        known = variances > max(SMALLEST_VARIANCE * variances[-1], rounding)
+        directions = directions[:, known]
+        weights = directions @ ((directions.T @ crossed) / variances[known, None])
+        bias = self.mean[self.order :] - self.mean[: self.order] @ weights
+        left = np.maximum(self.squares - (weights * crossed).sum(0), 0.0)
+        freedom = max(self.count - int(known.sum()) - 1, 1)
+        return weights, bias, np.sqrt(left / freedom)
+
+
+def iterated(
+    weights: Float[np.ndarray, "K 1"], bias: Float[np.ndarray, " 1"], spread: Float[np.ndarray, " 1"], horizon: int
+) -> tuple[Float[np.ndarray, "K H"], Float[np.ndarray, " H"], Float[np.ndarray, " H"]]:
+    """The maps of a one-step autoregression that reads its own answers `horizon` times.
+
+    Each answer is linear in the window, so the window slides over maps instead of numbers; what each step leaves
+    unexplained reaches the later ones by the impulse response.
+    """
+    order = len(weights)
+    maps = [*np.eye(order, order + 1)]  # of each value of the window: its weights on the K read, and a bias
+    impulse = [0.0] * (order - 1) + [1.0]
+    for _ in range(horizon):
+        step = weights[:, 0] @ np.array(maps[-order:])
+        step[-1] += bias[0]
+        maps.append(step)
+        impulse.append(float(weights[:, 0] @ np.array(impulse[-order:])))
+    answers = np.array(maps[order:])
+    response = np.array(impulse[order - 1 : order - 1 + horizon])
+    return answers[:, :-1].T, answers[:, -1], spread[0] * np.sqrt(np.cumsum(response**2))
+
+
+@dataclass(frozen=True)
+class OrderChoice:
+    """The autoregression that forecasts validation best, and what was tried."""
+
+    model: Autoregression
+    errors: dict[int, float]  # mean squared error of validation by order
+    unfit: tuple[int, ...]  # orders of which train or validation has no whole window
+
+
+def choose_order(
+    train: Sequence[Block],
+    validation: Sequence[Block],
+    orders: Sequence[int],
+    horizon: int,
+    *,
+    context: int = 0,
+    recursive: bool = False,
+    shared: bool = True,
+) -> OrderChoice:
+    """Fits each order to train and keeps the one with the smallest squared error on validation.
+
+    Args:
+        train: The series of train, read once for each order.
+        validation: Those of validation; the first `context` rows of each stand before it and are only read.
+        orders: The candidates.
+        horizon: H, how many values are forecast.
+        context: Rows before validation; where it is as large as the largest order, all forecast the same rows.
+        recursive: As in `Autoregression.fit`.
+        shared: As in `Autoregression.fit`.
+
+    Raises:
+        UserError: where no order has a whole window in both.
+    """
+    errors: dict[int, float] = {}
+    unfit: list[int] = []
+    best: Autoregression | None = None
+    for order in sorted(set(orders)):
+        try:
+            model = Autoregression.fit(train, order, horizon, recursive=recursive, shared=shared)
+        except UserError:
+            unfit.append(order)
+            continue
+        total, count = squared_error(model, validation, skip=max(context - order, 0))
+        if count == 0:
+            unfit.append(order)
+            continue
+        errors[order] = total / count
+        # Of orders that are as good, the smaller one.
+        if best is None or errors[order] < errors[best.order]:
+            best = model
+    if best is None:
+        raise UserError(
+            f"autoregression: neither of the orders {', '.join(map(str, orders))} has {horizon} values behind it "
+            "without a missing one in train and in validation; use smaller ones, or fill in what is missing"
+        )
+    return OrderChoice(best, errors, tuple(unfit))
+
+
+def squared_error(model: Autoregression, blocks: Iterable[Block], *, skip: int = 0) -> tuple[float, int]:
+    """The sum of squared errors of all windows without a missing value, and how many values it is of."""
+    total, count = 0.0, 0
+    for block in windows(blocks, model.order + model.horizon, skip=skip):
+        rows = block.transpose(0, 2, 1)
+        errors = (model.predict(rows[:, : model.order]) - rows[:, model.order :]) ** 2
+        # As in the fit: a window counts whole or not at all.
+        whole = ~np.isnan(errors).any(1)
+        total += float(errors.sum(1)[whole].sum())
+        count += int(whole.sum()) * model.horizon
+    return total, count

@@ -1,0 +1,62 @@
+"""Forecasts that learn nothing: the last value, that of a period ago, and a straight line."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+
+def last_value(values: Float[np.ndarray, "N K *C"], horizon: int) -> Float[np.ndarray, "N {horizon} *C"]:
+    """The last value of each window that is not missing, again and again; NaN where all are missing."""
+    newest = filled(values)[:, -1:]
+    return np.repeat(newest, horizon, axis=1)
+
+
+def seasonal_naive(
+    values: Float[np.ndarray, "N K *C"], horizon: int, *, period: int
+) -> Float[np.ndarray, "N {horizon} *C"]:
+    """What was a period ago; where that is missing two periods ago, and so on, as far as the window goes.
+
+    Args:
+        values: Windows of at least a period, NaN where a value is missing.
+        horizon: How many values are forecast.
+        period: Rows after which the series is taken to repeat.
+
+    Raises:
+        ValueError: where the window is shorter than the period.
+    """
+    if not 0 < period <= values.shape[1]:
+        raise ValueError(f"period={period}: expected 1 to {values.shape[1]}, the length of the window")
+    # Only whole periods, counted from the end: (N, periods, period, *C).
+    periods = values.shape[1] // period
+    folded = values[:, values.shape[1] - periods * period :].reshape(len(values), periods, period, *values.shape[2:])
+    season = filled(folded)[:, -1]
+    return season[:, np.arange(horizon) % period]
+
+
+def drift(values: Float[np.ndarray, "N K *C"], horizon: int) -> Float[np.ndarray, "N {horizon} *C"]:
+    """The straight line through the first and the last value of each window that are not missing, drawn on.
+
+    Of a window with one value it is that value; NaN where all are missing.
+    """
+    newest = filled(values)[:, -1:]
+    oldest = filled(values[:, ::-1])[:, -1:]
+    present = ~np.isnan(values)
+    first = present.argmax(1)
+    behind = present[:, ::-1].argmax(1)  # rows that are missing at the end
+    distance = np.maximum(values.shape[1] - 1 - behind - first, 1)[:, None]
+    slope = (newest - oldest) / distance
+    steps = np.arange(1, horizon + 1).reshape(1, horizon, *[1] * (values.ndim - 2))
+    # The last value may stand some rows before the window's end.
+    return newest + slope * (steps + behind[:, None])
+
+
+def filled(values: Float[np.ndarray, "N K *C"]) -> Float[np.ndarray, "N K *C"]:
+    """The windows with the last value before in place of a missing one; NaN where there is none before."""
+    present = ~np.isnan(values)
+    if present.all():
+        return values
+    rows = np.arange(values.shape[1]).reshape(1, -1, *[1] * (values.ndim - 2))
+    # At each row the newest row with a value; row 0 where there is none, which then is NaN itself.
+    newest = np.maximum.accumulate(np.where(present, rows, 0), axis=1)
+    return np.take_along_axis(values, newest, axis=1)

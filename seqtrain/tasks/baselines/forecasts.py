@@ -1,0 +1,158 @@
+"""What stands beside a forecast: the last value, the last season, a straight line, and a linear autoregression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from seqtrain.data.batching.values import Windows
+from seqtrain.data.values.reading import Reading
+from seqtrain.data.values.series import SeriesSplit
+from seqtrain.errors import UserError
+from seqtrain.tasks.baselines.autoregression import Autoregression, choose_order
+from seqtrain.tasks.baselines.extrapolation import drift, filled, last_value, seasonal_naive
+from seqtrain.tasks.baselines.windows import Block
+
+HELD_OUT = 0.2  # of train, its end: by it the order of the autoregression is chosen
+MAX_OPERATIONS = 2e12  # of all fits of autoregressions: about a minute
+MAX_VALUES = 1 << 22  # of windows at a time
+
+Forecaster = Callable[[Float[np.ndarray, "N K C"], int], Float[np.ndarray, "N H C"]]
+
+
+class Errors:
+    """Sums of the errors of a forecaster over all origins of a split, as the model is measured."""
+
+    def __init__(self, naive: Float[np.ndarray, "S C"], std: Float[np.ndarray, "S C"]) -> None:
+        """`naive`: the seasonal naive error of train of each channel; `std`: its unit, as it was scaled."""
+        self.naive = naive
+        self.std = std
+        self.squared = self.absolute = self.original = self.over_naive = 0.0
+        self.count = self.count_naive = 0
+
+    def add(self, found: np.ndarray, true: np.ndarray, series: np.ndarray) -> None:
+        """Adds the forecasts (N, H, C) of origins of these series (N,); missing targets are not counted."""
+        errors = np.abs(found - true)
+        self.squared += float(np.nansum(errors**2))
+        self.absolute += float(np.nansum(errors))
+        self.original += float(np.nansum(errors * self.std[series][:, None]))
+        self.count += int((~np.isnan(true)).sum())
+        naive = np.broadcast_to(self.naive[series][:, None], errors.shape)
+        counts = (naive > 0) & ~np.isnan(true)
+        self.over_naive += float((errors[counts] / naive[counts]).sum())
+        self.count_naive += int(counts.sum())
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The same metrics that a model has."""
+        count = max(self.count, 1)
+        found = {"mse": self.squared / count, "mae": self.absolute / count, "mae_original": self.original / count}
+        if self.count_naive:
+            found["mase"] = self.over_naive / self.count_naive
+        return found
+
+
+def measured(forecaster: Forecaster, windows: Windows, reading: Reading, naive: np.ndarray) -> dict[str, float]:
+    """The metrics of a forecaster on all windows of a split."""
+    errors = Errors(naive, reading.std)
+    history, horizon = windows.history, windows.targets.horizon
+    width = reading.series.values.shape[1]
+    step = max(MAX_VALUES // ((history + horizon) * width), 1)
+    count = len(windows.lengths)
+    for begin in range(0, count, step):
+        rows = windows.rows(np.arange(begin, min(begin + step, count)))
+        series = reading.series_of(rows)
+        read = rows[:, None] + np.arange(-history, 0)
+        values = reading.scaled(read, np.broadcast_to(series[:, None], read.shape))
+        # A window of which nothing was seen is forecast by the mean of train.
+        found = np.nan_to_num(forecaster(values, horizon), nan=0.0)
+        errors.add(found, windows.targets.of(rows[:, None])[:, 0].astype(np.float64), series)
+    return errors.metrics
+
+
+def baselines(
+    train: SeriesSplit, windows: Windows, reading: Reading, naive: np.ndarray, season: int, say: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """Metrics of those that know little of sequences, on the windows that the model is measured on.
+
+    Args:
+        train: What the autoregression is fitted to.
+        windows: Of the split that is measured.
+        reading: Of all series, scaled.
+        naive: The seasonal naive error of each channel of each series.
+        season: Steps of a season.
+        say: Is told the order of the autoregression, and what was left out.
+    """
+    found = {"last_value": measured(last_value, windows, reading, naive)}
+    if 1 < season <= windows.history:
+
+        def of_last_season(values: Float[np.ndarray, "N K C"], horizon: int) -> Float[np.ndarray, "N H C"]:
+            return seasonal_naive(values, horizon, period=season)
+
+        found["seasonal_naive"] = measured(of_last_season, windows, reading, naive)
+    found["drift"] = measured(drift, windows, reading, naive)
+    for name, model in fitted_autoregressions(train, reading, windows.history, windows.targets.horizon, season, say):
+
+        def linear(
+            values: Float[np.ndarray, "N K C"], horizon: int, model: Autoregression = model
+        ) -> Float[np.ndarray, "N H C"]:
+            return model.predict(filled(values)[:, -model.order :])
+
+        found[name] = measured(linear, windows, reading, naive)
+    return found
+
+
+def fitted_autoregressions(
+    train: SeriesSplit, reading: Reading, history: int, horizon: int, season: int, say: Callable[[str], None]
+) -> Iterator[tuple[str, Autoregression]]:
+    """Linear autoregressions, each one for all channels: of all values that a model reads, and of fewer.
+
+    `ar_shorter` is given where an order below `history` forecasts the end of train better.
+    """
+    whole = _scaled(train, reading)
+    orders = _orders(history, season, sum(len(values) for _, values in whole), horizon)
+    if not orders:
+        say("ar is left out: train is too large for it")
+        return
+    try:
+        fitted, held_out = _blocks(train, reading, history)
+        order = choose_order(fitted, held_out, orders, horizon, context=max(orders)).model.order
+        yield "ar", Autoregression.fit(whole, max(orders), horizon)
+        if order < max(orders):
+            say(f"ar_shorter: of the last {order} values, the order that forecasts the end of train best")
+            yield "ar_shorter", Autoregression.fit(whole, order, horizon)
+    except UserError as fault:
+        say(f"ar is left out: {fault.lines[0]}")
+
+
+def _orders(history: int, season: int, num_rows: int, horizon: int) -> list[int]:
+    """Orders to choose from: no more values than the model reads, and no more work than a minute's."""
+    wanted = sorted({min(season, history), max(history // 4, 1), max(history // 2, 1), history})
+    kept, operations = [], 0.0
+    for order in wanted:
+        operations += 2.0 * num_rows * (order + horizon) ** 2
+        if operations <= MAX_OPERATIONS:
+            kept.append(order)
+    return kept
+
+
+def _scaled(split: SeriesSplit, reading: Reading) -> list[Block]:
+    """The rows of a split, scaled, a block for each series."""
+    blocks: list[Block] = []
+    for number, (begin, end) in enumerate(zip(split.begin, split.end, strict=True)):
+        rows = np.arange(begin, end)
+        blocks.append((number, reading.scaled(rows, np.full(len(rows), number))))
+    return blocks
+
+
+def _blocks(train: SeriesSplit, reading: Reading, history: int) -> tuple[Sequence[Block], Sequence[Block]]:
+    """The beginning of train, and its end with `history` rows before it."""
+    fitted: list[Block] = []
+    held_out: list[Block] = []
+    for name, values in _scaled(train, reading):
+        edge = len(values) - int(len(values) * HELD_OUT)
+        fitted.append((name, values[:edge]))
+        held_out.append((name, values[max(edge - history, 0) :]))
+    return fitted, held_out

@@ -1,0 +1,285 @@
+"""What a forecast says of each value to come: a number, a distribution or some of its quantiles.
+
+A head is linear and gives `num_params` numbers for each value; the classes here make parameters of them and answer with
+these. They hold no weights. `*N` is any shape, such as (B, T, H): of each value only its own (marginal) distribution is
+known, so that samples of several horizons are no path.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqtrain.tasks.metrics.forecasts import (
+    crps_of_gaussian,
+    crps_of_quantiles,
+    crps_of_student_t,
+    pinball_losses,
+    quantile_of_student_t,
+)
+
+# Of the spread of train, since targets are scaled: without it a stretch that repeats itself has a loss without end.
+MIN_SCALE = 1e-3
+MIN_DF = 2.0  # of Student t: above it the variance is finite
+ASYMPTOTIC = 16.0  # from here on a series is more precise than a difference of logarithms of the gamma function
+FAR = 1e4  # deviations; the square of many more is no number in float32
+
+# Uniform numbers lie this far inside 0 and 1, where quantiles are infinite.
+INSIDE = 2.0**-33
+
+
+class ForecastDistribution(ABC):
+    """From a head's numbers to a loss, and to what is asked of a forecast."""
+
+    num_params: int
+    unit: ClassVar[str]  # of the loss
+    is_probabilistic: ClassVar[bool] = True  # whether it says how sure it is
+
+    @abstractmethod
+    def parameters(self, raw: Float[Tensor, "*N P"]) -> Float[Tensor, "*N P"]:
+        """Parameters of any numbers that a head gives."""
+
+    @abstractmethod
+    def loss(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        """The loss of each target, in `unit`; targets that are missing are left out before."""
+
+    @abstractmethod
+    def mean(self, params: Float[Tensor, "*N P"]) -> Float[Tensor, "*N"]:
+        """What has the smallest expected squared error."""
+
+    @abstractmethod
+    def quantile(self, params: Float[Tensor, "*N P"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """The value below which a share `level` is expected; levels are broadcast to the values.
+
+        Raises:
+            ValueError: where the forecast does not tell this level.
+        """
+
+    @abstractmethod
+    def crps(self, params: Float[Tensor, "*N P"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        """The continuous ranked probability score of each target, in its unit; of a point the absolute error."""
+
+    @abstractmethod
+    def rescaled(
+        self,
+        params: Float[Tensor, "*N P"],
+        mean: float | Float[Tensor, "..."],
+        std: float | Float[Tensor, "..."],
+    ) -> Float[Tensor, "*N P"]:
+        """The parameters of `std` times the value plus `mean`: of the unit of the data, where it was scaled."""
+
+    def median(self, params: Float[Tensor, "*N P"]) -> Float[Tensor, "*N"]:
+        """What has the smallest expected absolute error."""
+        return self.quantile(params, 0.5)
+
+    def interval(
+        self, params: Float[Tensor, "*N P"], share: float
+    ) -> tuple[Float[Tensor, "*N"], Float[Tensor, "*N"]] | None:
+        """The ends of the central interval that holds this share; None where the forecast does not tell it."""
+        try:
+            return self.quantile(params, (1 - share) / 2), self.quantile(params, (1 + share) / 2)
+        except ValueError:
+            return None
+
+    def sample(self, params: Float[Tensor, "*N P"], uniforms: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """A draw for each uniform number from 0 to 1; (S, *N) of them give S draws of each value."""
+        return self.quantile(params, uniforms.double().clamp(INSIDE, 1 - INSIDE))
+
+
+def _levels(level: float | Tensor, like: Tensor) -> Float[Tensor, "..."]:
+    """Levels in float64, as those near 1 are all 1 in less.
+
+    Raises:
+        ValueError: where one is not between 0 and 1.
+    """
+    levels = torch.as_tensor(level, dtype=torch.float64, device=like.device)
+    if not bool(((levels > 0) & (levels < 1)).all()):
+        raise ValueError(f"level={level}: expected more than 0 and less than 1")
+    return levels
+
+
+class Point(ForecastDistribution):
+    """One number, trained by squared error: an estimate of the mean, and of nothing else."""
+
+    num_params = 1
+    unit = "squared error"
+    is_probabilistic = False
+
+    def parameters(self, raw: Float[Tensor, "*N 1"]) -> Float[Tensor, "*N 1"]:
+        return raw
+
+    def loss(self, params: Float[Tensor, "*N 1"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        return (params[..., 0] - true) ** 2
+
+    def mean(self, params: Float[Tensor, "*N 1"]) -> Float[Tensor, "*N"]:
+        return params[..., 0]
+
+    def quantile(self, params: Float[Tensor, "*N 1"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        # Taken for the median too, where an absolute error is asked for.
+        if isinstance(level, Tensor) or level != 0.5:
+            raise ValueError("a point forecast tells no quantiles")
+        return params[..., 0]
+
+    def sample(self, params: Float[Tensor, "*N 1"], uniforms: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        return params[..., 0].expand(torch.broadcast_shapes(params.shape[:-1], uniforms.shape))
+
+    def crps(self, params: Float[Tensor, "*N 1"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        return (params[..., 0].double() - true.double()).abs()
+
+    def rescaled(
+        self, params: Float[Tensor, "*N 1"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
+    ) -> Float[Tensor, "*N 1"]:
+        return (params[..., 0] * std + mean).unsqueeze(-1)
+
+
+class Gaussian(ForecastDistribution):
+    """A normal distribution: parameters are its mean and its standard deviation, at least MIN_SCALE."""
+
+    num_params = 2
+    unit = "nats"
+
+    def parameters(self, raw: Float[Tensor, "*N 2"]) -> Float[Tensor, "*N 2"]:
+        return torch.stack([raw[..., 0], MIN_SCALE + F.softplus(raw[..., 1])], -1)
+
+    def loss(self, params: Float[Tensor, "*N 2"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        loc, scale = params.unbind(-1)
+        return 0.5 * ((true - loc) / scale) ** 2 + scale.log() + 0.5 * math.log(2 * math.pi)
+
+    def mean(self, params: Float[Tensor, "*N 2"]) -> Float[Tensor, "*N"]:
+        return params[..., 0]
+
+    def quantile(self, params: Float[Tensor, "*N 2"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        deviations = torch.special.ndtri(_levels(level, params))
+        return (params[..., 0] + params[..., 1] * deviations).to(params.dtype)
+
+    def crps(self, params: Float[Tensor, "*N 2"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        return crps_of_gaussian(params[..., 0], params[..., 1], true)
+
+    def rescaled(
+        self, params: Float[Tensor, "*N 2"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
+    ) -> Float[Tensor, "*N 2"]:
+        return torch.stack([params[..., 0] * std + mean, params[..., 1] * std], -1)
+
+
+class StudentT(ForecastDistribution):
+    """Student's t: location, scale (at least MIN_SCALE) and degrees of freedom (at least MIN_DF), for heavy tails."""
+
+    num_params = 3
+    unit = "nats"
+
+    def parameters(self, raw: Float[Tensor, "*N 3"]) -> Float[Tensor, "*N 3"]:
+        scale, df = MIN_SCALE + F.softplus(raw[..., 1]), MIN_DF + F.softplus(raw[..., 2])
+        return torch.stack([raw[..., 0], scale, df], -1)
+
+    def loss(self, params: Float[Tensor, "*N 3"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        loc, scale, df = params.unbind(-1)
+        deviations = ((true - loc) / (scale * df.sqrt())).abs()
+        # log(1 + x^2) of a near x, and what a far one has beyond: its square would be no number.
+        near = torch.log1p(deviations.clamp(max=FAR) ** 2)
+        tail = near + 2 * torch.log(deviations.clamp(min=FAR) / FAR)
+        return 0.5 * (df + 1) * tail + scale.log() + 0.5 * math.log(2 * math.pi) - _gamma_ratio(df / 2)
+
+    def mean(self, params: Float[Tensor, "*N 3"]) -> Float[Tensor, "*N"]:
+        return params[..., 0]
+
+    def quantile(self, params: Float[Tensor, "*N 3"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        loc, scale, df = params.double().unbind(-1)
+        return (loc + scale * quantile_of_student_t(df, _levels(level, params))).to(params.dtype)
+
+    def crps(self, params: Float[Tensor, "*N 3"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        return crps_of_student_t(params[..., 2], params[..., 0], params[..., 1], true)
+
+    def rescaled(
+        self, params: Float[Tensor, "*N 3"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
+    ) -> Float[Tensor, "*N 3"]:
+        return torch.stack([params[..., 0] * std + mean, params[..., 1] * std, params[..., 2]], -1)
+
+
+def _gamma_ratio(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+    """log of gamma(x + 1/2) / (gamma(x) sqrt(x)), which goes to 0 as x grows.
+
+    The two logarithms grow like x log x: in float32 nothing would be left of their difference.
+    """
+    small, large = x.clamp(max=ASYMPTOTIC), x.clamp(min=ASYMPTOTIC)
+    difference = torch.lgamma(small + 0.5) - torch.lgamma(small) - 0.5 * small.log()
+    inverse = 1 / large
+    series = inverse * (-1 / 8 + inverse**2 * (1 / 192 - inverse**2 / 640))
+    return torch.where(x < ASYMPTOTIC, difference, series)
+
+
+class Quantiles(ForecastDistribution):
+    """Quantiles of given levels, trained by the quantile loss.
+
+    What the head gives is sorted: the answers then never cross, sorting never makes the loss larger (Chernozhukov et
+    al. 2010), and, unlike sums of positive steps, it leaves quantiles of a linear model linear. The loss is of what is
+    answered, the sorted ones.
+    """
+
+    unit = "quantile loss"
+
+    def __init__(self, levels: Sequence[float]) -> None:
+        """`levels`: from small to large, between 0 and 1, with 0.5 among or between them."""
+        ordered = all(low < high for low, high in pairwise(levels))
+        if not levels or not ordered or not 0 < levels[0] <= 0.5 <= levels[-1] < 1:
+            raise ValueError(
+                f"levels={list(levels)}: expected growing numbers between 0 and 1, from at most 0.5 to at least 0.5"
+            )
+        self.levels = tuple(levels)
+        self.num_params = len(levels)
+
+    def parameters(self, raw: Float[Tensor, "*N Q"]) -> Float[Tensor, "*N Q"]:
+        return raw.sort(-1).values
+
+    def loss(self, params: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        """The mean over the levels."""
+        return pinball_losses(params, true, self.levels).mean(-1)
+
+    def mean(self, params: Float[Tensor, "*N Q"]) -> Float[Tensor, "*N"]:
+        """The mean of draws by `sample`, which knows nothing of the tails."""
+        edges = [0.0, *self.levels, 1.0]
+        weights = []
+        for number in range(1, len(edges) - 1):
+            # A quantile stands for half of the way to each neighbour, and the outermost for all that is outside.
+            before = edges[number] - edges[number - 1]
+            after = edges[number + 1] - edges[number]
+            weights.append((before if number == 1 else before / 2) + (after if number == len(edges) - 2 else after / 2))
+        return params @ torch.tensor(weights, dtype=params.dtype, device=params.device)
+
+    def quantile(self, params: Float[Tensor, "*N Q"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """On the straight line between the levels that are known."""
+        levels = _levels(level, params)
+        if not bool(((levels >= self.levels[0]) & (levels <= self.levels[-1])).all()):
+            raise ValueError(f"level={level}: the quantiles reach from {self.levels[0]} to {self.levels[-1]}")
+        shape = torch.broadcast_shapes(params.shape[:-1], levels.shape)
+        known = torch.tensor(self.levels, dtype=torch.float64, device=params.device)
+        levels = levels.expand(shape).contiguous()
+        above = torch.searchsorted(known, levels).clamp(max=len(known) - 1)
+        below = (above - 1).clamp(min=0)
+        step = torch.where(above > below, known[above] - known[below], 1.0)
+        share = 1 - (known[above] - levels) / step  # of the way from below to above
+        values = params.expand(*shape, -1)
+        low = values.gather(-1, below.unsqueeze(-1)).squeeze(-1)
+        high = values.gather(-1, above.unsqueeze(-1)).squeeze(-1)
+        return torch.lerp(low, high, share.to(params.dtype))
+
+    def sample(self, params: Float[Tensor, "*N Q"], uniforms: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """As of all distributions; of what lies outside the outermost quantiles the outermost are drawn."""
+        return self.quantile(params, uniforms.double().clamp(self.levels[0], self.levels[-1]))
+
+    def crps(self, params: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+        """As far as the levels tell it: see `crps_of_quantiles`."""
+        return crps_of_quantiles(params, true, self.levels)
+
+    def rescaled(
+        self, params: Float[Tensor, "*N Q"], mean: float | Float[Tensor, "..."], std: float | Float[Tensor, "..."]
+    ) -> Float[Tensor, "*N Q"]:
+        scale, shift = torch.as_tensor(std), torch.as_tensor(mean)
+        return params * scale.unsqueeze(-1).to(params) + shift.unsqueeze(-1).to(params)

@@ -1,0 +1,165 @@
+"""How far forecasts are from what came, as sums and counts: they add up over batches and processes.
+
+A target that is NaN, or that a mask leaves out, is neither summed nor counted. Sums are in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain, groupby
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.special import betaln, stdtr, stdtrit
+from torch import Tensor
+
+from seqtrain.tasks.baselines.windows import Block, windows
+
+Term = tuple[Tensor, int]
+"""A sum over targets, and the count of those targets."""
+
+
+def present(true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None) -> Bool[Tensor, "*N"]:
+    """Which targets count: those that are numbers and that the mask, if there is one, lets in."""
+    here = ~true.isnan()
+    return here if mask is None else here & mask
+
+
+def summed(values: Float[Tensor, "*N"], here: Bool[Tensor, "*N"]) -> Term:
+    """The sum of what counts, and how many they are."""
+    # Chosen, not multiplied: a missing target is NaN, and NaN times 0 is NaN.
+    return values[here].double().sum(), int(here.sum())
+
+
+def squared_error(
+    found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None
+) -> Term:
+    """Of the mean of a forecast; its mean over targets is the MSE."""
+    return summed((found.double() - true.double()) ** 2, present(true, mask))
+
+
+def absolute_error(
+    found: Float[Tensor, "*N"], true: Float[Tensor, "*N"], mask: Bool[Tensor, "*N"] | None = None
+) -> Term:
+    """Of the median of a forecast; its mean over targets is the MAE."""
+    return summed((found.double() - true.double()).abs(), present(true, mask))
+
+
+def scaled_error(
+    found: Float[Tensor, "*N"],
+    true: Float[Tensor, "*N"],
+    scale: Float[Tensor, "*N"] | Float[Tensor, "..."],
+    mask: Bool[Tensor, "*N"] | None = None,
+) -> tuple[Term, int]:
+    """Absolute errors over the seasonal naive error of train; their mean is the MASE (Hyndman and Koehler 2006).
+
+    Args:
+        found: The forecasts.
+        true: What came.
+        scale: Of the series of each target, by `seasonal_scales`; broadcast to the targets.
+        mask: The targets that count.
+
+    Returns:
+        The sum and its count, and how many targets were left out because their series has no scale above 0.
+    """
+    scale = scale.double().expand(true.shape)
+    here = present(true, mask)
+    # A series that repeats itself exactly has no error to measure by, and one that is too short none at all.
+    scaled = here & (scale > 0)
+    errors = (found.double() - true.double()).abs() / torch.where(scaled, scale, 1.0)
+    return summed(errors, scaled), int((here & ~scaled).sum())
+
+
+def seasonal_scales(train: Iterable[Block], period: int) -> dict[Hashable, Float[np.ndarray, " C"]]:
+    """The mean absolute difference to a period before, of each series and channel of train.
+
+    NaN where no two values a period apart are there; 0 where the channel repeats itself exactly.
+    """
+    totals: dict[Hashable, Float[np.ndarray, "2 C"]] = {}
+    for series, stretch in groupby(train, key=lambda block: block[0]):
+        first = next(stretch)
+        total = totals.setdefault(series, np.zeros((2, first[1].shape[1])))
+        for block in windows(chain([first], stretch), period + 1):
+            steps = np.abs(block[..., -1].astype(np.float64) - block[..., 0])
+            total += np.stack([np.nansum(steps, axis=0), (~np.isnan(steps)).sum(0)])
+    scales: dict[Hashable, Float[np.ndarray, " C"]] = {}
+    for series, (total, count) in totals.items():
+        scales[series] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return scales
+
+
+def pinball(
+    found: Float[Tensor, "*N Q"],
+    true: Float[Tensor, "*N"],
+    levels: Sequence[float],
+    mask: Bool[Tensor, "*N"] | None = None,
+) -> tuple[Float[Tensor, " Q"], int]:
+    """The quantile loss of each level (Koenker and Bassett 1978), summed over targets."""
+    here = present(true, mask)
+    losses = pinball_losses(found[here].double(), true[here].double(), levels)
+    return losses.sum(0), int(here.sum())
+
+
+def pinball_losses(
+    found: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"], levels: Sequence[float]
+) -> Float[Tensor, "*N Q"]:
+    """The quantile loss of each target and level: `level` times what is missing, 1 - `level` times what is too much."""
+    short = true.unsqueeze(-1) - found
+    level = torch.tensor(levels, dtype=found.dtype, device=found.device)
+    return torch.maximum(level * short, (level - 1) * short)
+
+
+def crps_of_quantiles(
+    found: Float[Tensor, "*N Q"], true: Float[Tensor, "*N"], levels: Sequence[float]
+) -> Float[Tensor, "*N"]:
+    """Twice the mean quantile loss over the levels: the CRPS as far as they tell it.
+
+    It is the integral over all levels by the midpoint rule where levels are 1/2Q, 3/2Q, ...; of other levels it may be
+    compared only with itself.
+    """
+    return 2 * pinball_losses(found.double(), true.double(), levels).mean(-1)
+
+
+def crps_of_gaussian(
+    loc: Float[Tensor, "*N"], scale: Float[Tensor, "*N"], true: Float[Tensor, "*N"]
+) -> Float[Tensor, "*N"]:
+    """The continuous ranked probability score of a normal distribution (Gneiting and Raftery 2007), in its unit."""
+    scale = scale.double()
+    z = (true.double() - loc.double()) / scale
+    density = torch.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    # erf is 2 Phi(z sqrt 2) - 1, without the loss of digits of a probability near 1.
+    return scale * (z * torch.erf(z / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi))
+
+
+def crps_of_student_t(
+    df: Float[Tensor, "*N"], loc: Float[Tensor, "*N"], scale: Float[Tensor, "*N"], true: Float[Tensor, "*N"]
+) -> Float[Tensor, "*N"]:
+    """The same of a Student t distribution with more than 1 degree of freedom (Jordan et al. 2019); no gradient."""
+    # torch has no distribution function of t, so the numbers go through numpy.
+    nu, place, width, y = (part.detach().double().cpu().numpy() for part in (df, loc, scale, true))
+    z = (y - place) / width
+    density = np.exp(-0.5 * (nu + 1) * np.log1p(z**2 / nu) - 0.5 * np.log(nu) - betaln(nu / 2, 0.5))
+    # By logarithms, as both functions underflow where there are many degrees of freedom.
+    self_distance = 2 * np.sqrt(nu) / (nu - 1) * np.exp(betaln(0.5, nu - 0.5) - 2 * betaln(nu / 2, 0.5))
+    score = z * (1 - 2 * stdtr(nu, -z)) + 2 * density * (nu + z**2) / (nu - 1) - self_distance
+    return torch.from_numpy(np.asarray(width * score)).to(true.device)
+
+
+def quantile_of_student_t(df: Float[Tensor, "..."], levels: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """The quantiles of Student's t with location 0 and scale 1, in float64; no gradient."""
+    # Of the lower half, as a level near 1 has few digits; the distribution is symmetric.
+    lower = torch.minimum(levels, 1 - levels).detach().cpu().numpy()
+    deviations = torch.from_numpy(np.asarray(stdtrit(df.detach().double().cpu().numpy(), lower)))
+    return deviations.to(levels.device) * torch.where(levels > 0.5, -1.0, 1.0)
+
+
+def coverage(
+    low: Float[Tensor, "*N"],
+    high: Float[Tensor, "*N"],
+    true: Float[Tensor, "*N"],
+    mask: Bool[Tensor, "*N"] | None = None,
+) -> Term:
+    """How many targets lie in an interval, its ends with it; of the 10 % and 90 % quantiles it should be 80 %."""
+    return summed(((low <= true) & (true <= high)).double(), present(true, mask))

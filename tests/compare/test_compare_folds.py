@@ -1,0 +1,57 @@
+"""Laws of a verdict over folds: the same folds are paired, and overlapping training rows make no sure difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from seqtrain.compare.comparisons import compared
+from seqtrain.compare.entries import read
+from seqtrain.compare.guard import groups
+from seqtrain.compare.variants import variants
+from seqtrain.compare.verdict import conclusions
+from tests.support import fake_runs
+
+LSTM, GRU = (1.0, 2.0, 3.0, 4.0, 5.0), (1.1, 2.3, 3.1, 4.3, 5.2)
+
+
+def folds(path: Path, whole: str = "w" * 32, **of_models: tuple[float, ...]) -> Path:
+    for model, values in of_models.items():
+        for fold, value in enumerate(values):
+            own = f"{fold}" * 32
+            fake_runs.run(
+                path / f"{model}{fold}",
+                value,
+                model=model,
+                config={"data.folds": len(values), "data.fold": fold, "data.fold_seed": 0},
+                hashes={"train": own, "validation": own, "tokenizer": own},
+                data={"fold": {"folds": len(values), "hash": whole, "train": 80, "validation": 10, "test": 20}},
+            )
+    return path
+
+
+def test_folds_of_one_set_are_one_variant_and_paired_with_the_corrected_interval(tmp_path: Path) -> None:
+    (group,) = groups(read([folds(tmp_path / "a", lstm=LSTM, gru=GRU)]))
+    ranked = variants(group)
+    assert [len(variant.values) for variant in ranked] == [5, 5]
+    (found,) = compared(ranked, group.mode)
+    differences = [b - a for a, b in zip(LSTM, GRU, strict=True)]
+    error = stats.tstd(differences) * (1 / 5 + 10 / 80) ** 0.5
+    half = stats.t.ppf(0.975, 4) * error
+    assert (found.low, found.high) == pytest.approx((0.2 - half, 0.2 + half))
+    naive = stats.ttest_rel(GRU, LSTM).confidence_interval()
+    assert found.high - found.low > naive.high - naive.low
+
+
+def test_the_verdict_says_folds_and_the_correction(tmp_path: Path) -> None:
+    (found,) = conclusions(read([folds(tmp_path / "a", lstm=LSTM, gru=GRU)]))
+    assert "the same 5 folds, corrected for the training rows they share" in found.sentences[0]
+    assert not any("seed" in line for line in found.sentences)
+
+
+def test_folds_of_other_rows_stand_in_a_group_of_their_own(tmp_path: Path) -> None:
+    folds(tmp_path / "a" / "one", lstm=LSTM)
+    folds(tmp_path / "a" / "other", whole="v" * 32, gru=GRU)
+    assert len(groups(read([tmp_path / "a"]))) == 2

@@ -1,0 +1,87 @@
+"""The picture of a forecast shows what it is given, and says what it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from seqtrain.inference.forecast_plot import MAX_HISTORY, Fan, draw_fan
+
+HOURS = np.datetime64("2016-07-01T00") + np.arange(30)
+MEDIAN = np.linspace(0.0, 1.0, 6)
+FAN = Fan(
+    history_times=HOURS[:24],
+    history=np.sin(np.arange(24.0)),
+    times=HOURS[24:],
+    median=MEDIAN,
+    bands={0.5: (MEDIAN - 1, MEDIAN + 1), 0.95: (MEDIAN - 3, MEDIAN + 3), 0.8: (MEDIAN - 2, MEDIAN + 2)},
+    truth=MEDIAN + 0.3,
+)
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were written."""
+    found: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: Any, **options: Any) -> None:
+        found.append(figure)
+        save(figure, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return found
+
+
+@pytest.mark.parametrize(("name", "begins"), [("fan.png", b"\x89PNG"), ("fan.SVG", b"<?xml")])
+def test_a_fan_is_written_in_the_format_of_its_name(name: str, begins: bytes, tmp_path: Path) -> None:
+    assert draw_fan(FAN, tmp_path / name) == ""
+    assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+def test_history_truth_median_and_bands_are_where_the_numbers_are(tmp_path: Path, figures: list[Figure]) -> None:
+    draw_fan(FAN, tmp_path / "fan.png", title="OT $1 and $2", unit="°C")
+    (axes,) = figures[0].axes
+    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
+    assert np.array_equal(lines["history"], FAN.history)
+    assert np.array_equal(lines["median"], MEDIAN)
+    assert np.array_equal(lines["truth"], MEDIAN + 0.3)
+    # From the widest to the narrowest, so that none hides another.
+    widths = {part.get_label(): np.ptp(np.asarray(part.get_paths()[0].vertices)[:, 1]) for part in axes.collections}
+    assert list(widths.items()) == [("central 95%", 7.0), ("central 80%", 5.0), ("central 50%", 3.0)]
+    assert axes.get_title() == "OT $1 and $2"
+
+
+def test_a_point_forecast_has_no_median_and_no_band(tmp_path: Path, figures: list[Figure]) -> None:
+    draw_fan(replace(FAN, bands={}, truth=None), tmp_path / "fan.png")
+    legend = figures[0].axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["history", "forecast"]
+
+
+def test_what_is_left_out_of_a_long_history_is_said(tmp_path: Path, figures: list[Figure]) -> None:
+    long = np.arange(MAX_HISTORY + 1234.0)
+    fan = replace(FAN, history=long, history_times=long, times=np.arange(6) + long[-1] + 1)
+    assert draw_fan(fan, tmp_path / "fan.png") == "the first 1,234 values of the history"
+    assert np.asarray(figures[0].axes[0].lines[0].get_xdata())[0] == 1234
+
+
+@pytest.mark.parametrize(
+    ("fan", "name", "words"),
+    [
+        (FAN, "fan.jpg", r"fan\.jpg: expected a name that ends in \.png or \.svg"),
+        (replace(FAN, truth=MEDIAN[:3]), "fan.png", "truth: 3 values for 6 times"),
+        (replace(FAN, bands={0.8: (MEDIAN, MEDIAN[:2])}), "fan.png", "high end of 80%: 2 values for 6 times"),
+        (replace(FAN, history=MEDIAN), "fan.png", "history: 6 values for 24 times"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_a_file_is_written(
+    fan: Fan, name: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        draw_fan(fan, tmp_path / name)
+    assert not list(tmp_path.iterdir())
