@@ -81,6 +81,7 @@ TASKS_KNOW = (
     "data.values.",
     "data.preprocess",
     "data.tokenizers.encoding",
+    "data.tokenizers.word_ends",
     "data.corpus",
     "data.cache",
 )
@@ -90,7 +91,17 @@ SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
     *(
         f"seqtrain.tasks.{name}"
-        for name in ("base", "contract", "forecast_heads", "hooks", "laws", "masked_text", "pooling", "predictors")
+        for name in (
+            "base",
+            "contract",
+            "forecast_heads",
+            "hooks",
+            "laws",
+            "masked_text",
+            "pooling",
+            "predictors",
+            "tagged",
+        )
     ),
 }
 """What stands in the rooms of models and tasks and is neither."""

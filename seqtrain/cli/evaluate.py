@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from seqtrain.runs.summary import Summary
 
 
 def main(argv: list[str]) -> int:
@@ -85,9 +88,21 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
         summary = Run(Path(options.run)).summary
         metrics = report.words(result["metrics"], summary)
         print(f"{name}: {metrics} ({options.checkpoint} checkpoint, {where})")
-        known = result.get("baselines", {})
-        for line in [*report.baseline_lines(summary, known), *report.verdict(summary, result["metrics"], known)]:
+        for line in _beside(result, summary):
             print(line)
+
+
+def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
+    """What helps to read the metrics: those of baselines, of a guess, and the numbers of parts of the split."""
+    from seqtrain.cli import report
+
+    known = result.get("baselines", {})
+    yield from report.baseline_lines(summary, known)
+    yield from report.verdict(summary, result["metrics"], known)
+    if "chance" in result:
+        yield f"chance: {report.words(result['chance'], summary)}"
+    for table, parts in result.get("breakdown", {}).items():
+        yield f"{table}: {', '.join(f'{part} {value:.4f}' for part, value in parts.items())}"
 
 
 def evaluate(
@@ -155,6 +170,12 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
+    chance = opened.task.chance(data.rows[split], opened.preprocessor)
+    if chance:
+        result["chance"] = chance
+    breakdown = opened.task.breakdown(learner.totals)
+    if breakdown:
+        result["breakdown"] = breakdown
     if with_baselines:
         result["baselines"] = data.baselines(split)
     return result if leak is None else result | {"leak": leak}

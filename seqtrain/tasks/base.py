@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -183,7 +183,7 @@ class Task(nn.Module, ABC):
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """Metrics by name from the sums and counts of all parts; losses are in nats."""
 
-    def blank_targets(self, tokens: Tensor) -> Tensor:
+    def blank_targets(self, tokens: Shaped[Tensor, "B T *F"]) -> Shaped[Tensor, "B T *H"]:
         """Targets of the shape that a stream's have, for what is read in `tokens`: to count what a step keeps."""
         return tokens
 
@@ -192,6 +192,14 @@ class Task(nn.Module, ABC):
         """Floating-point operations of a forward pass of the head per target."""
 
     # -- beside a result -----------------------------------------------------------------------------------------
+
+    def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
+        """Metrics of a guess among the possible answers to a split; nothing where that is not known."""
+        return {}
+
+    def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
+        """Parts of an evaluation, such as a metric by length: what each table holds, and a number for each part."""
+        return {}
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Metrics of `split` by those who know nothing of sequences, or little; by their names in `known_baselines`.

@@ -79,8 +79,8 @@ class Forecast(SeriesTask, ExampleTask):
         }
     )
     example_text = "--input FILE.csv"
-    naive: Tensor  # (S, C), no weights
-    std: Tensor
+    naive: Float[Tensor, "S C"]  # no weights
+    std: Float[Tensor, "S C"]
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Forecast(SeriesTask, ExampleTask):
     def head_flops(self) -> float:
         return 2.0 * self.dim * self.head.out_features
 
-    def blank_targets(self, tokens: Tensor) -> Tensor:
+    def blank_targets(self, tokens: Float[Tensor, "B T F"]) -> Float[Tensor, "B T H C"]:
         return tokens.new_zeros(*tokens.shape[:2], self.horizon, self.num_channels)
 
     # -- data ----------------------------------------------------------------------------------------------------
