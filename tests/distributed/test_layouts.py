@@ -31,8 +31,8 @@ RUNS = {
     "gru with k1 below k2": (*STREAM, "model=gru", "tbptt.k1=2"),
     "gpt with memory": (*STREAM, *GPT),
     "rnn on documents": (*STREAM, "model=rnn", "tbptt.reset=document"),
-    "sentiment": (*examples.options("sentiment"), "task.dropout=0", "task.class_weights=balanced"),
-    "sentiment cut in time": (*examples.options("sentiment"), "task.dropout=0", "tbptt.k2=8"),
+    "sentiment": (*examples.options("sentiment"), "task.dropout=0", "model.dropout=0", "task.class_weights=balanced"),
+    "sentiment cut in time": (*examples.options("sentiment"), "task.dropout=0", "model.dropout=0", "tbptt.k2=8"),
     "masked_lm": (*examples.options("masked_lm"), "model.dropout=0", "task.next_sentence=true"),
     "translation": (*examples.options("translation"), "model.dropout=0"),
 }
