@@ -28,7 +28,7 @@ RECIPES = [Byte(), Char(), BPE(size=300), Word()]
 TEXTS = ["boston  hill", " déjà vu , isn't it ?", "日本 語\tx\n y ", "a", "été  "]
 
 
-@pytest.mark.parametrize("recipe", RECIPES[:3], ids=str)
+@pytest.mark.parametrize("recipe", RECIPES[:3], ids=lambda recipe: type(recipe).__name__)
 def test_the_tokens_up_to_the_end_of_a_word_hold_the_word_and_nothing_of_the_next(recipe: Recipe) -> None:
     tokenizer = recipe.train(TEXTS * 3)
     for text in TEXTS:
@@ -60,7 +60,7 @@ def tag(preprocessor, ignore: str | None = "_") -> Tag:
     return Tag(dropout=0.0, ignore=ignore, dim=8, labels=preprocessor.labels, preprocessor=preprocessor)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: type(recipe).__name__)
 def test_each_word_has_one_target_and_the_other_tokens_none(tmp_path: Path, recipe: Recipe) -> None:
     preprocessor, splits = prepared(tmp_path, recipe, "boston hill burned\tX _ Y", "hill was hill\tY X X")
     task = tag(preprocessor)
