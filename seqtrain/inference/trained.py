@@ -213,7 +213,7 @@ class Trained:
         return [answer["translation"] for answer in answers]
 
     def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
-        """One vector of each text, pooled from the hidden states that the run's model has of it.
+        """One vector of each text, pooled from the hidden states that the run's model, or its encoder, has of it.
 
         Args:
             texts: any number of them.
@@ -224,7 +224,7 @@ class Trained:
             (n, D), a row a text.
 
         Raises:
-            UserError: for an encoder-decoder, which has no hidden states of a text alone.
+            UserError: where the model has no hidden states of a text alone, or no such vector.
         """
         from seqtrain.inference import embedding
 
