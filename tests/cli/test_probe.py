@@ -55,7 +55,6 @@ def test_labels_are_measured_beside_untrained_tfidf_and_the_most_frequent_label(
     assert list(found["results"]) == ["run", "untrained", "tfidf", "most_frequent"]
     assert found["results"]["tfidf"]["accuracy"]["mean"] == 1
     assert found["results"]["most_frequent"]["accuracy"]["mean"] == pytest.approx(0.5)
-    assert found["results"]["run"]["accuracy"] != found["results"]["untrained"]["accuracy"]
     assert {found["rows"], len(found["results"]["run"]["accuracy"]["folds"])} == {60, 3}
     rc, out, _ = call(runs["gru"], "--labels", file, "--folds", 3)
     assert rc == 0
@@ -74,6 +73,7 @@ def test_numbers_are_read_by_ridge_regression_beside_their_mean(
     assert rc == 0
     assert list(found["results"]) == ["run", "untrained", "tfidf", "mean"]
     assert found["results"]["mean"]["mse"]["mean"] == pytest.approx(4, rel=0.1)
+    assert found["results"]["run"]["mse"]["mean"] != found["results"]["untrained"]["mse"]["mean"]
     assert "neighbours" not in found
 
 
@@ -162,7 +162,7 @@ def test_pairs_are_ranked_both_ways_beside_untrained_tfidf_and_chance(
 
 def test_sides_that_are_equal_are_found_first_and_a_constant_model_finds_by_chance(runs: dict[str, Path]) -> None:
     trained = seqtrain.load(runs["gru"])
-    texts = [f"the film {number}" for number in range(20)]
+    texts = [f"the {'long ' * (number % 5)}film {'was ' * (number // 5)}" for number in range(20)]  # known letters
     assert probes.probe_pairs(trained, texts, texts)["source_to_target"]["run"]["recall@1"] == 1
     for weight in trained.model.parameters():
         weight.data.zero_()
