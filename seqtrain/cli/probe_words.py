@@ -72,6 +72,7 @@ def _against(measure: str, run: Mapping[str, Any], other: Mapping[str, Any], nam
     """Who is ahead by how much, and in how many folds."""
     ours, theirs = run[measure], other[measure]
     sign = -1 if measure in SMALLER_IS_BETTER else 1
+    # Folds are counted, and no test is made: they share what they learn from, so that its p-value would be too small.
     ahead = behind = 0
     for one, two in zip(ours["folds"], theirs["folds"], strict=True):
         ahead += sign * one > sign * two

@@ -74,6 +74,8 @@ def probe_labels(
     _check_labels(rows, values, kind, folds)
     if not any(re.search(probing.WORD, text) for text in texts):
         raise UserError("labels: no text has a word, of which TF-IDF could be taken")
+    # Beside an untrained twin, since random recurrences and attention mix words usefully already; beside TF-IDF, since
+    # a bag of words is what a representation must beat to be worth its training.
     vectors: dict[str, probing.Features] = {
         "run": _vectors(trained, texts, pool),
         "untrained": _vectors(untrained(trained), texts, pool),
@@ -120,9 +122,11 @@ def probe_pairs(
         )
     keys = [_groups(sources), _groups(targets)]
     is_right = retrieval.equal(*keys)
+    # Not 1 / pairs: equal texts answer for each other, so that chance depends on the file.
     by_chance = retrieval.chance(is_right, count=len(sources), candidates=len(sources))
     if by_chance.recall(1) == 1:
         raise UserError("pairs: each is right for every other one; give at least two pairs of different texts")
+    # Both ways: a few vectors that are near to everything spoil one direction more than the other.
     forth: Ranked = {}
     back: Ranked = {}
     for name, run in (("run", trained), ("untrained", untrained(trained))):
@@ -154,6 +158,7 @@ def _vectors(trained: Trained, texts: Sequence[str], pool: Pool) -> Float[np.nda
 def _neighbours(vectors: dict[str, probing.Features], texts: Sequence[str], labels: np.ndarray, rows: Rows) -> Ranked:
     """The ranks of the nearest text with the same label; texts that are equal are not each other's neighbours."""
     _, codes = np.unique(labels, return_inverse=True)
+    # An equal text would be nearest whatever the vectors are, and mostly has the same label.
     is_right, is_same = retrieval.equal(codes.tolist()), retrieval.equal(rows.groups)
     found: Ranked = {}
     for name in ("run", "untrained"):
@@ -182,6 +187,8 @@ def _repeated(groups: Sequence[int]) -> int:
 
 def _check_labels(rows: Rows, labels: np.ndarray, kind: probing.Kind, folds: int) -> None:
     """Raises UserError where nothing can be learnt, or a label is missing in a fold or outside it."""
+    if folds < probing.MIN_FOLDS:
+        raise UserError(f"folds={folds}: must be at least {probing.MIN_FOLDS}")
     different = len(set(rows.groups))
     if different < folds:
         raise UserError(f"labels: there are {different} different texts, fewer than {folds} folds")
@@ -189,6 +196,7 @@ def _check_labels(rows: Rows, labels: np.ndarray, kind: probing.Kind, folds: int
         if not len(labels) or labels.min() == labels.max():
             raise UserError(f"labels: every text has the number {labels[0]:g}; there is nothing to predict")
         return
+    # Different texts, not rows: equal ones stand in one fold, and a fold without a label measures nothing of it.
     counts = Counter(labels[group] for group in set(rows.groups))
     if len(set(labels)) == 1:
         raise UserError(f"labels: every text has the label {labels[0]}; there is nothing to tell apart")

@@ -85,6 +85,7 @@ def probe(
         Unavailable: where scikit-learn is missing.
     """
     check_installed()
+    # Once for all features: differences between them are then differences on the same texts, fold by fold.
     fold_of = fold_of_rows(rows, folds, seed)
     found = {}
     for name, values in features.items():
@@ -121,6 +122,7 @@ def _chosen(
     """The penalty that does best on inner folds of `train`; of equals the largest."""
     inner = fold_of_rows(subset(rows, train), INNER_FOLDS, seed)
     measure = MEASURES[kind][0]
+    # Folds of the rows outside alone: a penalty chosen by what is then measured would flatter whoever has more of them.
     total = dict.fromkeys(PENALTIES, 0.0)
     for fold in range(INNER_FOLDS):
         known, asked = train[inner != fold], train[inner == fold]
@@ -144,9 +146,11 @@ def subset(rows: Rows, kept: Int[np.ndarray, " m"]) -> Rows:
 
 def _prepared(features: Features, train: Int[np.ndarray, " m"], test: Int[np.ndarray, " k"]) -> tuple[Any, Any]:
     """What is learnt from and what is asked: scaled, or weighed by TF-IDF, as `train` alone tells."""
+    # Also which words there are and how rare they are: a word of the fold alone is no word that could be known.
     if isinstance(features, np.ndarray):
         from sklearn.preprocessing import StandardScaler
 
+        # One penalty for all numbers of a vector is fair to them only where they are of one size.
         scaler = StandardScaler().fit(features[train])
         return scaler.transform(features[train]), scaler.transform(features[test])
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -163,6 +167,7 @@ def _fitted(inputs: Any, labels: np.ndarray, asked: Any, kind: Kind, penalty: fl
     if kind == "numbers":
         return np.asarray(Ridge(alpha=penalty).fit(inputs, labels).predict(asked)), True
     model = LogisticRegression(C=1 / penalty, max_iter=MAX_ITERATIONS)
+    # Counted and told once at the end: printed, the warnings of a hundred fits would bury the table.
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(inputs, labels)

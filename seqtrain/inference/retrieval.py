@@ -73,6 +73,7 @@ def rank(scores: Scores, is_right: Marks, is_left_out: Marks | None = None, *, c
         The ranks of the queries that have a right candidate.
     """
     parts = []
+    # Whole rows, not tiles: the place of the best right candidate must be known before the others are counted.
     step = max(1, MAX_CELLS // candidates)
     for begin in range(0, count, step):
         block = slice(begin, min(begin + step, count))
@@ -81,7 +82,9 @@ def rank(scores: Scores, is_right: Marks, is_left_out: Marks | None = None, *, c
             left_out = is_left_out(block)
             right &= ~left_out
             cosines = np.where(left_out, -np.inf, cosines)
+        # The first right one alone decides recall and 1 / place; whatever stands behind it does not count.
         best = np.where(right, cosines, -np.inf).max(1, keepdims=True)
+        # A query without a right candidate cannot be answered: it would count as a miss of the vectors.
         asked = np.isfinite(best[:, 0])
         cosines, right, best = cosines[asked], right[asked], best[asked]
         tied = np.abs(cosines - best) <= TIE
@@ -113,6 +116,7 @@ def tfidf_cosines(queries: Sequence[str], candidates: Sequence[str]) -> Scores:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3), sublinear_tf=True)
+    # No label and no pairing is looked at here, only letters, so that to fit it on what is asked gives nothing away.
     letters.fit([*queries, *candidates])
     left: Any = letters.transform(queries)  # sparse matrices, which pyright does not know
     right: Any = letters.transform(candidates)

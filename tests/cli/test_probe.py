@@ -12,7 +12,7 @@ import torch
 import seqtrain
 from seqtrain.cli import main
 from seqtrain.data.sketch import Sketch
-from seqtrain.inference import probes
+from seqtrain.inference import probes, probing
 from seqtrain.models.encoder_decoder import EncoderDecoder
 from tests.support.untrained_runs import SENTIMENT, TRANSLATION, make_run
 
@@ -128,6 +128,18 @@ def test_labels_that_make_no_sense_are_refused_in_one_line(
     assert (rc, out, len(told)) == (2, "", 1)
     assert reason in told[0]
     assert "data." not in told[0]
+
+
+def test_python_gives_what_the_command_prints_and_refuses_as_few_folds(
+    runs: dict[str, Path], call: Any, tmp_path: Path
+) -> None:
+    trained = seqtrain.load(runs["gru"])
+    texts, labels = [text for text, _ in ROWS], [str(label) for _, label in ROWS]
+    _, out, _ = call(runs["gru"], "--labels", table(tmp_path / "rows.tsv", ROWS), "--json")
+    assert json.loads(out)["results"] == trained.probe(texts, labels)["results"]
+    assert probing.MIN_FOLDS == 3  # as --folds has it
+    with pytest.raises(seqtrain.UserError, match="folds=2: must be at least 3"):
+        trained.probe(texts, labels, folds=2)
 
 
 def test_a_file_of_another_kind_is_refused(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
