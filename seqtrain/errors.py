@@ -14,6 +14,8 @@ PATHS = (
     "init_from",
     "tracking_uri",
     "--corpus",
+    "--labels",
+    "--pairs",
     "--input",
     "--output",
     "--attention",

@@ -65,7 +65,7 @@ ONLY = {
     "pandas": ("compare.frames", "compare.compared"),
     "IPython": ("training.callbacks.progress",),
     "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.fanova"),
-    "sklearn": ("compare.fanova", "tasks.baselines.tfidf_linear"),
+    "sklearn": ("compare.fanova", "tasks.baselines.tfidf_linear", "inference.probing", "inference.retrieval"),
     "matplotlib": ("training.callbacks", "training.loggers", "inference.attention_maps", "inference.forecast_plot"),
     "lightning": (),
 }

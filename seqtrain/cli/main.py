@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": "let a run continue text, fill in words, classify, translate, or score",
     "embed": "turn texts into vectors with a run",
     "search": "find the texts that are nearest to another, by a run's vectors",
+    "probe": "measure what a run's vectors tell of labels, or whether they find pairs",
     "export": "write a run's weights as safetensors, with what is needed to use them",
     "compare": "compare runs and sweeps: a table, a verdict, a page",
     "serve": "serve that page, live while runs go on: seqtrain serve outputs",

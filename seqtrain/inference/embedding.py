@@ -22,11 +22,16 @@ POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
 def check_pool(model: SequenceModel, pool: Pool) -> None:
     """Raises UserError where a model has no such vector of a text."""
     name = type(model).__name__
-    if Capability.UNCONDITIONAL not in model.capabilities:
+    if not model.can_encode:
         raise UserError(
-            f"embed: model {name} reads a text only to go on from it; take a run of a model without a decoder"
+            f"embed: model {name} reads a text only to go on from it; take a run of a model that has an encoder, or no "
+            "decoder"
         )
-    if pool == "cls" and Capability.CAUSAL in model.capabilities:
+    if pool != "cls":
+        return
+    if Capability.UNCONDITIONAL not in model.capabilities:  # training put nothing before what its encoder reads
+        raise UserError("--pool cls: before a source stands no token that could be its vector; use mean or last")
+    if Capability.CAUSAL in model.capabilities:
         raise UserError(f"--pool cls: the first position of model {name} sees no later token; use mean or last")
 
 
@@ -52,9 +57,7 @@ def embed(
     for lanes in by_length(rows):
         tokens, lengths = padded([rows[lane] for lane in lanes])  # of about one length, so that little is padding
         tokens, lengths = tokens.to(like.device), lengths.to(like.device)
-        # What is padded on the right changes nothing that a causal model has said before, and one that need not
-        # regard lengths reads in a single dense call.
-        hidden, _ = model(tokens, None, None if Capability.CAUSAL in model.capabilities else lengths)
+        hidden = model.encode(tokens, lengths)
         vectors[lanes] = pooled(hidden, lengths, pool, len(before), len(after)).to(vectors)
     return vectors
 

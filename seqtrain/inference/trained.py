@@ -213,7 +213,7 @@ class Trained:
         return [answer["translation"] for answer in answers]
 
     def embed(self, texts: Sequence[str], *, pool: Pool = "mean") -> Tensor:
-        """One vector of each text, pooled from the hidden states that the run's model has of it.
+        """One vector of each text, pooled from the hidden states that the run's model, or its encoder, has of it.
 
         Args:
             texts: any number of them.
@@ -224,7 +224,7 @@ class Trained:
             (n, D), a row a text.
 
         Raises:
-            UserError: for an encoder-decoder, which has no hidden states of a text alone.
+            UserError: where the model has no hidden states of a text alone, or no such vector.
         """
         from seqtrain.inference import embedding
 
@@ -234,6 +234,30 @@ class Trained:
         before, after = self.task.edges(self.tokenizer)  # what training puts around a text, and the model expects
         rows = [reader.encode(text) for text in texts]
         return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
+
+    def probe(
+        self, texts: Sequence[str], labels: Sequence[str], *, pool: Pool = "mean", folds: int = 5, seed: int = 0
+    ) -> dict[str, Any]:
+        """How well logistic regression reads labels off the vectors of texts, as `seqtrain probe RUN --labels` does.
+
+        Args:
+            texts: that the run can embed.
+            labels: a name for each.
+            pool: as for `embed`.
+            folds: of cross-validation; at least 3.
+            seed: deals texts to folds.
+
+        Returns:
+            `results` by what was read, and `neighbours`, as `probe --json` prints them.
+
+        Raises:
+            UserError: where there is nothing to tell apart, or scikit-learn is missing.
+        """
+        from seqtrain.inference import embedding, probes
+
+        embedding.check_pool(self.model, pool)
+        self._check(texts, self.opened.text_reader)
+        return probes.probe_labels(self, texts, labels, pool=pool, folds=folds, seed=seed)
 
     def attention(self, text: str, target: str | None = None) -> list[Seen]:
         """Where each layer and head looks while the model reads a text.

@@ -107,6 +107,20 @@ class SequenceModel(nn.Module, ABC):
             return counter.get_total_flops() / (2 * length)  # the source is as long as the target
         return counter.get_total_flops() / length
 
+    @property
+    def can_encode(self) -> bool:
+        """Whether there are hidden states of a text that is read alone, so that `encode` gives them."""
+        return Capability.UNCONDITIONAL in self.capabilities
+
+    def encode(
+        self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B S D"]:
+        """Hidden states of a text that is read alone; those of an encoder, where the model has one."""
+        # What is padded on the right changes nothing that a causal model has said before, and one that need not
+        # regard lengths reads in a single dense call.
+        hidden, _ = self(source, None, None if Capability.CAUSAL in self.capabilities else lengths)
+        return hidden
+
     def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """What to generate from: by default `source` is read as a prefix."""
         return self(source, self.initial(len(source)), lengths)[1]

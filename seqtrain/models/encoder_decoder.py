@@ -125,6 +125,14 @@ class EncoderDecoder(SequenceModel):
         """As if begun from an empty source."""
         return self.decoder.initial(batch)
 
+    @property
+    def can_encode(self) -> bool:
+        return True
+
+    def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B S D"]:
+        """What the encoder makes of sources, of which the decoder hears nothing yet."""
+        return self.source_norm(self.encoder(self.embed(source), lengths).out)
+
     def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """What the decoder needs of sources, which the encoder reads once."""
         out, last = self.encoder(self.embed(source), lengths)

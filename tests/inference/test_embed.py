@@ -23,15 +23,22 @@ from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, STEP, TE
 CNN = ("task=masked_lm", "model=cnn", "model.causal=false", "tokenizer=char")
 BOTH = ("task=sentiment", "model=lstm", "model.bidirectional=true", "tokenizer=char")
 PREFIX = ("task=translation", "model=gpt", "tokenizer=char", "model.num_layers=2", "model.num_heads=2")
-RUNS = {"bert": MASKED, "gru": SENTIMENT, "gpt": NEXT_TOKEN, "cnn": CNN, "lstm": BOTH, "prefix": PREFIX}
+RUNS = {
+    "bert": MASKED,
+    "gru": SENTIMENT,
+    "gpt": NEXT_TOKEN,
+    "cnn": CNN,
+    "lstm": BOTH,
+    "prefix": PREFIX,
+    "pair": TRANSLATION,
+}
 LINES = [*TEXTS, "a", "the street was slow " * 9]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
-    every = {**RUNS, "pair": TRANSLATION}
-    return {name: make_run(folder / name, *overrides) for name, overrides in every.items()}
+    return {name: make_run(folder / name, *overrides) for name, overrides in RUNS.items()}
 
 
 @pytest.fixture
@@ -62,12 +69,12 @@ def test_a_text_has_the_same_vector_alone_and_among_longer_ones(name: str, pool:
 def test_pooling_is_a_plain_loop_over_the_positions_of_the_text(name: str, runs: dict[str, Path]) -> None:
     run = double(runs[name])
     tokenizer = run.tokenizer
-    before = [] if name == "prefix" else [tokenizer.start]
+    before = [] if name in ("prefix", "pair") else [tokenizer.start]
     after = [] if name == "gpt" else [tokenizer.separator]
     for text in LINES:
         ids = tokenizer.encode(text).tolist()
         with torch.no_grad():
-            hidden = run.model(torch.tensor([[*before, *ids, *after]]))[0][0]
+            hidden = run.model.encode(torch.tensor([[*before, *ids, *after]]))[0]
         mean = torch.zeros(run.model.dim, dtype=torch.double)
         for place in range(len(ids)):
             mean += hidden[len(before) + place] / len(ids)
@@ -86,9 +93,11 @@ def test_what_a_model_does_not_have_is_refused(runs: dict[str, Path], call: Any,
         2,
         "error: --pool cls: the first position of model GPT sees no later token; use mean or last\n",
     )
-    rc, _, err = call("embed", runs["pair"], *files)
-    assert rc == 2
-    assert err.startswith("error: embed: model EncoderDecoder reads a text only to go on from it")
+    rc, _, err = call("embed", runs["pair"], *files, "--pool", "cls")
+    assert (rc, err) == (
+        2,
+        "error: --pool cls: before a source stands no token that could be its vector; use mean or last\n",
+    )
     rc, _, err = call("embed", runs["bert"], *files[:3], tmp_path / "none" / "out.parquet")
     assert (rc, err) == (2, f"error: --output {tmp_path / 'none' / 'out.parquet'}: there is no such folder\n")
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]

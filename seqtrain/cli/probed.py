@@ -1,0 +1,166 @@
+"""What `seqtrain probe` does once its options are read: file, run, measurement, words."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from seqtrain.api import Trained, load
+from seqtrain.cli import probe_words
+from seqtrain.cli.arguments import say
+from seqtrain.data import leaks
+from seqtrain.data.sketch import Sketch
+from seqtrain.data.sources.base import Row, Source
+from seqtrain.data.sources.labelled import Labelled
+from seqtrain.data.sources.parallel import Parallel
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import exists
+from seqtrain.inference import probing
+from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, place_of_kept
+
+
+def measure(options: argparse.Namespace) -> int:
+    """Measures what the options ask for and prints it; gives the exit code."""
+    way = "pairs" if options.labels is None else "labels"
+    # All that can be wrong with the file comes first: to load the model takes seconds.
+    path: str = getattr(options, way)
+    rows = _rows(_source(options, way, path), way, path)
+
+    from seqtrain.inference import probes
+    from seqtrain.inference.embedding import check_pool
+
+    probing.check_installed()  # before the model: whoever must install it should not wait for that
+    trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
+    if trained.opened.preprocessor.series is not None:
+        raise UserError(f"run {options.run} reads values in time; it has no vector of a text")
+    check_pool(trained.model, options.pool)
+    fields = ("source", "target") if way == "pairs" else ("text",)
+    kept = _readable(trained, rows, fields, path)
+    columns = {field: [row[field] for row in kept] for field in kept[0]}
+    leak = _leak(trained, [columns[field] for field in fields], path)
+    with _as_flags(way):
+        if way == "pairs":
+            found = probes.probe_pairs(trained, columns["source"], columns["target"], pool=options.pool)
+        else:
+            found = _probe_labels(trained, columns, options)
+    about = {
+        "run": str(options.run),
+        "checkpoint": options.checkpoint,
+        "step": trained.opened.step,
+        "file": str(path),
+        "left_out": len(rows) - len(kept),
+        "pool": options.pool,
+        "dim": trained.model.dim,
+        "leak": leak,
+    }
+    if options.json:
+        print(json.dumps(about | found, ensure_ascii=False))
+    else:
+        words = probe_words.of_pairs if way == "pairs" else probe_words.of_labels
+        print("\n".join(words(about, found)))
+    return 0
+
+
+def _source(options: argparse.Namespace, way: str, path: str) -> Source:
+    with _as_flags(way):
+        if way == "pairs":
+            return Parallel(
+                path=path,
+                source_column=options.source_column,
+                target_column=options.target_column,
+                validation_fraction=0.0,
+            )
+        source = Labelled(
+            path=path,
+            column=_place(options.column),
+            label_column=_place(options.label_column),
+            validation_fraction=0.0,
+        )
+        if options.numbers:
+            source.expect_numbers()
+        return source
+
+
+def _place(column: str) -> str | int:
+    """A column's name, or its number in a file without a header."""
+    return int(column) if column.isdecimal() else column
+
+
+def _rows(source: Source, way: str, path: str) -> list[Row]:
+    with _as_flags(way):
+        source.check()
+        rows = list(source.rows("train"))
+        for line in source.notes():
+            say(line.replace("data.", "--"))
+    if not rows:
+        raise UserError(f"--{way} {path}: holds no rows; give a file with some")
+    return rows
+
+
+def _readable(trained: Trained, rows: Sequence[Row], fields: Sequence[str], path: str) -> list[Row]:
+    """The rows whose texts the run can read; says how many are left out, and why the first of them is."""
+    kept: list[Row] = []
+    first = ""
+    # The same rows for all that is compared: also TF-IDF, which could read the others, goes without them.
+    for number, row in enumerate(rows, 1):
+        reasons = filter(None, (trained.opened.text_reader.reason(row[field]) for field in fields))
+        reason = next(reasons, None)
+        if reason is None:
+            kept.append(row)
+        elif not first:
+            first = f"row {number} {reason}"
+    if not kept:
+        raise UserError(f"{path}: holds no row that can be embedded: {first}")
+    if first:
+        count = len(rows) - len(kept)
+        say(f"{path}: {count:,} of {len(rows):,} rows left out, of which the first: {first}")
+    return kept
+
+
+def _leak(trained: Trained, columns: Sequence[Sequence[str]], path: str) -> dict[str, Any] | None:
+    """How much of the texts stood in the run's own train, said where it is more than little."""
+    sketch = trained.directory / SKETCH
+    if not exists(sketch):
+        say(f"{path}: whether it stands in train of this run is not known: {SKETCH} is missing")
+        return None
+    # By the sketch that every run keeps, so that the run's own data need not be there any more.
+    asked = [Sketch.of(texts, lines=False) for texts in columns]
+    leak = leaks.find_leak(asked, Sketch.load(sketch))
+    if leak is None:
+        say(f"{path}: whether it stands in train of this run is not known: too few of its texts can be looked for")
+        return None
+    if leak.share >= MIN_SAID:
+        has_parent = trained.opened.run.config.get("init_from") is not None
+        say(f"{in_words(path, place_of_kept(has_parent), leak)}, so the probe of this run is optimistic")
+    return leak._asdict()
+
+
+def _probe_labels(trained: Trained, columns: dict[str, list[str]], options: argparse.Namespace) -> dict[str, Any]:
+    from seqtrain.inference import probes
+
+    labels: Sequence[Any] = columns["label"]
+    kind: Literal["names", "numbers"] = "names"
+    if options.numbers:
+        labels, kind = [float(label) for label in labels], "numbers"
+    texts, pool = columns["text"], options.pool
+    return probes.probe_labels(trained, texts, labels, kind=kind, pool=pool, folds=options.folds, seed=options.seed)
+
+
+@contextmanager
+def _as_flags(way: str) -> Iterator[None]:
+    """Faults of sources name options of a training; here they are flags."""
+    names = {"data.path=": f"--{way} ", "data.folds=": "--folds ", "data.label_column": "--label-column"}
+    names |= {"data.source_column": "--source-column", "data.target_column": "--target-column"}
+    names |= {"data.column": "--column", "labels: ": f"--{way}: ", "pairs: ": f"--{way}: "}
+    try:
+        yield
+    except UserError as error:
+        lines = []
+        for line in error.lines:
+            for key, flag in names.items():
+                line = line.replace(key, flag)
+            lines.append(line)
+        raise type(error)(*lines) from None

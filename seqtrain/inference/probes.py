@@ -1,0 +1,206 @@
+"""A run's vectors put to the test: labels read off them, and pairs found by them, beside what needs no training."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from seqtrain.data.sources.folds import Rows
+from seqtrain.errors import UserError
+from seqtrain.inference import probing, retrieval
+from seqtrain.training.model_and_task import make_pair
+
+if TYPE_CHECKING:
+    from seqtrain.inference.embedding import Pool
+    from seqtrain.inference.trained import Trained
+
+GROUP = 1024  # texts whose tokens are in memory at a time
+
+Ranked = dict[str, dict[str, float]]
+"""For each kind of vectors, and for chance, the figures of its ranks."""
+
+
+def untrained(trained: Trained) -> Trained:
+    """The same run with the weights that its seed draws, before any step; it keeps its tokenizer.
+
+    A run of `init_from` has begun with others: these are random all the same.
+    """
+    opened = trained.opened
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
+        model, task = make_pair(opened.config, opened.preprocessor)
+    return replace(trained, opened=replace(opened, model=model.eval(), task=task.eval(), step=0))
+
+
+def probe_labels(
+    trained: Trained,
+    texts: Sequence[str],
+    labels: Sequence[str] | Sequence[float],
+    *,
+    kind: probing.Kind = "names",
+    pool: Pool = "mean",
+    folds: int = 5,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """How well linear models read labels off a run's vectors, as `seqtrain probe RUN --labels` prints it.
+
+    Args:
+        trained: the run.
+        texts: that it can embed.
+        labels: one for each text: names, or numbers.
+        kind: of the labels.
+        pool: how vectors are pooled.
+        folds: of cross-validation.
+        seed: deals the texts to folds.
+
+    Returns:
+        `results`, by what was read (the run's vectors, those of the same model untrained, TF-IDF, nothing), and of
+        names `neighbours`: whether the nearest other texts have the same label.
+
+    Raises:
+        UserError: where there is nothing to learn or to measure.
+    """
+    rows = Rows.of(
+        ({"text": text, "label": str(label)} for text, label in zip(texts, labels, strict=True)),
+        stratify=kind == "names",
+    )
+    values = np.array(labels, dtype=np.float64 if kind == "numbers" else None)
+    _check_labels(rows, values, kind, folds)
+    if not any(re.search(probing.WORD, text) for text in texts):
+        raise UserError("labels: no text has a word, of which TF-IDF could be taken")
+    # Beside an untrained twin, since random recurrences and attention mix words usefully already; beside TF-IDF, since
+    # a bag of words is what a representation must beat to be worth its training.
+    vectors: dict[str, probing.Features] = {
+        "run": _vectors(trained, texts, pool),
+        "untrained": _vectors(untrained(trained), texts, pool),
+        "tfidf": texts,
+    }
+    found = probing.probe(vectors, rows, values, kind=kind, folds=folds, seed=seed)
+    result: dict[str, Any] = {
+        "rows": len(texts),
+        "repeated": dict(zip(("texts", "rows"), rows.repeated(), strict=True)),
+        "kind": kind,
+        "labels": Counter(labels) if kind == "names" else None,
+        "folds": folds,
+        "seed": seed,
+        "results": {name: measured.plain() for name, measured in found.items()},
+    }
+    if kind == "names":
+        result["neighbours"] = _neighbours(vectors, texts, values, rows)
+    return result
+
+
+def probe_pairs(
+    trained: Trained, sources: Sequence[str], targets: Sequence[str], *, pool: Pool = "mean"
+) -> dict[str, Any]:
+    """How early a run's vectors find the fellow of a text, as `seqtrain probe RUN --pairs` prints it.
+
+    A target is read as a source is, by itself: a vector that had seen its source would give the answer away.
+
+    Args:
+        trained: the run.
+        sources: that it can embed.
+        targets: the fellow of each.
+        pool: how vectors are pooled.
+
+    Returns:
+        `source_to_target` and `target_to_source`, each with the ranks by kind of vectors; and how often texts repeat.
+
+    Raises:
+        UserError: where a target cannot be read so, or there is nothing to tell apart.
+    """
+    if not trained.opened.preprocessor.shared:
+        raise UserError(
+            f"run {trained.directory}: source and target have vocabularies of their own, so what reads sources cannot "
+            "read a target; train with task.shared_vocab=true"
+        )
+    keys = [_groups(sources), _groups(targets)]
+    is_right = retrieval.equal(*keys)
+    # Not 1 / pairs: equal texts answer for each other, so that chance depends on the file.
+    by_chance = retrieval.chance(is_right, count=len(sources), candidates=len(sources))
+    if by_chance.recall(1) == 1:
+        raise UserError("pairs: each is right for every other one; give at least two pairs of different texts")
+    # Both ways: a few vectors that are near to everything spoil one direction more than the other.
+    forth: Ranked = {}
+    back: Ranked = {}
+    for name, run in (("run", trained), ("untrained", untrained(trained))):
+        left, right = _vectors(run, sources, pool), _vectors(run, targets, pool)
+        forth[name] = _ranked(retrieval.cosines(left, right), is_right, len(sources))
+        back[name] = _ranked(retrieval.cosines(right, left), is_right, len(sources))
+    forth["tfidf"] = _ranked(retrieval.tfidf_cosines(sources, targets), is_right, len(sources))
+    back["tfidf"] = _ranked(retrieval.tfidf_cosines(targets, sources), is_right, len(sources))
+    forth["chance"] = back["chance"] = by_chance.plain()
+    equal_sides = sum(source == target for source, target in zip(sources, targets, strict=True))
+    return {
+        "pairs": len(sources),
+        "repeated_sources": _repeated(keys[0]),
+        "repeated_targets": _repeated(keys[1]),
+        "equal_sides": equal_sides,
+        "source_to_target": forth,
+        "target_to_source": back,
+    }
+
+
+def _vectors(trained: Trained, texts: Sequence[str], pool: Pool) -> Float[np.ndarray, "n D"]:
+    """The vectors of all texts; of their tokens and hidden states only a group is held."""
+    groups = []
+    for begin in range(0, len(texts), GROUP):
+        groups.append(trained.embed(texts[begin : begin + GROUP], pool=pool).float().numpy())
+    return np.concatenate(groups)
+
+
+def _neighbours(vectors: dict[str, probing.Features], texts: Sequence[str], labels: np.ndarray, rows: Rows) -> Ranked:
+    """The ranks of the nearest text with the same label; texts that are equal are not each other's neighbours."""
+    _, codes = np.unique(labels, return_inverse=True)
+    # An equal text would be nearest whatever the vectors are, and mostly has the same label.
+    is_right, is_same = retrieval.equal(codes.tolist()), retrieval.equal(rows.groups)
+    found: Ranked = {}
+    for name in ("run", "untrained"):
+        values = np.asarray(vectors[name])
+        found[name] = _ranked(retrieval.cosines(values, values), is_right, len(texts), is_same)
+    found["tfidf"] = _ranked(retrieval.tfidf_cosines(texts, texts), is_right, len(texts), is_same)
+    found["chance"] = retrieval.chance(is_right, is_same, count=len(texts), candidates=len(texts)).plain()
+    return found
+
+
+def _ranked(
+    scores: retrieval.Scores, is_right: retrieval.Marks, count: int, is_left_out: retrieval.Marks | None = None
+) -> dict[str, float]:
+    return retrieval.rank(scores, is_right, is_left_out, count=count, candidates=count).plain()
+
+
+def _groups(texts: Sequence[str]) -> list[int]:
+    """Of each text the first that is the same but for case and white space."""
+    return Rows.of(({"text": text, "label": ""} for text in texts), stratify=False).groups
+
+
+def _repeated(groups: Sequence[int]) -> int:
+    """How many texts stand there before already."""
+    return len(groups) - len(set(groups))
+
+
+def _check_labels(rows: Rows, labels: np.ndarray, kind: probing.Kind, folds: int) -> None:
+    """Raises UserError where nothing can be learnt, or a label is missing in a fold or outside it."""
+    if folds < probing.MIN_FOLDS:
+        raise UserError(f"folds={folds}: must be at least {probing.MIN_FOLDS}")
+    different = len(set(rows.groups))
+    if different < folds:
+        raise UserError(f"labels: there are {different} different texts, fewer than {folds} folds")
+    if kind == "numbers":
+        if not len(labels) or labels.min() == labels.max():
+            raise UserError(f"labels: every text has the number {labels[0]:g}; there is nothing to predict")
+        return
+    # Different texts, not rows: equal ones stand in one fold, and a fold without a label measures nothing of it.
+    counts = Counter(labels[group] for group in set(rows.groups))
+    if len(set(labels)) == 1:
+        raise UserError(f"labels: every text has the label {labels[0]}; there is nothing to tell apart")
+    name, count = min(counts.items(), key=lambda item: (item[1], item[0]))
+    if count < folds:
+        few = f"labels: {name} has {count} different text{'s' * (count != 1)}, fewer than {folds} folds"
+        raise UserError(f"{few}; give more, or leave its rows out (labels that are numbers: --numbers)")

@@ -1,0 +1,200 @@
+"""A probe (Alain and Bengio 2016): how well a linear model reads labels off fixed vectors, measured by folds.
+
+All that is fitted, scaling, words and the penalty among it, is fitted on the rows outside a fold alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from seqtrain.data.sources.folds import Rows, fold_of_rows
+from seqtrain.errors import Unavailable
+
+Kind = Literal["names", "numbers"]
+Features = Float[np.ndarray, "n D"] | Sequence[str]
+"""Vectors, or texts, of which TF-IDF is taken."""
+
+NEEDED = "seqtrain probe needs scikit-learn: pip install 'seqtrain[linear]'"
+PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)  # of squared weights, beside a sum over rows
+INNER_FOLDS = 3  # of the rows outside a fold, by which its penalty is chosen
+MIN_FOLDS = 3  # with two, a label of three texts could have one text to learn from, and none to choose by
+MAX_ITERATIONS = 1000
+WORD = r"[\w']+|[^\w\s]"  # punctuation marks are words
+MEASURES: dict[Kind, tuple[str, ...]] = {"names": ("accuracy", "macro_f1"), "numbers": ("mse", "mae")}
+CHANCE: dict[Kind, str] = {"names": "most_frequent", "numbers": "mean"}
+
+
+def check_installed() -> None:
+    """Raises Unavailable where scikit-learn is missing."""
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise Unavailable(NEEDED) from None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one way to read the labels came to."""
+
+    folds: dict[str, list[float]]  # of each measure its value on every fold
+    penalties: list[float]  # that were chosen, by fold; none of a baseline that fits nothing
+    unfinished: int = 0  # fits that had not converged
+
+    def mean(self, measure: str) -> float:
+        """The mean over folds, which are of equal size but for a row."""
+        return float(np.mean(self.folds[measure]))
+
+    def spread(self, measure: str) -> float:
+        """The standard deviation over folds; they share most of what they learn from, so the truth may lie wider."""
+        return float(np.std(self.folds[measure], ddof=1))
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        plain: dict[str, Any] = {}
+        for measure, values in self.folds.items():
+            plain[measure] = {"mean": self.mean(measure), "std": self.spread(measure), "folds": values}
+        if self.penalties:
+            plain |= {"penalties": self.penalties, "unfinished": self.unfinished}
+        return plain
+
+
+def probe(
+    features: Mapping[str, Features], rows: Rows, labels: np.ndarray, *, kind: Kind, folds: int, seed: int
+) -> dict[str, Measured]:
+    """Reads labels off each kind of features, all on the same folds.
+
+    Args:
+        features: by name; of each row a vector, or its text.
+        rows: which of them have equal texts, so that these stand in one fold.
+        labels: names (n,), read by logistic regression, or numbers (n,), by ridge regression.
+        kind: which of the two.
+        folds: at least MIN_FOLDS.
+        seed: deals rows to folds.
+
+    Returns:
+        What each came to, and what the answer without any features comes to.
+
+    Raises:
+        UserError: where rows cannot be dealt so.
+        Unavailable: where scikit-learn is missing.
+    """
+    check_installed()
+    # Once for all features: differences between them are then differences on the same texts, fold by fold.
+    fold_of = fold_of_rows(rows, folds, seed)
+    found = {}
+    for name, values in features.items():
+        found[name] = _measured(values, rows, labels, fold_of, kind, seed)
+    found[CHANCE[kind]] = _measured(None, rows, labels, fold_of, kind, seed)
+    return found
+
+
+def _measured(
+    features: Features | None, rows: Rows, labels: np.ndarray, fold_of: Int[np.ndarray, " n"], kind: Kind, seed: int
+) -> Measured:
+    values: dict[str, list[float]] = {measure: [] for measure in MEASURES[kind]}
+    penalties: list[float] = []
+    unfinished = 0
+    for fold in range(int(fold_of.max()) + 1):
+        test = np.flatnonzero(fold_of == fold)
+        train = np.flatnonzero(fold_of != fold)
+        if features is None:
+            answers = _constant(labels[train], len(test), kind)
+        else:
+            penalty = _chosen(features, rows, labels, train, kind, seed)
+            penalties.append(penalty)
+            inputs, asked = _prepared(features, train, test)
+            answers, converged = _fitted(inputs, labels[train], asked, kind, penalty)
+            unfinished += not converged
+        for measure, value in _compared(answers, labels[test], kind).items():
+            values[measure].append(value)
+    return Measured(values, penalties, unfinished)
+
+
+def _chosen(
+    features: Features, rows: Rows, labels: np.ndarray, train: Int[np.ndarray, " m"], kind: Kind, seed: int
+) -> float:
+    """The penalty that does best on inner folds of `train`; of equals the largest."""
+    inner = fold_of_rows(subset(rows, train), INNER_FOLDS, seed)
+    measure = MEASURES[kind][0]
+    # Folds of the rows outside alone: a penalty chosen by what is then measured would flatter whoever has more of them.
+    total = dict.fromkeys(PENALTIES, 0.0)
+    for fold in range(INNER_FOLDS):
+        known, asked = train[inner != fold], train[inner == fold]
+        inputs, outside = _prepared(features, known, asked)
+        for penalty in PENALTIES:
+            answers, _ = _fitted(inputs, labels[known], outside, kind, penalty)
+            value = _compared(answers, labels[asked], kind)[measure]
+            total[penalty] += value if kind == "names" else -value
+    return max(reversed(PENALTIES), key=total.__getitem__)
+
+
+def subset(rows: Rows, kept: Int[np.ndarray, " m"]) -> Rows:
+    """Some of the rows, in their order, with the groups that they form by themselves."""
+    first: dict[int, int] = {}
+    groups, labels = [], []
+    for number, row in enumerate(kept.tolist()):
+        groups.append(first.setdefault(rows.groups[row], number))
+        labels.append(rows.labels[row])
+    return replace(rows, groups=groups, labels=labels)
+
+
+def _prepared(features: Features, train: Int[np.ndarray, " m"], test: Int[np.ndarray, " k"]) -> tuple[Any, Any]:
+    """What is learnt from and what is asked: scaled, or weighed by TF-IDF, as `train` alone tells."""
+    # Also which words there are and how rare they are: a word of the fold alone is no word that could be known.
+    if isinstance(features, np.ndarray):
+        from sklearn.preprocessing import StandardScaler
+
+        # One penalty for all numbers of a vector is fair to them only where they are of one size.
+        scaler = StandardScaler().fit(features[train])
+        return scaler.transform(features[train]), scaler.transform(features[test])
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORD, sublinear_tf=True)
+    return words.fit_transform([features[row] for row in train]), words.transform([features[row] for row in test])
+
+
+def _fitted(inputs: Any, labels: np.ndarray, asked: Any, kind: Kind, penalty: float) -> tuple[np.ndarray, bool]:
+    """The answers of a linear model, and whether its fit came to an end."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    if kind == "numbers":
+        return np.asarray(Ridge(alpha=penalty).fit(inputs, labels).predict(asked)), True
+    model = LogisticRegression(C=1 / penalty, max_iter=MAX_ITERATIONS)
+    # Counted and told once at the end: printed, the warnings of a hundred fits would bury the table.
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(inputs, labels)
+    converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in said)
+    return np.asarray(model.predict(asked)), converged
+
+
+def _constant(labels: np.ndarray, count: int, kind: Kind) -> np.ndarray:
+    """The one answer that fits `labels` best, for all."""
+    if kind == "numbers":
+        return np.full(count, labels.mean())
+    names, counts = np.unique(labels, return_counts=True)
+    return np.full(count, names[counts.argmax()])
+
+
+def _compared(answers: np.ndarray, labels: np.ndarray, kind: Kind) -> dict[str, float]:
+    if kind == "numbers":
+        errors = answers - labels
+        return {"mse": float((errors**2).mean()), "mae": float(np.abs(errors).mean())}
+    right = answers == labels
+    return {"accuracy": float(right.mean()), "macro_f1": _macro_f1(answers, labels, right)}
+
+
+def _macro_f1(answers: np.ndarray, labels: np.ndarray, right: Bool[np.ndarray, " k"]) -> float:
+    """The mean F1 of the labels that stand in the fold."""
+    scores = []
+    for name in np.unique(labels):
+        hits = (right & (labels == name)).sum()
+        scores.append(2 * hits / ((answers == name).sum() + (labels == name).sum()))
+    return float(np.mean(scores))

@@ -1,0 +1,143 @@
+"""Retrieval by cosine, measured: how early a right answer stands, where equal cosines are in random order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+DEPTHS = (1, 5, 10)
+# Cosines this near are equal: a text has another last bit among others, and a constant vector has many bits of noise.
+TIE = 1e-6
+MAX_CELLS = 1 << 22  # cosines that are in memory at a time: 32 MiB, and a few arrays of that shape beside them
+
+Scores = Callable[[slice], Float[np.ndarray, "b N"]]
+"""The cosine of each query of a block with each candidate."""
+Marks = Callable[[slice], Bool[np.ndarray, "b N"]]
+"""Of each query of a block a mark on some candidates."""
+
+
+class Ranks(NamedTuple):
+    """Where the first right candidate of each query stands."""
+
+    above: Int[np.ndarray, " n"]  # wrong ones with a larger cosine
+    wrong: Int[np.ndarray, " n"]  # wrong ones with the same cosine
+    right: Int[np.ndarray, " n"]  # right ones with the same cosine; at least one
+
+    def recall(self, depth: int) -> float:
+        """The share of queries that have a right candidate among the first `depth`, expected over the order of ties."""
+        drawn = depth - self.above  # places that are left to the candidates with this cosine
+        missed = np.ones(len(self.above))
+        for place in range(depth):
+            # The next place goes to a wrong one, too: drawn without putting back.
+            chance = np.maximum(self.wrong - place, 0) / np.maximum(self.wrong + self.right - place, 1)
+            missed = np.where(place < drawn, missed * chance, missed)
+        return float(np.where(drawn > 0, 1 - missed, 0.0).mean())
+
+    def mrr(self) -> float:
+        """The mean of 1 / the place of the first right candidate, expected over the order of ties."""
+        # Most queries stand in the same few places.
+        cases, counts = np.unique(np.stack(self), axis=1, return_counts=True)
+        total = 0.0
+        for case, count in zip(cases.T.tolist(), counts.tolist(), strict=True):
+            total += count * _reciprocal(*case)
+        return total / len(self.above)
+
+    def plain(self) -> dict[str, float]:
+        """Its figures by name."""
+        return {**{f"recall@{depth}": self.recall(depth) for depth in DEPTHS}, "mrr": self.mrr()}
+
+
+def _reciprocal(above: int, wrong: int, right: int) -> float:
+    """The expected 1 / place of the first of `right` among `wrong`, in random order behind `above` others."""
+    if wrong == 0:
+        return 1 / (above + 1)
+    before = np.arange(wrong + 1)  # wrong ones that come before it
+    missed = np.concatenate([[1.0], np.cumprod((wrong - before[:-1]) / (wrong + right - before[:-1]))])
+    return float((missed * right / (wrong + right - before) / (above + before + 1)).sum())
+
+
+def rank(scores: Scores, is_right: Marks, is_left_out: Marks | None = None, *, count: int, candidates: int) -> Ranks:
+    """Ranks the candidates of each query, in memory that does not grow with queries times candidates.
+
+    Args:
+        scores: the cosines of a block of queries.
+        is_right: which candidates answer a query.
+        is_left_out: which are no candidates of a query, such as the query itself.
+        count: of queries.
+        candidates: how many there are.
+
+    Returns:
+        The ranks of the queries that have a right candidate.
+    """
+    parts = []
+    # Whole rows, not tiles: the place of the best right candidate must be known before the others are counted.
+    step = max(1, MAX_CELLS // candidates)
+    for begin in range(0, count, step):
+        block = slice(begin, min(begin + step, count))
+        cosines, right = scores(block), is_right(block)
+        if is_left_out is not None:
+            left_out = is_left_out(block)
+            right &= ~left_out
+            cosines = np.where(left_out, -np.inf, cosines)
+        # The first right one alone decides recall and 1 / place; whatever stands behind it does not count.
+        best = np.where(right, cosines, -np.inf).max(1, keepdims=True)
+        # A query without a right candidate cannot be answered: it would count as a miss of the vectors.
+        asked = np.isfinite(best[:, 0])
+        cosines, right, best = cosines[asked], right[asked], best[asked]
+        tied = np.abs(cosines - best) <= TIE
+        above = (cosines > best + TIE).sum(1)
+        parts.append((above, (tied & ~right).sum(1), (tied & right).sum(1)))
+    return Ranks(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def chance(is_right: Marks, is_left_out: Marks | None = None, *, count: int, candidates: int) -> Ranks:
+    """The ranks where all candidates are alike."""
+
+    def constant(block: slice) -> Float[np.ndarray, "b N"]:
+        return np.zeros((block.stop - block.start, candidates))
+
+    return rank(constant, is_right, is_left_out, count=count, candidates=candidates)
+
+
+def cosines(queries: Float[np.ndarray, "n D"], candidates: Float[np.ndarray, "N D"]) -> Scores:
+    """Cosines of vectors; one of zeros is equally far from all."""
+    left, right = _unit(queries), _unit(candidates).T
+    return lambda block: left[block] @ right
+
+
+def tfidf_cosines(queries: Sequence[str], candidates: Sequence[str]) -> Scores:
+    """Cosines of TF-IDF of three letters in a row, which two languages share more of than of words.
+
+    How rare they are, all the texts together tell.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3), sublinear_tf=True)
+    # No label and no pairing is looked at here, only letters, so that to fit it on what is asked gives nothing away.
+    letters.fit([*queries, *candidates])
+    left: Any = letters.transform(queries)  # sparse matrices, which pyright does not know
+    right: Any = letters.transform(candidates)
+    right = right.T.tocsr()
+    return lambda block: (left[block] @ right).toarray()
+
+
+def equal(*columns: Sequence[int]) -> Marks:
+    """Marks candidates that have the same key as the query in one of the columns; row i of both is of one pair."""
+    keys = [np.asarray(column) for column in columns]
+
+    def marks(block: slice) -> Bool[np.ndarray, "b N"]:
+        found = keys[0][block, None] == keys[0]
+        for key in keys[1:]:
+            found |= key[block, None] == key
+        return found
+
+    return marks
+
+
+def _unit(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
+    """Vectors of length 1 in float64, whose products are exact far below TIE."""
+    vectors = vectors.astype(np.float64)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float64).tiny)
