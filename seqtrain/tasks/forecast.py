@@ -16,6 +16,7 @@ from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
+from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import (
     Baseline,
@@ -229,6 +230,9 @@ class Forecast(SeriesTask, ExampleTask):
         windows = self.windows(split, preprocessor, patch=1)
         naive = np.array(preprocessor.series.naive)
         return forecasts.baselines(train.series, windows, reading, naive, preprocessor.series.season, say)
+
+    def look_at(self, model: SequenceModel, batch: WindowBatch, limit: int) -> tuple[list[int], list[int] | None]:
+        raise UserError("attention is drawn over tokens, and series have none")
 
     # -- words ---------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def check_pair(config: DictConfig) -> None:
     if reason is not None:
         reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt))}"
     reasons = [reason, _unreadable(config, task), _needs_whole(config, task, tbptt), _uneven_lanes(config, task)]
-    lines = list(filter(None, reasons))
+    lines = list(filter(None, [*reasons, _tokenizer_misfit(config, task)]))
     if lines:
         raise UserError(*lines)
     freeze(model, config.freeze)
@@ -83,6 +83,16 @@ def _unreadable(config: DictConfig, task: Task) -> str | None:
         f"task={type(task).__name__}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
         f"has {' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
     )
+
+
+def _tokenizer_misfit(config: DictConfig, task: Task) -> str | None:
+    """Why the tokenizer is none for what the task reads, or None."""
+    name = type(task).__name__
+    if make(config.tokenizer).reads_text == ("values" not in task.fields):
+        return None
+    if "values" in task.fields:
+        return f"task={name}: reads values, which no tokenizer cuts; use tokenizer=none"
+    return f"task={name}: reads text, and this tokenizer makes no tokens of it; use another one, such as tokenizer=char"
 
 
 def _readable_data(task: Task) -> list[str]:

@@ -28,6 +28,8 @@ LARGEST = 1 << 20  # tokens that BPE may have
 class Recipe(ABC):
     """How a tokenizer is made from the training text."""
 
+    reads_text = True
+
     @abstractmethod
     def train(self, documents: Iterable[str]) -> Tokenizer:
         """The tokenizer of these documents; raises UserError where they hold no text."""
@@ -35,6 +37,8 @@ class Recipe(ABC):
 
 class NoText(Recipe):
     """No token at all: values are read as they are."""
+
+    reads_text = False
 
     def train(self, documents: Iterable[str]) -> Tokenizer:
         return NO_TOKENS
