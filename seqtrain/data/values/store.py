@@ -96,7 +96,8 @@ def _check_known(table: Layout, found: _Found, block: Block) -> None:
     if absent.any():
         row = found.num_rows + int(np.argmax(absent)) + 1
         raise UserError(
-            f"data.path={table.path}: row {row:,} misses a value of data.known_columns; what is known ahead must be there"
+            f"data.path={table.path}: row {row:,} misses a value of data.known_columns; what is known ahead must "
+            "be there"
         )
 
 

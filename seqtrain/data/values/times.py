@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def _parsed(table: Layout, column: pa.Array) -> Int[np.ndarray, " n"]:
             ) from None
         zones.add(when.tzinfo is None)
         if when.tzinfo is not None:
-            when = when.astimezone(timezone.utc).replace(tzinfo=None)
+            when = when.astimezone(UTC).replace(tzinfo=None)
         seconds.append(math.floor((when - EPOCH).total_seconds()))
     if len(zones) > 1:
         raise UserError(
