@@ -27,9 +27,7 @@ def numbers(*, columns: int = 2, lengths: tuple[int, ...] = LENGTHS, missing: fl
 class Held(SeriesSource):
     """Series that are held in memory: two columns, one known ahead, of every hour from the first of 2024."""
 
-    def __init__(
-        self, values: Float[np.ndarray, "n C"], *, lengths: tuple[int, ...] = LENGTHS, **options: Any
-    ) -> None:
+    def __init__(self, values: Float[np.ndarray, "n C"], *, lengths: tuple[int, ...] = LENGTHS, **options: Any) -> None:
         given = {"channels": "together", "missing": "mask", "time_features": ["hour"], "season": None, "rows": None}
         super().__init__(**{**given, "validation_fraction": 0.2, "test_fraction": 0.2, **options})
         self.values = values
@@ -71,7 +69,9 @@ def table(folder: Path, content: str | bytes, *, name: str = "a.csv", **options:
 
 def hours(count: int) -> list[str]:
     """Times, an hour apart."""
-    return [str(np.datetime64("2024-01-01T00:00:00") + np.timedelta64(hour, "h")).replace("T", " ") for hour in range(count)]
+    return [
+        str(np.datetime64("2024-01-01T00:00:00") + np.timedelta64(hour, "h")).replace("T", " ") for hour in range(count)
+    ]
 
 
 def csv(*rows: str, header: str = "date,a,b") -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ABSENT = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan", "#N/A"]
 """What stands in a table for a value that is missing."""
 
-BLOCK_BYTES = 1 << 24  # of a file that are read at a time
+BLOCK_BYTES = 1 << 22  # of a file that are read at a time; larger ones leave the caches of a CPU
 LARGEST = 1e30  # whose square is finite, and whose scaled value a float32 holds
 NO_NUMBER = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+.*invalid value '(.*)'", re.S

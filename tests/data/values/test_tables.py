@@ -107,7 +107,11 @@ def json_lines() -> str:
 
 
 SAME = {
-    "quoted": ("a.csv", "\n".join(",".join(f'"{cell}"' for cell in line.split(",")) for line in PLAIN.splitlines()), {}),
+    "quoted": (
+        "a.csv",
+        "\n".join(",".join(f'"{cell}"' for cell in line.split(",")) for line in PLAIN.splitlines()),
+        {},
+    ),
     "bom": ("a.csv", "\ufeff" + PLAIN, {}),
     "windows": ("a.csv", PLAIN.replace("\n", "\r\n"), {}),
     "blank lines": ("a.csv", PLAIN + "\n\n", {}),
@@ -181,9 +185,7 @@ def test_gaps_in_time_are_missing_rows_and_said(tmp_path):
 
 def test_months_are_of_uneven_length_and_have_a_season_of_twelve(tmp_path):
     months = [f"{1950 + number // 12}-{1 + number % 12:02d}" for number in range(60)]
-    source = table(
-        tmp_path, "date,a\n" + "".join(f"{m},{n % 7}\n" for n, m in enumerate(months)), time_format="%Y-%m"
-    )
+    source = table(tmp_path, "date,a\n" + "".join(f"{m},{n % 7}\n" for n, m in enumerate(months)), time_format="%Y-%m")
     scaling = prepared(source)[0].series
     assert scaling is not None
     assert scaling.season == 12
