@@ -8,7 +8,7 @@ import torch
 
 from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader
-from seqtrain.data.batching.values import SeriesStream, Windows
+from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
 from seqtrain.data.values.reading import Reading
 from seqtrain.errors import UserError
 from tests.support.series import LENGTHS, Held, numbers, prepared
@@ -108,14 +108,14 @@ def test_patches_are_the_same_rows_side_by_side():
     assert threes.tokens.shape[1] == HISTORY // 3
     assert torch.equal(threes.tokens.reshape(ones.tokens.shape), ones.tokens)
     assert torch.equal(threes.lengths, torch.full((4,), HISTORY // 3))
-    with pytest.raises(UserError, match="task.patch=5"):
+    with pytest.raises(UserError, match=r"task\.patch=5"):
         windows(source, "train", patch=5)
 
 
 def test_a_horizon_beyond_the_split_is_one_line():
     short = Held(numbers(), rows=(40, 4, 4))
     for make in (windows, stream):
-        with pytest.raises(UserError, match="task.horizon=5: no series has") as caught:
+        with pytest.raises(UserError, match=r"task\.horizon=5: no series has") as caught:
             make(short, "validation")
         assert len(caught.value.lines) == 1
 
@@ -152,6 +152,7 @@ def test_a_step_without_a_target_divides_by_one():
     assert examples.totals(np.array([0]), 0) == {"loss": 1}
     batch = examples.batch(ExamplePlan(lengths=examples.lengths, batch_tokens=None, batch_size=1, seed=0, shuffle=False)
                            .chunk(0, 0), slice(0, 1))  # fmt: skip
+    assert isinstance(batch, WindowBatch)
     assert batch.num_targets == 0
     batcher = stream(Held(values), "train", 0)
     plan = StreamPlan(documents=batcher.documents[:2], lanes=1, tbptt=CHUNKS, seed=0, shuffle=False)

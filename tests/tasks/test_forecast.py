@@ -1,4 +1,4 @@
-"""Laws of forecasts: missing values teach nothing, chunks with carried state equal the whole, layouts change nothing."""
+"""Laws of forecasts: missing values teach nothing, chunks equal the whole, and layouts change no number."""
 
 from __future__ import annotations
 
@@ -196,7 +196,11 @@ def test_a_relative_forecast_of_weights_zero_is_the_last_value_in_windows_and_st
         if carry:
             batcher = task.series_stream(rows["validation"], preprocessor, context=HISTORY)
             plan = StreamPlan(
-                documents=batcher.documents, lanes=1, tbptt=TBPTT(400, 400, True, "document"), seed=0, shuffle=False
+                documents=batcher.documents,
+                lanes=1,
+                tbptt=TBPTT(k1=400, k2=400, carry=True, reset="document"),
+                seed=0,
+                shuffle=False,
             )
             (batch,) = EvalLoader(batcher, plan, batch_size=None)
         else:

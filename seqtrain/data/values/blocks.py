@@ -163,9 +163,9 @@ def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, "
     import pyarrow.compute as pc
 
     text = column.cast(pa.string())
-    if text.null_count or (pc.equal(text, "").true_count):
+    if text.null_count or "" in text.unique().to_pylist():
         raise UserError(f"data.path={table.path}: column {table.id} has a row that names no series; give it a name")
-    runs = pc.run_end_encode(text)
+    runs = pc.call_function("run_end_encode", [text])
     ends = runs.run_ends.to_numpy(zero_copy_only=False).astype(np.int64)
     return runs.values.to_pylist(), np.concatenate([[0], ends])[:-1]
 

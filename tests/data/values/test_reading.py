@@ -162,6 +162,8 @@ def test_each_column_apart_is_a_series_with_the_names_scaling_and_times_of_its_r
     np.testing.assert_allclose(apart.scaling.mean, together.scaling.mean, rtol=1e-12)
     np.testing.assert_allclose(apart.scaling.std, together.scaling.std, rtol=1e-12)
     assert apart.num_features == 1 + 2 + 1 + 2
+    assert apart.series.times is not None
+    assert together.series.times is not None
     for number in range(9):
         series, column = divmod(number, 3)
         ours = slice(*apart.series.offsets[number : number + 2])

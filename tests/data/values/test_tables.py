@@ -1,4 +1,4 @@
-"""Laws of tables of series: what is read is what stands there, in every format; each fault is one line with a remedy."""
+"""Laws of tables of series: what stands there is read, in every format; each fault is one line with a remedy."""
 
 from __future__ import annotations
 
@@ -169,6 +169,7 @@ def test_series_are_named_by_their_ids_though_blocks_cut_them(tmp_path, monkeypa
 def test_whole_numbers_are_steps_and_no_dates(tmp_path):
     found = table(tmp_path, "time,a\n" + "".join(f"{5 * n},{n % 3}\n" for n in range(60))).series
     assert not found.has_dates
+    assert found.times is not None
     assert found.times[:3].tolist() == [0, 5, 10]
 
 
@@ -179,6 +180,7 @@ def test_gaps_in_time_are_missing_rows_and_said(tmp_path):
     assert len(found.values) == 60
     assert np.isnan(found.values[9:12]).all()
     assert not np.isnan(np.delete(found.values, [9, 10, 11], 0)).any()
+    assert found.times is not None
     assert np.array_equal(np.diff(found.times), np.full(59, 3600))
     assert source.remarks == ["data: 1 gaps in time; the 3 rows that are not there count as missing"]
 
@@ -191,4 +193,5 @@ def test_months_are_of_uneven_length_and_have_a_season_of_twelve(tmp_path):
     assert scaling.season == 12
     assert len(source.series.values) == 60
     assert "uneven" in source.remarks[0]
+    assert source.series.times is not None
     assert source.series.times[1] - source.series.times[0] == 31 * 86400
