@@ -202,7 +202,7 @@ def test_a_relative_forecast_of_weights_zero_is_the_last_value_in_windows_and_st
                 seed=0,
                 shuffle=False,
             )
-            (batch,) = EvalLoader(batcher, plan, batch_size=None)
+            batch = next(iter(EvalLoader(batcher, plan, batch_size=None)))
         else:
             batch = window_batch(task, source)
         found = task.distribution.median(task.params(model, copy.copy(batch), None)[0])
