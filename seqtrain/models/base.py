@@ -85,7 +85,7 @@ class SequenceModel(nn.Module, ABC):
         """
         # A copy, since the model itself may be in training, and on another device.
         twin = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
-        tokens = twin.embed.blank(1, length)  # type: ignore[operator]
+        tokens = blank_input(twin, 1, length)
         needs_source = Capability.UNCONDITIONAL not in self.capabilities
         counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_vector_flops})
         try:
@@ -131,6 +131,15 @@ def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(target, type) and issubclass(target, SequenceModel):
         return target.idle(options)
     return {}
+
+
+def blank_input(model: SequenceModel, batch: int, length: int) -> Shaped[Tensor, "B T *F"]:
+    """Something of this shape that a model can read, on the device of its weights: tokens, or what its front end reads."""
+    # A front end of others, or none at all, is taken to read tokens.
+    blank = getattr(model.embed, "blank", None)
+    if blank is not None:
+        return blank(batch, length)
+    return torch.zeros(batch, length, dtype=torch.long, device=next(model.parameters()).device)
 
 
 def _matrix_vector_flops(matrix: torch.Size, vector: torch.Size, *, out_shape: torch.Size | None = None) -> int:

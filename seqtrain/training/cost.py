@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from seqtrain.data.batching.plan import ExamplePlan, StreamPlan
 from seqtrain.data.batching.stream import StreamBatch
-from seqtrain.models.base import SequenceModel, read_warmup
+from seqtrain.models.base import SequenceModel, blank_input, read_warmup
 from seqtrain.tasks.base import Task
 
 PLACES = ("embed", "core", "head", "total")
@@ -151,8 +150,7 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
         kept[id(storage)] = storage  # held, so that no other gets its id
         return tensor
 
-    blank = cast(Callable[[int, int], Tensor], model.embed.blank)  # a front end of ours
-    tokens = blank(lanes, reading.length)
+    tokens = blank_input(model, lanes, reading.length)
     size = lanes * reading.length
     batch = StreamBatch(
         tokens=tokens,
@@ -162,7 +160,7 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
         count=size,
         total=size,
     )
-    warmup = [(blank(lanes, size), None) for size in reading.warmup_chunks]
+    warmup = [(blank_input(model, lanes, size), None) for size in reading.warmup_chunks]
     state = None
     with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         if reading.carry:

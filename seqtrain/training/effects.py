@@ -45,10 +45,13 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
 def _of_other_layout(config: DictConfig) -> dict[str, str]:
     """Options that only a stream, or only examples, have a use for."""
     if task_class(config).reads_stream(config.tbptt.carry):
-        useless = ["data.batch_tokens", "callbacks.samples.examples"]
-        # With tbptt=whole the windows of a stream are as long as data.max_length says.
-        if config.tbptt.k2 != config.data.max_length:
-            useless.append("data.max_length")
+        useless = ["data.batch_tokens"]
+        # Of series so much is read before evaluation begins, and windows are shown; text has neither.
+        if "values" not in task_class(config).fields:
+            useless.append("callbacks.samples.examples")
+            # With tbptt=whole the windows of a stream are as long as data.max_length says.
+            if config.tbptt.k2 != config.data.max_length:
+                useless.append("data.max_length")
         remedy = "reads a stream, not examples; data.batch_size and tbptt.k2 say how much of it"
     else:
         useless = ["data.eval_lanes"]

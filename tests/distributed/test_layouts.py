@@ -26,6 +26,10 @@ LAYOUTS = {
 }
 SHARDED = ("trainer.devices=2", "trainer.strategy=fsdp")
 STREAM = (*OPTIONS, "data.batch_size=8", "data.eval_lanes=3")
+SERIES = (
+    *("task=forecast", "data.size=4", "data.length=150", "data.missing_share=0.4", "data.max_length=16"),
+    *("task.horizon=4", "model.dim=8", "model.dropout=0", "logger=none", "callbacks=none"),
+)
 RUNS = {
     "lstm that carries": STREAM,
     "gru with k1 below k2": (*STREAM, "model=gru", "tbptt.k1=2"),
@@ -35,6 +39,8 @@ RUNS = {
     "sentiment cut in time": (*examples.options("sentiment"), "task.dropout=0", "model.dropout=0", "tbptt.k2=8"),
     "masked_lm": (*examples.options("masked_lm"), "model.dropout=0", "task.next_sentence=true"),
     "translation": (*examples.options("translation"), "model.dropout=0"),
+    "forecast of missing values": (*SERIES, "data.batch_size=8"),
+    "forecast that carries": (*SERIES, "tbptt=carry", "tbptt.reset=document", "tbptt.k2=16", "data.batch_size=4"),
 }
 QUICK = {
     "lstm that carries": ("2 processes and 2 micro-batches",),

@@ -22,6 +22,11 @@ class SeriesStream(Stream):
 
     def __init__(self, split: SeriesSplit, reading: Reading, *, horizon: int, context: int) -> None:
         """`context`: rows before the split that are read for the state they leave, and not predicted."""
+        if horizon > (split.end - split.begin).max():
+            raise UserError(
+                f"task.horizon={horizon}: no series has {horizon} rows in this split; the longest has "
+                f"{(split.end - split.begin).max():,}; ask for fewer"
+            )
         self.targets = Targets(reading, split, horizon)
         self.reading = reading
         first = np.maximum(split.begin - context, split.series.offsets[:-1])
@@ -40,7 +45,7 @@ class SeriesStream(Stream):
         batch.num_targets = _num_present(batch.targets)
         # The mean over a step divides by the values that are there, whoever reads which lanes.
         rows, real = self._places(chunk, slice(None))
-        batch.total = int((~np.isnan(self.targets.of(rows)[real])).sum())
+        batch.total = _at_least_one(~np.isnan(self.targets.of(rows)[real]))
         return batch
 
     def _places(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
@@ -109,7 +114,7 @@ class Windows(Examples):
         return self._first[series] + index - self.begins[series]
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
-        return {"loss": int((~np.isnan(self.targets.of(self.rows(index)[:, None]))).sum())}
+        return {"loss": _at_least_one(~np.isnan(self.targets.of(self.rows(index)[:, None])))}
 
     def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> WindowBatch:
         rows = self.rows(index)
@@ -131,6 +136,11 @@ class Windows(Examples):
             ahead=torch.from_numpy(known.astype(self.reading.dtype)),
             num_targets=_num_present(targets),
         )
+
+
+def _at_least_one(present: Bool[np.ndarray, "..."]) -> int:
+    """What a sum of losses is divided by: a step may have no target at all, as at the end of all series."""
+    return max(int(present.sum()), 1)
 
 
 def _num_present(targets: Float[Tensor, "B T H C"]) -> int:

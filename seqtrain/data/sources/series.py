@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from seqtrain.data.cache import Store, durable, read_json
+from seqtrain.data.cache import Store
 from seqtrain.data.sources.base import Source, Split, check_fractions, no_split
+from seqtrain.data.values import store
+from seqtrain.data.values.gaps import without_gaps
 from seqtrain.data.values.scaling import PERIODS, Missing, TimeFeature
 from seqtrain.data.values.series import Series, SeriesSplit, bounds
-from seqtrain.data.values.tables import Format, Layout, layout, read_blocks
+from seqtrain.data.values.tables import Format, Layout, layout
 from seqtrain.errors import UserError
 
 Channels = Literal["together", "apart"]
-MAX_GROWTH = 2  # times the rows that a table may have once its gaps are filled
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
 
 
 class SeriesSource(Source):
@@ -88,6 +85,9 @@ class SeriesSource(Source):
 
     def split(self, split: Split) -> SeriesSplit:
         """The rows of a split; UserError where it is not there, or a series is too short for it."""
+        if not self.has(split) and self.split_rows is not None:
+            rows = ",".join(map(str, self.split_rows))
+            raise UserError(f"data.rows=[{rows}]: leaves no row for {split}; give it some")
         if not self.has(split):
             raise no_split(split)
         found = bounds(self.series, self.split_rows, self.validation_fraction, self.test_fraction)
@@ -108,17 +108,6 @@ class SeriesSource(Source):
             return {}
         reason = "data.rows says how many rows each split has"
         return {"validation_fraction": reason, "test_fraction": reason}
-
-
-@dataclass
-class _Found:
-    """What is known of the rows of a table while they are written."""
-
-    offsets: list[int]
-    names: list[str]
-    num_rows: int = 0
-    last_time: int | None = None
-    has_dates: bool = False
 
 
 class SeriesFile(SeriesSource):
@@ -189,143 +178,12 @@ class SeriesFile(SeriesSource):
             content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         key = f"{CACHE_FORMAT} {content} {table.format} {table.delimiter} {table.decimal} {table.names} {table.values} "
         key += f"{table.time} {table.time_format} {table.id}"
-        found, remarks = Store().entry("series", key, self._write, lambda folder: _read_folder(folder, table))
+        found = Store().entry("series", key, partial(store.write, table), partial(store.read, table))
+        found, remarks = without_gaps(found)
         self.remarks.extend(remarks)
-        absent = np.flatnonzero(np.isnan(found.known).any(1))
-        if len(absent):
-            raise UserError(
-                f"data.path={self.path}: row {absent[0] + 1:,} misses a value of data.known_columns; what is known "
-                "ahead must be there"
-            )
         return found
-
-    def _write(self, folder: Path) -> None:
-        """Writes the table as arrays, block by block."""
-        table = self._layout
-        found = _Found([0], [])
-        with durable(folder / "numbers.bin") as numbers, durable(folder / "times.bin") as times:
-            for block in read_blocks(table):
-                self._check_order(table, found, block)
-                numbers.write(np.ascontiguousarray(block.numbers).tobytes())
-                if block.times is not None:
-                    times.write(block.times.astype(np.int64).tobytes())
-                found.num_rows += len(block.numbers)
-                found.has_dates = block.is_date
-        if not found.num_rows:
-            raise UserError(f"data.path={self.path}: has no row below its header")
-        if table.id is None:
-            found.names = [""]
-        found.offsets.append(found.num_rows)
-        about = {"offsets": found.offsets, "names": found.names, "has_dates": found.has_dates}
-        with durable(folder / "about.json") as file:
-            file.write(json.dumps(about).encode())
-
-    def _check_order(self, table: Layout, found: _Found, block: Any) -> None:
-        """Where series begin in a block; UserError where times do not rise, or a series stands in two places."""
-        count = len(block.numbers)
-        starts = np.zeros(count, dtype=bool)
-        if block.ids is not None:
-            for row, name in enumerate(block.ids):
-                if found.names and name == found.names[-1]:
-                    continue
-                if name in found.names:
-                    raise UserError(
-                        f"data.path={self.path}: rows of series {name} stand in two places; sort the file by "
-                        f"{table.id} and then by time"
-                    )
-                starts[row] = True
-                if found.num_rows + row:
-                    found.offsets.append(found.num_rows + row)
-                found.names.append(name)
-        if block.times is None or not count:
-            return
-        before = np.concatenate([[found.last_time if found.last_time is not None else block.times[0] - 1], block.times])
-        step = np.diff(before)
-        step[starts] = 1
-        wrong = np.flatnonzero(step <= 0)
-        if len(wrong):
-            row = int(wrong[0])
-            how = "repeats the time of the row before it" if step[row] == 0 else "is earlier than the row before it"
-            raise UserError(
-                f"data.path={self.path}: row {found.num_rows + row + 1:,} {how}; sort the rows by time, "
-                "and keep one of each"
-            )
-        found.last_time = int(block.times[-1])
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
     """Tuples as lists, as JSON has them."""
     return {name: list(each) if isinstance(each, tuple) else each for name, each in value.items()}
-
-
-def _read_folder(folder: Path, table: Layout) -> tuple[Series, list[str]]:
-    """The table in a folder of the cache; ValueError where it is damaged."""
-    about = read_json(folder / "about.json")
-    offsets = np.array(about["offsets"], dtype=np.int64)
-    width = len(table.values) + len(table.known)
-    numbers: np.ndarray = np.memmap(folder / "numbers.bin", dtype=np.float64, mode="r")
-    if len(numbers) != offsets[-1] * width:
-        raise ValueError("damaged")
-    numbers = numbers.reshape(-1, width)
-    times = None
-    if table.time is not None:
-        times = np.memmap(folder / "times.bin", dtype=np.int64, mode="r")
-        if len(times) != len(numbers):
-            raise ValueError("damaged")
-    count = len(table.values)
-    series = Series(
-        values=numbers[:, :count],
-        known=numbers[:, count:],
-        times=times,
-        offsets=offsets,
-        names=tuple(about["names"]),
-        columns=table.values,
-        known_columns=table.known,
-        has_dates=about["has_dates"],
-    )
-    return _without_gaps(series)
-
-
-def _without_gaps(series: Series) -> tuple[Series, list[str]]:
-    """Series in which each step of time has a row; what was no row has missing values. What is said of it, too."""
-    if series.times is None:
-        return series, []
-    steps = [
-        np.diff(series.times[begin:end]) for begin, end in zip(series.offsets[:-1], series.offsets[1:], strict=True)
-    ]
-    every = np.concatenate(steps)
-    if not len(every):
-        return series, []
-    step = int(every.min())
-    if (every == step).all():
-        return series, []
-    where = "data: the time between rows"
-    whole = int((every // step).sum()) + len(series.names)
-    # Months and years have no even length; and a table that would be mostly gaps is none of even steps.
-    if (every % step).any() or whole > MAX_GROWTH * len(series.times):
-        return series, [f"{where} is uneven ({step:,} to {every.max():,}); each row is read as one step"]
-    if series.known_columns:
-        return series, [f"{where} has gaps, which are not filled, since data.known_columns are not known there"]
-    rows = []
-    begin = 0
-    for part in steps:
-        rows.append(begin + np.concatenate([[0], (part // step).cumsum()]))
-        begin = int(rows[-1][-1]) + 1
-    place = np.concatenate(rows)
-    values = np.full((whole, series.values.shape[1]), np.nan)
-    values[place] = series.values
-    ends = np.array([each[-1] + 1 for each in rows])
-    offsets = np.concatenate([[0], ends])
-    first = np.repeat([series.times[begin] for begin in series.offsets[:-1]], np.diff(offsets))
-    times = first + step * (np.arange(whole) - np.repeat(offsets[:-1], np.diff(offsets)))
-    gaps = int((every > step).sum())
-    filled = Series(
-        values=values,
-        known=np.zeros((whole, 0)),
-        times=times,
-        offsets=offsets,
-        names=series.names,
-        columns=series.columns,
-        has_dates=series.has_dates,
-    )
-    return filled, [f"data: {gaps:,} gaps in time; the {whole - len(place):,} rows that are not there count as missing"]

@@ -159,8 +159,8 @@ def _check_column(column: str, mean: float, std: float) -> None:
         raise UserError(f"data: column {column} has no value in train; leave it out of data.columns")
     if std == 0:
         raise UserError(
-            f"data: column {column} is always {mean:g} in train; there is nothing to predict, leave it out of "
-            "data.columns"
+            f"data: column {column} is always {mean:g} in train, to 12 digits; there is nothing to predict, "
+            "leave it out of data.columns"
         )
 
 

@@ -1,34 +1,23 @@
-"""Tables of series read from files, block by block: csv, tsv, parquet and jsonl."""
+"""Which columns of a csv, tsv, parquet or jsonl file are time, values and the names of series."""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import json
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from seqtrain.data.sources.unreadable import absent, readable, sniff
 from seqtrain.errors import UserError, did_you_mean
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 Format = Literal["auto", "csv", "tsv", "parquet", "jsonl"]
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl"}
-ABSENT = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan", "#N/A"]
-"""What stands in a table for a value that is missing."""
-
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "ds")
-BLOCK_BYTES = 1 << 24  # of a file that are read at a time
 MAX_HEADER_BYTES = 1 << 20
-NEW_LINE = b"\n"
 
 
 @dataclass(frozen=True)
@@ -44,21 +33,12 @@ class Layout:
     time: str | None
     time_format: str | None
     id: str | None
+    columns: tuple[str, ...]  # all of the file, in its order
 
     @property
     def names(self) -> list[str]:
         """All columns that are read."""
         return [*filter(None, (self.id, self.time)), *self.values, *self.known]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some rows of a table."""
-
-    ids: list[str] | None
-    times: np.ndarray | None  # (n,) int64: seconds since 1970, or steps
-    is_date: bool
-    numbers: np.ndarray  # (n, C + K) float64: values and known columns, NaN where missing
 
 
 def layout(
@@ -77,15 +57,16 @@ def layout(
     Raises:
         UserError: There is no such file, it is none of these kinds, has no header, or lacks a column.
     """
+    if path.is_dir():
+        raise UserError(f"data.path={path}: is a folder; name one file")
     if not path.is_file():
         raise UserError(f"data.path={path}: {absent(path, 'file')}")
     kind = FORMATS.get(path.suffix.lower()) if format == "auto" else format
+    reason = None if kind == "parquet" else sniff(path)
+    if reason:
+        raise UserError(f"data.path={path}: {reason}")
     if kind is None:
         raise UserError(f"data.path={path}: expected a name that ends in {', '.join(FORMATS)}; or set data.format")
-    if kind != "parquet":
-        reason = sniff(path)
-        if reason:
-            raise UserError(f"data.path={path}: {reason}")
     delimiter = {"tsv": "\t"}.get(kind, ",")
     if kind == "parquet" or kind == "jsonl":
         columns = _columns_of_records(path, kind)
@@ -104,12 +85,21 @@ def layout(
             _check_column(path, columns, option, name)
     taken = {time, id, *known}
     rest = tuple(name for name in columns if name not in taken) if values is None else tuple(values)
-    twice = set(rest) & taken
-    if twice:
-        raise UserError(f"data.columns: {min(map(str, twice))} is also the time, the id or known ahead; name it once")
+    _check_once({"data.columns": rest, "data.known_columns": known, "data.time_column": [time], "data.id_column": [id]})
     if not rest:
         raise UserError(f"data.path={path}: has no column of values beside its time; name some in data.columns")
-    return Layout(path, kind, delimiter, decimal, rest, tuple(known), time, time_format, id)
+    return Layout(path, kind, delimiter, decimal, rest, tuple(known), time, time_format, id, tuple(columns))
+
+
+def _check_once(options: dict[str, Sequence[str | None]]) -> None:
+    """UserError where a column is named twice: it is one thing only."""
+    seen: dict[str, str] = {}
+    for option, names in options.items():
+        for name in filter(None, names):
+            if name in seen:
+                where = option if option == seen[name] else f"{seen[name]} and {option}"
+                raise UserError(f"{where}: column {name} is named twice; name it once")
+            seen[name] = option
 
 
 def _check_column(path: Path, columns: list[str], option: str, name: str | None) -> None:
@@ -120,19 +110,22 @@ def _check_column(path: Path, columns: list[str], option: str, name: str | None)
 def _first_line(path: Path) -> str:
     with readable(path), open(path, "rb") as file:
         line = file.readline(MAX_HEADER_BYTES)
-    line = line.removeprefix(codecs.BOM_UTF8)
-    if not line.strip():
-        raise UserError(f"data.path={path}: is empty, or begins with an empty line")
-    return line.decode("utf-8", "replace").rstrip("\r\n")
+        line = line.removeprefix(codecs.BOM_UTF8)
+        if not line.strip():
+            raise UserError(f"data.path={path}: is empty, or begins with an empty line")
+        text = line.decode().rstrip("\r\n")
+    if "\r" in text:
+        raise UserError(f"data.path={path}: its lines end in a carriage return alone; end them in line feeds")
+    return text
 
 
 def _header(path: Path, line: str, delimiter: str) -> list[str]:
     """The names of the columns; UserError where the first line holds values, or a name twice."""
     names = next(csv.reader([line], delimiter=delimiter))
-    numbers = [name for name in names if _is_number(name)]
-    if numbers:
+    values = [name for name in names if _is_value(name)]
+    if values:
         raise UserError(
-            f"data.path={path}: its first line holds the value {numbers[0]}, and no names of columns; put a header "
+            f"data.path={path}: its first line holds the value {values[0]}, and no names of columns; put a header "
             "line before it"
         )
     _check_distinct(path, names)
@@ -145,12 +138,15 @@ def _check_distinct(path: Path, names: list[str]) -> None:
             raise UserError(f"data.path={path}: has the column {name!r} twice; rename one")
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True
+def _is_value(text: str) -> bool:
+    """Whether it is a number or a date, and no name of a column."""
+    for read in (float, datetime.fromisoformat):
+        try:
+            read(text.replace(",", "."))
+            return True
+        except ValueError:
+            continue
+    return False
 
 
 def _columns_of_records(path: Path, kind: str) -> list[str]:
@@ -162,7 +158,7 @@ def _columns_of_records(path: Path, kind: str) -> list[str]:
             with readable(path):
                 names = list(pq.ParquetFile(path).schema_arrow.names)
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"data.path={path}: cannot be read as parquet ({_first_words(error)})") from None
+            raise UserError(f"data.path={path}: cannot be read as parquet ({str(error).partition('. ')[0]})") from None
         _check_distinct(path, names)
         return names
     try:
@@ -172,133 +168,3 @@ def _columns_of_records(path: Path, kind: str) -> list[str]:
     if not isinstance(record, dict):
         raise UserError(f"data.path={path}: line 1 is no JSON object; each line must be one")
     return list(record)
-
-
-def read_blocks(table: Layout) -> Iterator[Block]:
-    """The rows of a file, some at a time.
-
-    Raises:
-        UserError: A value is no number, a time is none, or the file is broken.
-    """
-    import pyarrow as pa
-
-    try:
-        with readable(table.path):
-            for batch in _batches(table):
-                yield _block(table, batch)
-    except pa.ArrowException as error:
-        raise UserError(f"data.path={table.path}: {_first_words(error)}{_hint(table, error)}") from None
-
-
-def _hint(table: Layout, error: Exception) -> str:
-    """What a broken number may mean."""
-    if table.decimal == "." and "," in str(error).partition("invalid value")[2]:
-        return "; for decimal commas set data.decimal=','"
-    return ""
-
-
-def _first_words(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".")
-
-
-def _batches(table: Layout) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    import pyarrow.csv as tables
-    import pyarrow.parquet as pq
-
-    if table.format == "parquet":
-        yield from pq.ParquetFile(table.path).iter_batches(columns=table.names)
-        return
-    if table.format == "jsonl":
-        import pyarrow.json as lines
-
-        yield from lines.read_json(table.path).select(table.names).to_batches()
-        return
-    # What is no number is refused, wherever it stands, and not read as text.
-    kinds = dict.fromkeys((*table.values, *table.known), pa.float64())
-    if table.id is not None:
-        kinds[table.id] = pa.string()
-    parsers = [tables.ISO8601]
-    if table.time_format is not None and table.time is not None:
-        parsers = [table.time_format]
-        kinds[table.time] = pa.timestamp("s")
-    convert = tables.ConvertOptions(
-        column_types=kinds,
-        include_columns=table.names,
-        null_values=ABSENT,
-        timestamp_parsers=parsers,
-        decimal_point=table.decimal,
-    )
-    yield from tables.open_csv(
-        table.path,
-        read_options=tables.ReadOptions(block_size=BLOCK_BYTES),
-        parse_options=tables.ParseOptions(delimiter=table.delimiter),
-        convert_options=convert,
-    )
-
-
-def _block(table: Layout, batch: pa.RecordBatch) -> Block:
-    numbers = [_numbers(table, name, batch.column(name)) for name in (*table.values, *table.known)]
-    times, is_date = None, False
-    if table.time is not None:
-        times, is_date = _times(table, batch.column(table.time))
-    ids = None
-    if table.id is not None:
-        ids = list(map(str, batch.column(table.id).to_pylist()))
-    return Block(ids, times, is_date, np.stack(numbers, 1) if numbers else np.zeros((len(batch), 0)))
-
-
-def _numbers(table: Layout, name: str, column: pa.Array) -> np.ndarray:
-    import pyarrow as pa
-
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)):
-        if pa.types.is_decimal(column.type):
-            column = column.cast(pa.float64())
-        else:
-            raise UserError(f"data.path={table.path}: column {name} holds {column.type}, and no numbers")
-    found = column.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
-    if np.isinf(found).any():
-        raise UserError(f"data.path={table.path}: column {name} holds an infinite number; mend it, or leave it empty")
-    return found
-
-
-def _times(table: Layout, column: pa.Array) -> tuple[np.ndarray, bool]:
-    """Seconds since 1970, or steps; whether they are dates."""
-    import pyarrow as pa
-
-    if column.null_count:
-        raise UserError(f"data.path={table.path}: column {table.time} has a row without a time; give it one")
-    kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        seconds = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
-        return seconds.to_numpy(zero_copy_only=False), True
-    if pa.types.is_integer(kind):
-        return column.to_numpy(zero_copy_only=False).astype(np.int64), False
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _parsed(table, column.to_pylist()), True
-    raise UserError(f"data.path={table.path}: column {table.time} holds {kind}; expected dates, or whole numbers")
-
-
-def _parsed(table: Layout, texts: list[str]) -> np.ndarray:
-    """Texts as seconds since 1970."""
-    seconds = []
-    for text in texts:
-        try:
-            when = _when(text, table.time_format)
-        except ValueError:
-            wanted = table.time_format or "2026-01-31 13:00:00"
-            raise UserError(
-                f"data.path={table.path}: column {table.time} holds {text!r}, which is no time like {wanted}; set "
-                "data.time_format, as in data.time_format='%d/%m/%Y'"
-            ) from None
-        seconds.append(math.floor((when - datetime(1970, 1, 1)).total_seconds()))
-    return np.array(seconds, dtype=np.int64)
-
-
-def _when(text: Any, time_format: str | None) -> datetime:
-    if time_format is not None:
-        return datetime.strptime(text, time_format).replace(tzinfo=None)
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=None)
-    except ValueError:
-        return datetime.combine(date.fromisoformat(text), datetime.min.time())

@@ -27,10 +27,6 @@ class TokenEmbedding(nn.Module):
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
         return F.embedding(tokens, self.weight)
 
-    def blank(self, batch: int, length: int) -> Int[Tensor, "B T"]:
-        """Something of this shape that can be read, on the device of the weights."""
-        return torch.zeros(batch, length, dtype=torch.long, device=self.weight.device)
-
     def logits(self, hidden: Float[Tensor, "... E"], *, end: bool = False) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the tokens with the embedding's own weights (tied head).
 

@@ -1,0 +1,186 @@
+"""The rows of a table of series, read block by block, so that memory does not grow with the file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from seqtrain.data.sources.unreadable import readable
+from seqtrain.data.values.tables import Layout
+from seqtrain.data.values.times import are_read_here, in_seconds
+from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ABSENT = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "-nan", "#N/A"]
+"""What stands in a table for a value that is missing."""
+
+BLOCK_BYTES = 1 << 22  # of a file that are read at a time; larger ones leave the caches of a CPU
+LARGEST = 1e30  # whose square is finite, and whose scaled value a float32 holds
+NO_NUMBER = re.compile(
+    r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+.*invalid value '(.*)'", re.S
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a table."""
+
+    names: list[str] | None  # of the series in it, one after another
+    starts: Int[np.ndarray, " names"]  # the row where each of them begins; the first may have begun before the block
+    times: Int[np.ndarray, " n"] | None  # seconds since 1970, or steps
+    is_date: bool
+    numbers: Float[np.ndarray, "n C+K"]  # float64: values and known columns, NaN where missing
+
+
+def read_blocks(table: Layout) -> Iterator[Block]:
+    """The rows of a file, some at a time.
+
+    Raises:
+        UserError: A value is no number, a time is none, or the file is broken.
+    """
+    import pyarrow as pa
+
+    num_rows = 0
+    try:
+        with readable(table.path):
+            for batch in _batches(table):
+                yield _block(table, batch)
+                num_rows += len(batch)
+    except pa.ArrowException as error:
+        raise UserError(f"data.path={table.path}: {_in_words(table, str(error), num_rows)}") from None
+
+
+def _in_words(table: Layout, fault: str, num_rows: int) -> str:
+    """What pyarrow says of a broken file, in our words where a value is not what its column holds."""
+    found = NO_NUMBER.search(fault)
+    if found is None:
+        if "Empty CSV file" in fault:
+            return "has no row below its header"
+        if "invalid UTF8" in fault:
+            return "is not UTF-8; convert it, for example with `iconv -f latin1 -t utf-8`"
+        return fault.partition("\n")[0].rstrip(".")
+    column, line, value = table.columns[int(found[1])], found[2], found[3]
+    # Only of the first block pyarrow knows the line.
+    where = f"line {int(line):,}" if line else f"below row {num_rows:,}"
+    if column == table.time:
+        return f"{where}: {value!r} in column {column} is no time like {table.time_format}; set data.time_format"
+    return f"{where}: {value!r} in column {column} is no number; {_remedy(table, column, value)}"
+
+
+def _remedy(table: Layout, column: str, value: str) -> str:
+    if table.decimal == "." and "," in value:
+        return "for decimal commas set data.decimal=','"
+    remedies = ["leave it empty where the value is missing"]
+    if table.time is None:
+        remedies.append(f"if it is the time, set data.time_column={column}")
+    if table.id is None:
+        remedies.append(f"if it names series, data.id_column={column}")
+    return "; ".join([*remedies, "or name the columns of values in data.columns"])
+
+
+def _batches(table: Layout) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    if table.format == "parquet":
+        yield from pq.ParquetFile(table.path).iter_batches(columns=table.names)
+    elif table.format == "jsonl":
+        yield from _from_jsonl(table)
+    else:
+        yield from _from_csv(table)
+
+
+def _from_jsonl(table: Layout) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.json as lines
+
+    with open(table.path, encoding="utf-8-sig") as file:
+        first = json.loads(file.readline())
+    fields = []
+    for name in table.names:
+        kind = pa.float64()
+        if name in (table.id, table.time):
+            # By its first value: a type that is guessed anew in each block could change on the way.
+            kind = pa.int64() if type(first[name]) is int else pa.string()
+        fields.append((name, kind))
+    parsing = lines.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
+    yield from lines.open_json(table.path, lines.ReadOptions(block_size=BLOCK_BYTES), parsing)
+
+
+def _from_csv(table: Layout) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.csv as tables
+
+    # What is no number is refused, wherever it stands, and not read as text.
+    kinds = dict.fromkeys((*table.values, *table.known), pa.float64())
+    if table.id is not None:
+        kinds[table.id] = pa.string()
+    parsers = [tables.ISO8601]
+    if table.time_format is not None and table.time is not None:
+        kinds[table.time] = pa.string()
+        if not are_read_here(table.time_format):
+            parsers = [table.time_format]
+            kinds[table.time] = pa.timestamp("s")
+    convert = tables.ConvertOptions(
+        column_types=kinds,
+        include_columns=table.names,
+        null_values=ABSENT,
+        timestamp_parsers=parsers,
+        decimal_point=table.decimal,
+    )
+    yield from tables.open_csv(
+        table.path,
+        read_options=tables.ReadOptions(block_size=BLOCK_BYTES),
+        parse_options=tables.ParseOptions(delimiter=table.delimiter),
+        convert_options=convert,
+    )
+
+
+def _block(table: Layout, batch: pa.RecordBatch) -> Block:
+    columns = (*table.values, *table.known)
+    numbers = np.empty((len(batch), len(columns)))
+    for place, name in enumerate(columns):
+        numbers[:, place] = _numbers(table, name, batch.column(name))
+    times, is_date = None, False
+    if table.time is not None:
+        times, is_date = in_seconds(table, batch.column(table.time))
+    names, starts = None, np.zeros(0, dtype=np.int64)
+    if table.id is not None:
+        names, starts = _runs(table, batch.column(table.id))
+    return Block(names, starts, times, is_date, numbers)
+
+
+def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, " names"]]:
+    """The name of each run of equal ids, and where it begins."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = column.cast(pa.string())
+    if text.null_count or "" in text.unique().to_pylist():
+        raise UserError(f"data.path={table.path}: column {table.id} has a row that names no series; give it a name")
+    runs = pc.call_function("run_end_encode", [text])
+    ends = runs.run_ends.to_numpy(zero_copy_only=False).astype(np.int64)
+    return runs.values.to_pylist(), np.concatenate([[0], ends])[:-1]
+
+
+def _numbers(table: Layout, name: str, column: pa.Array) -> Float[np.ndarray, " n"]:
+    import pyarrow as pa
+
+    kind = column.type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (is_number or pa.types.is_null(kind)):
+        raise UserError(f"data.path={table.path}: column {name} holds {kind}, and no numbers")
+    found = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    wrong = np.abs(found) > LARGEST
+    if wrong.any():
+        value = found[wrong][0]
+        size = "an infinite number" if np.isinf(value) else f"{value:g}, which is too large to reckon with"
+        raise UserError(f"data.path={table.path}: column {name} holds {size}; mend it, or leave it empty")
+    return found

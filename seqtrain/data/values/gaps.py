@@ -1,0 +1,54 @@
+"""Gaps in the times of series: rows that are not there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqtrain.data.values.series import Series
+
+MAX_GROWTH = 2  # times the rows that a table may have once its gaps are filled
+
+
+def without_gaps(series: Series) -> tuple[Series, list[str]]:
+    """Series in which each step of time has a row; what was no row has missing values. What is said of it, too."""
+    if series.times is None:
+        return series, []
+    steps = [
+        np.diff(series.times[begin:end]) for begin, end in zip(series.offsets[:-1], series.offsets[1:], strict=True)
+    ]
+    every = np.concatenate(steps)
+    if not len(every):
+        return series, []
+    step = int(every.min())
+    if (every == step).all():
+        return series, []
+    where = "data: the time between rows"
+    whole = int((every // step).sum()) + len(series.names)
+    # Months and years have no even length; and a table that would be mostly gaps is none of even steps.
+    if (every % step).any() or whole > MAX_GROWTH * len(series.times):
+        return series, [f"{where} is uneven ({step:,} to {every.max():,}); each row is read as one step"]
+    if series.known_columns:
+        return series, [f"{where} has gaps, which are not filled, since data.known_columns are not known there"]
+    rows = []
+    begin = 0
+    for part in steps:
+        rows.append(begin + np.concatenate([[0], (part // step).cumsum()]))
+        begin = int(rows[-1][-1]) + 1
+    place = np.concatenate(rows)
+    values = np.full((whole, series.values.shape[1]), np.nan)
+    values[place] = series.values
+    ends = np.array([each[-1] + 1 for each in rows])
+    offsets = np.concatenate([[0], ends])
+    first = np.repeat([series.times[begin] for begin in series.offsets[:-1]], np.diff(offsets))
+    times = first + step * (np.arange(whole) - np.repeat(offsets[:-1], np.diff(offsets)))
+    gaps = int((every > step).sum())
+    filled = Series(
+        values=values,
+        known=np.zeros((whole, 0)),
+        times=times,
+        offsets=offsets,
+        names=series.names,
+        columns=series.columns,
+        has_dates=series.has_dates,
+    )
+    return filled, [f"data: {gaps:,} gaps in time; the {whole - len(place):,} rows that are not there count as missing"]

@@ -1,0 +1,128 @@
+"""A table of series as arrays in the cache, mapped into memory; written block by block, checked for its order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from seqtrain.data.cache import durable, read_json
+from seqtrain.data.values.blocks import Block, read_blocks
+from seqtrain.data.values.series import Series
+from seqtrain.data.values.tables import Layout
+from seqtrain.errors import UserError
+
+
+@dataclass
+class _Found:
+    """What is known of the rows of a table while they are written."""
+
+    offsets: list[int] = field(default_factory=list)  # where each series begins
+    names: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)  # the same names
+    num_rows: int = 0
+    last_time: int | None = None
+    has_dates: bool = False
+
+
+def write(table: Layout, folder: Path) -> None:
+    """Writes a table as arrays into a folder of the cache.
+
+    Raises:
+        UserError: It has no rows, a value is none, times do not rise, or a series stands in two places.
+    """
+    found = _Found()
+    with durable(folder / "numbers.bin") as numbers, durable(folder / "times.bin") as times:
+        for block in read_blocks(table):
+            starts = _first_rows(table, found, block)
+            _check_times(table, found, block, starts)
+            _check_known(table, found, block)
+            numbers.write(block.numbers.data)
+            if block.times is not None:
+                times.write(block.times.astype(np.int64).tobytes())
+            found.num_rows += len(block.numbers)
+            found.has_dates = block.is_date
+    if not found.num_rows:
+        raise UserError(f"data.path={table.path}: has no row below its header")
+    if table.id is None:
+        found.names, found.offsets = [""], [0]
+    about = {"offsets": [*found.offsets, found.num_rows], "names": found.names, "has_dates": found.has_dates}
+    with durable(folder / "about.json") as file:
+        file.write(json.dumps(about).encode())
+
+
+def _first_rows(table: Layout, found: _Found, block: Block) -> list[int]:
+    """Rows of a block where a series begins that is not in those before; UserError where one stands in two places."""
+    starts = []
+    for name, row in zip(block.names or (), block.starts.tolist(), strict=True):
+        if found.names and name == found.names[-1]:  # it goes on from the block before
+            continue
+        if name in found.seen:
+            raise UserError(
+                f"data.path={table.path}: rows of series {name} stand in two places; sort the file by "
+                f"{table.id} and then by time"
+            )
+        found.names.append(name)
+        found.seen.add(name)
+        found.offsets.append(found.num_rows + row)
+        starts.append(row)
+    return starts
+
+
+def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) -> None:
+    """UserError where a row of a series is not later than the one before it."""
+    if block.times is None or not len(block.times):
+        return
+    last = block.times[0] - 1 if found.last_time is None else found.last_time
+    step = np.diff(block.times, prepend=last)
+    step[starts] = 1
+    if step.min() <= 0:
+        row = int(np.argmax(step <= 0))
+        how = "is earlier than the row before it"
+        if step[row] == 0:
+            how = "repeats the time of the row before it, to the second"
+        remedy = "sort the rows by time, and keep one of each"
+        if table.id is None:
+            remedy += "; where they are of several series, name the column that says of which in data.id_column"
+        raise UserError(f"data.path={table.path}: row {found.num_rows + row + 1:,} {how}; {remedy}")
+    found.last_time = int(block.times[-1])
+
+
+def _check_known(table: Layout, found: _Found, block: Block) -> None:
+    """UserError where a value is missing that is said to be known ahead."""
+    absent = np.isnan(block.numbers[:, len(table.values) :]).any(1)
+    if absent.any():
+        row = found.num_rows + int(np.argmax(absent)) + 1
+        raise UserError(
+            f"data.path={table.path}: row {row:,} misses a value of data.known_columns; what is known ahead must "
+            "be there"
+        )
+
+
+def read(table: Layout, folder: Path) -> Series:
+    """The table in a folder of the cache; ValueError where it is damaged."""
+    about = read_json(folder / "about.json")
+    offsets = np.array(about["offsets"], dtype=np.int64)
+    width = len(table.values) + len(table.known)
+    numbers: np.ndarray = np.memmap(folder / "numbers.bin", dtype=np.float64, mode="r")
+    if len(numbers) != offsets[-1] * width:
+        raise ValueError("damaged")
+    numbers = numbers.reshape(-1, width)
+    times = None
+    if table.time is not None:
+        times = np.memmap(folder / "times.bin", dtype=np.int64, mode="r")
+        if len(times) != len(numbers):
+            raise ValueError("damaged")
+    count = len(table.values)
+    return Series(
+        values=numbers[:, :count],
+        known=numbers[:, count:],
+        times=times,
+        offsets=offsets,
+        names=tuple(about["names"]),
+        columns=table.values,
+        known_columns=table.known,
+        has_dates=about["has_dates"],
+    )

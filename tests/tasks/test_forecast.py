@@ -1,0 +1,244 @@
+"""Laws of forecasts: missing values teach nothing, chunks equal the whole, and layouts change no number."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqtrain.data.batching.loader import TrainLoader
+from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan
+from seqtrain.data.batching.stream import EvalLoader
+from seqtrain.data.preprocess import Preprocessor
+from seqtrain.models.base import SequenceModel, reset
+from seqtrain.models.layers.front_ends import ValueProjection
+from seqtrain.tasks.base import Facts
+from seqtrain.tasks.baselines.forecasts import Errors
+from seqtrain.tasks.forecast import Forecast
+from seqtrain.training.learner import Learner
+from tests.conftest import Seqtrain
+from tests.support.model_cases import Case, assert_near
+from tests.support.series import LENGTHS, Held, numbers, prepared
+from tests.training.test_learner import everything, make_trainer
+
+HORIZON, HISTORY = 4, 8
+FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
+CAUSAL = pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "min_gru", "cnn", "gpt"])
+DISTRIBUTIONS = ["point", "gaussian", "student_t", "quantiles"]
+
+
+def pair(name: str, preprocessor: Preprocessor, *, carry: bool, **options: Any) -> tuple[SequenceModel, Forecast]:
+    model = Case(name, (("dropout", 0.0),)).make().double().train()
+    torch.manual_seed(1)
+    given = {"distribution": "point", "relative": True, "patch": 1, **options}
+    task = Forecast(
+        horizon=HORIZON, dim=model.dim, carry=carry, max_length=HISTORY, preprocessor=preprocessor, **given
+    ).double()
+    model.embed = ValueProjection(num_features=task.num_features, dim=model.dim).double()
+    return model, task
+
+
+def streams(source: Held, split: Any, task: Forecast) -> Any:
+    preprocessor, rows = prepared(source)
+    return task.series_stream(rows[split], preprocessor, context=HISTORY)
+
+
+@CAUSAL
+@pytest.mark.parametrize(("lanes", "lengths"), [(1, LENGTHS), (3, (60, 60, 60))])
+def test_chunks_of_series_with_carried_state_equal_the_whole(name: str, lanes: int, lengths: tuple[int, ...]) -> None:
+    # As evaluation lays them out: a lane each, or, where their lengths differ, one after another on a single lane.
+    source = Held(numbers(lengths=lengths), lengths=lengths)
+    model, task = pair(name, prepared(source)[0], carry=True)
+    batcher = streams(source, "validation", task)
+    losses = []
+    for length in (400, 7):
+        cut = TBPTT(k1=length, k2=length, carry=True, reset="document")
+        plan = StreamPlan(documents=batcher.documents, lanes=lanes, tbptt=cut, seed=0, shuffle=False)
+        sums: dict[str, float] = {}
+        state, loader = None, EvalLoader(batcher, plan, batch_size=None)
+        task.eval()
+        for batch in loader:
+            if batch.reset_lanes is not None and state is not None:
+                state = reset(state, batch.reset_lanes)
+            with torch.no_grad():
+                terms, state = task.evaluate(model, batch, state)
+            for key, (total, count) in terms.items():
+                sums[key] = sums.get(key, 0.0) + float(total)
+                sums[f"{key} count"] = sums.get(f"{key} count", 0) + count
+        losses.append(sums)
+    assert losses[0].keys() == losses[1].keys()
+    assert losses[0]["mse count"] == losses[1]["mse count"] > 0
+    for key, value in losses[0].items():
+        assert losses[1][key] == pytest.approx(value, rel=1e-9), key
+
+
+def learner_of(name: str, source: Held, folder: Path, accumulate: int, *, carry: bool) -> Learner:
+    preprocessor, rows = prepared(source)
+    model, task = pair(name, preprocessor, carry=carry)
+    if carry:
+        batcher = task.series_stream(rows["train"], preprocessor, context=0)
+        cut = TBPTT(k1=8, k2=16, carry=True, reset="document")
+        layout = StreamPlan(documents=batcher.documents, lanes=4, tbptt=cut, seed=0, shuffle=False)
+    else:
+        batcher = task.examples(rows["train"], preprocessor, max_length=HISTORY, seed=0)
+        layout = ExamplePlan(lengths=batcher.lengths, batch_tokens=None, batch_size=8, seed=0, shuffle=True)
+    learner = Learner(
+        model=model,
+        task=task,
+        carry=carry,
+        lanes=4 if carry else 0,
+        facts={"train": FACTS, "validation": FACTS},
+        seed=3,
+        optimizer=partial(torch.optim.AdamW, lr=0.01),
+    )
+    make_trainer(folder, accumulate=accumulate).fit(learner, TrainLoader(batcher, layout, accumulate=accumulate))
+    return learner
+
+
+@pytest.mark.parametrize("carry", [True, False])
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_micro_batches_of_missing_values_change_no_number(carry: bool, accumulate: int, tmp_path: Path) -> None:
+    source = Held(numbers(missing=0.5))
+    whole, parts = (learner_of("lstm", source, tmp_path, each, carry=carry) for each in (1, accumulate))
+    assert whole.global_step == 10
+    kept = ["weights", "optimizer", "sums", "tokens"]
+    for each in kept:
+        assert_near(everything(parts)[each], everything(whole)[each], 1e-9)
+
+
+@pytest.mark.parametrize("carry", [True, False])
+def test_values_that_are_all_but_missing_leave_every_weight_a_number(carry: bool, tmp_path: Path) -> None:
+    learner = learner_of("gru", Held(numbers(missing=0.97)), tmp_path, 1, carry=carry)
+    assert learner.global_step == 10
+    assert all(bool(weight.isfinite().all()) for weight in learner.state_dict().values())
+
+
+def window_batch(task: Forecast, source: Held, count: int = 12) -> Any:
+    preprocessor, rows = prepared(source)
+    examples = task.examples(rows["train"], preprocessor, max_length=HISTORY, seed=0)
+    index = np.arange(count)
+    return examples.collate(index, 0, examples.totals(index, 0))
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_missing_target_has_no_gradient_and_is_not_counted(distribution: str) -> None:
+    source = Held(numbers(missing=0.4))
+    model, task = pair("lstm", prepared(source)[0], carry=False, distribution=distribution)
+    batch = window_batch(task, source)
+    absent = batch.targets.isnan()
+    assert absent.any()
+    outputs: list[torch.Tensor] = []
+    handle = task.head.register_forward_hook(lambda module, given, found: outputs.append(found))
+    terms, _ = task.evaluate(model, batch, None)
+    handle.remove()
+    outputs[0].retain_grad()
+    total, count = terms["loss"]
+    assert count == int((~absent).sum())
+    (gradient,) = torch.autograd.grad(total, outputs)
+    gradient = gradient.unflatten(-1, (HORIZON, task.num_channels, -1))
+    assert (gradient[absent] == 0).all()
+    assert bool(gradient.isfinite().all())
+    assert (gradient[~absent] != 0).any(-1).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_what_stands_in_the_place_of_a_missing_target_changes_no_metric(distribution: str) -> None:
+    source = Held(numbers(missing=0.4))
+    model, task = pair("gru", prepared(source)[0], carry=False, distribution=distribution)
+    task.eval()
+    batch = window_batch(task, source)
+    whole, _ = task.evaluate(model, batch, None)
+    here = ~batch.targets.isnan()
+    by_hand = task.params(model, batch, None)[0]
+    errors = (task.distribution.mean(by_hand) - batch.targets)[here]
+    assert float(whole["mse"][0]) == pytest.approx(float((errors**2).sum()), rel=1e-9)
+    assert whole["mse"][1] == len(errors)
+    assert all(np.isfinite(float(total)) for total, _ in whole.values())
+
+
+def test_an_error_over_a_naive_error_of_zero_is_left_out_and_said_by_no_number() -> None:
+    values = numbers(missing=0.0, columns=2)
+    # The second column repeats with the season; a forecast of it has no error to be measured in.
+    values[:, 1] = np.tile([1.0, 2.0], len(values))[: len(values)]
+    lengths = LENGTHS
+    for begin, length in zip(np.concatenate([[0], np.cumsum(lengths)])[:-1], lengths, strict=True):
+        values[begin : begin + length, 1] = np.tile([1.0, 2.0], length)[:length]
+    source = Held(values, season=2)
+    preprocessor, _ = prepared(source)
+    assert preprocessor.series is not None
+    assert [naive[1] for naive in preprocessor.series.naive] == [0.0, 0.0, 0.0]
+    model, task = pair("gru", preprocessor, carry=False)
+    task.eval()
+    terms, _ = task.evaluate(model, window_batch(task, source), None)
+    assert terms["mase"][1] * 2 == terms["mse"][1]
+    assert np.isfinite(float(terms["mase"][0]))
+    # The baselines are measured in the same way.
+    errors = Errors(np.array(preprocessor.series.naive), np.ones((3, 2)))
+    errors.add(np.zeros((1, 1, 2)), np.ones((1, 1, 2)), np.array([0]))
+    assert errors.metrics["mase"] == pytest.approx(1 / preprocessor.series.naive[0][0])
+    only_zeros = Errors(np.zeros((1, 1)), np.ones((1, 1)))
+    only_zeros.add(np.zeros((1, 1, 1)), np.ones((1, 1, 1)), np.array([0]))
+    assert "mase" not in only_zeros.metrics
+
+
+def test_a_relative_forecast_of_weights_zero_is_the_last_value_in_windows_and_streams() -> None:
+    source = Held(numbers(missing=0.0))
+    preprocessor, rows = prepared(source)
+    for carry in (False, True):
+        model, task = pair("gru", preprocessor, carry=carry)
+        torch.nn.init.zeros_(task.head.weight)
+        torch.nn.init.zeros_(task.head.bias)
+        if carry:
+            batcher = task.series_stream(rows["validation"], preprocessor, context=HISTORY)
+            plan = StreamPlan(
+                documents=batcher.documents,
+                lanes=1,
+                tbptt=TBPTT(k1=400, k2=400, carry=True, reset="document"),
+                seed=0,
+                shuffle=False,
+            )
+            batch = next(iter(EvalLoader(batcher, plan, batch_size=None)))
+        else:
+            batch = window_batch(task, source)
+        found = task.distribution.median(task.params(model, copy.copy(batch), None)[0])
+        newest = batch.tokens[..., :2] if carry else batch.tokens[:, -1:, :2]
+        assert torch.equal(found, newest.unsqueeze(2).expand_as(found))
+
+
+TINY = (
+    *("data.size=2", "data.length=120", "data.max_length=8", "model.dim=4", "trainer.max_steps=2", "logger=none"),
+    *("trainer.accelerator=cpu", "run_dir=run"),
+)
+REFUSED = {
+    "tokenizer=char": (
+        ("task=forecast", "tokenizer=char"),
+        "reads values, which no tokenizer cuts; use tokenizer=none",
+    ),
+    "another task": (("task=next_token", "data=seasonal"), "needs rows with text, and data Seasonal has values"),
+    "text": (("task=forecast", "data=sums"), "needs rows with values"),
+    "no tokenizer of text": (("task=sentiment", "data=word_order", "tokenizer=none"), "tokenizer makes no tokens"),
+    "no horizon": (("task=forecast", "task.horizon=0"), "task.horizon=0: expected a whole number"),
+    "a far horizon": (("task=forecast", *TINY, "task.horizon=25"), "task.horizon=25: no series has 8 rows"),
+    "state from series to series": (("task=forecast", "tbptt=carry", *TINY), "use tbptt.reset=document"),
+    "a far horizon of a stream": (
+        ("task=forecast", "tbptt=carry", "tbptt.reset=document", *TINY, "task.horizon=25"),
+        "task.horizon=25: no series has 25 rows",
+    ),
+    "patches of a stream": (("task=forecast", "tbptt=carry", "task.patch=2"), "task.patch=2: of a stream each row"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_a_series_is_one_line(seqtrain: Seqtrain, tmp_path: Path, name: str) -> None:
+    options, words = REFUSED[name]
+    answer = seqtrain("train", *options, cwd=tmp_path)
+    assert answer.rc == 2, answer.err
+    errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, answer.err
+    assert words in errors[0]
+    assert "Traceback" not in answer.err
