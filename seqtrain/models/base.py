@@ -134,7 +134,7 @@ def idle_of(target: Any, options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def blank_input(model: SequenceModel, batch: int, length: int) -> Shaped[Tensor, "B T *F"]:
-    """Something of this shape that a model can read, on the device of its weights: tokens, or what its front end reads."""
+    """Tokens, or values, of this shape that a model can read, on the device of its weights."""
     # A front end of others, or none at all, is taken to read tokens.
     blank = getattr(model.embed, "blank", None)
     if blank is not None:
