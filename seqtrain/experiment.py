@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from seqtrain.cli import endings, report
@@ -29,6 +29,7 @@ from seqtrain.runs.summary import Summary
 from seqtrain.training import budget
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.cost import Cost
+from seqtrain.training.from_data import open_keys, resolve_length
 from seqtrain.training.model_and_task import task_class
 from seqtrain.training.rehearsal import rehearse
 from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session
@@ -100,20 +101,27 @@ class Experiment:
         if self.run.writes:
             self.run.probe()
             probe(self.run.checkpoints)
-        if self.config.budget is None and self.config.init_from is None:  # which are yet to change the config
+        settled = self.config.budget is None and self.config.init_from is None and not open_keys(self.config)
+        if settled:  # nothing is yet to change the config
             self.summary.update(identity=digest(self.run.config))
         if self.announced:
             self.run.write_summary(self.summary)
 
     def _read_data(self) -> Data:
-        """The text, tokenised and laid out; the config then says what is used: a solved budget, a tokenizer taken."""
+        """The text, tokenised and laid out; the config then says what is used: a solved budget, a tokenizer taken, and
+        what follows from the data."""
         begins, config = self.attempt.checkpoint is None, self.config
         if begins and config.init_from is not None:
             take_tokenizer(config)
+        followed = open_keys(config)  # not the tokenizer where another run gives it
         data = read_data(self.run, config, self.summary, self.attempt.checkpoint)
         if begins and config.budget is not None:
             budget.solve(config, data, say)
-        if begins and (config.budget is not None or config.init_from is not None):
+        for line in resolve_length(config, data):
+            say(line)
+        if followed:
+            self.summary.update(from_data={key: OmegaConf.select(config, key) for key in followed})
+        if followed or (begins and (config.budget is not None or config.init_from is not None)):
             ranks.run_on_all(lambda: self.run.write_config(config_text(config)))
             self.summary.update(identity=digest(self.run.config))  # of what is used
         return data

@@ -27,6 +27,8 @@ SCHEDULE = (
     *("trainer.accelerator=cpu", "trainer.threads=1", "trainer.log_every=1"),
 )
 PRECISIONS = {"float32": ("trainer.precision=32-true",), "float64": ("trainer.precision=64-true",)}
+# What these runs were first trained with, whatever a task recommends now.
+PLAIN = ("task.dropout=0.1", "model.dropout=0.0", "tokenizer.min_count=1")
 RUNS: dict[str, tuple[str, ...]] = {
     "lstm that carries": OPTIONS,
     "gru with k1 below k2": (*OPTIONS, "model=gru", "tbptt.k1=2"),
@@ -35,9 +37,9 @@ RUNS: dict[str, tuple[str, ...]] = {
     "gpt with memory": (*OPTIONS, *GPT),
     "cnn on windows": (*OPTIONS, "model=cnn", "tbptt=windows"),
     "masked_lm": (*examples.options("masked_lm"), "task.next_sentence=true", "optimizer=adamw"),  # Muon rounds to bf16
-    "sentiment": examples.options("sentiment"),
-    "sentiment cut in time": (*examples.options("sentiment"), "model=lstm", "tbptt.k2=8"),
-    "sentiment of cbow": (*examples.options("sentiment"), "model=cbow"),
+    "sentiment": (*examples.options("sentiment"), *PLAIN),
+    "sentiment cut in time": (*examples.options("sentiment"), *PLAIN, "model=lstm", "tbptt.k2=8"),
+    "sentiment of cbow": (*examples.options("sentiment"), *PLAIN, "model=cbow"),
     "translation": examples.options("translation"),
     "translation by recurrences": (
         *(option for option in examples.options("translation") if not option.startswith("model")),

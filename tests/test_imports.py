@@ -65,7 +65,7 @@ ONLY = {
     "pandas": ("compare.frames", "compare.compared"),
     "IPython": ("training.callbacks.progress",),
     "optuna": ("sweeps.search", "sweeps.space", "sweeps.study", "training.callbacks.pruning", "compare.fanova"),
-    "sklearn": ("compare.fanova",),
+    "sklearn": ("compare.fanova", "tasks.baselines.tfidf_linear"),
     "matplotlib": ("training.callbacks", "training.loggers", "inference.attention_maps", "inference.forecast_plot"),
     "lightning": (),
 }
@@ -81,6 +81,7 @@ TASKS_KNOW = (
     "data.values.",
     "data.preprocess",
     "data.tokenizers.encoding",
+    "data.tokenizers.word_ends",
     "data.corpus",
     "data.cache",
 )
@@ -90,7 +91,17 @@ SHARED = {
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
     *(
         f"seqtrain.tasks.{name}"
-        for name in ("base", "contract", "forecast_heads", "hooks", "laws", "masked_text", "pooling", "predictors")
+        for name in (
+            "base",
+            "contract",
+            "forecast_heads",
+            "hooks",
+            "laws",
+            "masked_text",
+            "pooling",
+            "predictors",
+            "tagged",
+        )
     ),
 }
 """What stands in the rooms of models and tasks and is neither."""
@@ -100,8 +111,10 @@ LATE = {
     ("seqtrain.cli.compare", "seqtrain.compare.page.report"),
     ("seqtrain.cli.sweep", "seqtrain.compare.table"),
     ("seqtrain.distributed.strategies", "torch.distributed.fsdp"),
+    ("seqtrain.data.sources.packed", "bz2"),  # not every Python was built with these two
+    ("seqtrain.data.sources.packed", "lzma"),
 }
-"""Imports inside functions that bring no other package and yet cost start-up time."""
+"""Imports inside functions that bring no other package and yet cost start-up time, or may not be there."""
 
 HEAVY = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib"}
 """What a command must not import before it knows that there is work to do."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from seqtrain.runs.summary import Summary
 
 
 def main(argv: list[str]) -> int:
@@ -28,15 +31,29 @@ def main(argv: list[str]) -> int:
         type=bounded(RANGES["data.eval_batch_size"]),
         help="lanes, or examples, at a time: changes memory and speed, no number",
     )
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="also what knows little, made from train and measured on the same split",
+    )
     options = parser.parse_args(argv)
     names = _test_sets(options.run) if options.split == "test" else []
     for name in names:  # each by its own: their mean would be of no text that anybody has
-        result = evaluate(options.run, options.split, options.checkpoint, options.batch_size, test_set=name)
+        result = evaluate(
+            options.run,
+            options.split,
+            options.checkpoint,
+            options.batch_size,
+            test_set=name,
+            with_baselines=options.baselines,
+        )
         _tell(result | {"test_set": name}, options, f"test set {name}")
     if names:
         say("figures of several test sets are told and not kept in the run: compare takes those of data.test_path")
         return 0
-    result = evaluate(options.run, options.split, options.checkpoint, options.batch_size)
+    result = evaluate(
+        options.run, options.split, options.checkpoint, options.batch_size, with_baselines=options.baselines
+    )
     words = []
     if options.split == "test":  # the one split that may not be looked at as often as one likes
         from seqtrain.cli.looks import kept_in_run
@@ -68,8 +85,24 @@ def _tell(result: dict[str, Any], options: Namespace, name: str) -> None:
         lanes, examples = result["eval_lanes"], result["examples"]
         size = f" on {lanes} lanes" if lanes else f", {examples:,} examples"
         where = f"step {result['step']:,}, {result['tokens']:,} tokens{size}"
-        metrics = report.words(result["metrics"], Run(Path(options.run)).summary)
+        summary = Run(Path(options.run)).summary
+        metrics = report.words(result["metrics"], summary)
         print(f"{name}: {metrics} ({options.checkpoint} checkpoint, {where})")
+        for line in _beside(result, summary):
+            print(line)
+
+
+def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
+    """What helps to read the metrics: those of baselines, of a guess, and the numbers of parts of the split."""
+    from seqtrain.cli import report
+
+    known = result.get("baselines", {})
+    yield from report.baseline_lines(summary, known)
+    yield from report.verdict(summary, result["metrics"], known)
+    if "chance" in result:
+        yield f"chance: {report.words(result['chance'], summary)}"
+    for table, parts in result.get("breakdown", {}).items():
+        yield f"{table}: {', '.join(f'{part} {value:.4f}' for part, value in parts.items())}"
 
 
 def evaluate(
@@ -80,10 +113,12 @@ def evaluate(
     *,
     callbacks: Sequence[Any] = (),
     test_set: str | None = None,
+    with_baselines: bool = False,
 ) -> dict[str, Any]:
     """Metrics of a split with what they depend on: checkpoint's step, lanes and text hash.
 
     `callbacks`: Lightning's, that look on. `test_set`: which of several, by its name in `data.test_paths`.
+    `with_baselines`: reads train, too, and adds what they measure.
     """
     from seqtrain.cli.leak_check import leak_of
     from seqtrain.inference.opened import open_run
@@ -102,7 +137,10 @@ def evaluate(
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
     source.check()
-    data = make_data(config, (split,), say, opened.preprocessor, recorded)
+    splits = [split]
+    if with_baselines and split != "train":
+        splits.append("train")  # which baselines learn from
+    data = make_data(config, splits, say, opened.preprocessor, recorded)
     # A test split has no hash yet: training never reads it.
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
@@ -132,4 +170,12 @@ def evaluate(
         **data.size(split),
         "hash": data.rows[split].hash,
     }
+    chance = opened.task.chance(data.rows[split], opened.preprocessor)
+    if chance:
+        result["chance"] = chance
+    breakdown = opened.task.breakdown(learner.totals)
+    if breakdown:
+        result["breakdown"] = breakdown
+    if with_baselines:
+        result["baselines"] = data.baselines(split)
     return result if leak is None else result | {"leak": leak}

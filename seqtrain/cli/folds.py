@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from seqtrain.cli.arguments import say
+from seqtrain.cli.evaluate import evaluate
+from seqtrain.cli.looks import kept_in_run
 from seqtrain.compare.folds import fold_of
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
@@ -49,9 +51,6 @@ def measure(sweep: Sweep) -> list[Path]:
 
     Training does not read the fold: it chooses its checkpoint by validation rows of its own.
     """
-    from seqtrain.cli.evaluate import evaluate
-    from seqtrain.cli.looks import kept_in_run
-
     measured = []
     for trial in sweep.trials():
         if not _is_fold(trial):

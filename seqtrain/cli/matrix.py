@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # A line of a YAML file that sets an option, with the comment behind it.
 OPTION = re.compile(r"(?P<name>\w+): (?P<default>.*?)(?: +# (?P<meaning>.*))?")
+# A default that a task may recommend another one for.
+BY_TASK = re.compile(r"\$\{oc\.select:task\._recommend_\.\w+,(?P<default>.*)\}")
 
 
 def main(argv: list[str]) -> int:
@@ -106,7 +108,11 @@ def _options(text: str) -> list[str]:
         elif option and line.startswith("  "):  # under _recommend_: not the model's own
             recommended.append(_row(f"optimizer.{option['name']}", option["default"], "taken where you set none"))
         elif option and not line.startswith("_"):
-            rows.append(_row(f"model.{option['name']}", option["default"], option["meaning"] or ""))
+            default, meaning = option["default"], option["meaning"] or ""
+            by_task = BY_TASK.fullmatch(default)
+            if by_task:
+                default, meaning = by_task["default"], meaning or "where the task recommends no other one"
+            rows.append(_row(f"model.{option['name']}", default, meaning))
     return [" ".join(comments), "", "| option | default | meaning |", "|---|---|---|", *rows, *recommended]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from seqtrain.api import Trained, load
+from seqtrain.cli import predict_series
 from seqtrain.cli.answer_options import add_answer_options, as_typed, given, own_options, refuse_not_taken
 from seqtrain.cli.arguments import Parser, say
 from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
@@ -41,6 +42,10 @@ def main(argv: list[str]) -> int:
         arriving = from_file(open_lines(path), path)
 
     opened = load(options.run, trust=options.trust, checkpoint=options.checkpoint).opened
+    if opened.task.reads_values():
+        return predict_series.main(opened, options, _output)
+    if options.plot is not None:
+        raise UserError(f"--plot {options.plot}: task={opened.task.name()} forecasts no series; leave it out")
     answering = Answering(opened, options)
     texts = options.texts
     if not texts and path is None:
@@ -69,6 +74,7 @@ def _parser() -> Parser:
         "  masked_lm     fills in each [MASK]; with --score measures them, each token hidden in turn\n"
         "  sentiment     says their labels\n"
         "  translation   translates them\n"
+        "  forecast      continues the series of --input, a table of csv, tsv, parquet or jsonl\n"
         "A task of others does what it says; --option sets what it takes.",
         "seqtrain predict outputs/2026-11-21_02-04-00_next_token_lstm 'def main(' --length 100 --temperature 0.7",
     )
@@ -77,6 +83,7 @@ def _parser() -> Parser:
     parser.add_argument("--input", type=Path, metavar="FILE", help="a text a line; - is standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where the answers go; standard output by default")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="forecast: draw the first series: FILE.png or .svg")
     parser.add_argument(
         "--attention",
         type=Path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from seqtrain.data.sources.base import SPLITS
@@ -99,7 +99,8 @@ def lines(run: Run) -> list[str]:
         f"best        {words(best['validation'], summary)} at step {best['step']:,}",
         "beside it, on the same text:",
     ]
-    out += [*baseline_lines(summary), *verdict(summary)]
+    known = summary.baselines["validation"]
+    out += [*baseline_lines(summary, known), *verdict(summary, best["validation"], known)]
     out += [*leaks.notes(summary), *_unknown_line(summary), *_sample_lines(run)]
     out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items()]
     trusted = [word for package in summary.trust for word in ("--trust", package)]
@@ -134,19 +135,18 @@ def words(metrics: dict[str, float], summary: Summary) -> str:
     return ", ".join(f"{value:.4f} {measures.unit(summary, name)}" for name, value in metrics.items())
 
 
-def baseline_lines(summary: Summary) -> Iterator[str]:
-    """One line for each baseline: its numbers, the one that runs are compared by first, and what it knows."""
+def baseline_lines(summary: Summary, known: Mapping[str, dict[str, float]]) -> Iterator[str]:
+    """One line for each baseline `known`: its numbers, the one that runs are compared by first, and what it knows."""
     first = measures.compared_by(summary)
-    for name, values in summary.baselines["validation"].items():
+    for name, values in known.items():
         # A dict keeps the place of its first key: `first` goes in front, the others follow in their order.
         ordered = {first: values[first], **values} if first in values else values
         numbers = "  ".join(f"{value:8.3f} {measures.unit(summary, metric)}" for metric, value in ordered.items())
         yield f"  {name:15}{numbers:48} {summary.baseline_words.get(name, {}).get('knows', '')}"
 
 
-def verdict(summary: Summary) -> list[str]:
-    """How the best result stands to each baseline, in words, in the metric that runs are compared by."""
-    metrics, known = summary.best["validation"], summary.baselines["validation"]
+def verdict(summary: Summary, metrics: Mapping[str, float], known: Mapping[str, dict[str, float]]) -> list[str]:
+    """How a run's metrics stand to each baseline `known`, in words, in the metric that runs are compared by."""
     name = measures.compared_by(summary)
     out = []
     for baseline, values in known.items():

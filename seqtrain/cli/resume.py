@@ -144,7 +144,7 @@ def _refuse_pointless(run: Run, config: DictConfig, changed: list[str], step: in
             f"run {run.path}: no checkpoint is sound; delete {run.checkpoints}/step-*.ckpt to begin again at step 0"
         )
     limit, summary = config.trainer.max_steps, run.summary
-    if limit is not None and limit < step:
+    if isinstance(limit, int) and limit < step:
         raise UserError(f"trainer.max_steps={limit}: run {run.path} is at step {step} already")
     if summary.status != "finished":
         return

@@ -78,10 +78,13 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
     _prepare(config, request)
     from seqtrain.training import budget
     from seqtrain.training.data import make_data
+    from seqtrain.training.from_data import resolve_length
     from seqtrain.training.session import cost_of
 
     data = make_data(config, ("train", "validation"), say)
     budget.solve(config, data, say)
+    for line in resolve_length(config, data):
+        say(line)
     return cost_of(config, data)
 
 

@@ -107,7 +107,9 @@ def _tokenizer(entry: Entry, metric: str) -> Any:
     """The hashes of all that turns text into ids, or what stands for tokenizers that may be compared."""
     hashes = _of_preprocessor(entry)
     hashes.pop("labels", None)
-    hashes.pop("scale", None)  # of train, which is a condition by itself: no number of an answer depends on it alone
+    # Of train, which is a condition by itself: no number of an answer depends on one of these alone.
+    hashes.pop("scale", None)
+    hashes.pop("series", None)
     if entry.summary.measures is None:  # it has not come so far as to say in what it may be compared
         return UNKNOWN
     if not measures.tokenizer_free(entry.summary, metric):

@@ -61,12 +61,12 @@ class TrainerOptions:
     check_ranks_every: int  # steps between checks that all processes hold the same weights and gradients
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
     threads: int | None  # None: as many as cores
-    max_steps: int | None  # optimiser steps; None: max_epochs decides
+    max_steps: int | Literal["auto"] | None  # optimiser steps; None: max_epochs decides; auto: the size of the data
     max_epochs: int | None
     max_seconds: float | None  # of training, validations apart
     accumulate: int  # micro-batches a step: slices of the lanes
     grad_clip: float | None  # largest norm of the gradient
-    validate_every: int  # steps
+    validate_every: int | Literal["auto"]  # steps; auto: ten times in a training
     checkpoint_every: int  # steps
     keep_last: int  # newest checkpoints that stay
     keep_best: int  # checkpoints that stay because they are the best by the task's own measure

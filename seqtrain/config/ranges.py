@@ -115,9 +115,22 @@ RANGES: dict[str, Range] = {
     "data.season": _count(10**6),
     "data.rows": _count(10**12, 0),
     "data.terms": _count(20, 3),
+    "data.validation_size": _count(MAX_ROWS, 0),
+    "data.test_size": _count(MAX_ROWS, 0),
+    "data.shortest": TOKENS,
+    "data.longest": TOKENS,
+    "data.test_shortest": TOKENS,
+    "data.test_longest": TOKENS,
+    "data.symbols": _count(2**16),
+    "data.alphabet": _count(2**16, 2),
+    "data.vocab": _count(2**16, 2),
+    "data.pairs": _count(2**14, 2),
+    "data.power": SHARE,
     # Of a file's columns, from 0; below 0 from the last one.
+    "data.column": _count(2**16),
     "data.token_column": COLUMN,
     "data.label_column": COLUMN,
+    "data._recommend_.max_length": _count(MAX_TOKENS, 8),
     "data._recommend_.tokenizer_size": _count(MAX_VOCABULARY, 256),
     # -- tokenizer
     "tokenizer.size": _count(MAX_VOCABULARY, 256),  # a token a byte

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -181,6 +181,7 @@ class Rows:
     labels: np.ndarray | list[np.ndarray] | None
     read: Callable[[], Iterator[dict[str, str]]]  # the rows themselves, once more from the source
     series: SeriesSplit | None = None  # of values; then there is no text
+    chance: float | None = None  # accuracy of a guess among the possible answers, where the source knows it
 
     def __len__(self) -> int:
         if self.series is not None:
@@ -267,12 +268,7 @@ def prepare_rows(
     texts = [field for field in fields if field != "label"]
     if preprocessor is None:
         # Labels first: a fault of theirs should not wait for a tokenizer.
-        labels: tuple[str, ...] = ()
-        if "label" in fields and label_kind != "number":
-            labels = _label_names(source, label_kind)
-        scale = None
-        if "label" in fields and label_kind == "number":  # of train alone: what is measured must not be seen before
-            scale = Scale.of(_read_numbers(source, "train"))
+        labels, scale = _labels_and_scale(source, fields, label_kind)
         if origin is not None:
             preprocessor = Preprocessor(origin.tokenizer, origin.target_tokenizer, labels, scale)
         else:
@@ -296,9 +292,18 @@ def prepare_rows(
         # After the text, whose tokens say how many labels a row must have.
         labels_of_rows = None
         if "label" in fields:
-            labels_of_rows = _read_row_labels(source, split, preprocessor.labels, label_kind, columns)
-        rows[split] = Rows(columns, labels_of_rows, partial(source.rows, split))
+            labels_of_rows = _read_row_labels(source, split, preprocessor, label_kind, columns)
+        rows[split] = Rows(columns, labels_of_rows, partial(source.rows, split), chance=source.chance())
     return preprocessor, rows
+
+
+def _labels_and_scale(source: Source, fields: Sequence[str], kind: LabelKind) -> tuple[tuple[str, ...], Scale | None]:
+    """The names of train's labels, or the scale of its numbers; nothing where the task reads no labels."""
+    if "label" not in fields:
+        return (), None
+    if kind == "number":  # of train alone: what is measured must not be seen before
+        return (), Scale.of(_read_numbers(source, "train"))
+    return _label_names(source, kind), None
 
 
 def prepare_series(
@@ -381,14 +386,18 @@ def _split_label(label: str, kind: LabelKind) -> list[str]:
 
 
 def _read_row_labels(
-    source: Source, split: Split, names: tuple[str, ...], kind: LabelKind, columns: Mapping[str, Corpus]
+    source: Source, split: Split, preprocessor: Preprocessor, kind: LabelKind, columns: Mapping[str, Corpus]
 ) -> np.ndarray | list[np.ndarray]:
     """The labels of a split as `Rows` holds them."""
     if kind == "number":
         return _read_numbers(source, split)
-    indices = _read_label_indices(source, split, names, kind)
+    indices = _read_label_indices(source, split, preprocessor.labels, kind)
     if kind == "names":
-        _check_aligned(source, split, indices, columns["text"])
+        if preprocessor.tokenizer.kind == "word":  # a line end is a token, too, and has a label
+            num_words = columns["text"].lengths
+        else:
+            num_words = [len(row["text"].split()) for row in source.rows(split)]
+        _check_aligned(source, split, indices, num_words)
         return indices
     return np.concatenate([np.zeros(0, dtype=np.int64), *indices])  # nothing to join would be an error
 
@@ -438,12 +447,12 @@ def _quoted(source: Source, split: Split, number: int) -> str:
     return f" ({text!r}, of {files})"
 
 
-def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], text: Corpus) -> None:
-    """Raises UserError where a row has another number of labels than its text has tokens."""
-    for number, (row, tokens) in enumerate(zip(labels, text.lengths.tolist(), strict=True), 1):
-        if len(row) != tokens:
+def _check_aligned(source: Source, split: Split, labels: list[np.ndarray], num_words: Iterable[int]) -> None:
+    """Raises UserError where a row has another number of labels than its text has words."""
+    for number, (row, count) in enumerate(zip(labels, num_words, strict=True), 1):
+        if len(row) != count:
             row_words = f"{split} row {number}{_quoted(source, split, number)}"
             raise UserError(
-                f"{source.place(split, number) or 'data'}: {row_words} has {len(row)} labels for {tokens} tokens; "
-                "give each word one, with white space between, and use tokenizer=word"
+                f"{source.place(split, number) or 'data'}: {row_words} has {len(row)} labels for {count} words; "
+                "give each word one, with white space between"
             )

@@ -22,7 +22,7 @@ from seqtrain.inference.attention_page import page
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.recorder import AttentionMap, recording
 
-ATTENDING = ("bert", "gpt", "encoder_decoder (but recurrent decoders with model.attention=none)")
+ATTENDING = ("bert", "gpt", "encoder_decoder", "rnn_encoder_decoder (model.attention=additive or dot)")
 SPECIALS = ("[start]", "[sep]", "[mask]")
 MAX_MAPS = 8  # layers, and heads, in a picture
 MAX_TOKENS = 40  # on a side of a picture

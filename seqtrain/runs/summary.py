@@ -69,6 +69,7 @@ class Summary:
     flops_per_token: float | None = None  # of training: forward and backward
     context: dict[str, Any] | None = None  # what the numbers of an evaluation depend on beside weights and text
     budget: dict[str, Any] = field(default_factory=dict)  # kind -> asked, reached, and how far apart
+    from_data: dict[str, Any] = field(default_factory=dict)  # option that was auto -> what followed from the data
 
     # What came of it.
     metrics: dict[str, Any] = field(default_factory=dict)  # split -> metric -> value with the last weights

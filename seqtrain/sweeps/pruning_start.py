@@ -36,7 +36,7 @@ def waiting_line(config: DictConfig, pruner: Mapping[str, Any], searched: Collec
         return ""
     # A trial's own schedule decides, so no one number holds for all of them.
     steps = config.trainer.max_steps
-    if steps is None or any(key.startswith(("schedule", "trainer.max_")) for key in searched):
+    if not isinstance(steps, int) or any(key.startswith(("schedule", "trainer.max_")) for key in searched):
         return "each trial may be pruned only once its learning rate has warmed up, by its own schedule"
     first = first_step(_warmup(config, steps))
     if not first:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -134,6 +135,11 @@ class Task(nn.Module, ABC):
         return cls.compared_by or cls.monitor
 
     @classmethod
+    def reads_values(cls) -> bool:
+        """Whether it reads series of values, and no text."""
+        return "values" in cls.fields
+
+    @classmethod
     def reads_stream(cls, carry: bool) -> bool:
         """Whether it reads a stream, where time is cut with or without a state that goes on."""
         return cls.streams
@@ -183,7 +189,7 @@ class Task(nn.Module, ABC):
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """Metrics by name from the sums and counts of all parts; losses are in nats."""
 
-    def blank_targets(self, tokens: Tensor) -> Tensor:
+    def blank_targets(self, tokens: Shaped[Tensor, "B T *F"]) -> Shaped[Tensor, "B T *H"]:
         """Targets of the shape that a stream's have, for what is read in `tokens`: to count what a step keeps."""
         return tokens
 
@@ -192,6 +198,14 @@ class Task(nn.Module, ABC):
         """Floating-point operations of a forward pass of the head per target."""
 
     # -- beside a result -----------------------------------------------------------------------------------------
+
+    def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
+        """Metrics of a guess among the possible answers to a split; nothing where that is not known."""
+        return {}
+
+    def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
+        """Parts of an evaluation, such as a metric by length: what each table holds, and a number for each part."""
+        return {}
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Metrics of `split` by those who know nothing of sequences, or little; by their names in `known_baselines`.
@@ -256,6 +270,21 @@ class SeriesTask(Task):
     @abstractmethod
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
         """The windows of the series of a split."""
+
+    @abstractmethod
+    def ahead(
+        self, model: SequenceModel, features: Float[np.ndarray, "T F"], k2: int
+    ) -> dict[str, Float[np.ndarray, "H C"]]:
+        """The values after what a series has, scaled.
+
+        Args:
+            model: Reads them, in evaluation mode.
+            features: Of the rows of one series, up to the first one that is not known.
+            k2: Rows that are read at a time where state is carried.
+
+        Returns:
+            `forecast`, and for tasks that say how sure they are the ends of intervals: `lower_80`, `upper_80`.
+        """
 
 
 class ExampleTask(Task):

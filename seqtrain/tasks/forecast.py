@@ -35,6 +35,7 @@ from seqtrain.tasks.forecast_heads import ForecastDistribution, Gaussian, Point,
 from seqtrain.tasks.metrics import forecasts as metrics
 
 Distribution = Literal["point", "gaussian", "student_t", "quantiles"]
+SHOWN_SHARES = (0.5, 0.8, 0.95)  # of the values are to lie in an interval that is told
 SHARE = 0.8  # of the values are to lie in the interval that coverage is told of
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 MAX_SHOWN = 6  # values of a forecast in words
@@ -80,8 +81,8 @@ class Forecast(SeriesTask, ExampleTask):
         }
     )
     example_text = "--input FILE.csv"
-    naive: Tensor  # (S, C), no weights
-    std: Tensor
+    naive: Float[Tensor, "S C"]  # no weights
+    std: Float[Tensor, "S C"]
 
     def __init__(
         self,
@@ -144,14 +145,21 @@ class Forecast(SeriesTask, ExampleTask):
     ) -> tuple[Float[Tensor, "B T H C P"], State]:
         """The parameters of the forecasts of a batch, scaled, and the state after it."""
         hidden, after = model(batch.tokens, state)
-        newest = batch.tokens[..., -self.num_features :][..., : self.num_channels]  # (B, T, C)
+        tokens = batch.tokens
         if isinstance(batch, WindowBatch):
-            hidden, newest = hidden[:, -1:], newest[:, -1:]
+            hidden, tokens = hidden[:, -1:], tokens[:, -1:]
+        return self._params(model, hidden, tokens), after
+
+    def _params(
+        self, model: SequenceModel, hidden: Float[Tensor, "B T D"], tokens: Float[Tensor, "B T F"]
+    ) -> Float[Tensor, "B T H C P"]:
+        """The parameters of the forecasts from hidden states, and from what was read last before each."""
+        newest = tokens[..., -self.num_features :][..., : self.num_channels]  # (B, T, C); of a patch its last row
         raw = self.logits(model, hidden).unflatten(-1, (self.horizon, self.num_channels, -1))
         params = self.distribution.parameters(raw)
         if self.relative:
             params = self.distribution.rescaled(params, newest.unsqueeze(2), 1.0)
-        return params, after
+        return params
 
     def evaluate(
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None
@@ -196,10 +204,13 @@ class Forecast(SeriesTask, ExampleTask):
     def head_flops(self) -> float:
         return 2.0 * self.dim * self.head.out_features
 
-    def blank_targets(self, tokens: Tensor) -> Tensor:
+    def blank_targets(self, tokens: Float[Tensor, "B T F"]) -> Float[Tensor, "B T H C"]:
         return tokens.new_zeros(*tokens.shape[:2], self.horizon, self.num_channels)
 
     # -- data ----------------------------------------------------------------------------------------------------
+
+    def look_at(self, model: SequenceModel, batch: WindowBatch, limit: int) -> tuple[list[int], list[int] | None]:
+        raise UserError("attention is drawn over tokens, and series have none")
 
     def reading(self, rows: Rows, preprocessor: Preprocessor) -> Reading:
         """What is read of the series that a split is of."""
@@ -233,6 +244,30 @@ class Forecast(SeriesTask, ExampleTask):
 
     def look_at(self, model: SequenceModel, batch: WindowBatch, limit: int) -> tuple[list[int], list[int] | None]:
         raise UserError("attention is drawn over tokens, and series have none")
+
+    @torch.no_grad()
+    def ahead(
+        self, model: SequenceModel, features: Float[np.ndarray, "T F"], k2: int
+    ) -> dict[str, Float[np.ndarray, "H C"]]:
+        tokens = torch.from_numpy(features).to(self.head.weight.dtype).unsqueeze(0)
+        if self.streams:
+            state = model.initial(1)
+            # All but the last chunk, for the state that they leave.
+            for begin in range(0, len(features) - 1, k2):
+                end = min(begin + k2, len(features) - 1)
+                _, state = model(tokens[:, begin:end], state)
+            hidden, _ = model(tokens[:, -1:], state)
+        else:
+            tokens = tokens[:, -self.max_length :].reshape(1, self.max_length // self.patch, -1)
+            hidden, _ = model(tokens, None)
+        params = self._params(model, hidden[:, -1:], tokens[:, -1:])[0, 0].double()
+        found = {"forecast": self.distribution.median(params).numpy()}
+        for share in SHOWN_SHARES:
+            interval = self.distribution.interval(params, share)
+            if interval is not None:
+                for name, ends in zip(("lower", "upper"), interval, strict=True):
+                    found[f"{name}_{100 * share:.0f}"] = ends.numpy()
+        return found
 
     # -- words ---------------------------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ class ForecastDistribution(ABC):
         return self.quantile(params, uniforms.double().clamp(INSIDE, 1 - INSIDE))
 
 
-def _levels(level: float | Tensor, like: Tensor) -> Float[Tensor, "..."]:
+def _levels(level: float | Float[Tensor, "..."], like: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Levels in float64, as those near 1 are all 1 in less.
 
     Raises:

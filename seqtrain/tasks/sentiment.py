@@ -20,6 +20,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.models.base import Capability, Segment, SequenceModel, State, read_in_segments
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
+from seqtrain.tasks.baselines.tfidf_linear import tfidf_linear
 from seqtrain.tasks.pooling import Pool, padding, pool
 from seqtrain.tasks.predictors import Predictor
 
@@ -85,6 +86,7 @@ class Sentiment(ExampleTask):
         {
             "majority": Baseline("always the most frequent label", "the most frequent label"),
             "naive_bayes": Baseline("naive Bayes on words and pairs of neighbours", "naive Bayes"),
+            "linear": Baseline("logistic regression on TF-IDF of words and pairs", "the linear model"),
         }
     )
     predictors = MappingProxyType({"classify": Classify})
@@ -192,10 +194,14 @@ class Sentiment(ExampleTask):
         counts = np.bincount(train.labels, minlength=len(preprocessor.labels))
         majority = float((split.labels == counts.argmax()).mean())
         predicted = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(preprocessor.labels))
-        return {
+        found = {
             "majority": {"accuracy": majority},
             "naive_bayes": {"accuracy": float((predicted == split.labels).mean())},
         }
+        predicted = tfidf_linear(train.texts("text"), train.labels, split.texts("text"), say)
+        if predicted is not None:
+            found["linear"] = {"accuracy": float((predicted == split.labels).mean())}
+        return found
 
     def show(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions

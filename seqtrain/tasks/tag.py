@@ -2,58 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqtrain.data.batching.examples import ExampleBatch, TextExamples
+from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import LINE_END, words
-from seqtrain.errors import UserError
+from seqtrain.data.tokenizers.word_ends import word_ends
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
 from seqtrain.tasks.baselines.words import majority_of_words
-from seqtrain.tasks.metrics.spans import count_spans, is_bio, malformed, span_f1, spans
+from seqtrain.tasks.metrics.positions import NUM_RANGES, range_names, range_of
+from seqtrain.tasks.metrics.spans import count_spans, is_bio, span_f1, spans
 from seqtrain.tasks.predictors import Loaded, Predictor
+from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined, word_numbers
 
 UNREAD = -1  # what is predicted for a word that stands beyond data.max_length: no label, so it is wrong
 MAX_TOKENS = 8192  # of a text that is tagged, where the model has no table of positions: memory has an end
 MAX_SHOWN_WORDS = 40  # of a sentence that is shown
-
-
-class TaggedExamples(TextExamples):
-    """Texts with a label at each token, and IGNORED where the label is no target."""
-
-    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, ignore: str | None) -> None:
-        super().__init__(rows, preprocessor, max_length=max_length)
-        assert isinstance(rows.labels, list)
-        table = _answer_of_label(preprocessor.labels, ignore)
-        self.labels = [table[labels] for labels in rows.labels]
-        if is_bio(_answers(preprocessor.labels, ignore)):
-            self.remark = _remark(rows.labels, preprocessor.labels)
-
-    def targets(self, index: Int[np.ndarray, " B"]) -> Int[Tensor, "B _"]:
-        """Answers to the words behind `start`; those of words that are not read stand beyond the tokens."""
-        width = int(self.lengths[index].max())
-        unread = max(0, *(len(self.labels[i]) - self.longest for i in index))
-        targets = torch.full((len(index), width + unread), IGNORED)
-        for lane, example in enumerate(index):
-            labels = torch.from_numpy(self.labels[example])
-            read, rest = labels[: self.longest], labels[self.longest :]
-            targets[lane, 1 : 1 + len(read)] = read
-            targets[lane, width : width + len(rest)] = rest
-        return targets
-
-    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
-        """Only what is read has a loss."""
-        return {"loss": sum(int((self.labels[i][: self.longest] != IGNORED).sum()) for i in index)}
 
 
 class Tags(Predictor["Tag"]):
@@ -61,8 +36,8 @@ class Tags(Predictor["Tag"]):
 
     @torch.no_grad()
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:
-        """Of each text its `tokens`, each a `token` with its `label` and `probability`; where labels are BIO `spans`
-        too, each a `type` with its `text` and the places of its `first` and `last` token, from 0."""
+        """Of each text its words as `tokens`, each a `token` with its `label` and `probability`; where labels are BIO
+        `spans` too, each a `type` with its `text` and the places of its `first` and `last` token, from 0."""
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
             hidden, _ = self.loaded.model(tokens, None, lengths)
@@ -73,7 +48,8 @@ class Tags(Predictor["Tag"]):
 
     def _answer(self, text: str, probs: Float[Tensor, "n V"]) -> dict[str, Any]:
         tagged = []
-        values, places = probs.max(-1)
+        tokenizer = self.loaded.tokenizer
+        values, places = probs[word_ends(tokenizer, text, self.encode(text))].max(-1)
         for word, value, place in zip(self._words(text), values.tolist(), places.tolist(), strict=True):
             if word != LINE_END:  # the end of a line is a token, and no word
                 tagged.append({"token": word, "label": self.task.labels[place], "probability": value})
@@ -83,11 +59,8 @@ class Tags(Predictor["Tag"]):
         return answer
 
     def _words(self, text: str) -> list[str]:
-        """The text's tokens as they are written there: an unknown word keeps its spelling."""
-        tokenizer = self.loaded.tokenizer
-        if tokenizer.kind == "word":
-            return words(text)
-        return [tokenizer.token_text(token) for token in self.encode(text).tolist()]
+        """The text's words as they are written there: an unknown word keeps its spelling."""
+        return words(text) if self.loaded.tokenizer.kind == "word" else text.split()
 
     def _spans(self, tagged: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found = []
@@ -117,6 +90,7 @@ class Tag(ExampleTask):
     trained_by = ("dropout",)
     known_baselines = MappingProxyType(
         {
+            "chance": Baseline("a guess among the answers that are possible", "chance"),
             "majority": Baseline("always the most frequent label", "the most frequent label"),
             "word_majority": Baseline("the most frequent label of each word", "the most frequent label of the word"),
         }
@@ -132,16 +106,17 @@ class Tag(ExampleTask):
         labels: tuple[str, ...],
         preprocessor: Preprocessor | None = None,
     ) -> None:
-        """`ignore`: a label that says that there is no target; neither loss nor any metric counts such words.
+        """`ignore`: a label that says that there is no target; neither loss nor any metric counts such words. None:
+        each label is an answer.
 
         Raises:
-            UserError: no label is left to tell from another, or train does not have that one.
+            UserError: no label is left to tell from another, or train does not have that one, and it is not `_`.
         """
         super().__init__()
         self.ignore = ignore
         self.labels = labels
         if preprocessor is not None:  # else it is asked what fits, before there are labels of any data
-            self.labels = _answers(labels, ignore)
+            self.labels = answers(labels, ignore)
         self.is_bio = is_bio(self.labels)
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
@@ -181,6 +156,7 @@ class Tag(ExampleTask):
             "accuracy": (right.sum(), int(asked.sum())),
             "sequence_accuracy": (whole.sum(), int(has_targets.sum())),
         }
+        terms["positions"] = (_by_position(right, asked), 1)
         read = asked & (predicted != UNREAD)
         size = len(self.labels)
         cells = targets[read] * size + predicted[read]  # a cell of the table of true and predicted, as one number
@@ -215,29 +191,60 @@ class Tag(ExampleTask):
             metrics["span_f1"] = span_f1(*totals["spans"][0])
         return metrics
 
+    def breakdown(self, totals: Reduced) -> dict[str, dict[str, float]]:
+        """Word accuracy by how much was read up to the word: where sequences are longer than in train, by length."""
+        if "positions" not in totals:
+            return {}
+        by_range = {}
+        for name, (right, asked) in zip(range_names(), totals["positions"][0], strict=True):
+            if asked:
+                by_range[name] = right / asked
+        return {"word accuracy by position": by_range}
+
     def head_flops(self) -> float:
         return 2.0 * self.dim * len(self.labels)
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> TaggedExamples:
         return TaggedExamples(rows, preprocessor, max_length=max_length, ignore=self.ignore)
 
+    def chance(self, split: Rows, preprocessor: Preprocessor) -> dict[str, float]:
+        """What a guess among the possible answers comes to, in the mean; nothing where the source does not know it."""
+        if split.chance is None:
+            return {}
+        true = joined(split, answer_of_label(preprocessor.labels, self.ignore))
+        whole = []
+        # Sequence by sequence: of one with many questions a guess is hardly ever right throughout.
+        for answers_of_row in np.split(true, ends_of(split)):
+            asked = int((answers_of_row != IGNORED).sum())
+            if asked:
+                whole.append(split.chance**asked)
+        return {
+            "loss": -math.log(split.chance),
+            "accuracy": split.chance,
+            "sequence_accuracy": sum(whole) / max(len(whole), 1),
+        }
+
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Both are held against every word of the split, as the model is."""
-        table = _answer_of_label(preprocessor.labels, self.ignore)
-        labels, true = _joined(train, table), _joined(split, table)
+        table = answer_of_label(preprocessor.labels, self.ignore)
+        labels, true = joined(train, table), joined(split, table)
         if not (true != IGNORED).any() or not (labels != IGNORED).any():
             say("no baselines: no word has a label that is a target")
             return {}
         known = labels != IGNORED
         common = int(np.bincount(labels[known]).argmax())
-        tokens = train.columns["text"].tokens
-        by_word = majority_of_words(tokens[known], labels[known], split.columns["text"].tokens, default=common)
+        in_train, in_split = word_numbers(train, split, preprocessor)
+        by_word = majority_of_words(in_train[known], labels[known], in_split, default=common)
         # The words of all sequences lie end to end; spans must not go on from one to the next.
-        ends = split.columns["text"].lengths.cumsum()[:-1]
-        return {
+        ends = ends_of(split)
+        found = {
             "majority": self._measured(np.full(len(true), common), true, ends),
             "word_majority": self._measured(by_word, true, ends),
         }
+        chance = self.chance(split, preprocessor)
+        if chance:
+            found = {"chance": chance, **found}
+        return found
 
     def _measured(
         self, predicted: Int[np.ndarray, " n"], true: Int[np.ndarray, " n"], ends: Int[np.ndarray, " s"]
@@ -264,24 +271,25 @@ class Tag(ExampleTask):
         predicted = self._read(model, batch).argmax(-1)
         samples = []
         for lane, length in enumerate(batch.lengths.tolist()):
-            inside = slice(1, min(length - 1, MAX_SHOWN_WORDS + 1))
+            inside = slice(1, length - 1)
             tokens, ours, theirs = batch.tokens[lane, inside], predicted[lane, inside], batch.targets[lane, inside]
-            samples.append(self._sample(preprocessor, tokens.tolist(), ours.tolist(), theirs.tolist()))
+            shown = _shown(theirs.tolist())
+            samples.append(
+                self._sample(preprocessor, tokens.tolist()[shown], ours.tolist()[shown], theirs.tolist()[shown])
+            )
         return samples
 
     def _sample(self, preprocessor: Preprocessor, tokens: list[int], ours: list[int], theirs: list[int]) -> Sample:
         written, given, right = [], [], []
         for token, one, other in zip(tokens, ours, theirs, strict=True):
-            label = self.labels[one]
-            true = "-" if other == IGNORED else self.labels[other]
-            word = preprocessor.tokenizer.token_text(token)
-            if other not in (IGNORED, one):
-                word = f"{word}/{label} (it is {true})"
-            else:
-                word = f"{word}/{label if other != IGNORED else true}"
-            written.append(word)
-            given.append(label if other != IGNORED else true)
+            text = preprocessor.tokenizer.token_text(token)
+            if other == IGNORED:  # nothing is asked there, and what the model would say means nothing
+                written.append(text)
+                continue
+            label, true = self.labels[one], self.labels[other]
+            given.append(label)
             right.append(true)
+            written.append(f"{text}/{label}" if one == other else f"{text}/{label} (it is {true})")
         columns = {
             "text": preprocessor.tokenizer.decode(tokens),
             "label": " ".join(right),
@@ -294,46 +302,20 @@ class Tag(ExampleTask):
         return min(super().most_tokens(loaded) or MAX_TOKENS, MAX_TOKENS)
 
 
-def _answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:
-    """The labels that may be an answer; UserError where they are fewer than two, or `ignore` is none of them."""
-    if ignore is None:
-        return tuple(labels)
-    if ignore not in labels:
-        raise UserError(
-            f"task.ignore={ignore}: no word of train has this label ({', '.join(labels[:10])}); leave it out"
-        )
-    left = tuple(label for label in labels if label != ignore)
-    if len(left) < 2:
-        raise UserError(f"task.ignore={ignore}: leaves {len(left)} label(s); there is nothing to tell apart")
-    return left
+def _by_position(right: Bool[Tensor, "B W"], asked: Bool[Tensor, "B W"]) -> Int[Tensor, "ranges 2"]:
+    """How many targets are right, and how many there are, in each range of positions."""
+    # Words that are not read stand one place further on, behind the separator: next to nothing in such ranges.
+    ranges = range_of(torch.arange(asked.shape[1], device=asked.device)).expand_as(asked)  # `start` is at 0
+    counts = []
+    for chosen in (right, asked):
+        counts.append(torch.bincount(ranges[chosen], minlength=NUM_RANGES))
+    return torch.stack(counts, 1)
 
 
-def _answer_of_label(labels: Sequence[str], ignore: str | None) -> Int[np.ndarray, " labels"]:
-    """For each label its place among the answers, and IGNORED for the one that is no target."""
-    answers = _answers(labels, ignore)
-    table = np.full(len(labels), IGNORED, dtype=np.int64)
-    for place, label in enumerate(labels):
-        if label in answers:
-            table[place] = answers.index(label)
-    return table
-
-
-def _joined(rows: Rows, table: Int[np.ndarray, " labels"]) -> Int[np.ndarray, " n"]:
-    """The answers to all words of a split, end to end."""
-    assert isinstance(rows.labels, list)
-    return table[np.concatenate([np.zeros(0, dtype=np.int64), *rows.labels])]
-
-
-def _remark(rows: Sequence[Int[np.ndarray, " _"]], labels: tuple[str, ...]) -> str | None:
-    """What is said of BIO labels that are not well formed; None where all are."""
-    count = num_rows = 0
-    for row in rows:
-        found = malformed([labels[place] for place in row.tolist()])
-        count += found
-        num_rows += found > 0
-    if not count:
-        return None
-    return (
-        f"{count:,} BIO labels in {num_rows:,} examples go on with a span that does not stand before them (I- after O "
-        "or another type); each is read as the beginning of a span, as seqeval reads it"
-    )
+def _shown(targets: list[int]) -> slice:
+    """The stretch of a long sentence that is shown: the beginning, unless all questions come later."""
+    asked = [place for place, target in enumerate(targets) if target != IGNORED]
+    begin = 0
+    if asked and asked[0] >= MAX_SHOWN_WORDS:
+        begin = max(0, min(asked[0], len(targets) - MAX_SHOWN_WORDS))
+    return slice(begin, begin + MAX_SHOWN_WORDS)

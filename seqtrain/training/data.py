@@ -16,6 +16,7 @@ from seqtrain.data.sources.base import Source, Split
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Say
+from seqtrain.training import from_data
 from seqtrain.training.model_and_task import make_pair, task_class
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
@@ -43,6 +44,8 @@ def make_data(
     """
     source, task_type = make_source(config), task_class(config)
     source.recall(described or {})
+    for line in from_data.resolve_tokenizer(config, source):
+        say(line)
     origin = None
     if preprocessor is None and config.init_from is not None:
         run = Run.open(config.init_from, export="take")
@@ -63,6 +66,8 @@ def make_data(
         say(line)
     if origin is not None:
         _check_known(str(config.init_from), rows, say)
+    else:
+        _say_unknown(rows, say)
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with torch.device("meta"):
         _, task = make_pair(config, preprocessor)
@@ -92,6 +97,18 @@ def make_source(config: DictConfig) -> Source:
 def make_batching(config: DictConfig) -> Batching:
     """How the stream of `config.data` is laid out."""
     return Batching(**{key: config.data[key] for key in Batching.__annotations__})
+
+
+def _say_unknown(rows: dict[Split, Rows], say: Say) -> None:
+    """Says how much of each split but train is <unk>: what is measured there is of texts with holes."""
+    for split, split_rows in rows.items():
+        columns = split_rows.columns.values()
+        unknown = sum(corpus.num_unknown for corpus in columns)
+        if unknown and split != "train":
+            share = unknown / sum(len(corpus.tokens) for corpus in columns)
+            trained = "train" not in rows or any(corpus.num_unknown for corpus in rows["train"].columns.values())
+            never = "" if trained else ", a token that train never has; tokenizer.min_count=2 trains it"
+            say(f"{split}: {share:.1%} of the tokens are <unk>{never}")
 
 
 def _check_known(init_from: str, rows: dict[Split, Rows], say: Say) -> None:

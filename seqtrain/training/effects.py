@@ -84,8 +84,8 @@ def _beyond_the_end(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Each key whose value is reached only after the last step, with what that means."""
     trainer, schedule = values["trainer"], values["schedule"]
     steps = trainer["max_steps"]
-    if steps is None:
-        return
+    if not isinstance(steps, int) or not isinstance(trainer["validate_every"], int):
+        return  # the clock decides, or the data, which nobody has read yet
     end = f"the training ends at trainer.max_steps={steps}"
     if trainer["log_every"] > steps:
         yield "trainer.log_every", f"{end}, so only validations are recorded"

@@ -45,7 +45,7 @@ def make_model(
     `num_features`: values of a time step, where values are read; None: where the task reads values, one.
     """
     torch.manual_seed(config.seed)  # here, so that the weights depend on no random number drawn before
-    if "task" in config and "values" in task_class(config).fields:
+    if "task" in config and task_class(config).reads_values():
         # A patch of time steps is read as one.
         size = (num_features or 1) * config.task.get("patch", 1)
         values = ValueProjection(num_features=size, dim=config.model.dim)

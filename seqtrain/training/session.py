@@ -250,7 +250,7 @@ def paced(schedule: Any, plan: StreamPlan | ExamplePlan) -> Any:
 def max_steps(options: TrainerOptions, plan: StreamPlan | ExamplePlan) -> int | None:
     """Optimiser steps of the whole training: the smaller of max_steps and max_epochs; None: the clock decides."""
     limits = []
-    if options.max_steps is not None:
+    if isinstance(options.max_steps, int):  # auto only where a budget asks before the data has decided
         limits.append(options.max_steps)
     if options.max_epochs is not None:
         limits.append(options.max_epochs * plan.steps)

@@ -72,6 +72,9 @@ def make_trainer(
         torch.set_num_threads(max(torch.get_num_threads() // here.local_world, 1))
     quiet_lightning()
     plugins: list[Any] = [AtomicCheckpointIO(), Joined(here)]
+    every = options.validate_every
+    if every == "auto":  # of what only evaluates: `from_data.resolve_length` has made that of a training a number
+        every = steps
     precision = cast(Any, options.precision)  # `resolve_auto` has made `auto` one of Lightning's
     if options.strategy == "fsdp" and precision == "64-true":
         # By its name Lightning refuses double precision with FSDP; as a plugin it takes it.
@@ -87,7 +90,7 @@ def make_trainer(
         max_epochs=-1,  # for Lightning the whole training is one: our loader goes from epoch to epoch
         accumulate_grad_batches=options.accumulate,
         gradient_clip_val=options.grad_clip,
-        val_check_interval=options.validate_every * options.accumulate,
+        val_check_interval=every * options.accumulate,
         check_val_every_n_epoch=None,
         callbacks=callbacks,
         logger=loggers or False,

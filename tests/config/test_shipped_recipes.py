@@ -42,15 +42,15 @@ SHIPPED = {
         "accumulate=1 grad_clip=1.0 max_steps=1500 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
     ],
     "sentiment": [
-        "Sentiment pool=max dropout=0.1 class_weights=none",
+        "Sentiment pool=max dropout=0.5 class_weights=none",
         "WordOrder batch_size=None eval_lanes=16 batch_tokens=1024 max_length=256 size=8000 "
         "seed=0 validation_fraction=0.1 test_fraction=0.1",
-        "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False bias=True learned_state=False",
-        "Word max_size=None min_count=1",
+        "LSTM dim=384 num_layers=1 dropout=0.3 bidirectional=False bias=True learned_state=False",
+        "Word max_size=None min_count=auto",
         "TBPTT k2=256 k1=256 carry=False reset=never jitter=none",
         "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
         "Cosine warmup=50 final=0.0",
-        "accumulate=1 grad_clip=1.0 max_steps=800 max_epochs=None max_seconds=None validate_every=200 keep_best=1",
+        "accumulate=1 grad_clip=1.0 max_steps=auto max_epochs=None max_seconds=None validate_every=auto keep_best=1",
     ],
     "translation": [
         "Translation shared_vocab=True tied=True label_smoothing=0.1 beam=1 length_penalty=1.0 max_ratio=2.0",

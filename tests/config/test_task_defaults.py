@@ -97,7 +97,7 @@ def test_a_task_that_builds_upon_another_takes_what_that_one_takes_but_for_what_
     folders = mine(tmp_path, own({"model": "gru"}), before="  - sentiment\n  - _self_\n", body="dropout: 0.4\n")
     composed = check.compose(["task=mine"], folders)
     assert chosen(composed) == chosen(check.compose(["task=sentiment"])) | {"model": "gru"}
-    assert (composed.config.task.dropout, composed.config.trainer.max_steps) == (0.4, 800)
+    assert (composed.config.task.dropout, composed.config.trainer.max_steps) == (0.4, "auto")
 
 
 def test_all_that_a_task_leaves_open_is_told_at_once(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_shipped_task_keeps_what_every_task_owes(
 ) -> None:
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(files(tmp_path))
-    tokenizer = "tokenizer=word" if task == "tag" else "tokenizer=byte"  # a label for each word
+    tokenizer = {"tag": "tokenizer=word", "forecast": "tokenizer=none"}.get(task, "tokenizer=byte")
     assert main.main(["contract", f"task={task}", *DATA[task], tokenizer, "data.max_length=64", "--json"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["law"] for record in records] == [law.name for law in LAWS]

@@ -276,7 +276,7 @@ def test_a_run_is_judged_by_accuracy_and_draws_its_confusion(seqtrain: Seqtrain,
     recorded = [record["validation/accuracy"] for record in run.metrics() if "validation/accuracy" in record]
     assert len(recorded) == 2
     assert run.summary.best["validation"]["accuracy"] == max(recorded)
-    assert run.summary.baselines["validation"].keys() == {"majority", "naive_bayes"}
+    assert run.summary.baselines["validation"].keys() == {"majority", "naive_bayes", "linear"}
     shown = (run.samples / "step-00000004.txt").read_text("utf-8").splitlines()
     assert len(shown) == 8
     assert all(line.startswith(("yes ", "no ")) for line in shown)

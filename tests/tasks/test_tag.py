@@ -102,7 +102,7 @@ def measured(folder: Path, rows: tuple[str, ...], *, ignore: str | None = None, 
         token = int(preprocessor.tokenizer.encode(word)[0])
         task.head.weight.data[task.labels.index(label), token] = 5.0
     examples = task.examples(splits["test"], preprocessor, max_length=max_length, seed=0)
-    index = np.arange(len(rows))
+    index = np.arange(len(examples.lengths))  # those without any target are left out
     terms, _ = task.evaluate(Echo(), examples.collate(index, 0, examples.totals(index, 0)), None)  # type: ignore[arg-type]
     totals = {name: (total.double().tolist(), float(count)) for name, (total, count) in terms.items()}
     return task.measure(totals, FACTS), terms, examples, (task, preprocessor, splits)
@@ -122,8 +122,9 @@ def test_a_label_that_is_no_target_counts_nowhere_and_is_never_an_answer(tmp_pat
     assert task.labels == ("X", "Y")
     assert terms["loss"][1] == terms["accuracy"][1] == 4
     assert terms["sequence_accuracy"][1] == 2, "a sequence without targets is neither right nor wrong"
+    assert examples.remark == "1 of 3 examples have no word with a target, and are left out"
     assert figures["accuracy"] == 3 / 4
-    assert examples.totals(np.arange(3), 0) == {"loss": 4}
+    assert examples.totals(np.arange(2), 0) == {"loss": 4}
     known = task.baselines(splits["train"], splits["test"], preprocessor, print)
     assert known["word_majority"]["accuracy"] == 3 / 4
     assert known["majority"] == {"accuracy": 0.5, "sequence_accuracy": 0.0}

@@ -68,7 +68,8 @@ FILES = [
     path
     for group in ("optimizer", "schedule", "tokenizer")
     for path in sorted((CONF / group).glob("*.yaml"))
-    if "_target_" in OmegaConf.load(path)  # not one that only names another
+    # Not one that only names another; nor what stands in the place of a tokenizer, which no text is read with.
+    if "_target_" in OmegaConf.load(path) and path.stem != "none"
 ]
 
 

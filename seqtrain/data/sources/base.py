@@ -73,6 +73,10 @@ class Source(ABC):
         """
         return ""
 
+    def chance(self) -> float | None:
+        """Accuracy of a guess among the answers that are possible; None where the source does not know it."""
+        return None
+
     def idle(self) -> dict[str, str]:
         """Options that change nothing as the source is set up, each with the reason; may look at its files."""
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import zlib
 from contextlib import suppress
@@ -50,8 +51,6 @@ class Packed(NamedTuple):
         """The file's bytes, unpacked as they are read."""
         # Imported where they are needed: a Python that was built without one of them reads all other files.
         if self.packing == "gzip":
-            import gzip
-
             return cast(IO[bytes], gzip.open(path, "rb"))
         if self.packing == "bzip2":
             import bz2

@@ -109,6 +109,10 @@ class Tokenizer(ABC):
         """Whether a word may go on into the token, and out of it: never, unless a kind knows better."""
         return False, False
 
+    def text_lengths(self, tokens: np.ndarray) -> np.ndarray:
+        """How much of a text each of the tokens (n,) is: bytes, or characters where a token is one of them."""
+        return np.ones(len(tokens), dtype=np.int64)
+
     def encode_documents(self, documents: Iterable[str]) -> Iterator[np.ndarray]:
         """Ids of each document, (n,) int64."""
         document: list[np.ndarray] = []
@@ -263,6 +267,9 @@ class BPETokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
+
+    def text_lengths(self, tokens: np.ndarray) -> np.ndarray:
+        return np.array([len(self._bytes[token]) for token in tokens.tolist()], dtype=np.int64)
 
     def token_text(self, token: int) -> str:
         return _printable(self._bytes[token])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from seqtrain.data.tokenizers.encoding import (
     NO_TOKENS,
@@ -23,12 +23,13 @@ from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids
 from seqtrain.errors import UserError
 
 LARGEST = 1 << 20  # tokens that BPE may have
+MAX_SINGLE = 0.2  # of the words of a text: those that occur once, where they may all be read as <unk>
 
 
 class Recipe(ABC):
     """How a tokenizer is made from the training text."""
 
-    reads_text = True
+    reads_text: ClassVar[bool] = True  # whether what it makes has tokens at all
 
     @abstractmethod
     def train(self, documents: Iterable[str]) -> Tokenizer:
@@ -76,11 +77,14 @@ class Char(Recipe):
 class Word(Recipe):
     """One token per word, and <eos> for each line end; words beyond the vocabulary are <unk>."""
 
-    def __init__(self, *, max_size: int | None = None, min_count: int = 1) -> None:
-        """Keeps the `max_size` most frequent words (None: all) of those that occur `min_count` times."""
+    def __init__(self, *, max_size: int | None = None, min_count: int | Literal["auto"] = 1) -> None:
+        """Keeps the `max_size` most frequent words (None: all) of those that occur `min_count` times.
+
+        `min_count` auto: what `least_count` says.
+        """
         if max_size is not None and max_size < 1:
             raise UserError(f"tokenizer.max_size={max_size}: must be at least 1, or null to keep all words")
-        if min_count < 1:
+        if min_count != "auto" and min_count < 1:
             raise UserError(f"tokenizer.min_count={min_count}: must be at least 1")
         self.max_size = max_size
         self.min_count = min_count
@@ -94,7 +98,8 @@ class Word(Recipe):
                 counts.update(words(part))
         del counts[UNKNOWN], counts[LINE_END]  # they have ids of their own, however often the text spells them
         # Words of equal counts in their own order, not in that of the text: which of them stay depends on no order.
-        frequent = sorted((-count, word) for word, count in counts.items() if count >= self.min_count)
+        least = least_count(counts) if self.min_count == "auto" else int(self.min_count)
+        frequent = sorted((-count, word) for word, count in counts.items() if count >= least)
         if counts and not frequent:
             raise UserError(f"tokenizer.min_count={self.min_count}: no word occurs that often; all would be {UNKNOWN}")
         backend = _word_level([UNKNOWN, LINE_END, *(word for _, word in frequent[: self.max_size])])
@@ -102,6 +107,21 @@ class Word(Recipe):
         space = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"  # as str.split has it
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(space), "removed")
         return WordTokenizer(json.loads(backend.to_str()))
+
+
+def least_count(counts: Mapping[str, int]) -> int:
+    """How often a word of a text must occur to have a token of its own.
+
+    Two, so that words which occur once stand for those that the text does not have, and `<unk>` is trained; one where
+    none occurs once, or where so many do that too little of the text would be left.
+
+    Args:
+        counts: How often the text has each word.
+    """
+    single = sum(count == 1 for count in counts.values())
+    if 0 < single <= MAX_SINGLE * sum(counts.values()):
+        return 2
+    return 1
 
 
 class BPE(Recipe):

@@ -10,12 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import State, read_by_length
+from seqtrain.models.cnn import CNN
 from seqtrain.models.layers.attention import padding_mask
 from seqtrain.models.layers.blocks import EncoderBlock
 from seqtrain.models.layers.positions import PlacedInput
 from seqtrain.models.layers.recurrence import CORES, STATE_NAMES, Cell, mirror_index, reverse, run_fused
 from seqtrain.models.layers.weights import count_weights
-from seqtrain.models.cnn import CNN
 
 
 class Encoded(NamedTuple):

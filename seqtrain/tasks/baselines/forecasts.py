@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from seqtrain.data.batching.values import Windows
 from seqtrain.data.values.reading import Reading
@@ -32,7 +32,9 @@ class Errors:
         self.squared = self.absolute = self.original = self.over_naive = 0.0
         self.count = self.count_naive = 0
 
-    def add(self, found: np.ndarray, true: np.ndarray, series: np.ndarray) -> None:
+    def add(
+        self, found: Float[np.ndarray, "N H C"], true: Float[np.ndarray, "N H C"], series: Int[np.ndarray, " N"]
+    ) -> None:
         """Adds the forecasts (N, H, C) of origins of these series (N,); missing targets are not counted."""
         errors = np.abs(found - true)
         self.squared += float(np.nansum(errors**2))
@@ -54,7 +56,9 @@ class Errors:
         return found
 
 
-def measured(forecaster: Forecaster, windows: Windows, reading: Reading, naive: np.ndarray) -> dict[str, float]:
+def measured(
+    forecaster: Forecaster, windows: Windows, reading: Reading, naive: Float[np.ndarray, "S C"]
+) -> dict[str, float]:
     """The metrics of a forecaster on all windows of a split."""
     errors = Errors(naive, reading.std)
     history, horizon = windows.history, windows.targets.horizon
@@ -73,7 +77,12 @@ def measured(forecaster: Forecaster, windows: Windows, reading: Reading, naive: 
 
 
 def baselines(
-    train: SeriesSplit, windows: Windows, reading: Reading, naive: np.ndarray, season: int, say: Callable[[str], None]
+    train: SeriesSplit,
+    windows: Windows,
+    reading: Reading,
+    naive: Float[np.ndarray, "S C"],
+    season: int,
+    say: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
     """Metrics of those that know little of sequences, on the windows that the model is measured on.
 

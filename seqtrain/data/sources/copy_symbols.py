@@ -1,0 +1,57 @@
+"""The copying task: symbols are to be said again, in order, after a long stretch of blanks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
+
+BLANK, ASK = ".", "?"
+
+
+class CopySymbols(Synthetic):
+    """Symbols, blanks, and then as many questions as symbols; the first question asks for the first symbol.
+
+    So in Hochreiter & Schmidhuber (1997), Arjovsky et al. (2016) and Bai et al. (2018): between a symbol and its
+    question lie as many words as the length says. Only the questions have labels; those papers count the blanks too.
+    """
+
+    called = "copy"
+
+    def __init__(
+        self,
+        *,
+        size: int = 10000,
+        validation_size: int = 1000,
+        test_size: int = 1000,
+        shortest: int = 100,
+        longest: int = 100,
+        test_shortest: int | None = None,
+        test_longest: int | None = None,
+        validation_lengths: Literal["train", "test"] = "train",
+        symbols: int = 10,
+        alphabet: int = 8,
+        seed: int = 0,
+    ) -> None:
+        """`symbols`: how many are to be kept, each one of `alphabet`; lengths are those of the stretch of blanks."""
+        self.symbols = symbols
+        self.alphabet = alphabet
+        super().__init__(
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
+            validation_lengths=validation_lengths,
+            seed=seed,
+        )
+
+    def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
+        kept = []
+        for _ in range(self.symbols):
+            kept.append(f"s{generator.below(self.alphabet)}")
+        # The questions look alike: which symbol is asked for, only their number since the blanks tells.
+        words = [*kept, *[BLANK] * length, *[ASK] * self.symbols]
+        return words, [*[NOT_ASKED] * (self.symbols + length), *kept]
+
+    def chance(self) -> float:
+        return 1 / self.alphabet

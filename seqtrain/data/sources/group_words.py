@@ -1,0 +1,86 @@
+"""Words over a group: elements one after another, and at each the product of all up to there."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Literal
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.synthetic import Synthetic
+
+ORDER = 60  # of both groups
+Element = tuple[int, ...]
+
+
+class GroupWords(Synthetic):
+    """Elements drawn alike; each label is the product so far (Merrill, Petty & Sabharwal 2024).
+
+    A5, the even permutations of five things, is the smallest group that is not solvable: no network of constant depth
+    that reads in parallel is known to tell its words. Z60, adding modulo 60, has as many elements and is commutative.
+    """
+
+    called = "group_words"
+
+    def __init__(
+        self,
+        *,
+        size: int = 20000,
+        validation_size: int = 1000,
+        test_size: int = 1000,
+        shortest: int = 4,
+        longest: int = 32,
+        test_shortest: int | None = 4,
+        test_longest: int | None = 128,
+        validation_lengths: Literal["train", "test"] = "train",
+        group: Literal["A5", "Z60"] = "A5",
+        seed: int = 0,
+    ) -> None:
+        """Lengths are in elements."""
+        self.group = group
+        self._table = _table(group)
+        super().__init__(
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
+            validation_lengths=validation_lengths,
+            seed=seed,
+        )
+
+    def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
+        words, labels = [], []
+        product = 0  # the neutral element
+        for _ in range(length):
+            element = generator.below(ORDER)
+            # The new element comes last: in a group that is not commutative the order is what is to be learnt.
+            product = self._table[product][element]
+            words.append(f"g{element}")
+            labels.append(f"g{product}")
+        return words, labels
+
+    def chance(self) -> float:
+        return 1 / ORDER
+
+
+def _table(group: Literal["A5", "Z60"]) -> list[list[int]]:
+    """The number of the product of each two elements; number 0 is the neutral one."""
+    if group == "Z60":
+        return [[(one + other) % ORDER for other in range(ORDER)] for one in range(ORDER)]
+    # In the order of `permutations` the first one leaves all in place.
+    elements = [element for element in permutations(range(5)) if _is_even(element)]
+    numbers = {element: number for number, element in enumerate(elements)}
+    table = []
+    for one in elements:
+        table.append([numbers[_after(other, one)] for other in elements])
+    return table
+
+
+def _after(second: Element, first: Element) -> Element:
+    """The permutation that does `first`, and then `second`."""
+    return tuple(second[place] for place in first)
+
+
+def _is_even(element: Element) -> bool:
+    inversions = 0
+    for place, value in enumerate(element):
+        inversions += sum(later < value for later in element[place + 1 :])
+    return inversions % 2 == 0

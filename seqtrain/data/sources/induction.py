@@ -1,0 +1,56 @@
+"""Induction heads: a mark stands somewhere in random words and again at the end, and asks what came after it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
+
+MARK = "?"
+
+
+class Induction(Synthetic):
+    """The label of the last word, the mark, is the word that followed the mark's first place.
+
+    So in Fu et al. (2022), and in Gu & Dao (2023), who train at 256 words and test at up to a million.
+    """
+
+    called = "induction"
+    least = 3  # the mark, what follows it, and the mark again
+
+    def __init__(
+        self,
+        *,
+        size: int = 10000,
+        validation_size: int = 1000,
+        test_size: int = 1000,
+        shortest: int = 64,
+        longest: int = 64,
+        test_shortest: int | None = None,
+        test_longest: int | None = None,
+        validation_lengths: Literal["train", "test"] = "train",
+        vocab: int = 16,
+        seed: int = 0,
+    ) -> None:
+        """`vocab`: words beside the mark; lengths are in words, both marks among them."""
+        self.vocab = vocab
+        super().__init__(
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
+            validation_lengths=validation_lengths,
+            seed=seed,
+        )
+
+    def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
+        words = []
+        for _ in range(length):
+            words.append(f"w{generator.below(self.vocab)}")
+        place = generator.below(length - 2)  # so that a word other than the last mark follows it
+        # Marks are no words of the vocabulary, or one in sixteen words would be a question without an answer.
+        words[place] = words[-1] = MARK
+        return words, [*[NOT_ASKED] * (length - 1), words[place + 1]]
+
+    def chance(self) -> float:
+        return 1 / self.vocab

@@ -1,0 +1,59 @@
+"""Parity of bits: whether the number of ones is odd, which a network can tell only if it counts by two."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
+
+PARITIES = ("even", "odd")
+
+
+class Parity(Synthetic):
+    """Fair bits; the label of the last one, or of each one, is the parity of the ones up to there.
+
+    Lengths are those of the xLSTM paper's formal languages (Beck et al. 2024), which asks at the end.
+    """
+
+    called = "parity"
+
+    def __init__(
+        self,
+        *,
+        size: int = 20000,
+        validation_size: int = 1000,
+        test_size: int = 1000,
+        shortest: int = 3,
+        longest: int = 40,
+        test_shortest: int | None = 40,
+        test_longest: int | None = 256,
+        validation_lengths: Literal["train", "test"] = "train",
+        asked: Literal["end", "every"] = "end",
+        seed: int = 0,
+    ) -> None:
+        """`asked`: at which bits there is a label; lengths are in bits."""
+        self.asked = asked
+        super().__init__(
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
+            validation_lengths=validation_lengths,
+            seed=seed,
+        )
+
+    def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
+        bits, labels, ones = [], [], 0
+        for _ in range(length):
+            bit = generator.below(2)
+            ones += bit
+            # By the count of all before it: no window of bits tells the answer.
+            bits.append(str(bit))
+            labels.append(PARITIES[ones % 2])
+        # Far harder: of a long sequence one bit of answer comes back, through all of its steps.
+        if self.asked == "end":
+            labels[:-1] = [NOT_ASKED] * (length - 1)
+        return bits, labels
+
+    def chance(self) -> float:
+        return 1 / len(PARITIES)

@@ -1,0 +1,113 @@
+"""Multi-query associative recall: pairs of key and value, and later each key again, which asks for its value."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.synthetic import NOT_ASKED, Synthetic
+from seqtrain.errors import UserError
+
+WEIGHT_BITS = 40  # of a weight as an integer: sums of integers are the same on every machine
+
+
+class Recall(Synthetic):
+    """Pairs first, then questions among random words, as Zoology defines it (Arora et al. 2023).
+
+    Keys are of the lower half of the vocabulary, values of the upper one, and in a sequence all of them differ. A key
+    comes again at one of the even places behind the pairs; place g, from 1, is drawn as often as g ** (power - 1)
+    says. Its label is the value of its pair. Every other word is drawn from the whole vocabulary.
+    """
+
+    called = "recall"
+
+    def __init__(
+        self,
+        *,
+        size: int = 10000,
+        validation_size: int = 1000,
+        test_size: int = 1000,
+        shortest: int = 64,
+        longest: int = 64,
+        test_shortest: int | None = None,
+        test_longest: int | None = None,
+        validation_lengths: Literal["train", "test"] = "train",
+        vocab: int = 256,
+        pairs: int = 4,
+        power: float = 0.01,
+        seed: int = 0,
+    ) -> None:
+        """`power`: 1 asks at all places alike, 0 soon after the pairs; lengths are in words, pairs and questions.
+
+        Raises:
+            UserError: `vocab` has too few keys or values for `pairs`.
+        """
+        self.vocab = vocab
+        self.pairs = pairs
+        self.power = power
+        if vocab // 2 - 1 < pairs:  # 0 is no key
+            raise UserError(
+                f"data.vocab={vocab}: has too few keys for data.pairs={pairs}; give {2 * pairs + 2} or more"
+            )
+        # Two words for each pair, and as many for each question.
+        self.least = 4 * pairs
+        super().__init__(
+            sizes=(size, validation_size, test_size),
+            lengths=(shortest, longest),
+            test_lengths=(test_shortest, test_longest),
+            validation_lengths=validation_lengths,
+            seed=seed,
+        )
+
+    def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
+        half = self.vocab // 2
+        keys = _sample(generator, 1, half, self.pairs)
+        values = _sample(generator, half, self.vocab, self.pairs)
+        # All at random first, keys and values among them: that a word is a key does not make it a question.
+        words = [generator.below(self.vocab) for _ in range(length)]
+        labels = [NOT_ASKED] * length
+        for place, (key, value) in enumerate(zip(keys, values, strict=True)):
+            words[2 * place], words[2 * place + 1] = key, value
+        behind = 2 * self.pairs
+        gaps = self._gaps(generator, (length - behind) // 2)
+        for key, value, gap in zip(keys, values, gaps, strict=True):
+            at = behind + 2 * gap
+            words[at] = key
+            labels[at] = f"w{value}"
+        return [f"w{word}" for word in words], labels
+
+    def _gaps(self, generator: SplitMix64, places: int) -> list[int]:
+        """A place for each question, from 0, all different: drawn one after the other from those that are left."""
+        weights = {}
+        # Integers at least 1, so that the far places of a long sequence can still be drawn.
+        for place in range(places):
+            weights[place] = max(1, round((place + 1) ** (self.power - 1) * 2**WEIGHT_BITS))
+        gaps = []
+        for _ in range(self.pairs):
+            gaps.append(_weighted(generator, weights))
+            del weights[gaps[-1]]
+        return gaps
+
+    def chance(self) -> float:
+        """Whoever knows the values of a sequence, and not which is whose."""
+        return 1 / self.pairs
+
+
+def _weighted(generator: SplitMix64, weights: dict[int, int]) -> int:
+    """One of the keys, drawn as often as its weight says."""
+    left = generator.below(sum(weights.values()))
+    for place, weight in weights.items():
+        if left < weight:
+            return place
+        left -= weight
+    raise AssertionError("weights were not summed")
+
+
+def _sample(generator: SplitMix64, low: int, high: int, count: int) -> list[int]:
+    """So many different numbers from `low` to `high` - 1."""
+    found: list[int] = []
+    while len(found) < count:  # there are far more than are drawn
+        number = low + generator.below(high - low)
+        if number not in found:
+            found.append(number)
+    return found

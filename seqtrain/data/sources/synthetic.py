@@ -1,0 +1,136 @@
+"""Sequences of the theory, drawn from a seed: a word at each position, and a label where an answer is asked for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from seqtrain.data.batching.splitmix64 import SplitMix64
+from seqtrain.data.sources.base import SPLITS, Row, Source, Split
+from seqtrain.errors import UserError
+
+NOT_ASKED = "_"  # the label of a word at which no answer is asked for, as CoNLL-U writes what is not given
+MAX_DRAWS = 1000  # of a sequence that stands in no split before it
+
+
+class Lengths(NamedTuple):
+    """From the shortest to the longest, each as likely."""
+
+    shortest: int
+    longest: int
+
+    def draw(self, generator: SplitMix64) -> int:
+        """One of them."""
+        return self.shortest + generator.below(self.longest - self.shortest + 1)
+
+
+class Synthetic(Source):
+    """Sequences of made-up words; test may be longer than train, so that what was learnt must hold beyond it.
+
+    A sequence may come twice in train, as where it is drawn anew for each step; validation and test hold none that an
+    earlier split has.
+    """
+
+    fields = ("text", "label")
+    document = "a sequence"
+    called: str  # the source in `describe`
+    least = 1  # the shortest length that makes sense
+
+    def __init__(
+        self,
+        *,
+        sizes: tuple[int, int, int],
+        lengths: tuple[int, int],
+        test_lengths: tuple[int | None, int | None],
+        validation_lengths: Literal["train", "test"],
+        seed: int,
+    ) -> None:
+        """`sizes`: sequences of each split; `lengths`: the shortest and the longest; of test None = as in train.
+
+        Raises:
+            UserError: A length is too short, or the longest is below the shortest.
+        """
+        self._sizes: dict[Split, int] = dict(zip(SPLITS, sizes, strict=True))
+        self.seed = seed
+        train = self._checked("", *lengths)
+        test = self._checked("test_", *_or_as_in_train(train, *test_lengths))
+        # By default as in train: weights that are chosen at the lengths of test would be fitted to them.
+        validation = test if validation_lengths == "test" else train
+        self._lengths: dict[Split, Lengths] = {"train": train, "validation": validation, "test": test}
+
+    def _checked(self, prefix: str, shortest: int, longest: int) -> Lengths:
+        # A table of ranges holds each number, and cannot know what the two mean together.
+        if shortest < self.least:
+            raise UserError(f"data.{prefix}shortest={shortest}: must be at least {self.least} for {self.called}")
+        if longest < shortest:
+            raise UserError(f"data.{prefix}longest={longest}: is below data.{prefix}shortest={shortest}")
+        return Lengths(shortest, longest)
+
+    @abstractmethod
+    def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
+        """The words of a sequence of that length, and as many labels, NOT_ASKED where there is no question."""
+
+    @abstractmethod
+    def chance(self) -> float:
+        """Accuracy of a guess among the answers that are possible."""
+
+    def check(self) -> None:
+        """Nothing is left to check: sizes and lengths were, when they were given."""
+
+    def documents(self, split: Split) -> Iterator[str]:
+        return (row["text"] for row in self.rows(split))
+
+    def rows(self, split: Split) -> Iterator[Row]:
+        if not self.has(split):
+            raise UserError(f"data.{split}_size=0: there is no {split} split; set it above 0")
+        return map(dict, self._drawn[split])  # copies: a row is the reader's own
+
+    def has(self, split: Split) -> bool:
+        return self._sizes[split] > 0
+
+    def describe(self) -> dict[str, Any]:
+        sizes, lengths = {}, {}
+        for split in SPLITS:
+            if self.has(split):
+                sizes[split] = self._sizes[split]
+                lengths[split] = list(self._lengths[split])
+        return {"source": self.called, "seed": self.seed, "sequences": sizes, "lengths": lengths}
+
+    @cached_property
+    def _drawn(self) -> dict[Split, list[Row]]:
+        """All rows, train first: what test is asked for changes nothing of it."""
+        generator = SplitMix64(self.seed)
+        before: set[str] = set()
+        drawn: dict[Split, list[Row]] = {}
+        for split in SPLITS:
+            rows = []
+            for _ in range(self._sizes[split]):
+                rows.append(self._draw_one(generator, split, before))
+            drawn[split] = rows
+            # Only now: a split may have a sequence twice, as where it is drawn anew for each step.
+            before.update(row["text"] for row in rows)
+        return drawn
+
+    def _draw_one(self, generator: SplitMix64, split: Split, before: set[str]) -> Row:
+        for _ in range(MAX_DRAWS):
+            # The length too: of the shortest sequences there may be none left.
+            words, labels = self.example(generator, self._lengths[split].draw(generator))
+            text = " ".join(words)
+            if text not in before:
+                return {"text": text, "label": " ".join(labels)}
+        lengths = self._lengths[split]
+        raise UserError(
+            f"data.size={self._sizes['train']}: no sequence of {lengths.shortest} to {lengths.longest} is left for "
+            f"{split} that no split before it has; give longer ones, or a smaller size"
+        )
+
+
+def _or_as_in_train(lengths: Lengths, shortest: int | None, longest: int | None) -> tuple[int, int]:
+    """The lengths of test; with one end given, the other does not contradict it."""
+    if shortest is None:
+        shortest = lengths.shortest if longest is None else min(lengths.shortest, longest)
+    if longest is None:
+        longest = max(lengths.longest, shortest)
+    return shortest, longest

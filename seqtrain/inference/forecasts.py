@@ -1,0 +1,195 @@
+"""The series of a file, continued by a run that forecasts: values, intervals and times, in the units of the data."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from seqtrain.config.instantiate import make
+from seqtrain.data.sources.series import SeriesFile
+from seqtrain.data.values.reading import Reading
+from seqtrain.data.values.scaling import Scaling
+from seqtrain.data.values.series import Series
+from seqtrain.errors import UserError
+from seqtrain.inference.forecast_plot import Fan
+
+if TYPE_CHECKING:
+    from seqtrain.inference.opened import Opened
+
+DAY = 86400  # seconds
+SHORTEST_MONTH, LONGEST_MONTH = 28 * DAY, 31 * DAY
+KEPT_OPTIONS = ("decimal", "time_column", "time_format", "id_column")  # of the run's data, for other files too
+
+
+@dataclass(frozen=True)
+class Continued:
+    """One series and what comes after it, in the units of the data."""
+
+    name: str
+    columns: tuple[str, ...]
+    times: list[str]  # of each row ahead: a date, or a number
+    values: dict[str, Float[np.ndarray, "H C"]]  # `forecast`, and the ends of intervals
+    history: Float[np.ndarray, "n C"]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each step ahead, as it is written."""
+        for step, time in enumerate(self.times):
+            row: dict[str, Any] = {"series": self.name} if self.name else {}
+            row["time"] = time
+            for channel, column in enumerate(self.columns):
+                for name, found in self.values.items():
+                    row[column if name == "forecast" else f"{column}_{name}"] = float(found[step, channel])
+            yield row
+
+    def fan(self, channel: int = 0) -> Fan:
+        """One of its columns as a picture shows it."""
+        bands = {}
+        for name in self.values:
+            kind, _, percent = name.partition("_")
+            if kind == "lower":
+                ends = self.values[name][:, channel], self.values[f"upper_{percent}"][:, channel]
+                bands[int(percent) / 100] = ends
+        length = len(self.history)
+        return Fan(
+            history_times=np.arange(length),
+            history=self.history[:, channel],
+            times=np.arange(length, length + len(self.times)),
+            median=self.values["forecast"][:, channel],
+            bands=bands,
+        )
+
+
+def continue_file(opened: Opened, path: Path) -> list[Continued]:
+    """Forecasts what comes after each series of a file.
+
+    Args:
+        opened: A run whose task reads series.
+        path: csv, tsv, parquet or jsonl with the columns that the run was trained on.
+
+    Returns:
+        A continuation of each series, in the order of the file.
+
+    Raises:
+        UserError: The file lacks a column, its times do not rise, or a series is too short to be read.
+    """
+    scaling = opened.preprocessor.series
+    assert scaling is not None
+    options = {key: opened.config.data[key] for key in KEPT_OPTIONS if key in opened.config.data}
+    source = SeriesFile(
+        path=str(path),
+        columns=scaling.columns,
+        known_columns=scaling.known_columns,
+        **options,
+    )
+    return [_continued(opened, scaling, source.series, number) for number in range(len(source.series.names))]
+
+
+def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) -> Continued:
+    task, config = opened.task, opened.config
+    one, origin = _with_a_row_ahead(series, number, bool(scaling.known_columns))
+    needed = 1 if config.tbptt.carry else config.data.max_length
+    if origin < needed:
+        name = f"series {series.names[number]}" if series.names[number] else "the series"
+        raise UserError(
+            f"{name} has {origin:,} rows of values, and the model reads data.max_length={needed:,}; give more of it"
+        )
+    separate = scaling.apart and len(scaling.columns) > 1
+    read = one.apart() if separate else one
+    dtype = np.float64 if config.trainer.precision == "64-true" else np.float32
+    reading = Reading(read, scaling, dtype)
+    k2 = make(config.tbptt).k2
+    parts: dict[str, list[np.ndarray]] = {}
+    for begin, mean, std in zip(read.offsets[:-1], reading.mean, reading.std, strict=True):
+        rows = np.arange(begin, begin + origin + 1)[None]
+        found = task.ahead(opened.model, reading.features(rows)[0], k2)  # type: ignore[attr-defined]
+        for name, values in found.items():
+            parts.setdefault(name, []).append(values * std + mean)
+    values = {name: np.concatenate(columns, 1) for name, columns in parts.items()}
+    times = _times_ahead(one, origin, len(values["forecast"]))
+    return Continued(series.names[number], scaling.columns, times, values, np.asarray(one.values[:origin]))
+
+
+def _with_a_row_ahead(series: Series, number: int, has_known: bool) -> tuple[Series, int]:
+    """One series with a row behind its last value, and which row that is.
+
+    Raises UserError where what is known ahead ends with the values.
+    """
+    begin, end = series.offsets[number], series.offsets[number + 1]
+    values, known = np.asarray(series.values[begin:end]), np.asarray(series.known[begin:end])
+    times = None if series.times is None else np.asarray(series.times[begin:end])
+    origin = len(values)
+    if has_known:
+        # Rows at the end that have no value are the time ahead.
+        seen = np.flatnonzero(~np.isnan(values).all(1))
+        origin = int(seen[-1]) + 1 if len(seen) else 0
+        if origin == len(values):
+            raise UserError(
+                f"{', '.join(series.known_columns)}: known ahead, and the file ends with its last value; add a row for "
+                "the time ahead, with no values"
+            )
+    else:
+        values = np.concatenate([values, np.full((1, values.shape[1]), np.nan)])
+        known = np.concatenate([known, np.zeros((1, 0))])
+        if times is not None:
+            times = np.append(times, times[-1] + _step(times))
+    offsets = np.array([0, len(values)])
+    return replace(
+        series, values=values, known=known, times=times, offsets=offsets, names=(series.names[number],)
+    ), origin
+
+
+def _step(times: Int[np.ndarray, " n"]) -> int:
+    """The time between two rows; 1 where there is one row."""
+    return int(np.median(np.diff(times))) if len(times) > 1 else 1
+
+
+def _times_ahead(series: Series, origin: int, horizon: int) -> list[str]:
+    """The time of each row ahead; its number where there are no times."""
+    if series.times is None:
+        return [str(origin + step + 1) for step in range(horizon)]
+    history = series.times[:origin]
+    step = _step(history)
+    if not series.has_dates:
+        return [str(int(history[-1]) + step * ahead) for ahead in range(1, horizon + 1)]
+    if SHORTEST_MONTH <= step <= LONGEST_MONTH:
+        return _months_ahead(int(history[-1]), horizon)
+    return [_date(int(history[-1]) + step * ahead) for ahead in range(1, horizon + 1)]
+
+
+def _months_ahead(seconds: int, horizon: int) -> list[str]:
+    """The same day and hour of the next months; the last day of a month that is shorter."""
+    last = datetime.fromtimestamp(seconds, UTC)
+    is_end = (last.replace(day=1).month) != datetime.fromtimestamp(seconds + DAY, UTC).month
+    dates = []
+    for ahead in range(1, horizon + 1):
+        year, month = divmod(last.year * 12 + last.month - 1 + ahead, 12)
+        following = datetime(year + (month == 11), (month + 1) % 12 + 1, 1, tzinfo=UTC)
+        days = datetime.fromtimestamp(following.timestamp() - DAY, UTC).day
+        day = days if is_end else min(last.day, days)
+        dates.append(_date(int(last.replace(year=year, month=month + 1, day=day).timestamp())))
+    return dates
+
+
+def _date(seconds: int) -> str:
+    found = datetime.fromtimestamp(seconds, UTC)
+    return found.strftime("%Y-%m-%d" if seconds % DAY == 0 else "%Y-%m-%d %H:%M:%S")
+
+
+def write_csv(continued: list[Continued], file: TextIO) -> None:
+    """A header, and a row for each step ahead of each series."""
+    writer = None
+    for series in continued:
+        for row in series.rows():
+            if writer is None:
+                writer = csv.DictWriter(file, row)
+                writer.writeheader()
+            writer.writerow(
+                {name: f"{value:.8g}" if isinstance(value, float) else value for name, value in row.items()}
+            )

@@ -1,0 +1,158 @@
+"""Texts with a label for each word, as examples: each label stands at the last token of its word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from seqtrain.data.batching.examples import ExampleBatch, TextExamples
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.data.tokenizers.word_ends import word_ends
+from seqtrain.errors import UserError
+from seqtrain.tasks.metrics.spans import is_bio, malformed
+
+NO_LABEL = "_"  # what CoNLL-U writes where nothing is given; not an error where no word has it
+
+
+class TaggedExamples(TextExamples):
+    """Texts with a label at the last token of each word, and IGNORED at all others, and where it is no target.
+
+    The last token, since a model that reads from left to right has not seen the word before it. Examples without any
+    target that is read are left out: a step of them alone would have no loss.
+    """
+
+    def __init__(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, ignore: str | None) -> None:
+        super().__init__(rows, preprocessor, max_length=max_length)
+        assert isinstance(rows.labels, list)
+        table = answer_of_label(preprocessor.labels, ignore)
+        self.labels = self._at_tokens(rows, preprocessor, [table[labels] for labels in rows.labels])
+        self.widths = self.lengths[:, 0]  # of all examples, those that are left out too
+        # By what is read, and not by what is there: max_length may cut the only question off.
+        targets = np.array([self._num_read(labels) for labels in self.labels])
+        self.kept = targets.nonzero()[0]
+        self.lengths = self.lengths[self.kept]
+        if not len(self.kept):
+            raise UserError(
+                f"data: no word that is read has a label other than task.ignore={ignore}; label some, or raise "
+                f"data.max_length={max_length}"
+            )
+        remarks = []
+        left_out = len(targets) - len(self.kept)
+        if left_out:
+            remarks.append(f"{left_out:,} of {len(targets):,} examples have no word with a target, and are left out")
+        if is_bio(answers(preprocessor.labels, ignore)):
+            remarks += _malformed_words(rows.labels, preprocessor.labels)
+        self.remark = "; ".join(remarks) or None
+
+    def _at_tokens(
+        self, rows: Rows, preprocessor: Preprocessor, labels: list[Int[np.ndarray, " _"]]
+    ) -> list[Int[np.ndarray, " _"]]:
+        """For each text its labels by token; they are given by word."""
+        tokenizer = preprocessor.tokenizer
+        if tokenizer.kind == "word":  # line ends are tokens there, and have labels too
+            return labels
+        by_token = []
+        for number, (text, labels_of_words) in enumerate(zip(rows.texts("text"), labels, strict=True)):
+            tokens = self.text[number]
+            targets = np.full(len(tokens), IGNORED, dtype=np.int64)
+            targets[word_ends(tokenizer, text, tokens)] = labels_of_words
+            by_token.append(targets)
+        return by_token
+
+    def _num_read(self, labels: Int[np.ndarray, " _"]) -> int:
+        return int((labels[: self.longest] != IGNORED).sum())
+
+    def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
+        return super().collate(self.kept[index], epoch, totals)
+
+    def targets(self, index: Int[np.ndarray, " B"]) -> Int[Tensor, "B _"]:
+        """Answers to the words behind `start`; those of words that are not read stand beyond the tokens."""
+        width = int(self.widths[index].max())
+        unread = max(0, *(len(self.labels[i]) - self.longest for i in index))
+        targets = torch.full((len(index), width + unread), IGNORED)
+        for lane, example in enumerate(index):
+            labels = torch.from_numpy(self.labels[example])
+            read, rest = labels[: self.longest], labels[self.longest :]
+            targets[lane, 1 : 1 + len(read)] = read
+            targets[lane, width : width + len(rest)] = rest
+        return targets
+
+    def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
+        """Only what is read has a loss."""
+        return {"loss": sum(self._num_read(self.labels[i]) for i in self.kept[index])}
+
+
+def answers(labels: Sequence[str], ignore: str | None) -> tuple[str, ...]:
+    """The labels that may be an answer; UserError where they are fewer than two, or `ignore` is none of them."""
+    # The usual mark is the default, and most labels do without it; any other one was typed, and may be mistyped.
+    if ignore is None or (ignore == NO_LABEL and ignore not in labels):
+        return tuple(labels)
+    if ignore not in labels:
+        raise UserError(
+            f"task.ignore={ignore}: no word of train has this label ({', '.join(labels[:10])}); leave it out"
+        )
+    left = tuple(label for label in labels if label != ignore)
+    if len(left) < 2:
+        raise UserError(f"task.ignore={ignore}: leaves {len(left)} label(s); there is nothing to tell apart")
+    return left
+
+
+def answer_of_label(labels: Sequence[str], ignore: str | None) -> Int[np.ndarray, " labels"]:
+    """For each label its place among the answers, and IGNORED for the one that is no target."""
+    kept = answers(labels, ignore)
+    table = np.full(len(labels), IGNORED, dtype=np.int64)
+    for place, label in enumerate(labels):
+        if label in kept:
+            table[place] = kept.index(label)
+    return table
+
+
+def joined(rows: Rows, table: Int[np.ndarray, " labels"]) -> Int[np.ndarray, " n"]:
+    """The answers to all words of a split, end to end."""
+    assert isinstance(rows.labels, list)
+    return table[np.concatenate([np.zeros(0, dtype=np.int64), *rows.labels])]
+
+
+def ends_of(rows: Rows) -> Int[np.ndarray, " s"]:
+    """Where, among all words of a split, each text but the last one ends."""
+    assert isinstance(rows.labels, list)
+    # By labels, of which each word has one: tokens may be parts of words.
+    return np.array([len(labels) for labels in rows.labels]).cumsum()[:-1]
+
+
+def word_numbers(
+    train: Rows, split: Rows, preprocessor: Preprocessor
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"]]:
+    """A number for each word of two splits, the same for the same word."""
+    if preprocessor.tokenizer.kind == "word":
+        return train.columns["text"].tokens, split.columns["text"].tokens
+    # A part of a word would stand for all words that end in it.
+    known: dict[str, int] = {}
+    found = []
+    for rows in (train, split):
+        numbers = []
+        for text in rows.texts("text"):
+            for word in text.split():
+                numbers.append(known.setdefault(word, len(known)))
+        found.append(np.array(numbers, dtype=np.int64))
+    return found[0], found[1]
+
+
+def _malformed_words(rows: Sequence[Int[np.ndarray, " _"]], labels: tuple[str, ...]) -> list[str]:
+    """What is said of BIO labels that are not well formed; nothing where all are."""
+    count = num_rows = 0
+    for row in rows:
+        found = malformed([labels[place] for place in row.tolist()])
+        count += found
+        num_rows += found > 0
+    if not count:
+        return []
+    return [
+        f"{count:,} BIO labels in {num_rows:,} examples go on with a span that does not stand before them (I- after O "
+        "or another type); each is read as the beginning of a span, as seqeval reads it"
+    ]
