@@ -242,9 +242,6 @@ class Forecast(SeriesTask, ExampleTask):
         naive = np.array(preprocessor.series.naive)
         return forecasts.baselines(train.series, windows, reading, naive, preprocessor.series.season, say)
 
-    def look_at(self, model: SequenceModel, batch: WindowBatch, limit: int) -> tuple[list[int], list[int] | None]:
-        raise UserError("attention is drawn over tokens, and series have none")
-
     @torch.no_grad()
     def ahead(
         self, model: SequenceModel, features: Float[np.ndarray, "T F"], k2: int
