@@ -29,9 +29,14 @@ OPTIONAL = ("run",)
 RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
 
 
+# Names of classes that are not written as the others are.
+CALLED = {"DLinear": "dlinear", "NoText": "none"}
+
+
 def option_name(target: str) -> str:
     """The name by which a target is chosen: a.b.MinGRU is min_gru, torch.optim.AdamW adamw."""
-    return WORD_ENDS.sub("_", target.rpartition(".")[2]).lower()
+    name = target.rpartition(".")[2]
+    return CALLED.get(name) or WORD_ENDS.sub("_", name).lower()
 
 
 def own_options(group: str) -> dict[str, Option]:

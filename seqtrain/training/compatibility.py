@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
 from seqtrain.config.options import DEFAULT_LANES
+from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import Capability, SequenceModel
@@ -49,8 +50,14 @@ def check_pair(config: DictConfig) -> None:
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
         reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt))}"
-    reasons = [reason, _unreadable(config, task), _needs_whole(config, task, tbptt), _uneven_lanes(config, task)]
-    lines = list(filter(None, [*reasons, _tokenizer_misfit(config, task)]))
+    reasons = [
+        reason,
+        _unreadable(config, task),
+        _wrong_tokenizer(config, task),
+        _needs_whole(config, task, tbptt),
+        _uneven_lanes(config, task),
+    ]
+    lines = list(filter(None, reasons))
     if lines:
         raise UserError(*lines)
     freeze(model, config.freeze)
@@ -85,14 +92,14 @@ def _unreadable(config: DictConfig, task: Task) -> str | None:
     )
 
 
-def _tokenizer_misfit(config: DictConfig, task: Task) -> str | None:
-    """Why the tokenizer is none for what the task reads, or None."""
-    name = type(task).__name__
-    if make(config.tokenizer).reads_text == (not task.reads_values()):
+def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
+    """Why the tokenizer has nothing to do with what the task reads, or None."""
+    # Asked of the class: to make one may find another fault, which is told where it counts.
+    if getattr(resolve(config.tokenizer._target_), "reads_text", True) != task.reads_values():
         return None
-    if task.reads_values():
-        return f"task={name}: reads values, which no tokenizer cuts; use tokenizer=none"
-    return f"task={name}: reads text, and this tokenizer makes no tokens of it; use another one, such as tokenizer=char"
+    if not task.reads_values():
+        return f"tokenizer=none: task={type(task).__name__} reads text; use tokenizer=bpe, word, char or byte"
+    return f"tokenizer: task={type(task).__name__} reads values, which have no tokens; use tokenizer=none"
 
 
 def _readable_data(task: Task) -> list[str]:

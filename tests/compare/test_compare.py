@@ -203,7 +203,10 @@ def test_an_option_is_called_by_the_name_that_chooses_it(group: str) -> None:
     shipped = {path.stem: yaml.safe_load(path.read_text()) for path in (REPOSITORY / "conf" / group).glob("*.yaml")}
     targets = {name: content["_target_"] for name, content in shipped.items() if "_target_" in content}
     assert len(targets) > 2
-    assert {name: option_name(target) for name, target in targets.items()} == {name: name for name in targets}
+    for name, target in targets.items():
+        # Files that choose other options of one class share its name.
+        alike = {other for other in targets if targets[other] == target}
+        assert option_name(target) in alike, name
 
 
 def test_comparing_needs_no_torch() -> None:

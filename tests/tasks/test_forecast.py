@@ -217,16 +217,27 @@ TINY = (
 REFUSED = {
     "tokenizer=char": (
         ("task=forecast", "tokenizer=char"),
-        "reads values, which no tokenizer cuts; use tokenizer=none",
+        "reads values, which have no tokens; use tokenizer=none",
     ),
     "another task": (("task=next_token", "data=seasonal"), "needs rows with text, and data Seasonal has values"),
     "text": (("task=forecast", "data=sums"), "needs rows with values"),
-    "no tokenizer of text": (("task=sentiment", "data=word_order", "tokenizer=none"), "tokenizer makes no tokens"),
+    "no tokenizer of text": (
+        ("task=sentiment", "data=word_order", "tokenizer=none"),
+        "tokenizer=none: task=Sentiment reads text",
+    ),
     "no horizon": (("task=forecast", "task.horizon=0"), "task.horizon=0: expected a whole number"),
     "a far horizon": (("task=forecast", *TINY, "task.horizon=25"), "task.horizon=25: no series has 8 rows"),
     "state from series to series": (("task=forecast", "tbptt=carry", *TINY), "use tbptt.reset=document"),
     "a far horizon of a stream": (
-        ("task=forecast", "tbptt=carry", "tbptt.reset=document", *TINY, "task.horizon=25"),
+        (
+            "task=forecast",
+            "tbptt=carry",
+            "tbptt.reset=document",
+            *TINY,
+            "task.horizon=25",
+            "tbptt.k2=8",
+            "data.batch_size=2",
+        ),
         "task.horizon=25: no series has 25 rows",
     ),
     "patches of a stream": (("task=forecast", "tbptt=carry", "task.patch=2"), "task.patch=2: of a stream each row"),
