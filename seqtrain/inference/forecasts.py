@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
 DAY = 86400  # seconds
-SHORTEST_MONTH, LONGEST_MONTH = 28 * DAY, 31 * DAY
+LONGEST_MONTH = 31  # days
 KEPT_OPTIONS = ("decimal", "time_column", "time_format", "id_column")  # of the run's data, for other files too
 
 
@@ -82,13 +83,13 @@ def continue_file(opened: Opened, path: Path) -> list[Continued]:
     scaling = opened.preprocessor.series
     assert scaling is not None
     options = {key: opened.config.data[key] for key in KEPT_OPTIONS if key in opened.config.data}
-    source = SeriesFile(
-        path=str(path),
-        columns=scaling.columns,
-        known_columns=scaling.known_columns,
-        **options,
-    )
-    return [_continued(opened, scaling, source.series, number) for number in range(len(source.series.names))]
+    try:
+        source = SeriesFile(path=str(path), columns=scaling.columns, known_columns=scaling.known_columns, **options)
+        series = source.series
+    except UserError as fault:
+        # The file was named by another option here.
+        raise UserError(*(line.replace(f"data.path={path}", f"--input {path}") for line in fault.lines)) from None
+    return [_continued(opened, scaling, series, number) for number in range(len(series.names))]
 
 
 def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) -> Continued:
@@ -158,23 +159,35 @@ def _times_ahead(series: Series, origin: int, horizon: int) -> list[str]:
     step = _step(history)
     if not series.has_dates:
         return [str(int(history[-1]) + step * ahead) for ahead in range(1, horizon + 1)]
-    if SHORTEST_MONTH <= step <= LONGEST_MONTH:
-        return _months_ahead(int(history[-1]), horizon)
+    months = _months_of_a_step(history)
+    if months is not None:
+        return _months_ahead(history, months, horizon)
     return [_date(int(history[-1]) + step * ahead) for ahead in range(1, horizon + 1)]
 
 
-def _months_ahead(seconds: int, horizon: int) -> list[str]:
-    """The same day and hour of the next months; the last day of a month that is shorter."""
-    last = datetime.fromtimestamp(seconds, UTC)
-    is_end = (last.replace(day=1).month) != datetime.fromtimestamp(seconds + DAY, UTC).month
-    dates = []
+def _months_of_a_step(times: Int[np.ndarray, " n"]) -> int | None:
+    """Months between two rows, where that and not a number of seconds is what all steps have in common."""
+    if len(times) < 3 or len(set(np.diff(times).tolist())) == 1:
+        return None
+    months = set(np.diff(times.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)).tolist())
+    return months.pop() if len(months) == 1 and 0 not in months else None
+
+
+def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> list[str]:
+    """The same day and hour so many months on, again and again; in a month that is shorter its last day."""
+    dates = [datetime.fromtimestamp(seconds, UTC) for seconds in times.tolist()]
+    last = dates[-1]
+    # Of months' ends the next ones are ends too, whatever day the newest happens to be.
+    if all((date + timedelta(days=1)).month != date.month for date in dates):
+        day = LONGEST_MONTH
+    else:
+        day = max(date.day for date in dates)
+    found = []
     for ahead in range(1, horizon + 1):
-        year, month = divmod(last.year * 12 + last.month - 1 + ahead, 12)
-        following = datetime(year + (month == 11), (month + 1) % 12 + 1, 1, tzinfo=UTC)
-        days = datetime.fromtimestamp(following.timestamp() - DAY, UTC).day
-        day = days if is_end else min(last.day, days)
-        dates.append(_date(int(last.replace(year=year, month=month + 1, day=day).timestamp())))
-    return dates
+        year, month = divmod(last.year * 12 + last.month - 1 + months * ahead, 12)
+        length = monthrange(year, month + 1)[1]
+        found.append(_date(int(last.replace(year=year, month=month + 1, day=min(day, length)).timestamp())))
+    return found
 
 
 def _date(seconds: int) -> str:

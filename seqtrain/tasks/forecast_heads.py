@@ -84,8 +84,10 @@ class ForecastDistribution(ABC):
         self, params: Float[Tensor, "*N P"], share: float
     ) -> tuple[Float[Tensor, "*N"], Float[Tensor, "*N"]] | None:
         """The ends of the central interval that holds this share; None where the forecast does not tell it."""
+        # Rounded: (1 - 0.8) / 2 is not the level 0.1 to the last bit, and quantiles know their levels alone.
+        low, high = round((1 - share) / 2, 9), round((1 + share) / 2, 9)
         try:
-            return self.quantile(params, (1 - share) / 2), self.quantile(params, (1 + share) / 2)
+            return self.quantile(params, low), self.quantile(params, high)
         except ValueError:
             return None
 

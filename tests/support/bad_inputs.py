@@ -197,7 +197,9 @@ FAULTS: dict[str, dict[tuple[str, ...], Words]] = {
         ("data.path=null.parquet",): ("null.parquet: row 1: label is null; remove the row",),
         ("data.validation_path=new_label.tsv",): ("validation row 1 has the label maybe", "(no, yes)", "correct it"),
         ("data.label_column=lable",): ("data.label_column=lable: labelled.tsv has columns", "did you mean label?"),
-        ("data.label_column=text",): ("data.label_column=text: is data.column too; name two columns",),
+        ("data.column=text", "data.label_column=text"): (
+            "data.label_column=text: is data.column too; name two columns",
+        ),
         ("data.split_by=position",): ("data.split_by=position", "use data.split_by=document"),
         ("task.class_weights=[0,0]",): ("task.class_weights=[0, 0]: no label would count", "above 0"),
         ("task.class_weights=[1]",): ("task.class_weights=[1]: expected 2 numbers",),

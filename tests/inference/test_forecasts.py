@@ -1,0 +1,179 @@
+"""Laws of continued series: units, times and intervals of what comes after a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqtrain.cli import main
+from seqtrain.inference.forecasts import _months_ahead, _months_of_a_step, continue_file
+from seqtrain.inference.opened import Opened, open_run
+
+HOURS = 400
+OFFSET, SPREAD = 1000.0, 50.0
+TRAIN = ("task=forecast", "model=gru", "model.dim=8", "trainer.max_steps=3", "trainer.validate_every=3", "logger=none")
+WINDOWS = ("data.max_length=24", "task.horizon=3", "callbacks=none")
+
+
+def wave(hours: np.ndarray) -> np.ndarray:
+    return OFFSET + SPREAD * np.sin(2 * np.pi * hours / 24)
+
+
+def write(path: Path, values: np.ndarray, *, first: int = 0, extra: str = "") -> Path:
+    """A table of hourly values of one column; NaN is an empty cell."""
+    lines = ["date,value"]
+    for number, value in enumerate(values, first):
+        when = datetime.fromtimestamp(1704067200 + 3600 * number, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        lines.append(f"{when},{'' if np.isnan(value) else value}")
+    path.write_text("\n".join(lines) + "\n" + extra)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
+    """A run that reads windows, and one that reads a stream."""
+    folder = tmp_path_factory.mktemp("forecasts")
+    data = ("data=series", f"data.path={write(folder / 'wave.csv', wave(np.arange(HOURS)))}")
+    kinds = {
+        "windows": ("task.distribution=gaussian",),
+        "stream": ("tbptt=carry", "tbptt.k2=8", "task.distribution=quantiles", "data.batch_size=2"),
+    }
+    for name, options in kinds.items():
+        words = [*TRAIN, *data, *WINDOWS, *options, f"run_dir={folder / name}"]
+        assert main.main(["train", *words]) == 0
+    return {name: open_run(folder / name) for name in kinds}
+
+
+@pytest.mark.parametrize("name", ["windows", "stream"])
+def test_a_forecast_is_in_the_units_of_the_data_and_goes_on_from_its_last_row(
+    name: str, runs: dict[str, Opened], tmp_path: Path
+) -> None:
+    (found,) = continue_file(runs[name], write(tmp_path / "more.csv", wave(np.arange(50))))
+    assert found.times == ["2024-01-03 02:00:00", "2024-01-03 03:00:00", "2024-01-03 04:00:00"]
+    ahead = found.values["forecast"]
+    assert ahead.shape == (3, 1)
+    # Nearly untrained, and relative to the last value: near it in the unit of the data, far from it in scaled ones.
+    assert np.abs(ahead - wave(np.array([49]))).max() < 3 * SPREAD
+    for share in (50, 80):
+        assert (found.values[f"lower_{share}"] < ahead).all()
+        assert (ahead < found.values[f"upper_{share}"]).all()
+
+
+def test_adding_a_constant_to_a_series_that_was_scaled_by_it_adds_it_to_the_forecast(
+    runs: dict[str, Opened], tmp_path: Path
+) -> None:
+    opened = runs["windows"]
+    scaling = opened.preprocessor.series
+    assert scaling is not None
+    (plain,) = continue_file(opened, write(tmp_path / "a.csv", wave(np.arange(50))))
+    moved_scaling = type(scaling)(**{**vars(scaling), "mean": (scaling.mean[0] + 7.0,)})
+    moved_run = Opened(
+        opened.run,
+        opened.config,
+        type(opened.preprocessor)(
+            opened.preprocessor.tokenizer, opened.preprocessor.target_tokenizer, series=moved_scaling
+        ),
+        opened.model,
+        opened.task,
+        opened.step,
+    )
+    (moved,) = continue_file(moved_run, write(tmp_path / "b.csv", wave(np.arange(50)) + 7.0))
+    np.testing.assert_allclose(moved.values["forecast"], plain.values["forecast"] + 7.0, rtol=1e-6)
+
+
+def test_a_window_knows_nothing_of_what_stands_before_it_and_a_stream_does(
+    runs: dict[str, Opened], tmp_path: Path
+) -> None:
+    values = wave(np.arange(60))
+    other = values.copy()
+    other[:20] += 300.0
+    for name, is_same in (("windows", True), ("stream", False)):
+        (one,) = continue_file(runs[name], write(tmp_path / "one.csv", values))
+        (two,) = continue_file(runs[name], write(tmp_path / "two.csv", other))
+        assert np.array_equal(one.values["forecast"], two.values["forecast"]) == is_same, name
+
+
+def test_a_stream_is_read_in_chunks_that_equal_the_whole(runs: dict[str, Opened], tmp_path: Path) -> None:
+    opened: Any = runs["stream"]
+    path = write(tmp_path / "long.csv", wave(np.arange(100)))
+    found = {}
+    for k2 in (8, 100):
+        opened.config.tbptt.k2 = opened.config.tbptt.k1 = k2
+        found[k2] = continue_file(opened, path)[0].values["forecast"]
+    opened.config.tbptt.k2 = opened.config.tbptt.k1 = 8
+    np.testing.assert_allclose(found[8], found[100], rtol=1e-6)
+
+
+def seconds(*dates: str) -> np.ndarray:
+    return np.array([int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) for date in dates])
+
+
+@pytest.mark.parametrize(
+    ("history", "ahead"),
+    [
+        (("2023-12-31", "2024-01-31", "2024-02-29"), ["2024-03-31", "2024-04-30"]),
+        (("2023-11-28", "2023-12-28", "2024-01-28", "2024-02-28"), ["2024-03-28", "2024-04-28"]),
+        (("2022-12-30", "2023-01-30", "2023-02-28"), ["2023-03-30", "2023-04-30"]),
+        (("2023-03-31", "2023-06-30", "2023-09-30"), ["2023-12-31", "2024-03-31"]),
+        (("2020-01-01", "2021-01-01", "2022-01-01"), ["2023-01-01", "2024-01-01"]),
+    ],
+)
+def test_months_quarters_and_years_go_on_by_the_calendar(history: tuple[str, ...], ahead: list[str]) -> None:
+    times = seconds(*history)
+    months = _months_of_a_step(times)
+    assert months is not None
+    assert _months_ahead(times, months, 2) == ahead
+
+
+def test_steps_of_four_weeks_are_no_months() -> None:
+    assert _months_of_a_step(seconds("2024-01-01", "2024-01-29", "2024-02-26", "2024-03-25")) is None
+
+
+def test_a_file_that_cannot_be_continued_is_one_line(
+    runs: dict[str, Opened], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(runs["windows"].run.path)
+    good = write(tmp_path / "good.csv", wave(np.arange(50)))
+    short = write(tmp_path / "short.csv", wave(np.arange(10)))
+    text = write(tmp_path / "text.csv", wave(np.arange(50)), extra="2024-02-01 00:00:00,oops\n")
+    other = tmp_path / "other.csv"
+    other.write_text(good.read_text().replace("value", "price"))
+    wanted = {
+        ("--input", str(short)): "the series has 10 rows of values, and the model reads data.max_length=24; give more",
+        ("--input", str(text)): f"error: --input {text}: ",
+        ("--input", str(other)): "has no such column",
+        ("--input", str(tmp_path / "none.csv")): f"error: {tmp_path / 'none.csv'}: No such file",
+        ("some text",): "continues series and no texts; give --input FILE.csv",
+        ("--input", str(good), "--score"): "--score: task=forecast does not take it",
+        ("--input", str(good), "--plot", str(tmp_path / "fan.gif")): "expected a name that ends in .png or .svg",
+    }
+    for words, line in wanted.items():
+        assert main.main(["predict", run, *words]) == 2, words
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert line in error
+
+
+def test_the_table_and_the_lines_of_json_say_the_same(
+    runs: dict[str, Opened], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, path = str(runs["windows"].run.path), write(tmp_path / "more.csv", wave(np.arange(50)))
+    out, picture = tmp_path / "out.csv", tmp_path / "fan.svg"
+    assert main.main(["predict", run, "--input", str(path), "--output", str(out), "--plot", str(picture)]) == 0
+    assert capsys.readouterr().out == ""
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert main.main(["predict", run, "--input", str(path), "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == len(lines) == 3
+    for row, line in zip(rows, lines, strict=True):
+        assert row["time"] == line["time"]
+        assert float(row["value"]) == pytest.approx(line["value"], rel=1e-7)
+        assert line["value_lower_80"] < line["value"] < line["value_upper_80"]
+    assert picture.read_text().startswith("<?xml")
