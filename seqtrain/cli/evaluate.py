@@ -132,9 +132,11 @@ def evaluate(
     opened = open_run(path, checkpoint)
     config = opened.config
     if test_set is not None:
+        # As if it were the only one: what follows knows a single test split.
         config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
     source = make_source(config)
     recorded = opened.run.summary.data
+    # Read as it was for training, even where a newer version would guess another column.
     source.recall(recorded)
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")

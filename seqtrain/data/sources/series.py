@@ -56,6 +56,7 @@ class SeriesSource(Source):
             test_fraction: The share at its end that is test.
         """
         check_fractions(validation_fraction, test_fraction)
+        # By `type`, since true is an int for Python, and a command line may say so.
         if rows is not None and (len(rows) != 3 or any(type(count) is not int or count < 0 for count in rows)):
             raise UserError(f"data.rows={list(rows)}: expected three numbers of rows, of train, validation and test")
         for feature in time_features or ():
@@ -186,11 +187,13 @@ class SeriesFile(SeriesSource):
     def read(self) -> Series:
         table = self._layout
         with open(self.path, "rb") as file:
+            # By content and not by date: a file that was copied anew is not parsed again.
             content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         key = f"{CACHE_FORMAT} {content} {table.format} {table.delimiter} {table.decimal} {table.names} {table.values} "
         key += f"{table.time} {table.time_format} {table.id}"
         found, remarks = Store().entry("series", key, self._write, lambda folder: _read_folder(folder, table))
         self.remarks.extend(remarks)
+        # Nothing may be put in its place: the model would be told a price that nobody knew.
         absent = np.flatnonzero(np.isnan(found.known).any(1))
         if len(absent):
             raise UserError(
@@ -226,6 +229,7 @@ class SeriesFile(SeriesSource):
         starts = np.zeros(count, dtype=bool)
         if block.ids is not None:
             for row, name in enumerate(block.ids):
+                # Blocks end in the midst of a series, so that its name goes on in the next one.
                 if found.names and name == found.names[-1]:
                     continue
                 if name in found.names:
@@ -241,6 +245,7 @@ class SeriesFile(SeriesSource):
             return
         before = np.concatenate([[found.last_time if found.last_time is not None else block.times[0] - 1], block.times])
         step = np.diff(before)
+        # Time may go back from one series to the next.
         step[starts] = 1
         wrong = np.flatnonzero(step <= 0)
         if len(wrong):
@@ -264,6 +269,7 @@ def _read_folder(folder: Path, table: Layout) -> tuple[Series, list[str]]:
     offsets = np.array(about["offsets"], dtype=np.int64)
     width = len(table.values) + len(table.known)
     numbers: np.ndarray = np.memmap(folder / "numbers.bin", dtype=np.float64, mode="r")
+    # A process that was killed, or a full disk, leaves a short file.
     if len(numbers) != offsets[-1] * width:
         raise ValueError("damaged")
     numbers = numbers.reshape(-1, width)
@@ -297,6 +303,7 @@ def _without_gaps(series: Series) -> tuple[Series, list[str]]:
     if not len(every):
         return series, []
     step = int(every.min())
+    # The usual case, which goes on from the mapped file and copies nothing into memory.
     if (every == step).all():
         return series, []
     where = "data: the time between rows"
@@ -315,6 +322,7 @@ def _without_gaps(series: Series) -> tuple[Series, list[str]]:
     values = np.full((whole, series.values.shape[1]), np.nan)
     values[place] = series.values
     ends = np.array([each[-1] + 1 for each in rows])
+    # Each series has its own gaps, so that all that come after it are moved.
     offsets = np.concatenate([[0], ends])
     first = np.repeat([series.times[begin] for begin in series.offsets[:-1]], np.diff(offsets))
     times = first + step * (np.arange(whole) - np.repeat(offsets[:-1], np.diff(offsets)))

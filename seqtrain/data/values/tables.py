@@ -83,6 +83,7 @@ def layout(
     if kind is None:
         raise UserError(f"data.path={path}: expected a name that ends in {', '.join(FORMATS)}; or set data.format")
     if kind != "parquet":
+        # A zip or a spreadsheet under the name of a csv is told by its first bytes, not as a broken number.
         reason = sniff(path)
         if reason:
             raise UserError(f"data.path={path}: {reason}")
@@ -119,6 +120,7 @@ def _check_column(path: Path, columns: list[str], option: str, name: str | None)
 
 def _first_line(path: Path) -> str:
     with readable(path), open(path, "rb") as file:
+        # With a bound: a file without line ends would be read whole.
         line = file.readline(MAX_HEADER_BYTES)
     line = line.removeprefix(codecs.BOM_UTF8)
     if not line.strip():
@@ -129,6 +131,7 @@ def _first_line(path: Path) -> str:
 def _header(path: Path, line: str, delimiter: str) -> list[str]:
     """The names of the columns; UserError where the first line holds values, or a name twice."""
     names = next(csv.reader([line], delimiter=delimiter))
+    # Else the first row would be lost without a word, and columns named by its values.
     numbers = [name for name in names if _is_number(name)]
     if numbers:
         raise UserError(
@@ -147,6 +150,7 @@ def _check_distinct(path: Path, names: list[str]) -> None:
 
 def _is_number(text: str) -> bool:
     try:
+        # Decimal commas as well: here it is only asked whether it is a name.
         float(text.replace(",", "."))
     except ValueError:
         return False
@@ -252,11 +256,13 @@ def _numbers(table: Layout, name: str, column: pa.Array) -> np.ndarray:
     import pyarrow as pa
 
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)):
+        # Databases export prices as decimals, which are numbers all the same.
         if pa.types.is_decimal(column.type):
             column = column.cast(pa.float64())
         else:
             raise UserError(f"data.path={table.path}: column {name} holds {column.type}, and no numbers")
     found = column.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    # One such value would make mean and deviation, and so the whole column, infinite.
     if np.isinf(found).any():
         raise UserError(f"data.path={table.path}: column {name} holds an infinite number; mend it, or leave it empty")
     return found
@@ -291,6 +297,7 @@ def _parsed(table: Layout, texts: list[str]) -> np.ndarray:
                 f"data.path={table.path}: column {table.time} holds {text!r}, which is no time like {wanted}; set "
                 "data.time_format, as in data.time_format='%d/%m/%Y'"
             ) from None
+        # Without a time zone: clocks that are set forward would tear holes into even steps.
         seconds.append(math.floor((when - datetime(1970, 1, 1)).total_seconds()))
     return np.array(seconds, dtype=np.int64)
 
