@@ -45,8 +45,8 @@ class SeriesStream(Stream):
 
     def _places(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
         """The rows that these lanes read in one go, and which of them are real and not padding."""
-        # At least one position, as a tensor without time has no place in a model.
         begin, count = reading.begin[lanes], reading.count[lanes]
+        # At least one position, as a tensor without time has no place in a model.
         time = np.arange(max(int(count.max()), 1))
         real = time < count[:, None]
         return self.rows(np.where(real, begin[:, None] + time, 0)), real

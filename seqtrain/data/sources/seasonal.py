@@ -104,7 +104,7 @@ class Seasonal(SeriesSource):
         weekly = 0.5 * np.sin(2 * np.pi * hours / WEEK + phase[1])
         trend = generator.uniform(-0.5, 0.5) * hours / self.length
         values = daily + weekly + trend + generator.uniform(9, 11)
-        # By this root the noise that goes on has the deviation that was asked for, at each hour.
+        # By this root the noise that goes on comes to the deviation that was asked for.
         draws = generator.standard_normal(self.length) * self.noise * np.sqrt(1 - KEPT**2)
         noise = 0.0
         for hour, draw in enumerate(draws):

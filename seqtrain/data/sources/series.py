@@ -269,7 +269,7 @@ def _read_folder(folder: Path, table: Layout) -> tuple[Series, list[str]]:
     offsets = np.array(about["offsets"], dtype=np.int64)
     width = len(table.values) + len(table.known)
     numbers: np.ndarray = np.memmap(folder / "numbers.bin", dtype=np.float64, mode="r")
-    # A process that was killed, or a full disk, leaves a short file.
+    # A cache that was copied or synced halfway has a short file.
     if len(numbers) != offsets[-1] * width:
         raise ValueError("damaged")
     numbers = numbers.reshape(-1, width)

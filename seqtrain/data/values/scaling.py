@@ -138,7 +138,7 @@ def fit(train: SeriesSplit, *, missing: Missing, features: tuple[TimeFeature, ..
         _check_column(column, mean[number], std[number])
     # A known column that is the same in all of train is read as 0: there is nothing to be learnt of it.
     std[std == 0] = 1.0
-    # Of all rows, not of train alone: the clock is known ahead, and gives nothing away.
+    # Not of train alone: the clock is known ahead, and gives nothing away.
     seconds = _step_seconds(series)
     found_season = season or _season(seconds)
     return Scaling(

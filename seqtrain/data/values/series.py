@@ -122,7 +122,7 @@ def bounds(
                 f"data.rows=[{','.join(map(str, rows))}]: {_called(series, short[0])} has {lengths[short[0]]:,} rows; "
                 "ask for fewer"
             )
-    # Test may be empty: it is read by `evaluate` alone, which says so.
+    # Test may be empty: no training reads it.
     for name, size in zip(("train", "validation"), sizes, strict=False):
         empty = np.flatnonzero(size < 1)
         if len(empty):

@@ -297,7 +297,7 @@ def _parsed(table: Layout, texts: list[str]) -> np.ndarray:
                 f"data.path={table.path}: column {table.time} holds {text!r}, which is no time like {wanted}; set "
                 "data.time_format, as in data.time_format='%d/%m/%Y'"
             ) from None
-        # Without a time zone: clocks that are set forward would tear holes into even steps.
+        # Floor, and not int, which would round times before 1970 up.
         seconds.append(math.floor((when - datetime(1970, 1, 1)).total_seconds()))
     return np.array(seconds, dtype=np.int64)
 
