@@ -13,7 +13,10 @@ from seqtrain.config.ranges import RANGES
 from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
+    from seqtrain.inference.opened import Opened
     from seqtrain.runs.summary import Summary
+    from seqtrain.training.learner import Learner
+    from seqtrain.training.splits import Data
 
 
 def main(argv: list[str]) -> int:
@@ -124,15 +127,16 @@ def evaluate(
     from seqtrain.inference.opened import open_run
     from seqtrain.runs.directory import Run
     from seqtrain.training.data import make_data, make_source
-    from seqtrain.training.trainer import make_trainer, trainer_options
 
     Run.open(path)  # an export does not know its data
     opened = open_run(path, checkpoint)
     config = opened.config
     if test_set is not None:
+        # As if it were the only one: what follows knows a single test split.
         config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
     source = make_source(config)
     recorded = opened.run.summary.data
+    # Read as it was for training, even where a newer version would guess another column.
     source.recall(recorded)
     if not source.has(split):
         raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
@@ -146,20 +150,7 @@ def evaluate(
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
     leak = leak_of(opened.run, split, data.rows[split]) if split == "test" else None
-    from seqtrain.training.learner import Learner  # imports Lightning: what is wrong with the data is told before
-
-    learner = Learner(
-        model=opened.model,
-        task=opened.task,
-        carry=data.tbptt.carry,
-        lanes=data.eval_plan(split).lanes,
-        facts=data.facts(),
-        seed=config.seed,
-    )
-    learner.split = split
-    # In one process, whatever the run was trained in.
-    trainer = make_trainer(trainer_options(config), 1, [*callbacks], [], opened.run.path)
-    trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
+    learner = _measured(opened, data, split, batch_size, callbacks)
     result = {
         "run": str(path),
         "split": split,
@@ -179,3 +170,24 @@ def evaluate(
     if with_baselines:
         result["baselines"] = data.baselines(split)
     return result if leak is None else result | {"leak": leak}
+
+
+def _measured(opened: Opened, data: Data, split: Any, batch_size: int | None, callbacks: Sequence[Any]) -> Learner:
+    """The learner of a run after it has read a split once: it holds the metrics, and the sums behind them."""
+    # Both import Lightning: what is wrong with the data is told before.
+    from seqtrain.training.learner import Learner
+    from seqtrain.training.trainer import make_trainer, trainer_options
+
+    learner = Learner(
+        model=opened.model,
+        task=opened.task,
+        carry=data.tbptt.carry,
+        lanes=data.eval_plan(split).lanes,
+        facts=data.facts(),
+        seed=opened.config.seed,
+    )
+    learner.split = split
+    # In one process, whatever the run was trained in.
+    trainer = make_trainer(trainer_options(opened.config), 1, [*callbacks], [], opened.run.path)
+    trainer.validate(learner, data.eval_loader(split, batch_size), verbose=False)
+    return learner

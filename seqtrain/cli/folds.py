@@ -34,6 +34,7 @@ def expanded(words: Sequence[str]) -> list[str]:
     if not asks_for_all(words):
         return list(words)
     value = str(_value(words, FOLDS))
+    # Several numbers of folds in one sweep would have no common fold to be compared on.
     if not value.isdecimal() or int(value) < 2:
         raise UserError(f"{FOLDS}={value}: expected one whole number from 2 on; each fold is a trial")
     # Last, so that it changes fastest: all folds of a setting are trained before the next setting.
@@ -78,6 +79,7 @@ def _value(words: Sequence[str], key: str) -> str | None:
     from seqtrain.config.check import key_of  # imports Hydra, which other commands do without
 
     found = None
+    # The last one counts, as Hydra has it.
     for word in words:
         if key_of(word) == key:
             found = word.partition("=")[2].strip()

@@ -41,6 +41,7 @@ def main(
     if options.plot is not None:
         from seqtrain.inference.forecast_plot import draw_fan
 
+        # One picture, of the first: a page of hundreds would show nothing.
         first = continued[0]
         title = " ".join(filter(None, (first.name, first.columns[0])))
         try:
@@ -64,6 +65,7 @@ def _check(opened: Opened, options: argparse.Namespace) -> None:
     name = opened.task.name()
     if options.texts or options.input is None:
         raise UserError(f"predict: task={name} continues series and no texts; give --input FILE.csv")
+    # Its first bytes are looked at, then its header, then its content: a pipe is gone after the first.
     if str(options.input) == "-":
         raise UserError("--input -: series are read from a file, more than once; give its name")
     useless = [*map(as_typed, given(options)), *(["--score"] if options.score else []), *options.option]

@@ -84,12 +84,14 @@ def fold_pair(reference: Any, other: Any, num_pairs: int) -> FoldPair | None:
     """Two variants on their common folds; None where they have fewer than two."""
     # A fold that only one of them has finished would compare unlike rows.
     of_reference = {entry.fold: value for entry, value in zip(reference.counted, reference.values, strict=True)}
+    # Differences within a fold: what makes a fold hard is hard for both, and falls out.
     differences, entries = [], []
     for entry, value in zip(other.counted, other.values, strict=True):
         if entry.fold in of_reference:
             differences.append(value - of_reference[entry.fold])
             entries.append(entry)
     count = len(differences)
+    # One difference has no spread, and so no interval.
     if count < FEWEST:
         return None
     sd = statistics.stdev(differences)

@@ -51,6 +51,7 @@ def draw_fan(fan: Fan, path: Path, *, title: str = "", unit: str = "") -> str:
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path.name}: expected a name that ends in .png or .svg")
     _check(fan)
+    # Not by pyplot, which keeps each figure in memory and asks for a display.
     figure = Figure(figsize=(8, 3.6), dpi=140, layout="constrained")
     axes = figure.add_subplot()
     axes.plot(fan.history_times[-MAX_HISTORY:], fan.history[-MAX_HISTORY:], color=HISTORY, lw=1, label="history")
@@ -68,6 +69,7 @@ def draw_fan(fan: Fan, path: Path, *, title: str = "", unit: str = "") -> str:
     with warnings.catch_warnings(), atomic(path) as file:
         warnings.simplefilter("ignore")  # of letters that the font does not have
         figure.savefig(file, format=FORMATS[path.suffix.lower()])
+    # Said, as a picture that begins late looks like a series that does.
     left_out = len(fan.history) - MAX_HISTORY
     return f"the first {left_out:,} values of the history" if left_out > 0 else ""
 

@@ -62,6 +62,7 @@ def factored(weights: Float[Tensor, "K H"], dim: int) -> tuple[Float[Tensor, "K 
         ValueError: where dim is too small: what could not be said exactly is not said at all.
     """
     left, sizes, right = torch.linalg.svd(weights, full_matrices=False)
+    # Cut off at dim it would be near, and nobody would see that it is another model.
     if len(sizes) > dim:
         raise ValueError(f"dim={dim}: {len(weights)} values and a horizon of {weights.shape[1]} need {len(sizes)}")
     filters, head = weights.new_zeros(len(weights), dim), weights.new_zeros(weights.shape[1], dim)

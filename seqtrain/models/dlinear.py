@@ -60,6 +60,7 @@ def of_the_average(weights: Float[Tensor, "K D"], kernel_size: int) -> Float[Ten
     half = kernel_size // 2
     # What each value gives to the averages around it, those beyond both ends of the window with them.
     shares = F.avg_pool1d(F.pad(weights.t(), (2 * half, 2 * half)), kernel_size, stride=1)
+    # The paper pads with the end values themselves; zeros would pull the trend down at both ends.
     first = shares[:, : half + 1].sum(1, keepdim=True)
     last = shares[:, -half - 1 :].sum(1, keepdim=True)
     # Beyond the ends stand the first and the last value again, so theirs is all that falls there.

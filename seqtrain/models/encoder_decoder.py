@@ -79,6 +79,7 @@ class EncoderDecoder(SequenceModel):
         inner = {"dim_feedforward": dim_feedforward, "activation": activation}
         block: dict[str, Any] = {**heads, **inner, "dropout": dropout, "norm": norm, "bias": True}
         layers = [f"layer {layer + 1}" for layer in range(num_layers)]
+        # Recurrent networks and convolutions have no table of positions, and read any length.
         if "transformer" in (encoder, decoder):
             check_sizes(dim, num_heads, positions, max_length)
             self.max_length = max_length

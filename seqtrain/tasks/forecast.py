@@ -147,6 +147,7 @@ class Forecast(SeriesTask, ExampleTask):
         hidden, after = model(batch.tokens, state)
         tokens = batch.tokens
         if isinstance(batch, WindowBatch):
+            # Of a window only the last state has read all of it.
             hidden, tokens = hidden[:, -1:], tokens[:, -1:]
         return self._params(model, hidden, tokens), after
 
@@ -177,6 +178,7 @@ class Forecast(SeriesTask, ExampleTask):
         terms: LossTerms = {"loss": (torch.where(here, losses, 0.0).sum(), count)}
         assert batch.series is not None
         median, mean = self.distribution.median(params), self.distribution.mean(params)
+        # Each error by what is best for it: the mean for squares, the median for absolute ones.
         terms["mse"] = metrics.squared_error(mean, true)
         terms["mae"] = metrics.absolute_error(median, true)
         std, naive = self.std[batch.series].unsqueeze(2), self.naive[batch.series].unsqueeze(2)
@@ -184,6 +186,7 @@ class Forecast(SeriesTask, ExampleTask):
         terms["mase"], _ = metrics.scaled_error(median, true, naive.expand_as(true))
         if self.distribution.is_probabilistic:
             terms["crps"] = metrics.summed(self.distribution.crps(params, filled), here)
+        # A point has none, and then there is no coverage rather than one of 0.
         interval = self.distribution.interval(params, SHARE)
         if interval is not None:
             terms["covered"] = metrics.coverage(*interval, true)
@@ -196,6 +199,7 @@ class Forecast(SeriesTask, ExampleTask):
             if count:
                 found[name] = total / count
         if "covered" in found:
+            # A gap, since of coverage itself neither more nor less is better.
             found["coverage80_gap"] = abs(found.pop("covered") - SHARE)
         # In training, and where nothing but missing values was read.
         found.setdefault("loss", 0.0)
@@ -238,6 +242,7 @@ class Forecast(SeriesTask, ExampleTask):
         assert train.series is not None
         assert preprocessor.series is not None
         reading = self.reading(split, preprocessor)
+        # Baselines read the same rows as the model, row by row, whatever a patch is.
         windows = self.windows(split, preprocessor, patch=1)
         naive = np.array(preprocessor.series.naive)
         return forecasts.baselines(train.series, windows, reading, naive, preprocessor.series.season, say)
@@ -257,6 +262,7 @@ class Forecast(SeriesTask, ExampleTask):
         else:
             tokens = tokens[:, -self.max_length :].reshape(1, self.max_length // self.patch, -1)
             hidden, _ = model(tokens, None)
+        # In float64 before units come back: a large mean would take the digits of small changes.
         params = self._params(model, hidden[:, -1:], tokens[:, -1:])[0, 0].double()
         found = {"forecast": self.distribution.median(params).numpy()}
         for share in SHOWN_SHARES:

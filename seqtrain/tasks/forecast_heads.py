@@ -149,6 +149,7 @@ class Gaussian(ForecastDistribution):
     unit = "nats"
 
     def parameters(self, raw: Float[Tensor, "*N 2"]) -> Float[Tensor, "*N 2"]:
+        # Softplus and not exp: one large number of an untrained head would overflow.
         return torch.stack([raw[..., 0], MIN_SCALE + F.softplus(raw[..., 1])], -1)
 
     def loss(self, params: Float[Tensor, "*N 2"], true: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
@@ -210,6 +211,7 @@ def _gamma_ratio(x: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
 
     The two logarithms grow like x log x: in float32 nothing would be left of their difference.
     """
+    # Clamped before, not chosen after: the branch that is not taken would still send NaN to the gradient.
     small, large = x.clamp(max=ASYMPTOTIC), x.clamp(min=ASYMPTOTIC)
     difference = torch.lgamma(small + 0.5) - torch.lgamma(small) - 0.5 * small.log()
     inverse = 1 / large
@@ -258,6 +260,7 @@ class Quantiles(ForecastDistribution):
     def quantile(self, params: Float[Tensor, "*N Q"], level: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """On the straight line between the levels that are known."""
         levels = _levels(level, params)
+        # Beyond the outermost quantile nothing was trained: a tail would be made up.
         if not bool(((levels >= self.levels[0]) & (levels <= self.levels[-1])).all()):
             raise ValueError(f"level={level}: the quantiles reach from {self.levels[0]} to {self.levels[-1]}")
         shape = torch.broadcast_shapes(params.shape[:-1], levels.shape)

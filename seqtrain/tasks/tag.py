@@ -138,6 +138,7 @@ class Tag(ExampleTask):
         # A batch knows the targets of the whole step only: its own are counted here.
         count = int((targets != IGNORED).sum())
         flat, wanted = logits.flatten(0, 1), targets.flatten()
+        # Counting spans goes through Python lists: too slow for each step of training.
         if self.training:
             return {"loss": (F.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="sum"), count)}, {}
         losses = F.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="none")
@@ -178,6 +179,7 @@ class Tag(ExampleTask):
             yield [self._name(one) for one, _ in pairs], [self.labels[other] for _, other in pairs]
 
     def _name(self, place: int) -> str:
+        # For spans a word that was not read is outside: a span that is cut off counts as missed.
         return "O" if place == UNREAD else self.labels[place]
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
@@ -232,6 +234,7 @@ class Tag(ExampleTask):
             say("no baselines: no word has a label that is a target")
             return {}
         known = labels != IGNORED
+        # Of train: the most frequent label of the split itself is not known ahead.
         common = int(np.bincount(labels[known]).argmax())
         in_train, in_split = word_numbers(train, split, preprocessor)
         by_word = majority_of_words(in_train[known], labels[known], in_split, default=common)

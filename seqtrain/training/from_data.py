@@ -41,6 +41,7 @@ def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
     if config.tokenizer.get("min_count") != AUTO or config.init_from is not None:
         return []
     counts: Counter[str] = Counter()  # as the tokenizer will count them
+    # Labels are no words of the model, and would be counted as frequent ones.
     fields = [field for field in task_class(config).fields if field != "label"]
     for row in source.rows("train"):
         counts.update(itertools.chain.from_iterable(words(row[field]) for field in fields))
@@ -66,6 +67,7 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
 
     trainer, plan, lines = config.trainer, data.plan("train"), []
     if trainer.max_steps == AUTO:
+        # Whoever set a bound of another kind means it: a second one would end training before it.
         if trainer.max_epochs is not None or trainer.max_seconds is not None:
             trainer.max_steps = None
         else:

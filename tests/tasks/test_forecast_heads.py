@@ -79,8 +79,8 @@ def test_quantiles_are_those_of_the_distribution(kind: ForecastDistribution) -> 
         np.testing.assert_allclose(kind.quantile(params, level).numpy(), expected, rtol=1e-6, atol=1e-8)
     interval = kind.interval(params, 0.8)
     assert interval is not None
-    assert torch.equal(interval[0], kind.quantile(params, (1 - 0.8) / 2))
-    assert torch.equal(interval[1], kind.quantile(params, (1 + 0.8) / 2))
+    assert torch.equal(interval[0], kind.quantile(params, 0.1))
+    assert torch.equal(interval[1], kind.quantile(params, 0.9))
     assert torch.equal(kind.median(params), kind.quantile(params, 0.5))
     torch.testing.assert_close(kind.median(params), kind.mean(params))
 
@@ -165,3 +165,11 @@ def test_the_crps_is_the_distance_of_draws_to_the_truth_less_half_of_that_betwee
     between = (draws[:, None] - draws[None]).abs().mean((0, 1))
     expected = (draws - true).abs().mean(0) - between / 2
     torch.testing.assert_close(kind.crps(params, true), expected, rtol=5e-3, atol=5e-3)
+
+
+def test_quantiles_from_a_tenth_to_nine_tenths_tell_the_interval_of_eighty_percent() -> None:
+    kind = Quantiles((0.1, 0.5, 0.9))
+    params = kind.parameters(drawn(0, 5, 3))
+    interval = kind.interval(params, 0.8)
+    assert interval is not None
+    torch.testing.assert_close(torch.stack(interval), torch.stack([params[..., 0], params[..., 2]]).double())

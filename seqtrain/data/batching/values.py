@@ -51,6 +51,7 @@ class SeriesStream(Stream):
     def _places(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
         """The rows that these lanes read in one go, and which of them are real and not padding."""
         begin, count = reading.begin[lanes], reading.count[lanes]
+        # At least one position, as a tensor without time has no place in a model.
         time = np.arange(max(int(count.max()), 1))
         real = time < count[:, None]
         return self.rows(np.where(real, begin[:, None] + time, 0)), real
@@ -58,6 +59,7 @@ class SeriesStream(Stream):
     def _read(self, reading: Chunk, lanes: slice) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B T H C"]]:
         rows, real = self._places(reading, lanes)
         targets = self.targets.of(rows)
+        # Padding reads row 0, whose targets are real ones: they must not be counted.
         targets[~real] = np.nan
         return torch.from_numpy(self.reading.features(rows)), torch.from_numpy(targets)
 
@@ -102,6 +104,7 @@ class Windows(Examples):
                 f"longest has {longest:,} in this split; ask for fewer"
             )
         self.begins = np.concatenate([[0], counts.cumsum()])
+        # All windows are as long, so that no batch has padding.
         self.lengths = np.full((int(counts.sum()), 1), history // patch)
         self.left_out = int((counts == 0).sum())
         self.remark = None
@@ -110,6 +113,7 @@ class Windows(Examples):
 
     def rows(self, index: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
         """The first row that each of these windows predicts."""
+        # To the right, since series without a window begin where the next one does.
         series = np.searchsorted(self.begins, index, side="right") - 1
         return self._first[series] + index - self.begins[series]
 

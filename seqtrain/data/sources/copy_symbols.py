@@ -48,6 +48,7 @@ class CopySymbols(Synthetic):
     def example(self, generator: SplitMix64, length: int) -> tuple[list[str], list[str]]:
         kept = []
         for _ in range(self.symbols):
+            # Symbols may repeat, as in the papers: else the last ones could be told by elimination.
             kept.append(f"s{generator.below(self.alphabet)}")
         # The questions look alike: which symbol is asked for, only their number since the blanks tells.
         words = [*kept, *[BLANK] * length, *[ASK] * self.symbols]

@@ -50,6 +50,7 @@ class GroupWords(Synthetic):
         words, labels = [], []
         product = 0  # the neutral element
         for _ in range(length):
+            # Uniform elements make each product uniform too, so that no answer is likelier than another.
             element = generator.below(ORDER)
             # The new element comes last: in a group that is not commutative the order is what is to be learnt.
             product = self._table[product][element]
@@ -67,6 +68,7 @@ def _table(group: Literal["A5", "Z60"]) -> list[list[int]]:
         return [[(one + other) % ORDER for other in range(ORDER)] for one in range(ORDER)]
     # In the order of `permutations` the first one leaves all in place.
     elements = [element for element in permutations(range(5)) if _is_even(element)]
+    # Sixty squared products, made once: an example then is one look at a table a word.
     numbers = {element: number for number, element in enumerate(elements)}
     table = []
     for one in elements:

@@ -57,12 +57,14 @@ class Labelled(Source):
         """
         if test_paths and test_path:
             raise UserError(f"data.test_path={test_path}: data.test_paths is given too; name it there")
+        # An empty path would be taken for the folder that the command is run in.
         for name, file in (test_paths or {}).items():
             if not file:
                 raise UserError(f"data.test_paths.{name}=: an empty path; give a file, a glob or a folder")
         asked = Asked(_places(column), _places(label_column), None if header == AUTO else bool(header))
         if asked.text and asked.text == asked.label:
             raise UserError(f"data.label_column={label_column}: is data.column too; name two columns")
+        # Told here: later it would look as if the column were missing from the file.
         if asked.by_name and asked.header is False:
             raise UserError("data.header=false: then columns have no names; give their numbers, counted from 1")
         paths: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
@@ -87,6 +89,7 @@ class Labelled(Source):
         if self._folds is None:
             self._files.check(self._cut)
             return
+        # Folds cut train themselves, so that no fractions are to be checked of it.
         self._files.check(Cut(by="row", validation=0.0, test=0.0))
         self._owner  # noqa: B018 - raises where the rows cannot be dealt
 
@@ -100,6 +103,7 @@ class Labelled(Source):
             return self._cut.rows(partial(self._files.rows, "train"), split)
         if not self.has(split):
             raise no_split(split)
+        # The files are read anew and sieved: only the owners of rows are held in memory, not their texts.
         is_in_split = self._owner == PLACES[split]
         return (row for row, is_in in zip(self._files.rows("train"), is_in_split, strict=True) if is_in)
 
@@ -116,6 +120,7 @@ class Labelled(Source):
             return described
         owner = self._owner
         sizes = {split: int((owner == place).sum()) for split, place in PLACES.items()}
+        # The hash of all rows, too: folds of a file that has changed since are not folds of one set.
         fold = {"folds": self._folds, "fold": self._fold, "seed": self._fold_seed}
         return described | {"fold": fold | {"hash": self._all_rows.hash, **sizes}}
 
@@ -148,6 +153,7 @@ class Labelled(Source):
         """What each row of train's files is in this fold."""
         assert self._folds is not None  # as _check_folds has seen
         assert self._fold is not None
+        # With a file of its own validation takes no rows from train, which each fold is in want of.
         validation = 0.0 if "validation" in self._files.paths else self._validation
         return split_of_rows(self._all_rows, self._folds, self._fold, self._fold_seed, validation)
 

@@ -84,6 +84,7 @@ class LabelledFile(NamedTuple):
         below_header = not self.reading.header
         with self.reading.packed.open_text(self.path) as lines:
             for number, line in enumerate(lines, 1):
+                # Any blanks part a label from its text: files come with tabs and with spaces.
                 words = line.split(None, 1)
                 if not words:
                     continue
@@ -95,6 +96,7 @@ class LabelledFile(NamedTuple):
                 if len(words) == 1:
                     raise UserError(f"{place}: one word, {words[0][:40]!r}; a line is a label and a text")
                 label, text = words[0], words[1].rstrip()
+                # Else the second label would be read as the first word of the text, and give the answer away.
                 if label.startswith(FASTTEXT) and text.startswith(FASTTEXT):
                     raise UserError(
                         f"{place}: several labels in a line; seqtrain takes one: keep it, or split the line"
@@ -126,6 +128,7 @@ class LabelledFile(NamedTuple):
                     continue
                 places = [int(self.reading.text) - 1, int(self.reading.label) - 1]
                 require(str(self.path), columns, list(map(str, range(1, width + 1))))
+            # A row that is too short or too long mostly has a quote or a delimiter inside its text.
             if len(row) != width:
                 of = "in the header" if header else "in the first"
                 raise UserError(f"{place}: {len(row)} fields in this row, {width} {of}")
@@ -164,6 +167,7 @@ class LabelledFiles(SplitFiles):
 
     def recall(self, recorded: Mapping[str, Any]) -> None:
         """Takes the readings that a run has on record: another version may find out something else."""
+        # What a stranger wrote wrongly is passed over: then the file is looked at as if there were no record.
         for path, value in recorded.items():
             reading = Reading.from_plain(value)
             if reading is not None:
@@ -191,6 +195,7 @@ class LabelledFiles(SplitFiles):
         files = [file.path for file in find(key, path, "txt", [])]  # of any extension
         where = expanded(path)
         if where.is_dir() and self._kind != "lines":
+            # Tables decide before classes do: a README beside them is no class.
             tables = [file for file in files if unpacked_name(file).suffix.lower() in EXTENSIONS]
             if not tables or self._kind == "folders":
                 return self._class_files(key, where, files)
@@ -220,6 +225,7 @@ class LabelledFiles(SplitFiles):
         for path, label in texts:
             with readable(path):
                 packing = packing_of(path)
+            # File by file, as people compress some texts of a folder and not others.
             own = Reading("folders", packed=Packed(packing, self._encoding))
             found.append(LabelledFile(path, own, self.asked.is_number, label))
         return found
@@ -255,6 +261,7 @@ class LabelledFiles(SplitFiles):
 
     def notes(self) -> list[str]:
         """A line for each way in which files were read, with what was left out."""
+        # Files that are read alike share a line: a folder may hold hundreds.
         by_words: dict[str, list[str]] = {}
         for path, reading in self.read_as.items():
             by_words.setdefault(reading.words() + self.left_out.get(path, ""), []).append(path)

@@ -74,6 +74,7 @@ PLAIN = Packed()
 
 def packing_of(path: Path) -> Packing:
     """How a file is packed, by its first bytes: a name may promise what the file does not hold."""
+    # A download that a browser has unpacked often keeps its `.gz`.
     with open(path, "rb") as file:
         head = file.read(8)
     for signature, packing in SIGNATURES.items():

@@ -33,6 +33,7 @@ class Parity(Synthetic):
         seed: int = 0,
     ) -> None:
         """`asked`: at which bits there is a label; lengths are in bits."""
+        # With labels at each bit the network is told its own state, and learns it from short steps.
         self.asked = asked
         super().__init__(
             sizes=(size, validation_size, test_size),

@@ -51,6 +51,7 @@ class Profile:
 
     def share_of(self, known: Collection[str]) -> float:
         """The part of its rows whose value is one of these."""
+        # A Counter gives 0 for what it never saw, and does not come to hold it.
         return sum(self.counts[value] for value in known) / max(self.rows, 1)
 
 
@@ -58,6 +59,7 @@ def profiles(rows: Iterable[Sequence[str]], width: int) -> list[Profile]:
     """The columns of the rows that have so many values; others are told of by the reader."""
     found = [Profile() for _ in range(width)]
     for row in rows:
+        # One broken row must not decide what the columns are.
         if len(row) == width:
             for column, value in zip(found, row, strict=True):
                 column.add(value)

@@ -58,9 +58,11 @@ class Reading:
         """From the record of a run, which a stranger may have written; None where it is no such thing."""
         if not isinstance(value, Mapping):
             return None
+        # JSON has no tuples: what was one comes back as a list.
         packed = value.get("packed")
         if not isinstance(packed, list) or len(packed) != len(Packed._fields):
             return None
+        # By `type`, as True is an int for isinstance, and would name column 1.
         is_sound = (
             value.get("kind") in KINDS
             and type(value.get("text")) in (str, int)
@@ -73,6 +75,7 @@ class Reading:
         if not is_sound:
             return None
         fields = {name: value[name] for name in ("kind", "text", "label", "header", "quoted")}
+        # Runs of before this was counted have no such entry; they still can be read.
         if type(value.get("num_labels")) is int:
             fields["num_labels"] = value["num_labels"]
         return cls(**fields, packed=Packed(*packed))

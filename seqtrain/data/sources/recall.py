@@ -68,6 +68,7 @@ class Recall(Synthetic):
         labels = [NOT_ASKED] * length
         for place, (key, value) in enumerate(zip(keys, values, strict=True)):
             words[2 * place], words[2 * place + 1] = key, value
+        # Only behind all pairs, so that no key is asked for before its value was shown.
         behind = 2 * self.pairs
         gaps = self._gaps(generator, (length - behind) // 2)
         for key, value, gap in zip(keys, values, gaps, strict=True):
@@ -85,6 +86,7 @@ class Recall(Synthetic):
         gaps = []
         for _ in range(self.pairs):
             gaps.append(_weighted(generator, weights))
+            # Without replacement: two questions in one place would be one.
             del weights[gaps[-1]]
         return gaps
 

@@ -84,6 +84,7 @@ class Seasonal(SeriesSource):
         hours = np.arange(self.length)
         values = []
         for number in range(self.size):
+            # A generator for each series: one series more changes none of those before it.
             values.append(self._draw(np.random.Generator(np.random.PCG64([self.seed, number])), hours))
         return Series(
             values=np.concatenate(values)[:, None],
@@ -97,11 +98,13 @@ class Seasonal(SeriesSource):
 
     def _draw(self, generator: np.random.Generator, hours: np.ndarray) -> np.ndarray:
         """The values (length,) of one series."""
+        # Phases differ, or one series would tell all others by the clock alone.
         phase = generator.uniform(0, 2 * np.pi, 2)
         daily = np.sin(2 * np.pi * hours / DAY + phase[0])
         weekly = 0.5 * np.sin(2 * np.pi * hours / WEEK + phase[1])
         trend = generator.uniform(-0.5, 0.5) * hours / self.length
         values = daily + weekly + trend + generator.uniform(9, 11)
+        # By this root the noise that goes on comes to the deviation that was asked for.
         draws = generator.standard_normal(self.length) * self.noise * np.sqrt(1 - KEPT**2)
         noise = 0.0
         for hour, draw in enumerate(draws):
@@ -110,6 +113,7 @@ class Seasonal(SeriesSource):
         to_remove = int(self.missing_share * self.length)
         while to_remove > 0:
             gap = min(int(generator.integers(1, LONGEST_GAP + 1)), to_remove)
+            # Gaps may fall on one another, so that the share is reached only about; never on the first hour.
             begin = int(generator.integers(1, max(self.length - gap, 2)))
             values[begin : begin + gap] = np.nan
             to_remove -= gap

@@ -91,6 +91,7 @@ class Synthetic(Source):
         return self._sizes[split] > 0
 
     def describe(self) -> dict[str, Any]:
+        # Only splits that are there: a length of nothing would read like a promise.
         sizes, lengths = {}, {}
         for split in SPLITS:
             if self.has(split):
@@ -101,6 +102,7 @@ class Synthetic(Source):
     @cached_property
     def _drawn(self) -> dict[Split, list[Row]]:
         """All rows, train first: what test is asked for changes nothing of it."""
+        # One generator for all splits, and ours: that of a library may change between its versions.
         generator = SplitMix64(self.seed)
         before: set[str] = set()
         drawn: dict[Split, list[Row]] = {}
@@ -129,6 +131,7 @@ class Synthetic(Source):
 
 def _or_as_in_train(lengths: Lengths, shortest: int | None, longest: int | None) -> tuple[int, int]:
     """The lengths of test; with one end given, the other does not contradict it."""
+    # Whoever gives one end for test means it, so the other gives way rather than raise an error.
     if shortest is None:
         shortest = lengths.shortest if longest is None else min(lengths.shortest, longest)
     if longest is None:

@@ -37,12 +37,15 @@ class Reading:
         """What a model reads of these rows; a series begins with means, of which none was seen."""
         series = self.series_of(rows)
         is_first = rows == self.series.offsets[series]
+        # Row 0 has none before it: what is read there instead is taken out below.
         before = np.maximum(rows - 1, 0)
         values = self.scaled(before, series)
         values[is_first] = np.nan
+        # Scaled, 0 is the mean of train: the least that can be said of a value that is not there.
         parts = [np.nan_to_num(values, nan=0.0)]
         if self._since is not None:
             seen = ~np.isnan(values[..., self._masked])
+            # Logarithms, as an hour more or less tells much after two and nothing after two hundred.
             since = np.log1p(self._since[before])
             since[is_first] = 0.0
             parts += [seen, since]
@@ -78,6 +81,7 @@ class Reading:
 
 def place_in_cycle(times: Int[np.ndarray, "*shape"], seconds: float) -> np.ndarray:
     """Sine and cosine (*shape, 2) of the place in a cycle of so many seconds; weeks begin on Mondays."""
+    # As an angle, so that midnight lies beside 23 o'clock, and not a day away.
     angle = 2 * np.pi * ((times - MONDAY) / seconds)
     return np.stack([np.sin(angle), np.cos(angle)], -1)
 
@@ -99,6 +103,7 @@ class Targets:
         series = self.reading.series_of(rows)
         is_origin = self.is_origin(rows, series)
         ahead = rows[..., None] + np.arange(self.horizon)
+        # Only so that it can be looked up: such a row is no origin, and its targets are taken out.
         ahead = np.minimum(ahead, len(self.reading.series.values) - 1)
         values = self.reading.scaled(ahead, np.broadcast_to(series[..., None], ahead.shape))
         values[~is_origin] = np.nan
@@ -106,4 +111,5 @@ class Targets:
 
     def is_origin(self, rows: Int[np.ndarray, "B T"], series: Int[np.ndarray, "B T"]) -> Bool[np.ndarray, "B T"]:
         """Whether values are predicted from each row on."""
+        # Else targets of train would be rows of validation.
         return (rows >= self.begin[series]) & (rows + self.horizon <= self.end[series])

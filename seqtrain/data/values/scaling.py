@@ -138,6 +138,7 @@ def fit(train: SeriesSplit, *, missing: Missing, features: tuple[TimeFeature, ..
         _check_column(column, mean[number], std[number])
     # A known column that is the same in all of train is read as 0: there is nothing to be learnt of it.
     std[std == 0] = 1.0
+    # Not of train alone: the clock is known ahead, and gives nothing away.
     seconds = _step_seconds(series)
     found_season = season or _season(seconds)
     return Scaling(
@@ -192,6 +193,7 @@ def _blocks(train: SeriesSplit) -> Iterator[tuple[np.ndarray, Float[np.ndarray, 
     known = num_values + np.arange(len(series.known_columns))
     for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
         columns = np.concatenate([series.channels[number], known])
+        # Series may be files mapped into memory: taken whole they would fill it.
         for first in range(begin, end, BLOCK_ROWS):
             rows = slice(first, min(first + BLOCK_ROWS, end))
             yield columns, np.concatenate([series.values[rows], series.known[rows]], 1)
@@ -202,6 +204,7 @@ def _step_seconds(series: Series) -> int | None:
     if series.times is None or not series.has_dates or len(series.times) < 2:
         return None
     begin, end = series.offsets[:2]
+    # The median, which a gap or a doubled hour does not move.
     return int(np.median(np.diff(series.times[begin:end]))) if end - begin > 1 else None
 
 
@@ -210,6 +213,7 @@ def _season(seconds: int | None) -> int:
     if seconds is None:
         return 1
     least, most = DAYS_OF_A_MONTH
+    # The median month has 31 days, and that of a short series any number from 28 on.
     if least * 86400 <= seconds <= most * 86400:
         return 12
     return SEASONS.get(seconds, 1)
@@ -219,6 +223,7 @@ def _naive_errors(train: SeriesSplit, std: Float[np.ndarray, " columns"], season
     """Mean absolute difference between a value of train and that of a season before, scaled; 0 where there is none."""
     series, errors = train.series, []
     for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
+        # Of train alone: MASE must not be divided by what test is like (Hyndman and Koehler 2006).
         values = np.asarray(series.values[begin:end])
         difference = np.abs(values[season:] - values[:-season]) / std[series.channels[number]]
         count = (~np.isnan(difference)).sum(0)

@@ -53,6 +53,7 @@ class Series:
                 order.append((begin, end, channel))
                 names.append(f"{self.names[series]} {column}".strip())
                 channels.append([channel])
+        # Known columns and times come once for each channel: every series has to stand for itself.
         rows = np.concatenate([np.arange(begin, end) for begin, end, _ in order])
         return replace(
             self,
@@ -86,6 +87,7 @@ class SeriesSplit:
         if self.series.times is not None:
             tables.append(self.series.times)
         for name, begin, end in zip(self.series.names, self.begin, self.end, strict=True):
+            # Names and lengths too: the same numbers cut elsewhere are other series.
             digest.update(repr((name, int(end - begin))).encode())
             for table in tables:
                 for first in range(begin, end, HASHED_ROWS):
@@ -110,6 +112,7 @@ def bounds(
     begin, lengths = series.offsets[:-1], series.lengths
     if rows is None:
         sizes = [np.zeros_like(lengths), (lengths * validation).astype(np.int64), (lengths * test).astype(np.int64)]
+        # Train takes what rounding leaves, so that no row is lost.
         sizes[0] = lengths - sizes[1] - sizes[2]
     else:
         sizes = [np.full_like(lengths, count) for count in rows]
@@ -119,6 +122,7 @@ def bounds(
                 f"data.rows=[{','.join(map(str, rows))}]: {_called(series, short[0])} has {lengths[short[0]]:,} rows; "
                 "ask for fewer"
             )
+    # Test may be empty: no training reads it.
     for name, size in zip(("train", "validation"), sizes, strict=False):
         empty = np.flatnonzero(size < 1)
         if len(empty):

@@ -92,6 +92,7 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"] | None) -> Encoded:
         """Reads embedded tokens, right-padded where there are `lengths`; gives zeros at padding."""
+        # The way back begins at each lane's last real token, not in its padding.
         mirror = mirror_index(x, lengths)
         last: dict[str, list[Float[Tensor, "B D"]]] = {name: [] for name in self.state_names}
         for directions in self.layers:

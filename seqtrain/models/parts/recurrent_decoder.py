@@ -186,6 +186,7 @@ class AdditiveDecoder(nn.Module):
 
     def _weights(self, hidden: Float[Tensor, "B D"], state: State) -> Float[Tensor, "B S"]:
         """How much one step, with the state before it, looks at each token of the source."""
+        # The keys were made once a source: only the query is new at each step.
         scores = (self.query(hidden).unsqueeze(1) + state["keys"]).tanh() @ self.score
         return source_weights(scores, state)
 

@@ -32,6 +32,7 @@ class TransformerDecoder(nn.Module):
 
     def initial(self, batch: int) -> State:
         """As if begun from an empty source."""
+        # One key of zeros, masked: attention over no key at all has no softmax.
         like = next(self.blocks.parameters())
         shape = (batch, self.num_heads, 1, self.dim // self.num_heads)
         state: State = {}
@@ -62,6 +63,7 @@ class TransformerDecoder(nn.Module):
         if num_before is not None:
             after["filled"] = num_before + after["filled"]
             mask = window_mask(num_before, length, state["key.0"].shape[2], None)
+        # At each call, as lanes of a state may be reordered or dropped between two steps, and their sources with them.
         source_mask = padding_mask(state["source_filled"], state["source_key.0"].shape[2])
         x = self.front(x, num_before)
         for layer, block in enumerate(self.blocks):

@@ -79,6 +79,7 @@ class Autoregression:
             )
         solved = [equations.solve() for equations in totals]
         if recursive:
+            # Written out as maps, so that both kinds of fits are asked in the same way.
             solved = [iterated(weights, bias, spread, horizon) for weights, bias, spread in solved]
         weights, bias, spread = (np.stack(parts) for parts in zip(*solved, strict=True))
         count = sum(equations.count for equations in totals)
@@ -140,6 +141,7 @@ class NormalEquations:
         directions = directions[:, known]
         weights = directions @ ((directions.T @ crossed) / variances[known, None])
         bias = self.mean[self.order :] - self.mean[: self.order] @ weights
+        # Of a series without noise rounding leaves less than nothing.
         left = np.maximum(self.squares - (weights * crossed).sum(0), 0.0)
         freedom = max(self.count - int(known.sum()) - 1, 1)
         return weights, bias, np.sqrt(left / freedom)

@@ -34,6 +34,7 @@ def baselines(
     def measure() -> dict[str, dict[str, float]]:
         losses = {"uniform": math.log(vocab_size)}
         counts = np.bincount(train.tokens, minlength=vocab_size)
+        # One more for each: a token that train lacks would have an infinite loss.
         unigram = (counts + 1) / (len(train.tokens) + vocab_size)
         losses["unigram"] = -float(np.log(unigram)[split.tokens].mean())
         losses["bigram"] = _bigram_loss(train, split, unigram)
@@ -105,6 +106,7 @@ def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"])
     distinct = np.bincount(contexts, minlength=vocab_size + 1)
     backoff = np.divide(DISCOUNT * distinct, seen, out=np.ones(vocab_size + 1), where=seen > 0)
     context, token = np.divmod(asked.keys, vocab_size)
+    # A pair beyond the last one is looked up there, and found to be another.
     at = np.minimum(np.searchsorted(known.keys, asked.keys), len(known.keys) - 1)
     kept = np.where(known.keys[at] == asked.keys, known.counts[at] - DISCOUNT, 0.0)
     probability = kept / np.maximum(seen[context], 1) + backoff[context] * unigram[token]
@@ -113,6 +115,7 @@ def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"])
 
 def _compressed(documents: Iterator[str], dictionary: int, leaving: threading.Event) -> int:
     """Bytes after `xz -9`; no matter what once `leaving` is set."""
+    # xz takes no smaller dictionary than 4096 bytes.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": max(4096, dictionary)}]
     compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)
     blocks = itertools.takewhile(lambda _: not leaving.is_set(), _blocks(documents))
@@ -127,6 +130,7 @@ def _num_bytes(documents: Iterator[str]) -> int:
 def _blocks(documents: Iterator[str]) -> Iterator[bytes]:
     for text in documents:
         for begin in range(0, len(text), BLOCK):
+            # A document may be a whole book: encoded at once it would stand in memory twice.
             yield text[begin : begin + BLOCK].encode()
 
 

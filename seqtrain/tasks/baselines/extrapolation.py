@@ -45,6 +45,7 @@ def drift(values: Float[np.ndarray, "N K *C"], horizon: int) -> Float[np.ndarray
     first = present.argmax(1)
     behind = present[:, ::-1].argmax(1)  # rows that are missing at the end
     distance = np.maximum(values.shape[1] - 1 - behind - first, 1)[:, None]
+    # Both ends alone: it is the mean of all steps between them (Hyndman and Athanasopoulos).
     slope = (newest - oldest) / distance
     steps = np.arange(1, horizon + 1).reshape(1, horizon, *[1] * (values.ndim - 2))
     # The last value may stand some rows before the window's end.

@@ -42,6 +42,7 @@ class Errors:
         self.original += float(np.nansum(errors * self.std[series][:, None]))
         self.count += int((~np.isnan(true)).sum())
         naive = np.broadcast_to(self.naive[series][:, None], errors.shape)
+        # A series that repeats itself has no error to divide by, as for the model.
         counts = (naive > 0) & ~np.isnan(true)
         self.over_naive += float((errors[counts] / naive[counts]).sum())
         self.count_naive += int(counts.sum())

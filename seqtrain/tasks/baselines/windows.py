@@ -43,6 +43,7 @@ def windows(blocks: Iterable[Block], length: int, *, skip: int = 0) -> Iterator[
     tail = np.empty((0, 0))
     to_skip = 0
     for series, values in blocks:
+        # The tail of one series in front of another would be a window that never was.
         if series != current:
             current, tail, to_skip = series, values[:0], skip
         rest = values[to_skip:]

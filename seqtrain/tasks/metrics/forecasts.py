@@ -85,6 +85,7 @@ def seasonal_scales(train: Iterable[Block], period: int) -> dict[Hashable, Float
             steps = np.abs(block[..., -1].astype(np.float64) - block[..., 0])
             total += np.stack([np.nansum(steps, axis=0), (~np.isnan(steps)).sum(0)])
     scales: dict[Hashable, Float[np.ndarray, " C"]] = {}
+    # Not 0 where nothing was counted: that would say that the series repeats itself.
     for series, (total, count) in totals.items():
         scales[series] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return scales
