@@ -95,6 +95,7 @@ def continue_file(opened: Opened, path: Path) -> list[Continued]:
 def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) -> Continued:
     task, config = opened.task, opened.config
     one, origin = _with_a_row_ahead(series, number, bool(scaling.known_columns))
+    # A shorter window could be padded, but the model has never seen one.
     needed = 1 if config.tbptt.carry else config.data.max_length
     if origin < needed:
         name = f"series {series.names[number]}" if series.names[number] else "the series"
@@ -103,6 +104,7 @@ def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) ->
         )
     separate = scaling.apart and len(scaling.columns) > 1
     read = one.apart() if separate else one
+    # As in training, or the last digits would differ from those of evaluate.
     dtype = np.float64 if config.trainer.precision == "64-true" else np.float32
     reading = Reading(read, scaling, dtype)
     k2 = make(config.tbptt).k2
@@ -148,6 +150,7 @@ def _with_a_row_ahead(series: Series, number: int, has_known: bool) -> tuple[Ser
 
 def _step(times: Int[np.ndarray, " n"]) -> int:
     """The time between two rows; 1 where there is one row."""
+    # The median, as a gap in the file does not change its clock.
     return int(np.median(np.diff(times))) if len(times) > 1 else 1
 
 
@@ -159,6 +162,7 @@ def _times_ahead(series: Series, origin: int, horizon: int) -> list[str]:
     step = _step(history)
     if not series.has_dates:
         return [str(int(history[-1]) + step * ahead) for ahead in range(1, horizon + 1)]
+    # Months are no fixed number of seconds: added up they would drift off the first of the month.
     months = _months_of_a_step(history)
     if months is not None:
         return _months_ahead(history, months, horizon)

@@ -53,6 +53,7 @@ class SeriesSource(Source):
             test_fraction: The share at its end that is test.
         """
         check_fractions(validation_fraction, test_fraction)
+        # By `type`, since true is an int for Python, and a command line may say so.
         if rows is not None and (len(rows) != 3 or any(type(count) is not int or count < 0 for count in rows)):
             raise UserError(f"data.rows={list(rows)}: expected three numbers of rows, of train, validation and test")
         for feature in time_features or ():
@@ -175,6 +176,7 @@ class SeriesFile(SeriesSource):
     def read(self) -> Series:
         table = self._layout
         with open(self.path, "rb") as file:
+            # By content and not by date: a file that was copied anew is not parsed again.
             content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         key = f"{CACHE_FORMAT} {content} {table.format} {table.delimiter} {table.decimal} {table.names} {table.values} "
         key += f"{table.time} {table.time_format} {table.id}"

@@ -174,6 +174,7 @@ def _numbers(table: Layout, name: str, column: pa.Array) -> Float[np.ndarray, " 
     import pyarrow as pa
 
     kind = column.type
+    # Databases export prices as decimals, which are numbers all the same.
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (is_number or pa.types.is_null(kind)):
         raise UserError(f"data.path={table.path}: column {name} holds {kind}, and no numbers")

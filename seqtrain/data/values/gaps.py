@@ -20,6 +20,7 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     if not len(every):
         return series, []
     step = int(every.min())
+    # The usual case, which goes on from the mapped file and copies nothing into memory.
     if (every == step).all():
         return series, []
     where = "data: the time between rows"
@@ -38,6 +39,7 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     values = np.full((whole, series.values.shape[1]), np.nan)
     values[place] = series.values
     ends = np.array([each[-1] + 1 for each in rows])
+    # Each series has its own gaps, so that all that come after it are moved.
     offsets = np.concatenate([[0], ends])
     first = np.repeat([series.times[begin] for begin in series.offsets[:-1]], np.diff(offsets))
     times = first + step * (np.arange(whole) - np.repeat(offsets[:-1], np.diff(offsets)))

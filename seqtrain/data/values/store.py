@@ -77,6 +77,7 @@ def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) 
         return
     last = block.times[0] - 1 if found.last_time is None else found.last_time
     step = np.diff(block.times, prepend=last)
+    # Time may go back from one series to the next.
     step[starts] = 1
     if step.min() <= 0:
         row = int(np.argmax(step <= 0))
@@ -92,6 +93,7 @@ def _check_times(table: Layout, found: _Found, block: Block, starts: list[int]) 
 
 def _check_known(table: Layout, found: _Found, block: Block) -> None:
     """UserError where a value is missing that is said to be known ahead."""
+    # Nothing may be put in its place: the model would be told a price that nobody knew.
     absent = np.isnan(block.numbers[:, len(table.values) :]).any(1)
     if absent.any():
         row = found.num_rows + int(np.argmax(absent)) + 1
@@ -107,6 +109,7 @@ def read(table: Layout, folder: Path) -> Series:
     offsets = np.array(about["offsets"], dtype=np.int64)
     width = len(table.values) + len(table.known)
     numbers: np.ndarray = np.memmap(folder / "numbers.bin", dtype=np.float64, mode="r")
+    # A cache that was copied or synced halfway has a short file.
     if len(numbers) != offsets[-1] * width:
         raise ValueError("damaged")
     numbers = numbers.reshape(-1, width)

@@ -109,6 +109,7 @@ def _check_column(path: Path, columns: list[str], option: str, name: str | None)
 
 def _first_line(path: Path) -> str:
     with readable(path), open(path, "rb") as file:
+        # With a bound: a file without line ends would be read whole.
         line = file.readline(MAX_HEADER_BYTES)
         line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
@@ -122,6 +123,7 @@ def _first_line(path: Path) -> str:
 def _header(path: Path, line: str, delimiter: str) -> list[str]:
     """The names of the columns; UserError where the first line holds values, or a name twice."""
     names = next(csv.reader([line], delimiter=delimiter))
+    # Else the first row would be lost without a word, and columns named by its values.
     values = [name for name in names if _is_value(name)]
     if values:
         raise UserError(

@@ -73,6 +73,7 @@ def _parsed(table: Layout, column: pa.Array) -> Int[np.ndarray, " n"]:
         zones.add(when.tzinfo is None)
         if when.tzinfo is not None:
             when = when.astimezone(UTC).replace(tzinfo=None)
+        # Floor, and not int, which would round times before 1970 up.
         seconds.append(math.floor((when - EPOCH).total_seconds()))
     if len(zones) > 1:
         raise UserError(
