@@ -9,7 +9,9 @@ import torch
 from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader
 from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
+from seqtrain.data.values import scaling
 from seqtrain.data.values.reading import Reading
+from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError
 from tests.support.series import LENGTHS, Held, numbers, prepared
 
@@ -164,3 +166,12 @@ def test_evaluation_reads_each_position_of_a_stream_once():
     plan = StreamPlan(documents=batcher.documents, lanes=2, tbptt=CHUNKS, seed=0, shuffle=False)
     loader = EvalLoader(batcher, plan, batch_size=None)
     assert sum(batch.count for batch in loader) == batcher.documents[-1]
+
+
+def test_a_split_in_which_nothing_is_to_be_predicted_is_refused_and_no_perfect_result():
+    values = np.concatenate([np.arange(40.0), np.full(20, np.nan)])[:, None]
+    table = Series(values, np.zeros((60, 0)), None, np.array([0, 60]), ("",), ("value",))
+    train = SeriesSplit(table, np.array([0]), np.array([40]))
+    found = scaling.fit(train, missing="mask", features=(), season=None)
+    with pytest.raises(UserError, match="a split has no value"):
+        Windows(SeriesSplit(table, np.array([40]), np.array([60])), Reading(table, found), history=8, horizon=4)
