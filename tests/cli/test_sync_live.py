@@ -71,7 +71,7 @@ def test_wandb_gets_the_same_rows_live_and_by_sync(folders: tuple[Path, Path]) -
 
 def test_wandb_has_a_table_of_predictions_its_own_confusion_matrix_and_plain_names(folders: tuple[Path, Path]) -> None:
     found = _wandb(folders[1])
-    assert (found.config["model"], found.config["task"], found.config["data"]) == ("lstm", "sentiment", "text")
+    assert (found.config["model"], found.config["task"], found.config["data"]) == ("lstm", "sentiment", "labelled")
     assert found.config["options"]["model"]["dim"] == 8
     (table, *_) = sorted(folders[1].glob("wandb/*run-*/files/media/table/samples_table*.json"))
     content = json.loads(table.read_text())

@@ -34,7 +34,7 @@ from tests.support.model_cases import Case, cases
 
 K2 = 8
 CONF = Path(conf.__path__[0])
-TASKS = ("next_token", "masked_lm", "sentiment", "regress", "tag", "translation")
+TASKS = ("next_token", "masked_lm", "sentiment", "regress", "tag", "translation", "forecast")
 CUTS = ("carry", "windows", "whole")
 REMEDY = "run `seqtrain matrix --markdown docs/models.md`"
 QUICK = {
@@ -44,6 +44,7 @@ QUICK = {
     "regress": [("whole", "never")],
     "tag": [("whole", "never")],
     "translation": [("whole", "never")],
+    "forecast": [("whole", "never"), ("carry", "never")],
 }
 QUICK_MODELS = {
     "masked_lm": ["bert", "gpt"],
@@ -51,6 +52,7 @@ QUICK_MODELS = {
     "regress": ["lstm", "bert", "encoder_decoder"],
     "tag": ["lstm", "bert", "encoder_decoder"],
     "translation": ["encoder_decoder", "rnn_encoder_decoder", "bert"],
+    "forecast": ["lstm", "bert", "encoder_decoder"],
 }
 """Cuts of time and resets, and models, that `make test` tries of each task; of next_token all models."""
 SMALL = (
@@ -120,7 +122,7 @@ def expected_refusal(case: Case, config: DictConfig) -> list[str]:
     model = case.make()
     task = make_task(config, model, 2)
     task_name = type(task).__name__
-    whole = task_name != "NextToken"
+    whole = not task.streams
     carry, lines = config.tbptt.carry, []
     if task.requires & ~model.capabilities:
         lines.append(f"which model {type(model).__name__} does not promise")
