@@ -39,7 +39,10 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "deleted key": (("train", "~model.dim"), ("model.dim", "cannot be deleted")),
     "deleted group": (("train", "~model"), ("model", "cannot be deleted")),
     "missing value": (("train", "data=text"), ("data.path", "data=text needs it")),
-    "text for a number": (("train", "trainer.max_steps=abc"), ("trainer.max_steps=abc", "a whole number or auto or null")),
+    "text for a number": (
+        ("train", "trainer.max_steps=abc"),
+        ("trainer.max_steps=abc", "a whole number or auto or null"),
+    ),
     "fraction for a count": (("train", "model.dim=64.5"), ("model.dim=64.5", "a whole number")),
     "number for a truth": (("train", "tbptt.carry=1"), ("tbptt.carry=1", "true or false")),
     "truth for a number": (("train", "model.dim=true"), ("model.dim=true", "a whole number")),
