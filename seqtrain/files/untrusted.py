@@ -28,6 +28,7 @@ FILES = {
     "target_tokenizer.json": 1 << 27,
     "labels.json": 1 << 24,
     "scale.json": 1 << 12,
+    "series.json": 1 << 26,
     "code.diff": 1 << 19,
     "train.sketch": 1 << 18,
     "wandb_id": 1 << 10,

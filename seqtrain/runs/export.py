@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.data.preprocess import LABELS, SCALE, TARGET_TOKENIZER, TOKENIZER, Preprocessor
+from seqtrain.data.preprocess import LABELS, SCALE, SERIES, TARGET_TOKENIZER, TOKENIZER, Preprocessor
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import plain_json
 from seqtrain.files.checked import open_checked
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 MAX_HEADER_BYTES = 1 << 24  # some 100 for each weight
-FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE)
+FILES = (TOKENIZER, TARGET_TOKENIZER, LABELS, SCALE, SERIES)
 FORMAT = 1  # raise it whenever what is written here could not be read before
 MOST_NAMES = 1 << 16  # weights that one may have
 # What safetensors calls the types of weights that models have.

@@ -15,7 +15,7 @@ from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.base import Say
+from seqtrain.tasks.base import Say, Task
 from seqtrain.training import from_data
 from seqtrain.training.model_and_task import make_pair, task_class
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
@@ -50,7 +50,11 @@ def make_data(
     if preprocessor is None and config.init_from is not None:
         run = Run.open(config.init_from, export="take")
         origin = Preprocessor.load(run.path, run.summary.hashes)
-        say(f"tokenizer: that of {config.init_from}")
+        _check_origin(str(config.init_from), origin, task_type)
+        if task_type.reads_values():
+            origin = None  # the scaling is that of the new train
+        else:
+            say(f"tokenizer: that of {config.init_from}")
     preprocessor, rows = prepare_rows(
         source,
         make(config.tokenizer),
@@ -109,6 +113,16 @@ def _say_unknown(rows: dict[Split, Rows], say: Say) -> None:
             trained = "train" not in rows or any(corpus.num_unknown for corpus in rows["train"].columns.values())
             never = "" if trained else ", a token that train never has; tokenizer.min_count=2 trains it"
             say(f"{split}: {share:.1%} of the tokens are <unk>{never}")
+
+
+def _check_origin(init_from: str, origin: Preprocessor, task_type: type[Task]) -> None:
+    """UserError where one of the two runs reads series of values and the other text."""
+    if (origin.series is not None) != task_type.reads_values():
+        theirs, ours = ("values", "text") if origin.series is not None else ("text", "values")
+        raise UserError(
+            f"init_from={init_from}: that run reads {theirs}, and task={task_type.name()} reads {ours}; begin with a "
+            "run that reads the same"
+        )
 
 
 def _check_known(init_from: str, rows: dict[Split, Rows], say: Say) -> None:

@@ -177,3 +177,25 @@ def test_the_table_and_the_lines_of_json_say_the_same(
         assert float(row["value"]) == pytest.approx(line["value"], rel=1e-7)
         assert line["value_lower_80"] < line["value"] < line["value_upper_80"]
     assert picture.read_text().startswith("<?xml")
+
+
+def test_an_export_forecasts_what_its_run_does(runs: dict[str, Opened], tmp_path: Path) -> None:
+    run, path = runs["windows"], write(tmp_path / "more.csv", wave(np.arange(50)))
+    assert main.main(["export", str(run.run.path), "--output", str(tmp_path / "exported")]) == 0
+    (exported,) = continue_file(open_run(tmp_path / "exported"), path)
+    (own,) = continue_file(run, path)
+    assert np.array_equal(exported.values["forecast"], own.values["forecast"])
+
+
+def test_a_run_begins_with_another_that_reads_series_and_with_no_other(
+    runs: dict[str, Opened], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ("data=series", f"data.path={write(tmp_path / 'wave.csv', wave(np.arange(HOURS)))}", *WINDOWS)
+    begin = f"init_from={runs['windows'].run.path}"
+    own = (*TRAIN, *data, "task.distribution=gaussian")
+    assert main.main(["train", *own, begin, f"run_dir={tmp_path / 'child'}"]) == 0
+    capsys.readouterr()
+    words = ("task=sentiment", "model=gru", "model.dim=8", "logger=none", "trainer.max_steps=1")
+    assert main.main(["train", *words, begin, f"run_dir={tmp_path / 'other'}"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.endswith("that run reads values, and task=sentiment reads text; begin with a run that reads the same")
