@@ -131,6 +131,7 @@ RANGES: dict[str, Range] = {
     "data.token_column": COLUMN,
     "data.label_column": COLUMN,
     "data._recommend_.max_length": _count(MAX_TOKENS, 8),
+    "data._recommend_.horizon": TOKENS,
     "data._recommend_.tokenizer_size": _count(MAX_VOCABULARY, 256),
     # -- tokenizer
     "tokenizer.size": _count(MAX_VOCABULARY, 256),  # a token a byte

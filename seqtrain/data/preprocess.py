@@ -185,7 +185,7 @@ class Rows:
 
     def __len__(self) -> int:
         if self.series is not None:
-            return len(self.series.series.names)
+            return self.series.num_series
         # Rows keep their empty documents, so that the offsets of any column count them.
         return len(next(iter(self.columns.values())).documents) - 1
 

@@ -65,6 +65,7 @@ class Forecast(SeriesTask, ExampleTask):
         Metric("mse", "min", "MSE (scaled)", of_answers=True, tokenizer_free=True),
         Metric("mae", "min", "MAE (scaled)", of_answers=True, tokenizer_free=True),
         Metric("mae_original", "min", "MAE (units of the data)", of_answers=True, tokenizer_free=True),
+        Metric("mse_original", "min", "MSE (units of the data, squared)", of_answers=True, tokenizer_free=True),
         Metric("mase", "min", "MASE", of_answers=True, tokenizer_free=True),
         Metric("crps", "min", "CRPS (scaled)", of_answers=True, tokenizer_free=True),
         Metric("coverage80_gap", "min", "away from a coverage of 80 %", of_answers=True, tokenizer_free=True),
@@ -74,6 +75,7 @@ class Forecast(SeriesTask, ExampleTask):
     known_baselines = MappingProxyType(
         {
             "last_value": Baseline("the last value, again and again", "the last value"),
+            "mean": Baseline("always the mean of train, where no value is read", "the mean of train"),
             "seasonal_naive": Baseline("the values of a season ago", "the season before"),
             "drift": Baseline("the line through the first and the last value read"),
             "ar": Baseline("a linear map of all values read, by least squares", "a linear autoregression"),
@@ -183,6 +185,7 @@ class Forecast(SeriesTask, ExampleTask):
         terms["mae"] = metrics.absolute_error(median, true)
         std, naive = self.std[batch.series].unsqueeze(2), self.naive[batch.series].unsqueeze(2)
         terms["mae_original"] = metrics.absolute_error(median.double() * std, true.double() * std)
+        terms["mse_original"] = metrics.squared_error(mean.double() * std, true.double() * std)
         terms["mase"], _ = metrics.scaled_error(median, true, naive.expand_as(true))
         if self.distribution.is_probabilistic:
             terms["crps"] = metrics.summed(self.distribution.crps(params, filled), here)
@@ -219,6 +222,7 @@ class Forecast(SeriesTask, ExampleTask):
         """What is read of the series that a split is of."""
         assert rows.series is not None
         assert preprocessor.series is not None
+        rows.series.series.check_asked(self.max_length, self.horizon)
         dtype = np.float64 if self.head.weight.dtype == torch.float64 else np.float32
         return Reading(rows.series.series, preprocessor.series, dtype)
 

@@ -29,8 +29,10 @@ class SeriesStream(Stream):
             )
         self.targets = Targets(reading, split, horizon)
         self.reading = reading
-        first = np.maximum(split.begin - context, split.series.offsets[:-1])
-        self.documents = np.concatenate([[0], (split.end - first).cumsum()])
+        # Of a series that is of other splits alone there is nothing to ask.
+        has_rows = split.end > split.begin
+        first = np.maximum(split.begin - context, split.series.offsets[:-1])[has_rows]
+        self.documents = np.concatenate([[0], (split.end[has_rows] - first).cumsum()])
         self._shift = first - self.documents[:-1]  # from a position of the stream to a row of the table
 
     def rows(self, positions: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
@@ -106,7 +108,7 @@ class Windows(Examples):
         self.begins = np.concatenate([[0], counts.cumsum()])
         # All windows are as long, so that no batch has padding.
         self.lengths = np.full((int(counts.sum()), 1), history // patch)
-        self.left_out = int((counts == 0).sum())
+        self.left_out = int(((counts == 0) & (split.end > split.begin)).sum())
         self.remark = None
         if self.left_out:
             self.remark = f"{self.left_out:,} series are too short for a window of data.max_length and task.horizon"

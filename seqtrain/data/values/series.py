@@ -29,6 +29,7 @@ class Series:
     known_columns: tuple[str, ...] = ()
     column_of: Int[np.ndarray, "S C"] | None = None  # which of `columns` each channel is; None: each its own
     has_dates: bool = False  # whether times are dates, and not steps
+    asked_after: int | None = None  # rows before the only value of each series; None: they have values all along
 
     @property
     def lengths(self) -> Int[np.ndarray, " S"]:
@@ -41,6 +42,21 @@ class Series:
         if self.column_of is not None:
             return self.column_of
         return np.tile(np.arange(len(self.columns)), (len(self.names), 1))
+
+    def check_asked(self, history: int, horizon: int) -> None:
+        """Raises UserError where values are asked for elsewhere than these series have them."""
+        if self.asked_after is None:
+            return
+        faults = []
+        if horizon != 1:
+            faults.append(f"task.horizon={horizon}: each series has one answer, its last value; use task.horizon=1")
+        if history != self.asked_after:
+            faults.append(
+                f"data.max_length={history}: each series has {self.asked_after} steps before its answer; use "
+                f"data.max_length={self.asked_after}"
+            )
+        if faults:
+            raise UserError(*faults)
 
     def apart(self) -> Series:
         """The same values with each column of each series as a series of its own, of one channel."""
@@ -73,6 +89,11 @@ class SeriesSplit:
     series: Series
     begin: Int[np.ndarray, " S"]  # rows of the whole table
     end: Int[np.ndarray, " S"]
+
+    @property
+    def num_series(self) -> int:
+        """Series that have rows in the split."""
+        return int((self.end > self.begin).sum())
 
     @property
     def num_rows(self) -> int:

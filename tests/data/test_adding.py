@@ -1,0 +1,222 @@
+"""Laws of the adding problem: one answer a series, which only the marked numbers tell, whichever way it is read."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seqtrain.data.batching.loader import TrainLoader
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
+from seqtrain.data.batching.stream import EvalLoader
+from seqtrain.data.preprocess import Preprocessor
+from seqtrain.data.sources.adding import Adding
+from seqtrain.data.sources.base import SPLITS
+from seqtrain.errors import UserError
+from seqtrain.models.base import SequenceModel
+from seqtrain.models.layers.front_ends import ValueProjection
+from seqtrain.tasks.base import Facts
+from seqtrain.tasks.forecast import Forecast
+from seqtrain.training.learner import Learner
+from tests.support.model_cases import Case, outputs
+from tests.support.series import prepared
+
+LENGTH, LANES = 12, 2
+SMALL: dict[str, Any] = {"size": 40, "validation_size": 6, "test_size": 6, "length": LENGTH}
+FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
+
+
+def pair(preprocessor: Preprocessor, *, carry: bool, **options: Any) -> tuple[SequenceModel, Forecast]:
+    model = Case("lstm", (("dropout", 0.0),)).make().double().train()
+    torch.manual_seed(1)
+    given = {"horizon": 1, "relative": False, "max_length": LENGTH, **options}
+    task = Forecast(distribution="point", patch=1, dim=model.dim, carry=carry, preprocessor=preprocessor, **given)
+    model.embed = ValueProjection(num_features=task.num_features, dim=model.dim).double()
+    return model, task.double()
+
+
+def series_of(source: Adding, split: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The values and the known columns of each series of a split."""
+    part = source.split(split)
+    found = []
+    for begin, end in zip(part.begin, part.end, strict=True):
+        if begin < end:
+            found.append((part.series.values[begin:end, 0], part.series.known[begin:end]))
+    return found
+
+
+@pytest.mark.parametrize("length", [2, 3, 12, 13])
+def test_the_answer_is_the_sum_of_two_numbers_of_which_each_half_marks_one(length: int) -> None:
+    first_marks, second_marks = set(), set()
+    for values, known in series_of(Adding(**SMALL | {"size": 400, "length": length}), "train"):
+        numbers, marks = known[1:, 0], known[1:, 1]
+        assert len(numbers) == length
+        assert not known[0].any()
+        (first, second) = np.flatnonzero(marks)
+        first_marks.add(int(first))
+        second_marks.add(int(second))
+        assert ((numbers >= 0) & (numbers < 1)).all()
+        assert values[-1] == numbers[first] + numbers[second]
+        assert np.isnan(values[:-1]).all()
+    # Each place of each half comes up, and none of the other half.
+    assert first_marks == set(range(length // 2))
+    assert second_marks == set(range(length // 2, length))
+
+
+def test_always_to_say_the_mean_has_an_error_of_a_sixth() -> None:
+    source = Adding(size=20000, validation_size=5000, test_size=1, length=10)
+    preprocessor, rows = prepared(source)
+    _, task = pair(preprocessor, carry=False, max_length=10)
+    found = task.baselines(rows["train"], rows["validation"], preprocessor, lambda line: None)
+    # By its own name alone: the last value and a straight line would be the mean, too.
+    assert found.keys() == {"mean"}
+    assert found["mean"]["mse_original"] == pytest.approx(1 / 6, rel=0.05)
+    assert found["mean"]["mse"] == pytest.approx(1.0, rel=0.05)
+
+
+def test_splits_share_no_series_and_each_has_its_own_size() -> None:
+    source = Adding(**SMALL)
+    _, rows = prepared(source)
+    seen: set[bytes] = set()
+    for split in SPLITS:
+        known = [each.tobytes() for _, each in series_of(source, split)]
+        assert len(known) == SMALL["size" if split == "train" else f"{split}_size"]
+        assert not seen & set(known)
+        assert len(set(known)) == len(known)
+        seen.update(known)
+        assert rows[split].size == {"series": len(known), "rows": len(known) * (LENGTH + 1)}
+
+
+def test_a_seed_draws_the_same_series_another_one_others_and_sizes_change_no_series() -> None:
+    def known(**options: Any) -> dict[str, np.ndarray]:
+        source = Adding(**{**SMALL, **options})
+        return {split: np.stack([each for _, each in series_of(source, split)]) for split in SPLITS}
+
+    here, larger, other = known(), known(size=50), known(seed=1)
+    for split in SPLITS:
+        assert np.array_equal(known()[split], here[split])
+        assert np.array_equal(larger[split][: len(here[split])], here[split])
+        assert not (other[split][:, 1:, 0] == here[split][:, 1:, 0]).any()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_windows_and_the_stream_ask_each_series_once_and_hold_what_an_adder_needs(split: Any) -> None:
+    source = Adding(**SMALL)
+    preprocessor, rows = prepared(source)
+    scaling = preprocessor.series
+    assert scaling is not None
+    mean, std = np.array(scaling.mean), np.array(scaling.std)
+    answers = np.sort([values[-1] for values, _ in series_of(source, split)])
+    _, task = pair(preprocessor, carry=True)
+    examples = task.examples(rows[split], preprocessor, max_length=LENGTH, seed=0)
+    assert examples.remark is None  # series of other splits are not said to be too short
+    index = np.arange(len(examples.lengths))
+    windows = examples.collate(index, 0, examples.totals(index, 0))
+    stream = task.series_stream(rows[split], preprocessor, context=LENGTH)
+    # No empty one for a series of another split: evaluation gives all a lane where they are of one length.
+    assert np.diff(stream.documents).tolist() == [LENGTH + 1] * len(answers)
+    cut = TBPTT(k1=LENGTH + 1, k2=LENGTH + 1, carry=True, reset="document")
+    plan = StreamPlan(documents=stream.documents, lanes=len(answers), tbptt=cut, seed=0, shuffle=False)
+    (streamed,) = EvalLoader(stream, plan, batch_size=None)
+    for batch in (windows, streamed):
+        # A hand-made adder: unscaled, the marked numbers of all that is read.
+        read = batch.tokens.numpy()[:, -LENGTH:]
+        numbers, marks = (read[..., 1:] * std[1:] + mean[1:]).transpose(2, 0, 1)
+        summed = (numbers * marks.round()).sum(1)
+        asked = batch.targets.numpy()[..., 0, 0]
+        assert (~np.isnan(asked)).sum(1).tolist() == [1] * len(answers)
+        targets = asked[:, -1] * std[0] + mean[0]
+        np.testing.assert_allclose(summed, targets, atol=1e-9)
+        np.testing.assert_allclose(np.sort(targets), answers, atol=1e-9)
+        # Of the answers themselves nothing is read.
+        assert (read[..., 0] == 0).all()
+
+
+def test_the_difference_to_a_last_value_that_is_not_there_is_the_value() -> None:
+    preprocessor, rows = prepared(Adding(**SMALL))
+    found = []
+    for relative in (True, False):
+        model, task = pair(preprocessor, carry=False, relative=relative)
+        examples = task.examples(rows["test"], preprocessor, max_length=LENGTH, seed=0)
+        index = np.arange(6)
+        found.append(task.params(model, examples.collate(index, 0, examples.totals(index, 0)), None)[0])
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(("k1", "k2"), [(1, 1), (1, 3), (1, 7), (1, LENGTH + 1), (4, 4), (4, 8)])
+def test_the_gradient_of_an_answer_reaches_a_marked_number_only_where_k2_is_above_its_lag(k1: int, k2: int) -> None:
+    source = Adding(**SMALL)
+    preprocessor, rows = prepared(source)
+    model, task = pair(preprocessor, carry=True)
+    stream = task.series_stream(rows["train"], preprocessor, context=0)
+    cut = TBPTT(k1=k1, k2=k2, carry=True, reset="document")
+    plan = StreamPlan(documents=stream.documents, lanes=LANES, tbptt=cut, seed=0, shuffle=False)
+    learner = Learner(model=model, task=task, carry=True, lanes=LANES, facts={"train": FACTS}, seed=0).double()
+    trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)  # the learner refers to it weakly
+    learner.trainer = trainer  # type: ignore[assignment]
+    embedded = outputs(model.embed)
+    lags: dict[bool, set[int]] = {True: set(), False: set()}
+    batches = iter(TrainLoader(stream, plan, accumulate=1))
+    for step in range(plan.steps):
+        older = len(embedded)
+        batch = next(batches)
+        loss = learner.training_step(batch, step)
+        gradients = torch.autograd.grad(loss, embedded, allow_unused=True)
+        assert set(gradients[:older]) <= {None}  # exactly 0: no earlier reading is reached
+        newest = plan.chunk(0, step)
+        for lane in range(LANES):
+            if batch.targets[lane].isnan().all():
+                continue
+            last = int(stream.rows(newest.begin[[lane]] + newest.count[[lane]] - 1)[0])
+            reached = np.zeros(len(source.series.values), dtype=bool)
+            for part, gradient in zip((*newest.warmup_chunks, newest), gradients[older:], strict=True):
+                assert gradient is not None
+                columns = np.flatnonzero((gradient[lane] != 0).any(-1).numpy())
+                reached[stream.rows(part.begin[lane] + columns)] = True
+            for mark in np.flatnonzero(source.series.known[last - LENGTH + 1 : last + 1, 1]):
+                lag = LENGTH - 1 - int(mark)
+                lags[bool(reached[last - lag])].add(lag)
+    every = set(range(LENGTH))
+    assert lags[True] | lags[False] == every
+    if k1 == 1:
+        assert lags[False] == set(range(k2, LENGTH))
+        assert lags[True] == set(range(min(k2, LENGTH)))
+    else:
+        # An answer somewhere in the newest k1: what lies k2 back is out of reach, and what lies near is not.
+        assert set(range(k2, LENGTH)) <= lags[False]
+        assert 0 in lags[True]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"horizon": 24}, "task.horizon=24: each series has one answer, its last value; use task.horizon=1"),
+        ({"max_length": 5}, "data.max_length=5: each series has 12 steps before its answer; use data.max_length=12"),
+        ({"max_length": 13}, "data.max_length=13: each series has 12 steps before its answer; use data.max_length=12"),
+    ],
+)
+@pytest.mark.parametrize("carry", [True, False])
+def test_windows_that_would_miss_the_marks_are_refused_with_the_right_one(
+    options: dict[str, int], said: str, carry: bool
+) -> None:
+    preprocessor, rows = prepared(Adding(**SMALL))
+    _, task = pair(preprocessor, carry=carry, **options)
+    read = partial(task.examples, max_length=LENGTH, seed=0)
+    if carry:
+        read = partial(task.series_stream, context=0)
+    with pytest.raises(UserError) as caught:
+        read(rows["train"], preprocessor)
+    assert list(caught.value.lines) == [said]
+
+
+def test_a_length_without_two_halves_and_a_split_of_no_series_are_one_line() -> None:
+    with pytest.raises(UserError, match=r"data\.length=1: each half .* expected 2 steps or more"):
+        Adding(length=1)
+    source = Adding(**SMALL | {"test_size": 0})
+    assert not source.has("test")
+    with pytest.raises(UserError, match=r"data\.test_size=0: there is no test split; set it above 0"):
+        source.split("test")
