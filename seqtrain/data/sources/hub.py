@@ -83,7 +83,7 @@ class Hub(Source):
         A test split that is named but missing is no fault until it is asked for: training never touches it.
         """
         named: list[Split] = [split for split in ("train", "validation") if self.splits[split]]
-        if self._folder is None and self._online:
+        if self.needs_download:
             info = self._builder.info  # a hub data set need not say either
             if info.splits:
                 for split in named:
@@ -130,6 +130,16 @@ class Hub(Source):
             idle["name"] = "a save_to_disk copy is of one configuration"
         return idle
 
+    @property
+    def needs_download(self) -> bool:
+        """Whether the data set lies on the hub, and the hub can be reached."""
+        return self._folder is None and self._online
+
+    def dataset(self, split: Split) -> Dataset:
+        """A split as `datasets` holds it; UserError where there is none of that name."""
+        self._check_split(split, list(self._data))
+        return self._data[str(self.splits[split])]
+
     def _texts(self, split: Split) -> Iterator[str]:
         texts = (row["text"] for row in self._read(split))
         if not self.join:
@@ -138,8 +148,7 @@ class Hub(Source):
         return iter(["".join(text.rstrip("\n") + "\n" for text in texts)])
 
     def _read(self, split: Split) -> Iterator[Row]:
-        self._check_split(split, list(self._data))
-        data = self._data[str(self.splits[split])]
+        data = self.dataset(split)
         self._check_columns(data.features)
         features = _flat(data.features)
         paths = [_path(data.features, column.name) for column in self._columns]

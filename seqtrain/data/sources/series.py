@@ -166,7 +166,10 @@ class SeriesFile(SeriesSource):
 
     @cached_property
     def _layout(self) -> Layout:
-        return layout(self.path, **self._options)
+        return self._layout_of(self.path)
+
+    def _layout_of(self, path: Path) -> Layout:
+        return layout(path, **self._options)
 
     def describe(self) -> dict[str, Any]:
         found = self._layout
@@ -175,7 +178,7 @@ class SeriesFile(SeriesSource):
 
     def read(self) -> Series:
         table = self._layout
-        with open(self.path, "rb") as file:
+        with open(table.path, "rb") as file:
             # By content and not by date: a file that was copied anew is not parsed again.
             content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         key = f"{CACHE_FORMAT} {content} {table.format} {table.delimiter} {table.decimal} {table.names} {table.values} "

@@ -1,0 +1,145 @@
+"""Series of data sets of the Hugging Face hub, folders in the hub's layout, and `save_to_disk` copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+from seqtrain.data.cache import Store, durable
+from seqtrain.data.sources.hub import Hub
+from seqtrain.data.sources.hub_files import errors_in_one_line
+from seqtrain.data.sources.series import Channels, SeriesFile
+from seqtrain.data.values.scaling import Missing, TimeFeature
+from seqtrain.data.values.series import Series
+from seqtrain.data.values.tables import Layout
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import expanded
+
+TABLE = "table.parquet"  # in the cache
+
+
+class HubSeries(SeriesFile):
+    """One split of a data set, a row a time step; it is kept as one table in the cache, and read as a file is."""
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        name: str | None = None,
+        revision: str | None = None,
+        read_split: str = "train",
+        decimal: Literal[".", ","] = ".",
+        columns: Sequence[str] | None = None,
+        known_columns: Sequence[str] | None = None,
+        time_column: str | None = None,
+        time_format: str | None = None,
+        id_column: str | None = None,
+        channels: Channels = "together",
+        missing: Missing = "mask",
+        time_features: Sequence[TimeFeature] | None = None,
+        season: int | None = None,
+        rows: Sequence[int] | None = None,
+        validation_fraction: float = 0.2,
+        test_fraction: float = 0.2,
+    ) -> None:
+        """Beside what a file of series has:
+
+        Args:
+            path: A hub name, or a local folder.
+            name: The data set's configuration.
+            revision: Of the data set on the hub.
+            read_split: The split that is read; train, validation and test are cut from its series by time.
+            decimal: Of the files that `predict` continues.
+        """
+        if path and expanded(path).is_file():
+            raise UserError(f"data.path={path}: is a file; use data=series data.path={path}")
+        super().__init__(
+            path=path,
+            format="parquet",
+            decimal=decimal,
+            columns=columns,
+            known_columns=known_columns,
+            time_column=time_column,
+            time_format=time_format,
+            id_column=id_column,
+            channels=channels,
+            missing=missing,
+            time_features=time_features,
+            season=season,
+            rows=rows,
+            validation_fraction=validation_fraction,
+            test_fraction=test_fraction,
+        )
+        self._named = path
+        self._hub = Hub(path=path, name=name, revision=revision, train_split=read_split)
+
+    def check(self) -> None:
+        # Of what lies on the hub only whether it is there: its values come when they are needed.
+        if self._hub.needs_download:
+            self._hub.describe()
+        else:
+            super().check()
+
+    def describe(self) -> dict[str, Any]:
+        described = self._hub.describe()
+        read_split = described.pop("splits")["train"]
+        return {**super().describe(), **described, "source": "hub_series", "read_split": read_split, "paths": []}
+
+    def idle(self) -> dict[str, str]:
+        kept = {key: reason for key, reason in self._hub.idle().items() if key in ("name", "revision")}
+        return {**super().idle(), **kept}
+
+    def read(self) -> Series:
+        with self._called_by_name(self._table):
+            return super().read()
+
+    @cached_property
+    def _layout(self) -> Layout:
+        table = self._table
+        with self._called_by_name(table):
+            return self._layout_of(table)
+
+    @cached_property
+    def _table(self) -> Path:
+        """The split as one file of the cache."""
+        try:
+            data = self._hub.dataset("train")
+        except UserError as fault:
+            # The split that is trained on there is the one that is read here.
+            raise type(fault)(*_replaced(fault, "data.train_split", "data.read_split")) from None
+
+        def write(folder: Path) -> None:
+            with durable(folder / TABLE) as file, errors_in_one_line(f"data.path={self._named}"):
+                data.to_parquet(cast("BinaryIO", file))
+
+        return Store().entry("hub_series", data._fingerprint, write, partial(_existing, data.num_rows))
+
+    @contextmanager
+    def _called_by_name(self, table: Path) -> Iterator[None]:
+        """What is said of the file in the cache is said of the data set."""
+        try:
+            yield
+        except UserError as fault:
+            raise type(fault)(*_replaced(fault, str(table), self._named)) from None
+
+
+def _replaced(fault: UserError, old: str, new: str) -> list[str]:
+    """The lines of a fault, with one word in the place of another."""
+    return [line.replace(old, new) for line in fault.lines]
+
+
+def _existing(num_rows: int, folder: Path) -> Path:
+    """The table in a folder of the cache; ValueError where it is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        found = pq.ParquetFile(folder / TABLE).metadata.num_rows
+    except pa.ArrowException as error:
+        raise ValueError("damaged") from error
+    if found != num_rows:
+        raise ValueError("damaged")
+    return folder / TABLE
