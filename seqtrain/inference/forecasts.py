@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 
 from seqtrain.config.instantiate import make
 from seqtrain.data.sources.series import SeriesFile
+from seqtrain.data.values.fan import Fan
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.data.values.series import Series
 from seqtrain.errors import UserError
-from seqtrain.inference.forecast_plot import Fan
 
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
@@ -49,7 +49,7 @@ class Continued:
                     row[column if name == "forecast" else f"{column}_{name}"] = float(found[step, channel])
             yield row
 
-    def fan(self, channel: int = 0) -> Fan:
+    def fan(self, channel: int) -> Fan:
         """One of its columns as a picture shows it."""
         bands = {}
         for name in self.values:
@@ -64,6 +64,7 @@ class Continued:
             times=np.arange(length, length + len(self.times)),
             median=self.values["forecast"][:, channel],
             bands=bands,
+            title=" ".join(filter(None, (self.name, self.columns[channel]))),
         )
 
 
