@@ -31,7 +31,7 @@ def main(
     from seqtrain.inference.forecasts import continue_file, write_csv  # imports torch
 
     _check(opened, options)
-    continued = continue_file(opened, options.input)
+    continued = continue_file(opened, options.input, called=f"--input {options.input}", say=say)
     with output(options.output) as file:
         if options.json:
             for series in continued:
