@@ -189,7 +189,7 @@ def test_forecasts_of_a_row_are_drawn_on_one_scale_with_gaps_where_values_are_mi
     reader.drawn("samples").settled("document.querySelectorAll('svg.fan').length", 2)
     words = "[...fan.querySelectorAll('text')].map(text => text.textContent)"
     scales = reader.page.evaluate(f"[...document.querySelectorAll('svg.fan')].map(fan => {words})")
-    assert scales[0] == scales[1] == ["-4.15", "24.2", "3 ahead"]
+    assert scales[0] == scales[1] == ["-4.09", "24.3", "3 ahead"]
     # Two values, one that is missing, two more: two strokes.
     histories = reader.page.evaluate(
         "[...document.querySelectorAll('svg.fan .history')].map(line => line.getAttribute('d').split('M').length - 1)"

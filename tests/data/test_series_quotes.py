@@ -10,8 +10,15 @@ from seqtrain.errors import UserError
 from tests.support.series import csv, table
 
 
-@pytest.mark.parametrize("row", ['"2024-01-02 06:00:00,1,2', '2024-01-02 06:00:00,"1,2', '2024-01-02 06:00:00,1,"2'])
-@pytest.mark.parametrize("copies", [1, 30])
+@pytest.mark.parametrize(
+    ("row", "copies"),
+    [
+        ('"2024-01-02 06:00:00,1,2', 1),
+        ('2024-01-02 06:00:00,"1,2', 1),
+        ('2024-01-02 06:00:00,1,"2', 1),
+        ('2024-01-02 06:00:00,1,"2', 30),
+    ],
+)
 def test_the_line_of_a_quote_that_never_closes_is_named(row: str, copies: int, tmp_path: Path) -> None:
     content = csv(*[row] * copies)
     with pytest.raises(UserError, match=r"a\.csv: line 32: a quote opens and is not closed in that line; close it"):
