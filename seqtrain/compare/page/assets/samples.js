@@ -104,7 +104,7 @@ function sampleRow(key, rows, found) {
     if (!own) cell.append(make("small", found[k] ? "not shown by this run" : ""));
     else {
       if (own.fan && range) cell.append(fanPicture(own.fan, range));
-      cell.append(marked(reference === null && k === leader ? null : own.reference ?? base, own.said));
+      cell.append(marked(own.fan || reference === null && k === leader ? null : own.reference ?? base, own.said));
       for (const words of own.more) cell.append(make("small", words));
     }
     row.append(cell);
