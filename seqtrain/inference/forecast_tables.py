@@ -38,7 +38,11 @@ def forecast(opened: Opened, series: Any, say: Callable[[str], None]) -> dict[st
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "table.parquet"
             _write(series, path)
-            continued = continue_file(opened, path, called="the table", say=say)
+            try:
+                continued = continue_file(opened, path, called="the table", say=say)
+            except UserError as fault:
+                # No caller knows of this file.
+                raise UserError(*(line.replace(str(path), "the table") for line in fault.lines)) from None
     columns: dict[str, list[Any]] = {}
     for each in continued:
         for row in each.rows():

@@ -120,14 +120,14 @@ def bounds(
         if len(short):
             raise UserError(
                 f"data.rows=[{','.join(map(str, rows))}]: {_called(series, short[0])} has "
-                f"{in_rows(lengths[short[0]])}; ask for fewer"
+                f"{in_rows(int(lengths[short[0]]))}; ask for fewer"
             )
     # Test may be empty: no training reads it.
     for name, size in zip(("train", "validation"), sizes, strict=False):
         empty = np.flatnonzero(size < 1)
         if len(empty):
             raise UserError(
-                f"data: {_called(series, empty[0])} has {in_rows(lengths[empty[0]])}, which leaves none for {name}; "
+                f"data: {_called(series, empty[0])} has {in_rows(int(lengths[empty[0]]))}, which leaves none for {name}; "
                 "give longer series, or other data.validation_fraction and data.test_fraction"
             )
     found = {}
