@@ -83,7 +83,9 @@ def _parser() -> Parser:
     parser.add_argument("--input", type=Path, metavar="FILE", help="a text a line; - is standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where the answers go; standard output by default")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="forecast: draw the first series: FILE.png or .svg")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="forecast: draw history and what comes after: FILE.png or .svg"
+    )
     parser.add_argument(
         "--attention",
         type=Path,

@@ -14,6 +14,7 @@ from seqtrain.cli.arguments import say
 from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
+    from seqtrain.inference.forecasts import Continued
     from seqtrain.inference.opened import Opened
 
 
@@ -30,7 +31,7 @@ def main(
     from seqtrain.inference.forecasts import continue_file, write_csv  # imports torch
 
     _check(opened, options)
-    continued = continue_file(opened, options.input)
+    continued = continue_file(opened, options.input, called=f"--input {options.input}", say=say)
     with output(options.output) as file:
         if options.json:
             for series in continued:
@@ -39,26 +40,27 @@ def main(
         else:
             write_csv(continued, file)
     if options.plot is not None:
-        from seqtrain.inference.forecast_plot import draw_fan
-
-        # One picture, of the first: a page of hundreds would show nothing.
-        first = continued[0]
-        title = " ".join(filter(None, (first.name, first.columns[0])))
-        try:
-            left_out = draw_fan(first.fan(), options.plot, title=title)
-        except ValueError as error:
-            raise UserError(f"--plot {error}") from None
-        except OSError as error:
-            raise UserError(f"--plot {options.plot}: {error.strerror}") from None
-        others = len(continued) * len(first.columns) - 1
-        more = [f"{others:,} other columns or series"] if others else []
-        if left_out:
-            more.append(left_out)
-        line = f"{options.plot}: {title or 'the series'}"
-        if more:
-            line += f" (not shown: {', '.join(more)})"
-        say(line)
+        _plot(continued, options.plot)
     return 0
+
+
+def _plot(continued: list[Continued], path: Path) -> None:
+    from seqtrain.inference.forecast_plot import MAX_FANS, draw_fans
+
+    fans = []
+    for series in continued:
+        for channel in range(len(series.columns)):
+            fans.append(series.fan(channel))
+    try:
+        left_out = draw_fans(fans, path)
+    except ValueError as error:
+        raise UserError(f"--plot {error}") from None
+    except OSError as error:
+        raise UserError(f"--plot {path}: {error.strerror}") from None
+    line = f"{path}: {', '.join(fan.title for fan in fans[:MAX_FANS])}"
+    if left_out:
+        line += f" (not shown: {', '.join(left_out)})"
+    say(line)
 
 
 def _check(opened: Opened, options: argparse.Namespace) -> None:

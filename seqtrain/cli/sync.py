@@ -161,7 +161,7 @@ def _send(run: Run, options: argparse.Namespace) -> Sent | None:
 
 def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]) -> int:
     """Each record, and after the last one of a step what that validation showed; how many samples there were."""
-    from seqtrain.training.loggers.shown import log_samples
+    from seqtrain.training.loggers.shown import log_fans, log_samples
 
     sampled, confused = steps_with_samples(run), steps_with_confusion(run)
     last = {record["step"]: record["record"] for record in records}  # later ones of a step replace earlier ones
@@ -174,6 +174,7 @@ def _send_records(run_logger: RunLogger, run: Run, records: list[dict[str, Any]]
         samples = read_samples(run, step) if step in sampled else None
         if samples is not None:
             log_samples(run_logger, samples, step)
+            log_fans([run_logger], samples, step)
         if step in confused:
             _send_confusion(run_logger, run, step)
     return len(sampled & last.keys())

@@ -1,46 +1,39 @@
-"""A forecast as a picture: what was, what came, the median and the bands around it."""
+"""Forecasts as pictures: what was, what came, the median and the bands around it."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-from jaxtyping import Float, Shaped
-
+from seqtrain.data.values.fan import Fan
 from seqtrain.files.atomic import atomic
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 MAX_HISTORY = 1000  # values: more would leave no room for the forecast
+MAX_FANS = 12  # in one picture: of more none could be read
+PER_ROW = 3  # fans beside one another
 HISTORY, FORECAST, TRUTH = "#555555", "#0072b2", "#d55e00"
+LIGHTEST, DARKEST = 0.16, 0.5  # of the forecast's colour in the widest and in the narrowest band
 FORMATS = {".png": "png", ".svg": "svg"}
 
 
-@dataclass(frozen=True)
-class Fan:
-    """One channel's history and forecast; NaN where a value is missing."""
-
-    history_times: Shaped[np.ndarray, " n"]  # numbers or datetime64
-    history: Float[np.ndarray, " n"]
-    times: Shaped[np.ndarray, " H"]
-    median: Float[np.ndarray, " H"]
-    # Of each share, such as 0.8, the ends of its central interval; none of a point forecast.
-    bands: Mapping[float, tuple[Float[np.ndarray, " H"], Float[np.ndarray, " H"]]] = field(default_factory=dict)
-    truth: Float[np.ndarray, " H"] | None = None
-
-
-def draw_fan(fan: Fan, path: Path, *, title: str = "", unit: str = "") -> str:
-    """Draws the fan to a PNG or SVG file, by the file's ending.
+def draw_fans(fans: Sequence[Fan], path: Path, *, unit: str = "") -> list[str]:
+    """Draws fans to a PNG or SVG file, by the file's ending; several as small pictures beside one another.
 
     Args:
-        fan: What is drawn; of a long history the end.
+        fans: What is drawn, each below its title, which is taken as it is, not as mathematics; of a long history the
+            end, and of more than MAX_FANS the first ones.
         path: The file.
-        title: Stands above; it is taken as it is, not as mathematics.
         unit: Of the values.
 
     Returns:
-        In words what was left out, or nothing.
+        In words what was left out.
 
     Raises:
         OSError: where the file cannot be written.
@@ -50,28 +43,86 @@ def draw_fan(fan: Fan, path: Path, *, title: str = "", unit: str = "") -> str:
 
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path.name}: expected a name that ends in .png or .svg")
-    _check(fan)
+    drawn = fans[:MAX_FANS]
+    for fan in drawn:
+        _check(fan)
+    columns = min(len(drawn), PER_ROW)
+    rows = math.ceil(len(drawn) / columns)
+    size = (8.0, 3.6) if len(drawn) == 1 else (4.2 * columns, 2.6 * rows + 0.3)
     # Not by pyplot, which keeps each figure in memory and asks for a display.
-    figure = Figure(figsize=(8, 3.6), dpi=140, layout="constrained")
+    figure = Figure(figsize=size, dpi=140, layout="constrained")
+    for place, fan in enumerate(drawn, 1):
+        axes = figure.add_subplot(rows, columns, place)
+        _draw(fan, axes)
+        axes.set_ylabel(unit, parse_math=False)
+    # One for all, as colours mean the same everywhere.
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, loc="outside upper left", ncols=len(labels), frameon=False)
+    _save(figure, path)
+    return _left_out(fans, drawn)
+
+
+def draw_small_fan(fan: Fan, path: Path) -> None:
+    """Draws one fan to a small PNG file, quickly: it is done at validations.
+
+    Raises:
+        OSError: where the file cannot be written.
+        ValueError: where lengths do not agree.
+    """
+    from matplotlib.figure import Figure
+
+    _check(fan)
+    # Margins as numbers: finding them by layout takes five times as long as all the rest.
+    figure = Figure(figsize=(4.2, 2.3), dpi=100)
+    figure.subplots_adjust(left=0.13, right=0.985, top=0.9, bottom=0.11)
     axes = figure.add_subplot()
+    _draw(fan, axes)
+    axes.tick_params(labelsize=7)
+    # Above the axes, where it hides no line.
+    above = {"loc": "lower right", "bbox_to_anchor": (1.02, 0.97), "ncols": len(axes.get_legend_handles_labels()[1])}
+    axes.legend(fontsize=6, frameon=False, handlelength=1.0, columnspacing=0.7, handletextpad=0.4, **above)
+    _save(figure, path)
+
+
+def _draw(fan: Fan, axes: Axes) -> None:
     axes.plot(fan.history_times[-MAX_HISTORY:], fan.history[-MAX_HISTORY:], color=HISTORY, lw=1, label="history")
-    # The widest first, so that the narrower ones lie on it and shades add up.
-    for share in sorted(fan.bands, reverse=True):
+    # The widest first, so that the narrower ones lie on it; opaque, so that the legend has the shades that are seen.
+    shares = sorted(fan.bands, reverse=True)
+    for place, share in enumerate(shares):
         low, high = fan.bands[share]
-        axes.fill_between(fan.times, low, high, color=FORECAST, alpha=0.18, lw=0, label=f"central {share:.0%}")
+        shade = _shade(place / max(len(shares) - 1, 1))
+        axes.fill_between(fan.times, low, high, color=shade, lw=0, label=f"central {share:.0%}")
     axes.plot(fan.times, fan.median, color=FORECAST, lw=1.6, label="median" if fan.bands else "forecast")
     if fan.truth is not None:
         axes.plot(fan.times, fan.truth, color=TRUTH, lw=1, ls="--", label="truth")
     axes.axvline(fan.times[0], color=HISTORY, lw=0.5, ls=":")
-    axes.set_title(title, fontsize=9, parse_math=False)
-    axes.set_ylabel(unit, parse_math=False)
-    axes.legend(fontsize=7, loc="upper left", frameon=False)
+    axes.set_title(fan.title, fontsize=8, loc="left", parse_math=False)
+
+
+def _shade(depth: float) -> tuple[float, float, float]:
+    """The forecast's colour mixed with white: 0 the lightest, 1 the darkest."""
+    from matplotlib.colors import to_rgb
+
+    amount = LIGHTEST + depth * (DARKEST - LIGHTEST)
+    red, green, blue = to_rgb(FORECAST)
+    return 1 - amount * (1 - red), 1 - amount * (1 - green), 1 - amount * (1 - blue)
+
+
+def _save(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings(), atomic(path) as file:
         warnings.simplefilter("ignore")  # of letters that the font does not have
         figure.savefig(file, format=FORMATS[path.suffix.lower()])
-    # Said, as a picture that begins late looks like a series that does.
-    left_out = len(fan.history) - MAX_HISTORY
-    return f"the first {left_out:,} values of the history" if left_out > 0 else ""
+
+
+def _left_out(fans: Sequence[Fan], drawn: Sequence[Fan]) -> list[str]:
+    """In words what does not stand in the picture, as one that begins late looks like a series that does."""
+    words = []
+    if len(fans) > len(drawn):
+        words.append(f"{len(fans) - len(drawn):,} more columns or series")
+    unseen = max(len(fan.history) for fan in drawn) - MAX_HISTORY
+    if unseen > 0:
+        words.append(f"the first {unseen:,} values of the history")
+    return words
 
 
 def _check(fan: Fan) -> None:

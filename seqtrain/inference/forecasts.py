@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from calendar import monthrange
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 
 from seqtrain.config.instantiate import make
 from seqtrain.data.sources.series import SeriesFile
+from seqtrain.data.values.fan import Fan
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
-from seqtrain.data.values.series import Series
+from seqtrain.data.values.series import Series, in_rows
 from seqtrain.errors import UserError
-from seqtrain.inference.forecast_plot import Fan
 
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
@@ -49,7 +49,7 @@ class Continued:
                     row[column if name == "forecast" else f"{column}_{name}"] = float(found[step, channel])
             yield row
 
-    def fan(self, channel: int = 0) -> Fan:
+    def fan(self, channel: int) -> Fan:
         """One of its columns as a picture shows it."""
         bands = {}
         for name in self.values:
@@ -64,15 +64,18 @@ class Continued:
             times=np.arange(length, length + len(self.times)),
             median=self.values["forecast"][:, channel],
             bands=bands,
+            title=" ".join(filter(None, (self.name, self.columns[channel]))),
         )
 
 
-def continue_file(opened: Opened, path: Path) -> list[Continued]:
+def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str], None]) -> list[Continued]:
     """Forecasts what comes after each series of a file.
 
     Args:
         opened: A run whose task reads series.
         path: csv, tsv, parquet or jsonl with the columns that the run was trained on.
+        called: What messages call it: `--input more.csv`.
+        say: Tells how its rows were taken.
 
     Returns:
         A continuation of each series, in the order of the file.
@@ -87,9 +90,19 @@ def continue_file(opened: Opened, path: Path) -> list[Continued]:
         source = SeriesFile(path=str(path), columns=scaling.columns, known_columns=scaling.known_columns, **options)
         series = source.series
     except UserError as fault:
-        # The file was named by another option here.
-        raise UserError(*(line.replace(f"data.path={path}", f"--input {path}") for line in fault.lines)) from None
-    return [_continued(opened, scaling, series, number) for number in range(len(series.names))]
+        # The file was named in another way here.
+        raise UserError(*(line.replace(f"data.path={path}", called) for line in fault.lines)) from None
+    found, num_ahead = [], 0
+    for number in range(len(series.names)):
+        continued = _continued(opened, scaling, series, number)
+        found.append(continued)
+        num_ahead += int(series.lengths[number]) - len(continued.history)
+    if num_ahead:
+        # Said, since they look like values that are missing.
+        are = "is" if num_ahead == 1 else "are"
+        horizon = len(found[0].times)
+        say(f"{in_rows(num_ahead)} without values at the end {are} the time ahead; the forecast is of {horizon} steps")
+    return found
 
 
 def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) -> Continued:
@@ -100,7 +113,7 @@ def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) ->
     if origin < needed:
         name = f"series {series.names[number]}" if series.names[number] else "the series"
         raise UserError(
-            f"{name} has {origin:,} rows of values, and the model reads data.max_length={needed:,}; give more of it"
+            f"{name} has {in_rows(origin)} of values, and the model reads data.max_length={needed:,}; give more of it"
         )
     separate = scaling.apart and len(scaling.columns) > 1
     read = one.apart() if separate else one

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.config.ranges import ANSWER_RANGES, check_answer_options, check_own_options
 from seqtrain.errors import UserError
+from seqtrain.terminal import tell
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -234,6 +235,25 @@ class Trained:
         before, after = self.task.edges(self.tokenizer)  # what training puts around a text, and the model expects
         rows = [reader.encode(text) for text in texts]
         return embedding.embed(self.model, rows, before=before, after=after, pool=pool)
+
+    def forecast(self, series: Any) -> dict[str, list[Any]]:
+        """What comes after series, as `seqtrain predict RUN --input FILE` writes it. Takes task=forecast.
+
+        Args:
+            series: the path of a csv, tsv, parquet or jsonl file, a dict of columns, or a table of pandas or pyarrow,
+                with the columns that the run was trained on.
+
+        Returns:
+            Columns of equal length, a row for each step ahead, in the units of the data: `time`, of each column of
+            values its forecast by its own name, and the ends of intervals as `load_lower_80` and `load_upper_80`; of
+            several series also `series`. `pandas.DataFrame` takes it as it is.
+
+        Raises:
+            UserError: where a column is missing, times do not rise, or a series is shorter than what the model reads.
+        """
+        from seqtrain.inference import forecast_tables
+
+        return forecast_tables.forecast(self.opened, series, tell)
 
     def probe(
         self, texts: Sequence[str], labels: Sequence[str], *, pool: Pool = "mean", folds: int = 5, seed: int = 0

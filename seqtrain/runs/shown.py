@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seqtrain.data.values.fan import Fan
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed, plain_json, write_text
 from seqtrain.files.checked import open_checked
 from seqtrain.files.untrusted import read_json
+from seqtrain.runs import fans as kept_fans
 from seqtrain.runs.directory import Run
 from seqtrain.runs.records import LONGEST
 
@@ -42,16 +44,23 @@ class Samples:
 
     text: str
     table: Table | None  # None in a run that kept none
+    fans: tuple[Fan | None, ...] = ()  # of each row its picture; nothing where no row has one
 
 
-def write_samples(run: Run, step: int, text: str, columns: Sequence[Mapping[str, Cell]]) -> Samples:
-    """Keeps the samples of a validation: as text, and of each sample its columns; gives them."""
+def write_samples(
+    run: Run, step: int, text: str, columns: Sequence[Mapping[str, Cell]], fans: Sequence[Fan | None] = ()
+) -> Samples:
+    """Keeps the samples of a validation: as text, of each sample its columns, and its picture; gives them."""
     names = tuple(dict.fromkeys(name for row in columns for name in row))
     # Samples of one task may have unlike columns: what one of them does not say is empty.
     rows = tuple(tuple(row.get(name, "") for name in names) for row in columns)
     write_text(run.samples / f"step-{step:08d}.txt", text)
-    write_text(run.samples / f"step-{step:08d}.json", plain_json({"columns": names, "rows": rows}))
-    return Samples(text, Table(names, rows))
+    content: dict[str, Any] = {"columns": names, "rows": rows}
+    drawn = kept_fans.to_list(fans)
+    if drawn:
+        content["fans"] = drawn
+    write_text(run.samples / f"step-{step:08d}.json", plain_json(content))
+    return Samples(text, Table(names, rows), tuple(fans) if drawn else ())
 
 
 def read_samples(run: Run, step: int) -> Samples | None:
@@ -66,7 +75,10 @@ def read_samples(run: Run, step: int) -> Samples | None:
     with open_checked(path) as file:
         text = file.read(LONGEST).decode("utf-8", "replace")
     columns = path.with_suffix(".json")
-    return Samples(text, _table(columns) if exists(columns) else None)
+    if not exists(columns):
+        return Samples(text, None)
+    content = read_json(columns)
+    return Samples(text, _table(columns, content), _fans(columns, content))
 
 
 def write_confusion(run: Run, step: int, confusion: Confusion) -> None:
@@ -114,8 +126,21 @@ def _steps(folder: Path, before: str, after: str) -> set[int]:
     return steps
 
 
-def _table(path: Path) -> Table:
-    content = read_json(path)
+def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
+    """The pictures of samples; none in a run that kept none."""
+    if "fans" not in content:
+        return ()
+    try:
+        found = kept_fans.as_list(content["fans"])
+    except ValueError:
+        raise _damaged(path) from None
+    # By their place pictures belong to rows: one too many would stand beside the wrong numbers.
+    if len(found) != len(content["rows"]):
+        raise _damaged(path)
+    return found
+
+
+def _table(path: Path, content: Any) -> Table:
     columns, rows = _list(path, content, "columns"), _list(path, content, "rows")
     if not all(isinstance(name, str) for name in columns) or len(columns) * len(rows) > MAX_CELLS:
         raise _damaged(path)

@@ -17,6 +17,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.data.values.fan import Fan
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 
@@ -77,6 +78,7 @@ class Sample:
 
     text: str
     columns: Mapping[str, str | float | bool]
+    fan: Fan | None = None  # the same as a picture, of a forecast
 
 
 @dataclass(frozen=True)

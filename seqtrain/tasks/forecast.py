@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from seqtrain.data.batching.stream import StreamBatch
 from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
 from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.data.values.fan import Fan, by_steps, num_read
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.errors import UserError
@@ -287,16 +288,47 @@ class Forecast(SeriesTask, ExampleTask):
         self, model: SequenceModel, batch: WindowBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
         params, _ = self.params(model, batch, None)
-        found = self.distribution.median(params)[:, 0].double()  # (B, H, C)
+        found = self.distribution.median(params)[:, 0].double().cpu()  # (B, H, C)
         mean, std = _moments(preprocessor.series, batch.series[:, 0])
         samples = []
         for lane in range(len(found)):
             ahead = (found[lane] * std[lane] + mean[lane])[:, 0].tolist()
-            true = (batch.targets[lane, 0].double() * std[lane] + mean[lane])[:, 0].tolist()
+            true = (batch.targets[lane, 0].double().cpu() * std[lane] + mean[lane])[:, 0].tolist()
             text = f"row {int(batch.rows[lane]):,}: {_few(ahead)} (it is {_few(true)})"
             columns = {"text": f"row {int(batch.rows[lane]):,}", "reference": _few(true), "forecast": _few(ahead)}
-            samples.append(Sample(text, columns))
+            samples.append(Sample(text, columns, self._fan(params, batch, preprocessor, lane)))
         return samples
+
+    def _fan(
+        self, params: Float[Tensor, "B 1 H C P"], batch: WindowBatch, preprocessor: Preprocessor, lane: int
+    ) -> Fan:
+        """The forecast of the first channel of a window as a picture, in the units of the data."""
+        scaling = preprocessor.series
+        assert scaling is not None
+        own = params[lane, 0, :, :1].double()  # (H, 1, P)
+        series = batch.series[lane]
+        mean, std = _moments(scaling, series)
+
+        def in_units(values: Float[Tensor, "n 1"]) -> Float[np.ndarray, " n"]:
+            return (values[:, 0].double().cpu() * std[0, 0, 0] + mean[0, 0, 0]).numpy()
+
+        bands = {}
+        for share in SHOWN_SHARES:
+            interval = self.distribution.interval(own, share)
+            if interval is not None:
+                bands[share] = (in_units(interval[0]), in_units(interval[1]))
+        read = batch.tokens[lane].reshape(-1, self.num_features)[-num_read(self.horizon) :]
+        # Where the model was told that a value is missing it read 0, which a picture would show as the mean.
+        if scaling.masked[0] or (scaling.apart and any(scaling.masked)):
+            read = torch.where(read[:, self.num_channels, None] > 0, read, torch.nan)
+        channel = int(series) % len(scaling.columns) if scaling.apart else 0
+        return by_steps(
+            in_units(read[:, :1]),
+            in_units(self.distribution.median(own)),
+            bands=bands,
+            truth=in_units(batch.targets[lane, 0, :, :1]),
+            title=f"row {int(batch.rows[lane]):,}: {scaling.columns[channel]}",
+        )
 
 
 def _few(values: Sequence[float]) -> str:

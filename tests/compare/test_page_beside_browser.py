@@ -180,3 +180,24 @@ def test_few_groups_are_not_listed(tab: Any, tmp_path: Path) -> None:
     reader = tab().open(written(tmp_path, "report.html"))
     assert not reader.page.is_visible("#group-list")
     assert reader.page.locator("#groups article:visible").count() == 2
+
+
+def test_forecasts_of_a_row_are_drawn_on_one_scale_with_gaps_where_values_are_missing(tab: Any, tmp_path: Path) -> None:
+    shown_runs.forecasts(tmp_path)
+    reader = tab().open(written(tmp_path, "report.html")).drawn("table")
+    tick(reader, "/gru", "/lstm")
+    reader.drawn("samples").settled("document.querySelectorAll('svg.fan').length", 2)
+    words = "[...fan.querySelectorAll('text')].map(text => text.textContent)"
+    scales = reader.page.evaluate(f"[...document.querySelectorAll('svg.fan')].map(fan => {words})")
+    assert scales[0] == scales[1] == ["-4.09", "24.3", "3 ahead"]
+    # Two values, one that is missing, two more: two strokes.
+    histories = reader.page.evaluate(
+        "[...document.querySelectorAll('svg.fan .history')].map(line => line.getAttribute('d').split('M').length - 1)"
+    )
+    assert histories == [2, 2]
+    bands = reader.page.evaluate(
+        "[...document.querySelectorAll('svg.fan')].map(fan => fan.querySelectorAll('[data-share]').length)"
+    )
+    assert bands == [2, 0]
+    assert "blue, the forecast with its intervals" in reader.page.inner_text("#samples-note")
+    assert reader.wrong == []

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from seqtrain.inference.forecast_plot import MAX_HISTORY, Fan, draw_fan
+from seqtrain.data.values.fan import Fan
+from seqtrain.inference.forecast_plot import MAX_FANS, MAX_HISTORY, draw_fans, draw_small_fan
 
 HOURS = np.datetime64("2016-07-01T00") + np.arange(30)
 MEDIAN = np.linspace(0.0, 1.0, 6)
@@ -40,12 +42,12 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 @pytest.mark.parametrize(("name", "begins"), [("fan.png", b"\x89PNG"), ("fan.SVG", b"<?xml")])
 def test_a_fan_is_written_in_the_format_of_its_name(name: str, begins: bytes, tmp_path: Path) -> None:
-    assert draw_fan(FAN, tmp_path / name) == ""
+    assert draw_fans([FAN], tmp_path / name) == []
     assert (tmp_path / name).read_bytes().startswith(begins)
 
 
 def test_history_truth_median_and_bands_are_where_the_numbers_are(tmp_path: Path, figures: list[Figure]) -> None:
-    draw_fan(FAN, tmp_path / "fan.png", title="OT $1 and $2", unit="°C")
+    draw_fans([replace(FAN, title="OT $1 and $2")], tmp_path / "fan.png", unit="°C")
     (axes,) = figures[0].axes
     lines = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
     assert np.array_equal(lines["history"], FAN.history)
@@ -54,19 +56,19 @@ def test_history_truth_median_and_bands_are_where_the_numbers_are(tmp_path: Path
     # From the widest to the narrowest, so that none hides another.
     widths = {part.get_label(): np.ptp(np.asarray(part.get_paths()[0].vertices)[:, 1]) for part in axes.collections}
     assert list(widths.items()) == [("central 95%", 7.0), ("central 80%", 5.0), ("central 50%", 3.0)]
-    assert axes.get_title() == "OT $1 and $2"
+    assert axes.get_title("left") == "OT $1 and $2"
 
 
 def test_a_point_forecast_has_no_median_and_no_band(tmp_path: Path, figures: list[Figure]) -> None:
-    draw_fan(replace(FAN, bands={}, truth=None), tmp_path / "fan.png")
-    legend = figures[0].axes[0].get_legend()
+    draw_fans([replace(FAN, bands={}, truth=None)], tmp_path / "fan.png")
+    (legend,) = figures[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ["history", "forecast"]
 
 
 def test_what_is_left_out_of_a_long_history_is_said(tmp_path: Path, figures: list[Figure]) -> None:
     long = np.arange(MAX_HISTORY + 1234.0)
     fan = replace(FAN, history=long, history_times=long, times=np.arange(6) + long[-1] + 1)
-    assert draw_fan(fan, tmp_path / "fan.png") == "the first 1,234 values of the history"
+    assert draw_fans([fan], tmp_path / "fan.png") == ["the first 1,234 values of the history"]
     assert np.asarray(figures[0].axes[0].lines[0].get_xdata())[0] == 1234
 
 
@@ -83,5 +85,42 @@ def test_what_cannot_be_drawn_is_refused_before_a_file_is_written(
     fan: Fan, name: str, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        draw_fan(fan, tmp_path / name)
+        draw_fans([fan], tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+def test_each_band_has_a_shade_of_its_own_and_the_legend_shows_it(tmp_path: Path, figures: list[Figure]) -> None:
+    draw_fans([FAN], tmp_path / "fan.png")
+    (legend,) = figures[0].legends
+    shades = {}
+    for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True):
+        if text.get_text().startswith("central"):
+            shades[text.get_text()] = to_hex(handle.get_facecolor())  # type: ignore[union-attr]
+    drawn = {str(part.get_label()): part for part in figures[0].axes[0].collections}
+    assert shades == {name: to_hex(part.get_facecolor()[0]) for name, part in drawn.items()}  # type: ignore[index]
+    assert len(set(shades.values())) == 3
+    # Where bands lie on one another only opaque ones look as the legend says.
+    assert {part.get_facecolor()[0][3] for part in drawn.values()} == {1.0}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("count", [2, 5, MAX_FANS + 3])
+def test_all_columns_are_drawn_up_to_a_bound_and_the_rest_is_counted(
+    count: int, tmp_path: Path, figures: list[Figure]
+) -> None:
+    fans = [replace(FAN, title=f"column {number}", median=MEDIAN + number) for number in range(count)]
+    words = draw_fans(fans, tmp_path / "fan.png")
+    drawn = min(count, MAX_FANS)
+    assert words == ([] if count == drawn else [f"{count - drawn} more columns or series"])
+    assert [axes.get_title("left") for axes in figures[0].axes] == [f"column {number}" for number in range(drawn)]
+    for number, axes in enumerate(figures[0].axes):
+        lines = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
+        assert np.array_equal(lines["median"], MEDIAN + number)
+    assert len(figures[0].legends) == 1
+
+
+def test_the_small_picture_shows_the_same_lines(tmp_path: Path, figures: list[Figure]) -> None:
+    draw_small_fan(FAN, tmp_path / "small.png")
+    draw_fans([FAN], tmp_path / "large.png")
+    small, large = figures
+    assert small.axes[0].get_legend_handles_labels()[1] == large.axes[0].get_legend_handles_labels()[1]
+    assert (tmp_path / "small.png").stat().st_size < (tmp_path / "large.png").stat().st_size

@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 
 from seqtrain.cli import main
-from seqtrain.inference.forecasts import _months_ahead, _months_of_a_step, continue_file
+from seqtrain.inference.forecasts import Continued, _months_ahead, _months_of_a_step, continue_file
 from seqtrain.inference.opened import Opened, open_run
 
 HOURS = 400
 OFFSET, SPREAD = 1000.0, 50.0
 TRAIN = ("task=forecast", "model=gru", "model.dim=8", "trainer.max_steps=3", "trainer.validate_every=3", "logger=none")
 WINDOWS = ("data.max_length=24", "task.horizon=3", "callbacks=none")
+
+
+def continued_file(opened: Opened, path: Path) -> list[Continued]:
+    return continue_file(opened, path, called=f"--input {path}", say=pytest.fail)
 
 
 def wave(hours: np.ndarray) -> np.ndarray:
@@ -54,7 +58,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
 def test_a_forecast_is_in_the_units_of_the_data_and_goes_on_from_its_last_row(
     name: str, runs: dict[str, Opened], tmp_path: Path
 ) -> None:
-    (found,) = continue_file(runs[name], write(tmp_path / "more.csv", wave(np.arange(50))))
+    (found,) = continued_file(runs[name], write(tmp_path / "more.csv", wave(np.arange(50))))
     assert found.times == ["2024-01-03 02:00:00", "2024-01-03 03:00:00", "2024-01-03 04:00:00"]
     ahead = found.values["forecast"]
     assert ahead.shape == (3, 1)
@@ -71,7 +75,7 @@ def test_adding_a_constant_to_a_series_that_was_scaled_by_it_adds_it_to_the_fore
     opened = runs["windows"]
     scaling = opened.preprocessor.series
     assert scaling is not None
-    (plain,) = continue_file(opened, write(tmp_path / "a.csv", wave(np.arange(50))))
+    (plain,) = continued_file(opened, write(tmp_path / "a.csv", wave(np.arange(50))))
     moved_scaling = type(scaling)(**{**vars(scaling), "mean": (scaling.mean[0] + 7.0,)})
     moved_run = Opened(
         opened.run,
@@ -83,7 +87,7 @@ def test_adding_a_constant_to_a_series_that_was_scaled_by_it_adds_it_to_the_fore
         opened.task,
         opened.step,
     )
-    (moved,) = continue_file(moved_run, write(tmp_path / "b.csv", wave(np.arange(50)) + 7.0))
+    (moved,) = continued_file(moved_run, write(tmp_path / "b.csv", wave(np.arange(50)) + 7.0))
     np.testing.assert_allclose(moved.values["forecast"], plain.values["forecast"] + 7.0, rtol=1e-6)
 
 
@@ -94,8 +98,8 @@ def test_a_window_knows_nothing_of_what_stands_before_it_and_a_stream_does(
     other = values.copy()
     other[:20] += 300.0
     for name, is_same in (("windows", True), ("stream", False)):
-        (one,) = continue_file(runs[name], write(tmp_path / "one.csv", values))
-        (two,) = continue_file(runs[name], write(tmp_path / "two.csv", other))
+        (one,) = continued_file(runs[name], write(tmp_path / "one.csv", values))
+        (two,) = continued_file(runs[name], write(tmp_path / "two.csv", other))
         assert np.array_equal(one.values["forecast"], two.values["forecast"]) == is_same, name
 
 
@@ -105,7 +109,7 @@ def test_a_stream_is_read_in_chunks_that_equal_the_whole(runs: dict[str, Opened]
     found = {}
     for k2 in (8, 100):
         opened.config.tbptt.k2 = opened.config.tbptt.k1 = k2
-        found[k2] = continue_file(opened, path)[0].values["forecast"]
+        found[k2] = continued_file(opened, path)[0].values["forecast"]
     opened.config.tbptt.k2 = opened.config.tbptt.k1 = 8
     np.testing.assert_allclose(found[8], found[100], rtol=1e-6)
 
@@ -182,8 +186,8 @@ def test_the_table_and_the_lines_of_json_say_the_same(
 def test_an_export_forecasts_what_its_run_does(runs: dict[str, Opened], tmp_path: Path) -> None:
     run, path = runs["windows"], write(tmp_path / "more.csv", wave(np.arange(50)))
     assert main.main(["export", str(run.run.path), "--output", str(tmp_path / "exported")]) == 0
-    (exported,) = continue_file(open_run(tmp_path / "exported"), path)
-    (own,) = continue_file(run, path)
+    (exported,) = continued_file(open_run(tmp_path / "exported"), path)
+    (own,) = continued_file(run, path)
     assert np.array_equal(exported.values["forecast"], own.values["forecast"])
 
 

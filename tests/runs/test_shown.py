@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seqtrain.errors import UserError
 from seqtrain.runs import shown
 from seqtrain.runs.directory import Run
 from seqtrain.runs.shown import Confusion, Samples, Table
+from tests.support.shown_runs import fan
 
 
 @pytest.fixture
@@ -57,3 +59,60 @@ def test_counts_that_no_run_writes_are_refused(run: Run, content: Any) -> None:
     (run.plots / "confusion-00000030.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"confusion-00000030\.json: not what a run writes there; remove it"):
         shown.read_confusion(run, 30)
+
+
+def test_pictures_of_samples_are_read_as_they_were_written(run: Run) -> None:
+    columns = [{"text": "a"}, {"text": "b"}]
+    shown.write_samples(run, 30, "text", columns, [None, fan(7.0)])
+    found = shown.read_samples(run, 30)
+    assert found is not None
+    none, kept = found.fans
+    assert none is None
+    assert kept is not None
+    own = fan(7.0)
+    assert [kept.title, kept.times.tolist(), kept.history_times.tolist()] == [own.title, [1, 2, 3], [-4, -3, -2, -1, 0]]
+    for name in ("history", "median", "truth"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(own, name))
+    assert kept.bands.keys() == own.bands.keys()
+    for share, ends in own.bands.items():
+        np.testing.assert_array_equal(kept.bands[share], ends)
+
+
+def test_a_forecast_that_diverged_is_a_gap_and_no_fault(run: Run) -> None:
+    shown.write_samples(run, 30, "text", [{"text": "a"}], [fan(float("inf"))])
+    found = shown.read_samples(run, 30)
+    assert found is not None
+    assert found.fans[0] is not None
+    assert np.isnan(found.fans[0].median).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("history", "12"),
+        ("history", [True]),
+        ("history", [1e300]),
+        ("history", [0.0] * 70_000),
+        ("median", []),
+        ("median", [1.0]),
+        ("truth", [1.0, 2.0]),
+        ("bands", {"2": [[1, 2, 3], [1, 2, 3]]}),
+        ("bands", {"x": [[1, 2, 3], [1, 2, 3]]}),
+        ("bands", {"0.8": [[1, 2, 3]]}),
+        ("title", 7),
+        ("more", 1),
+    ],
+)
+def test_a_picture_that_no_run_writes_is_refused(run: Run, name: str, value: Any) -> None:
+    shown.write_samples(run, 30, "text", [{"text": "a"}], [fan(7.0)])
+    path = run.samples / "step-00000030.json"
+    content = json.loads(path.read_text())
+    content["fans"][0][name] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"step-00000030\.json: not what a run writes there; remove it"):
+        shown.read_samples(run, 30)
+    # Pictures belong to rows by their place.
+    content["fans"] = [None, None]
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"step-00000030\.json: not what a run writes there; remove it"):
+        shown.read_samples(run, 30)

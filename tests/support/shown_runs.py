@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from seqtrain.data.values.fan import Fan, by_steps
 from seqtrain.runs.directory import Run
 from seqtrain.runs.shown import Confusion, write_confusion, write_samples
 from tests.support import fake_runs
@@ -61,4 +64,23 @@ def sentiments(folder: Path, seeds: int = 3) -> Path:
             rows.append({"text": text, "label": label, "predicted": predicted, "probability": 0.93, "right": right})
         sampled(run, 50, rows)
         confused(run, 50, LABELS, COUNTS)
+    return folder
+
+
+def fan(middle: float, *, share: float | None = 0.8, title: str = "row 9: load") -> Fan:
+    """A forecast of three steps around a value, after five values of which one is missing."""
+    median = np.full(3, middle)
+    bands = {}
+    if share is not None:
+        bands = {share: (median - 2, median + 2), share / 2: (median - 1, median + 1)}
+    history = np.array([1.0, 2.0, np.nan, 3.0, 4.0])
+    return by_steps(history, median, bands=bands, truth=np.array([5.0, np.nan, 23.0]), title=title)
+
+
+def forecasts(folder: Path) -> Path:
+    """Two runs that forecast, gru with intervals and lstm without; gives their folder."""
+    for name, drawn in (("gru", fan(-0.8)), ("lstm", fan(20.0, share=None))):
+        run = fake_runs.run(folder / name, 0.5, metric="mse", model=name)
+        (run / "samples").mkdir(exist_ok=True)
+        write_samples(Run(run), 50, "as text", [{"text": "row 9", "reference": "5", "forecast": "7"}], [drawn])
     return folder

@@ -42,6 +42,7 @@ SCRIPTS = (
     "parallel.js",
     "runs.js",
     "beside.js",
+    "fans.js",
     "samples.js",
     "pictures.js",
     "configs.js",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.compare.entries import Entry
+from seqtrain.compare.page.fans import MAX_FAN_VALUES, bounded, fans
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists
 from seqtrain.files.checked import check_png, read_checked
@@ -41,12 +42,13 @@ def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         steps.append(steps_with_samples(Run(entry.path)))
     wanted = _chosen_steps(set().union(*steps), len(entries))
-    found = []
+    found, room = [], MAX_FAN_VALUES
     for entry, own in zip(entries, steps, strict=True):
         kept = []
         for step in sorted(own, reverse=True):
             if step in wanted or step == max(own):
                 kept.append(_sample(entry.path, step, _stamp(entry.path, step)))
+        kept, room = bounded(kept, room)
         found.append({"steps": len(own), "kept": kept})
     return found
 
@@ -132,7 +134,7 @@ def _columns(found: Samples) -> dict[str, Any]:
         rows.append(cells)
     return {
         **{"columns": table.columns, "rows": rows, "given": _given(table), "reference": _reference(table)},
-        **{"left_out": len(table.rows) - len(rows), "longest": LONGEST_CELL},
+        **{"left_out": len(table.rows) - len(rows), "longest": LONGEST_CELL, "fans": fans(found, len(rows))},
     }
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,6 +62,11 @@ def read_blocks(table: Layout) -> Iterator[Block]:
 def _in_words(table: Layout, fault: str, num_rows: int) -> str:
     """What pyarrow says of a broken file, in our words where a value is not what its column holds."""
     found = NO_NUMBER.search(fault)
+    # Whatever pyarrow says of it: of a quote that stays open it tells the end, or nothing.
+    if table.format in ("csv", "tsv") and (found is None or "\n" in found[3]):
+        line = _open_quote(table.path)
+        if line is not None:
+            return f"line {line:,}: a quote opens and is not closed in that line; close it, or take it out"
     if found is None:
         if "Empty CSV file" in fault:
             return "has no row below its header"
@@ -73,6 +79,15 @@ def _in_words(table: Layout, fault: str, num_rows: int) -> str:
     if column == table.time:
         return f"{where}: {value!r} in column {column} is no time like {table.time_format}; set data.time_format"
     return f"{where}: {value!r} in column {column} is no number; {_remedy(table, column, value)}"
+
+
+def _open_quote(path: Path) -> int | None:
+    """The first line in which a quote opens and does not close; None where there is none."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.count(b'"') % 2:
+                return number
+    return None
 
 
 def _remedy(table: Layout, column: str, value: str) -> str:

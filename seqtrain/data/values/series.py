@@ -140,15 +140,15 @@ def bounds(
         short = np.flatnonzero(lengths < sum(rows))
         if len(short):
             raise UserError(
-                f"data.rows=[{','.join(map(str, rows))}]: {_called(series, short[0])} has {lengths[short[0]]:,} rows; "
-                "ask for fewer"
+                f"data.rows=[{','.join(map(str, rows))}]: {_called(series, short[0])} has "
+                f"{in_rows(int(lengths[short[0]]))}; ask for fewer"
             )
     # Test may be empty: no training reads it.
     for name, size in zip(("train", "validation"), sizes, strict=False):
         empty = np.flatnonzero(size < 1)
         if len(empty):
             raise UserError(
-                f"data: {_called(series, empty[0])} has {lengths[empty[0]]:,} rows, which leaves none for {name}; "
+                f"data: {_called(series, empty[0])} has {in_rows(int(lengths[empty[0]]))}, which leaves none for {name}; "
                 "give longer series, or other data.validation_fraction and data.test_fraction"
             )
     found = {}
@@ -156,6 +156,11 @@ def bounds(
         found[name] = (begin, begin + size)
         begin = begin + size
     return found
+
+
+def in_rows(count: int) -> str:
+    """So many rows, in words."""
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _called(series: Series, number: int) -> str:

@@ -13,7 +13,7 @@ from seqtrain.runs.shown import write_samples
 from seqtrain.tasks.base import Sample, SampleOptions
 from seqtrain.training.learner import Learner
 from seqtrain.training.loggers.base import RunLogger
-from seqtrain.training.loggers.shown import log_samples
+from seqtrain.training.loggers.shown import log_fans, log_samples
 
 if TYPE_CHECKING:
     from seqtrain.training.splits import Data
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Samples(Callback):
     """Continues `prompt` by `length` tokens, or shows `examples` of validation, as the task has it.
 
-    To samples/step-*.txt, by columns to samples/step-*.json, and to every logger that takes text or tables.
+    To samples/step-*.txt, by columns to samples/step-*.json, and to every logger that takes text, tables or pictures.
     """
 
     def __init__(
@@ -47,10 +47,12 @@ class Samples(Callback):
         found = self._sample(pl_module)
         self.newest = "\n".join(sample.text for sample in found)
         step = trainer.global_step
-        samples = write_samples(self.run, step, self.newest, [sample.columns for sample in found])
-        for logger in trainer.loggers:
-            if isinstance(logger, RunLogger):
-                log_samples(logger, samples, step)
+        columns, fans = [sample.columns for sample in found], [sample.fan for sample in found]
+        samples = write_samples(self.run, step, self.newest, columns, fans)
+        run_loggers = [logger for logger in trainer.loggers if isinstance(logger, RunLogger)]
+        for run_logger in run_loggers:
+            log_samples(run_logger, samples, step)
+        log_fans(run_loggers, samples, step)
 
     def _sample(self, learner: Learner) -> Sequence[Sample]:
         batch = self.data.sample("validation", self.examples)

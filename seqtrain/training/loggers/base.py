@@ -11,7 +11,7 @@ import urllib.request
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pytorch_lightning.loggers.logger import Logger
@@ -43,6 +43,8 @@ SHOWN_IN_SUMMARY = (
 
 class RunLogger(Logger):
     """A Lightning logger that also takes texts and images; once it fails or hangs it is left out, in one line."""
+
+    shows_images: ClassVar[bool] = True  # else none is drawn for it
 
     def __init__(self, label: str, directory: Path) -> None:
         super().__init__()
@@ -190,6 +192,8 @@ class Worker:
 
 class Guarded(RunLogger):
     """A logger of Lightning's or of the user's own, which may fail like any logger; it gets the numbers."""
+
+    shows_images = False
 
     def __init__(self, logger: Logger, directory: Path) -> None:
         super().__init__(type(logger).__name__, directory)

@@ -54,7 +54,7 @@ function sampleRows(found) {
     const reference = found.reference === null ? null : short(row[found.reference]);
     const rest = found.columns.map((_, k) => k).filter(k => k !== found.given && k !== found.reference);
     const more = rest.slice(1).map(k => `${found.columns[k].replaceAll("_", " ")}: ${told(row[k], 3)}`);
-    rows.set(`${same} ${times}`, { source: times > 1 ? `${source} (${times})` : source, reference, said: rest.length ? short(row[rest[0]]) : "", more });
+    rows.set(`${same} ${times}`, { source: times > 1 ? `${source} (${times})` : source, reference, said: rest.length ? short(row[rest[0]]) : "", more, fan: found.fans?.[place] ?? null });
   }
   return rows;
 }
@@ -98,11 +98,13 @@ function sampleRow(key, rows, found) {
   if (reference !== null) title.append(make("small", "reference: " + reference));
   row.append(title);
   const base = reference ?? rows.find(each => each.has(key)).get(key).said, leader = rows.findIndex(each => each.has(key));
+  const range = fanRange(rows.map(each => each.get(key)?.fan).filter(Boolean));
   for (const [k, each] of rows.entries()) {
     const cell = make("td"), own = each.get(key);
     if (!own) cell.append(make("small", found[k] ? "not shown by this run" : ""));
     else {
-      cell.append(marked(reference === null && k === leader ? null : own.reference ?? base, own.said));
+      if (own.fan && range) cell.append(fanPicture(own.fan, range));
+      cell.append(marked(own.fan || reference === null && k === leader ? null : own.reference ?? base, own.said));
       for (const words of own.more) cell.append(make("small", words));
     }
     row.append(cell);
@@ -119,6 +121,7 @@ function samplesNote(runs, samples, found, rows, keys) {
   const reference = found.some(each => each?.reference !== null && each?.reference !== undefined);
   if (reference) words.push("Words are marked against the reference: underlined, what the reference has not; struck through, what is missing.");
   else if (having.length > 1) words.push("There is no reference: words are marked against the first run that shows the source; underlined, what it has not; struck through, what it has alone.");
+  words.push(...fanNote(found));
   if (chosen.step === "" && new Set(found.filter(Boolean).map(each => each.step)).size > 1) words.push("The runs' newest steps differ.");
   const left = runs.some(run => samples[run.index].steps > samples[run.index].kept.length);
   if (left) words.push("Some of the steps are in this page; all are in the runs' folders.");
