@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,6 @@ from seqtrain.training.accumulators import Accumulators
 from seqtrain.training.carried_state import CarriedState, join_slices
 from seqtrain.training.learner import Learner
 from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token
-from tests.support.quick import some_long
 
 Reset = Literal["never", "document"]
 
@@ -140,7 +138,12 @@ def test_validation_in_the_middle_leaves_training_bitwise_unchanged(name: str, r
 @pytest.mark.parametrize(
     ("reset", "accumulate"),
     # Of 8 each lane is a slice of its own; `make test-long` crosses the two.
-    some_long(itertools.product(["never", "document"], [4, 8]), [("never", 4), ("document", 8)]),
+    [
+        ("never", 4),
+        ("document", 8),
+        pytest.param("never", 8, marks=pytest.mark.long),
+        pytest.param("document", 4, marks=pytest.mark.long),
+    ],
 )
 def test_accumulating_changes_no_number(name: str, reset: Reset, accumulate: int, tmp_path: Path) -> None:
     case = Case(name, ())
