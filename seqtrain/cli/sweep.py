@@ -53,7 +53,7 @@ def run_new(request: Request) -> tuple[Sweep, list[str]]:
         UserError: where it cannot begin, or no trial could; nothing of it is left on the disk then.
         Interrupted: at a signal; the sweep can be resumed.
     """
-    from seqtrain.sweeps import repeat
+    from seqtrain.sweeps import repeat, shared
     from seqtrain.sweeps.settings import Settings, Words
 
     _refuse_several_processes()
@@ -74,6 +74,7 @@ def run_new(request: Request) -> tuple[Sweep, list[str]]:
     )
     sweeper = _sweeper(settings)
     runner = _runner(settings, searches)
+    shared.refuse_unknown(words.trial, settings.files, request.config_dirs)
     sweep = Sweep.create(settings.directory, asked)
     say(f"sweep {sweep.path}")
     try:

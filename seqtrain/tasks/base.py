@@ -273,6 +273,10 @@ class SeriesTask(Task):
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Examples:
         """The windows of the series of a split."""
 
+    def look_at(self, model: SequenceModel, batch: Any, limit: int) -> tuple[list[int], list[int] | None]:
+        """Refuses what `ExampleTask.look_at` gives: UserError."""
+        raise UserError("attention is drawn over tokens, and series have none")
+
     @abstractmethod
     def ahead(
         self, model: SequenceModel, features: Float[np.ndarray, "T F"], k2: int

@@ -17,7 +17,6 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.fan import Fan, by_steps, num_read
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
-from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import (
     Baseline,
@@ -215,9 +214,6 @@ class Forecast(SeriesTask, ExampleTask):
         return tokens.new_zeros(*tokens.shape[:2], self.horizon, self.num_channels)
 
     # -- data ----------------------------------------------------------------------------------------------------
-
-    def look_at(self, model: SequenceModel, batch: WindowBatch, limit: int) -> tuple[list[int], list[int] | None]:
-        raise UserError("attention is drawn over tokens, and series have none")
 
     def reading(self, rows: Rows, preprocessor: Preprocessor) -> Reading:
         """What is read of the series that a split is of."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -68,10 +67,7 @@ def make_data(
     )
     for line in source.notes():
         say(line)
-    if origin is not None:
-        _check_known(str(config.init_from), rows, say)
-    else:
-        _say_unknown(rows, say)
+    _say_unknown(rows, say, None if origin is None else str(config.init_from))
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with torch.device("meta"):
         _, task = make_pair(config, preprocessor)
@@ -103,16 +99,34 @@ def make_batching(config: DictConfig) -> Batching:
     return Batching(**{key: config.data[key] for key in Batching.__annotations__})
 
 
-def _say_unknown(rows: dict[Split, Rows], say: Say) -> None:
-    """Says how much of each split but train is <unk>: what is measured there is of texts with holes."""
+def _say_unknown(rows: dict[Split, Rows], say: Say, init_from: str | None) -> None:
+    """Says how much of the text is <unk>; `init_from` is the run that gave the tokenizer, where one did.
+
+    Raises:
+        UserError: where that tokenizer does not know most of this text.
+    """
+    unknown: dict[Split, int] = {}
+    total: dict[Split, int] = {}
     for split, split_rows in rows.items():
         columns = split_rows.columns.values()
-        unknown = sum(corpus.num_unknown for corpus in columns)
-        if unknown and split != "train":
-            share = unknown / sum(len(corpus.tokens) for corpus in columns)
-            trained = "train" not in rows or any(corpus.num_unknown for corpus in rows["train"].columns.values())
-            never = "" if trained else ", a token that train never has; tokenizer.min_count=2 trains it"
-            say(f"{split}: {share:.1%} of the tokens are <unk>{never}")
+        unknown[split] = sum(corpus.num_unknown for corpus in columns)
+        total[split] = sum(len(corpus.tokens) for corpus in columns)
+    if init_from is not None:
+        share = sum(unknown.values()) / sum(total.values())
+        # Most of the tokens would be the same one: easy to predict, at a loss that says nothing.
+        if share > MAX_UNKNOWN:
+            raise UserError(
+                f"init_from={init_from}: its tokenizer does not know {share:.0%} of this text; "
+                "begin with a run on text like it, or one with tokenizer=bpe"
+            )
+        if share:
+            say(f"{share:.1%} of the tokens are <unk> to the tokenizer of {init_from}")
+        return
+    # A tokenizer made from train knows train; what is measured on the other splits is of texts with holes.
+    never = ", a token that train never has; tokenizer.min_count=2 trains it" if unknown.get("train") == 0 else ""
+    for split in rows:
+        if split != "train" and unknown[split]:
+            say(f"{split}: {unknown[split] / total[split]:.1%} of the tokens are <unk>{never}")
 
 
 def _check_origin(init_from: str, origin: Preprocessor, task_type: type[Task]) -> None:
@@ -123,17 +137,3 @@ def _check_origin(init_from: str, origin: Preprocessor, task_type: type[Task]) -
             f"init_from={init_from}: that run reads {theirs}, and task={task_type.name()} reads {ours}; begin with a "
             "run that reads the same"
         )
-
-
-def _check_known(init_from: str, rows: dict[Split, Rows], say: Say) -> None:
-    """Says how much of the text the tokenizer of `init_from` does not know; UserError where that is most of it."""
-    columns = list(itertools.chain.from_iterable(split_rows.columns.values() for split_rows in rows.values()))
-    unknown = sum(corpus.num_unknown for corpus in columns) / sum(len(corpus.tokens) for corpus in columns)
-    # Most of the tokens would be the same one: easy to predict, at a loss that says nothing.
-    if unknown > MAX_UNKNOWN:
-        raise UserError(
-            f"init_from={init_from}: its tokenizer does not know {unknown:.0%} of this text; "
-            "begin with a run on text like it, or one with tokenizer=bpe"
-        )
-    if unknown:
-        say(f"{unknown:.1%} of the tokens are <unk> to the tokenizer of {init_from}")

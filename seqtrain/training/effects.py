@@ -44,6 +44,8 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
 
 def _of_other_layout(config: DictConfig) -> dict[str, str]:
     """Options that only a stream, or only examples, have a use for."""
+    name = config.task._target_.rpartition(".")[2]
+    reasons: dict[str, str] = {}
     if task_class(config).reads_stream(config.tbptt.carry):
         useless = ["data.batch_tokens"]
         # Of series so much is read before evaluation begins, and windows are shown; text has neither.
@@ -52,13 +54,16 @@ def _of_other_layout(config: DictConfig) -> dict[str, str]:
             # With tbptt=whole the windows of a stream are as long as data.max_length says.
             if config.tbptt.k2 != config.data.max_length:
                 useless.append("data.max_length")
+        else:
+            reasons["data.eval_lanes"] = (
+                f"task={name} evaluates each series from its beginning to its end; leave it out"
+            )
         remedy = "reads a stream, not examples; data.batch_size and tbptt.k2 say how much of it"
     else:
         useless = ["data.eval_lanes"]
         useless += [f"callbacks.samples.{key}" for key in ("prompt", "length", "temperature", "top_k", "top_p")]
         remedy = "reads examples, not a stream; data.batch_tokens and data.batch_size say how many"
-    name = config.task._target_.rpartition(".")[2]
-    return dict.fromkeys(useless, f"task={name} {remedy}")
+    return reasons | dict.fromkeys(useless, f"task={name} {remedy}")
 
 
 def _of_greedy_sampling(config: DictConfig) -> dict[str, str]:

@@ -231,7 +231,7 @@ class SeriesData(StreamData):
         return spread(windows, count)
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
-        raise UserError("attention is drawn over tokens, and series have none")
+        return self.task.look_at(model, self.sample(split, 1), limit)
 
 
 def spread(examples: Examples, count: int) -> ExampleBatch:

@@ -190,6 +190,16 @@ def test_a_length_penalty_of_a_greedy_translation_is_said() -> None:
     assert said("task.length_penalty=3", "task.beam=4") == said("task.beam=1") == []
 
 
+@pytest.mark.parametrize("tbptt", ["carry", "whole"])
+def test_lanes_of_evaluation_are_refused_of_series_however_they_are_read(tbptt: str) -> None:
+    words = ["task=forecast", f"tbptt={tbptt}", "data.eval_lanes=4"]
+    with pytest.raises(UserError) as caught:
+        effects.check(check.compose(words).config, words)
+    (line,) = caught.value.lines
+    assert line.startswith("data.eval_lanes: task=Forecast ")
+    effects.check(check.compose(words[:2]).config, words[:2])
+
+
 def test_lanes_of_evaluation_that_find_no_text_are_said_once_for_each_split() -> None:
     config = check.compose([*tiny.OPTIONS, "data.eval_lanes=100000"]).config
     said: list[str] = []

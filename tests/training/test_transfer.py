@@ -20,7 +20,7 @@ from seqtrain.runs.checkpoint import load
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Task
 from seqtrain.tasks.sentiment import Sentiment
-from seqtrain.training.data import _check_known
+from seqtrain.training.data import _say_unknown
 from seqtrain.training.learner import parameter_groups
 from seqtrain.training.model_and_task import make_model
 from seqtrain.training.transfer import copy_matching, freeze
@@ -324,8 +324,8 @@ def test_a_tokenizer_that_does_not_know_most_of_the_text_is_refused() -> None:
     corpus = Corpus(np.zeros(10, dtype=np.uint16), np.array([0, 10]), 20, 10, 6, "")
     rows = Rows({"text": corpus}, None, lambda: iter([]))
     with pytest.raises(UserError, match="does not know 60% of this text"):
-        _check_known("outputs/other", {"train": rows}, lambda line: None)
+        _say_unknown({"train": rows}, lambda line: None, "outputs/other")
     said: list[str] = []
     few = Rows({"text": replace(corpus, num_unknown=1)}, None, lambda: iter([]))
-    _check_known("outputs/other", {"train": few}, said.append)
+    _say_unknown({"train": few}, said.append, "outputs/other")
     assert said == ["10.0% of the tokens are <unk> to the tokenizer of outputs/other"]
