@@ -49,7 +49,10 @@ def check_pair(config: DictConfig) -> None:
     model, task, tbptt = _on_meta(config, size if isinstance(size, int) else ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
-        reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt))}"
+        fitting = _fitting_models(config, task, tbptt)
+        # None: then it is no matter of the model, and the reason has said what to change.
+        if fitting:
+            reason = f"{reason}; models that do, as shipped: {_listed(fitting)}"
     reasons = [
         reason,
         _unreadable(config, task),
@@ -168,10 +171,12 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
     missing_flags = task.requires & ~model.capabilities
     missing = [words for flag, words in WANTED.items() if flag in missing_flags]
     if missing:
-        return (
+        reason = (
             f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {type(model).__name__} "
             "does not promise"
         )
+        remedy = task.remedy(model)
+        return reason if remedy is None else f"{reason}; use {remedy}"
     reason = task.incompatibility(model)
     if reason:
         return reason
