@@ -22,7 +22,7 @@ from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
 from seqtrain.training.memory import check_model
 from seqtrain.training.model_and_task import make_model, make_task, task_class
-from seqtrain.training.shipped import compose_data, models, shipped, with_model
+from seqtrain.training.shipped import compose_data, models, shipped, tasks, with_model
 from seqtrain.training.transfer import freeze
 
 WANTED = {
@@ -288,10 +288,10 @@ class Cell(NamedTuple):
 
 
 def cells() -> Iterator[Cell]:
-    """Every shipped model with every shipped task and cut of time, as their files say."""
+    """Every shipped model with every shipped task and cut of time, as their files say, or with an option turned."""
     configs = {}  # composed once each, not anew for every model
-    for task, tbptt in itertools.product(shipped("task"), shipped("tbptt")):
-        configs[task, tbptt] = check.compose([f"task={task}", f"tbptt={tbptt}"]).config
+    for task, tbptt in itertools.product(tasks(), shipped("tbptt")):
+        configs[task, tbptt] = check.compose([*f"task={task}".split(), f"tbptt={tbptt}"]).config
     for model in models():
         for (task, tbptt), config in configs.items():
             yield Cell(model, task, tbptt, _reason(with_model(config, model)))

@@ -18,12 +18,14 @@ from seqtrain.models.ar import AR
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.layers.front_ends import ValueProjection
 from seqtrain.tasks import rollout
+from seqtrain.tasks.base import Facts
 from seqtrain.tasks.forecast import Forecast
 from tests.conftest import Seqtrain
 from tests.support.model_cases import Case, assert_near
 from tests.support.series import Held, numbers, prepared
 
 HORIZON, HISTORY = 5, 8
+FACTS = Facts(bytes_per_token=1.0, words_per_token=None)
 CAUSAL = ["rnn", "gru", "lstm", "min_gru", "cnn", "gpt", "ar", "dlinear"]
 MODELS = pytest.mark.parametrize("name", [*CAUSAL, "encoder_decoder", "rnn_encoder_decoder"])
 
@@ -135,11 +137,9 @@ def test_a_forecast_is_read_as_the_same_value_in_a_table_would_be(missing: str, 
     assert scaling is not None
     assert (scaling.num_masked > 0) == (missing == "mask")
     table = values.copy()
-    # Of a column that is a series of its own the rows stand alone in the table, those of the first column first.
-    table[first : first + HORIZON, : task.num_channels] = found[0] * scaling.std[0] + scaling.mean[0]
-    if channels == "together":
-        mean, std = np.array(scaling.mean[:2]), np.array(scaling.std[:2])
-        table[first : first + HORIZON] = found[0].numpy() * std + mean
+    # Where columns are series of their own, the first rows are those of the first column.
+    count = task.num_channels
+    table[first : first + HORIZON, :count] = found[0].numpy() * scaling.std[:count] + scaling.mean[:count]
     expected = Reading(Held(table, **options).series, scaling, np.float64).features(
         np.arange(first + 1, first + HORIZON)[None]
     )
@@ -206,15 +206,12 @@ def test_all_that_is_told_of_a_forecast_is_of_the_free_running_one() -> None:
     assert found["mse_teacher_forced"] == pytest.approx(float((told[here] ** 2).mean()), rel=1e-12)
     assert found["mse"] != pytest.approx(found["mse_teacher_forced"], rel=1e-3)
     assert task.comparison() == "mse"
-    totals = {
-        name: (float(total), float(count)) for name, (total, count) in task.evaluate(model, batch, None)[0].items()
-    }
-    measured = task.measure(totals, None)  # type: ignore[arg-type]
+    measured = task.measure({name: (value, 1.0) for name, value in found.items()}, FACTS)
     assert measured["teacher_forcing_gap"] == pytest.approx(found["mse"] - found["mse_teacher_forced"], rel=1e-12)
     # In training true values are read, and nothing of the horizon is forecast from a forecast.
     task.train()
     trained, count = task.evaluate(model, batch, None)[0]["loss"]
-    assert float(trained) / count == pytest.approx(found["mse_teacher_forced"], rel=1e-12)
+    assert float(trained.detach()) / count == pytest.approx(found["mse_teacher_forced"], rel=1e-12)
 
 
 def test_a_missing_target_of_a_recursive_forecast_has_no_gradient_and_is_not_counted() -> None:
@@ -242,7 +239,7 @@ def test_direct_forecasts_read_no_row_of_the_horizon() -> None:
     assert "mse_teacher_forced" not in sums(task, model, batch)
 
 
-TINY = ("task=forecast", "data.size=2", "data.length=120", "data.max_length=8", "model.dim=4", "logger=none")
+TINY = ("task=forecast", "data.size=2", "data.length=120", "data.max_length=8", "model.dim=8", "logger=none")
 RECURSIVE = "task.strategy=recursive"
 REFUSED = {
     "an encoder-decoder of all steps at once": (("model=encoder_decoder",), f"does not promise; use {RECURSIVE}; mod"),
@@ -258,7 +255,6 @@ REFUSED = {
             "model.positions=learned",
             "model.max_length=8",
             "task.horizon=4",
-            "model.num_heads=1",
         ),
         "reads 11 rows, window and horizon, and model.max_length=8 positions are fewer",
     ),
