@@ -173,9 +173,9 @@ def test_a_model_trains_or_is_refused_in_words(case: Case, task: str, tbptt: str
     assert len(caught.value.lines) == len(refusal)
     assert all(words in line for words, line in zip(refusal, caught.value.lines, strict=True)), caught.value.lines
     for words, line in zip(refusal, caught.value.lines, strict=True):
-        # No other model would do where the cut is refused for the task alone.
-        of_the_cut = "example" in words or "from windows" in words
-        assert ("models that do, as shipped: " in line) != of_the_cut
+        # No model at all would do where the cut is refused for the task.
+        no_model_does = "example" in words or (task == RECURSIVE and tbptt == "carry")
+        assert ("models that do, as shipped: " in line) != no_model_does
 
 
 @pytest.mark.parametrize("task", TASKS[1:])
