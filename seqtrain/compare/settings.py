@@ -25,18 +25,26 @@ LAYOUT = (
 )
 # Schedules whose rates do not depend on how long a run is planned: of these an extended run equals a longer one.
 STEADY = ("constant", "inverse_sqrt", "plateau")
+AUTO = "auto"  # the setting of an option that follows from the data
 # The setting that says that the limits of a run were changed after it had begun.
 EXTENDED = "extended"
 
 
 def flattened(config: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
-    """The config by dotted key, without what changes no number; `model` and its like are the options chosen."""
+    """The config by dotted key, without what changes no number; `model` and its like are the options chosen.
+
+    An option that followed from the data is AUTO, whatever number it became.
+    """
     settings: dict[str, Any] = {}
     for key, value in config.items():
         if key == "callbacks" and isinstance(value, dict):
             # Our callbacks only show what happens; those of others may end the training or change it.
             value = {name: node for name, node in value.items() if not _is_own(node)}
         _flatten(str(key), value, settings)
+    # Folds differ by a row, and so by a step: asked for was the same. A limit that was changed later stays a number.
+    for key, followed in summary.from_data.items():
+        if settings.get(key) == followed:
+            settings[key] = AUTO
     # Older runs wrote the tokenizer that was configured, while `init_from` had brought another one.
     if settings.get("init_from") is not None and summary.lineage is None:
         for key in list(settings):

@@ -80,8 +80,12 @@ class GPT(SequenceModel):
         tokens: Shaped[Tensor, "B T *F"],
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
+        keep_state: bool = True,
     ) -> tuple[Float[Tensor, "B T D"], State]:
-        """Hidden states, and the last `attention_window` keys and values, unrotated, with the count of tokens read."""
+        """Hidden states, and the last `attention_window` keys and values, unrotated, with the count of tokens read.
+
+        Without `keep_state` the count alone: a window of thousands is then not filled for a sentence of ten tokens.
+        """
         length = tokens.shape[1]
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
         if state is None and length > self.attention_window + 1:
@@ -105,9 +109,16 @@ class GPT(SequenceModel):
         for layer, block in enumerate(self.blocks):
             cache = None if state is None else (state[f"key.{layer}"], state[f"value.{layer}"])
             x, (key, value) = block(x, cache, mask, rotary)
-            after[f"key.{layer}"] = self._newest(key, lengths, cached).to(dtype)
-            after[f"value.{layer}"] = self._newest(value, lengths, cached).to(dtype)
+            if keep_state:
+                after[f"key.{layer}"] = self._newest(key, lengths, cached).to(dtype)
+                after[f"value.{layer}"] = self._newest(value, lengths, cached).to(dtype)
         return self.norm(x), after
+
+    def encode(
+        self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B S D"]:
+        # What is padded on the right changes nothing that was said before, so lengths are not needed.
+        return self(source, keep_state=False)[0]
 
     def _newest(
         self, keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int

@@ -124,9 +124,7 @@ class Regress(ExampleTask):
         self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"]
     ) -> Float[Tensor, " B"]:
         """The numbers of texts as the model gives them: in deviations of train from its mean."""
-        # What is padded on the right changes nothing that a causal model has said before.
-        is_causal = Capability.CAUSAL in model.capabilities
-        hidden, _ = model(tokens, None, None if is_causal else lengths)
+        hidden = model.encode(tokens, lengths)
         return self.logits(model, pool(hidden, lengths, self.pool)).squeeze(-1)
 
     def numbers(self, scaled: Float[Tensor, " B"]) -> Float[Tensor, " B"]:

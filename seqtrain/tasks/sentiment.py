@@ -134,9 +134,7 @@ class Sentiment(ExampleTask):
         if tokens.shape[1] > self.bptt_length:
             segments = read_in_segments(model, tokens, lengths, self.bptt_length)
             return pool_segments(segments, lengths, self.pool)
-        # What is padded on the right changes nothing that a causal model has said before.
-        is_causal = Capability.CAUSAL in model.capabilities
-        hidden, _ = model(tokens, None, None if is_causal else lengths)
+        hidden = model.encode(tokens, lengths)
         return pool(hidden, lengths, self.pool)
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "B D"]) -> Float[Tensor, "B V"]:

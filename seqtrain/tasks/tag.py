@@ -40,7 +40,7 @@ class Tags(Predictor["Tag"]):
         `spans` too, each a `type` with its `text` and the places of its `first` and `last` token, from 0."""
         answers: dict[int, dict[str, Any]] = {}
         for lanes, tokens, lengths in self.batches(texts):
-            hidden, _ = self.loaded.model(tokens, None, lengths)
+            hidden = self.loaded.model.encode(tokens, lengths)
             probs = self.task.logits(self.loaded.model, hidden).double().softmax(-1)  # (B, T, V)
             for lane, each, length in zip(lanes, probs, lengths.tolist(), strict=True):
                 answers[lane] = self._answer(texts[lane], each[1 : length - 1])
@@ -127,8 +127,7 @@ class Tag(ExampleTask):
         return self.head(self.dropout(hidden))
 
     def _read(self, model: SequenceModel, batch: ExampleBatch) -> Float[Tensor, "B T V"]:
-        hidden, _ = model(batch.tokens, None, batch.lengths)
-        return self.logits(model, hidden)
+        return self.logits(model, model.encode(batch.tokens, batch.lengths))
 
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats, of words that are read and have a target; outside training what metrics count, too."""

@@ -291,7 +291,7 @@ class ExampleData(Data):
     def eval_loader(self, split: Split, batch_size: int | None = None) -> ExampleLoader:
         here = ranks.rank_info()
         # With none of them batch_tokens alone says how many are read at a time.
-        batch_size = batch_size or self.batching.eval_batch_size or len(self.rows[split])
+        batch_size = batch_size or self.batching.eval_batch_size or len(self.batcher(split).lengths)
         return ExampleLoader(self.batcher(split), self.eval_plan(split, batch_size), world=here.world, rank=here.rank)
 
     def reading(self) -> Reading:

@@ -55,3 +55,32 @@ def test_folds_of_other_rows_stand_in_a_group_of_their_own(tmp_path: Path) -> No
     folds(tmp_path / "a" / "one", lstm=LSTM)
     folds(tmp_path / "a" / "other", whole="v" * 32, gru=GRU)
     assert len(groups(read([tmp_path / "a"]))) == 2
+
+
+def test_what_followed_from_the_rows_of_each_fold_does_not_part_the_folds(tmp_path: Path) -> None:
+    for fold, steps in enumerate((90, 95, 90)):
+        own = f"{fold}" * 32
+        fake_runs.run(
+            tmp_path / str(fold),
+            1.0 + fold,
+            config={"data.folds": 3, "data.fold": fold, "data.fold_seed": 0, "trainer.max_steps": steps},
+            hashes={"train": own, "validation": own, "tokenizer": own},
+            data={"fold": {"folds": 3, "hash": "w" * 32, "train": 80, "validation": 10, "test": 20}},
+            from_data={"trainer.max_steps": steps},
+        )
+    (group,) = groups(read([tmp_path]))
+    (variant,) = variants(group)
+    assert list(variant.values) == [1.0, 2.0, 3.0]
+
+
+def test_a_limit_that_was_changed_after_it_followed_from_the_data_is_a_setting(tmp_path: Path) -> None:
+    for seed, steps in enumerate((90, 90, 200), 1):
+        fake_runs.run(
+            tmp_path / str(seed),
+            1.0 + seed,
+            seed=seed,
+            config={"trainer.max_steps": steps},
+            from_data={"trainer.max_steps": 90},
+        )
+    (group,) = groups(read([tmp_path]))
+    assert sorted(len(variant.counted) for variant in variants(group)) == [1, 2]
