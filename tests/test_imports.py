@@ -100,6 +100,7 @@ SHARED = {
             "masked_text",
             "pooling",
             "predictors",
+            "rollout",
             "tagged",
         )
     ),

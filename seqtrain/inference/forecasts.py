@@ -107,7 +107,8 @@ def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str
 
 def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) -> Continued:
     task, config = opened.task, opened.config
-    one, origin = _with_a_row_ahead(series, number, bool(scaling.known_columns))
+    rows_ahead: int = task.rows_ahead  # type: ignore[attr-defined]
+    one, origin = _with_rows_ahead(series, number, rows_ahead)
     # A shorter window could be padded, but the model has never seen one.
     needed = 1 if config.tbptt.carry else config.data.max_length
     if origin < needed:
@@ -123,7 +124,7 @@ def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) ->
     k2 = make(config.tbptt).k2
     parts: dict[str, list[np.ndarray]] = {}
     for begin, mean, std in zip(read.offsets[:-1], reading.mean, reading.std, strict=True):
-        rows = np.arange(begin, begin + origin + 1)[None]
+        rows = np.arange(begin, begin + origin + rows_ahead)[None]
         found = task.ahead(opened.model, reading.features(rows)[0], k2)  # type: ignore[attr-defined]
         for name, values in found.items():
             parts.setdefault(name, []).append(values * std + mean)
@@ -132,29 +133,31 @@ def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) ->
     return Continued(series.names[number], scaling.columns, times, values, np.asarray(one.values[:origin]))
 
 
-def _with_a_row_ahead(series: Series, number: int, has_known: bool) -> tuple[Series, int]:
-    """One series with a row behind its last value, and which row that is.
+def _with_rows_ahead(series: Series, number: int, count: int) -> tuple[Series, int]:
+    """One series with `count` rows behind its last value, and which row the first of them is.
 
-    Raises UserError where what is known ahead ends with the values.
+    Raises UserError where what is known ahead ends before them.
     """
     begin, end = series.offsets[number], series.offsets[number + 1]
     values, known = np.asarray(series.values[begin:end]), np.asarray(series.known[begin:end])
     times = None if series.times is None else np.asarray(series.times[begin:end])
     origin = len(values)
-    if has_known:
+    if series.known_columns:
         # Rows at the end that have no value are the time ahead.
         seen = np.flatnonzero(~np.isnan(values).all(1))
         origin = int(seen[-1]) + 1 if len(seen) else 0
-        if origin == len(values):
+        if origin + count > len(values):
+            there = f"has {len(values) - origin:,} rows" if len(values) > origin else "ends with its last value"
+            wanted = "a row" if count == 1 else f"the {count:,} rows of task.horizon"
             raise UserError(
-                f"{', '.join(series.known_columns)}: known ahead, and the file ends with its last value; add a row for "
-                "the time ahead, with no values"
+                f"{', '.join(series.known_columns)}: known ahead, and the file {there}; add {wanted} for the time "
+                "ahead, with no values"
             )
     else:
-        values = np.concatenate([values, np.full((1, values.shape[1]), np.nan)])
-        known = np.concatenate([known, np.zeros((1, 0))])
+        values = np.concatenate([values, np.full((count, values.shape[1]), np.nan)])
+        known = np.concatenate([known, np.zeros((count, 0))])
         if times is not None:
-            times = np.append(times, times[-1] + _step(times))
+            times = np.append(times, _clock_ahead(times, series.has_dates, count))
     offsets = np.array([0, len(values)])
     return replace(
         series, values=values, known=known, times=times, offsets=offsets, names=(series.names[number],)
@@ -171,15 +174,18 @@ def _times_ahead(series: Series, origin: int, horizon: int) -> list[str]:
     """The time of each row ahead; its number where there are no times."""
     if series.times is None:
         return [str(origin + step + 1) for step in range(horizon)]
-    history = series.times[:origin]
-    step = _step(history)
-    if not series.has_dates:
-        return [str(int(history[-1]) + step * ahead) for ahead in range(1, horizon + 1)]
+    times = _clock_ahead(series.times[:origin], series.has_dates, horizon)
+    return [_date(time) if series.has_dates else str(time) for time in times]
+
+
+def _clock_ahead(times: Int[np.ndarray, " n"], has_dates: bool, count: int) -> list[int]:
+    """The times after these, as far apart as they are: seconds since 1970, or steps."""
     # Months are no fixed number of seconds: added up they would drift off the first of the month.
-    months = _months_of_a_step(history)
+    months = _months_of_a_step(times) if has_dates else None
     if months is not None:
-        return _months_ahead(history, months, horizon)
-    return [_date(int(history[-1]) + step * ahead) for ahead in range(1, horizon + 1)]
+        return _months_ahead(times, months, count)
+    step = _step(times)
+    return [int(times[-1]) + step * ahead for ahead in range(1, count + 1)]
 
 
 def _months_of_a_step(times: Int[np.ndarray, " n"]) -> int | None:
@@ -190,7 +196,7 @@ def _months_of_a_step(times: Int[np.ndarray, " n"]) -> int | None:
     return months.pop() if len(months) == 1 and 0 not in months else None
 
 
-def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> list[str]:
+def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> list[int]:
     """The same day and hour so many months on, again and again; in a month that is shorter its last day."""
     dates = [datetime.fromtimestamp(seconds, UTC) for seconds in times.tolist()]
     last = dates[-1]
@@ -203,7 +209,7 @@ def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> li
     for ahead in range(1, horizon + 1):
         year, month = divmod(last.year * 12 + last.month - 1 + months * ahead, 12)
         length = monthrange(year, month + 1)[1]
-        found.append(_date(int(last.replace(year=year, month=month + 1, day=min(day, length)).timestamp())))
+        found.append(int(last.replace(year=year, month=month + 1, day=min(day, length)).timestamp()))
     return found
 
 

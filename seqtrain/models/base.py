@@ -115,7 +115,7 @@ class SequenceModel(nn.Module, ABC):
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        """Hidden states of texts that are read each by itself, without a state; those of an encoder, where there is one."""
+        """Hidden states of texts that are read each by itself; those of an encoder, where there is one."""
         # What is padded on the right changes nothing that a causal model has said before, and one that need not
         # regard lengths reads in a single dense call.
         hidden, _ = self(source, None, None if Capability.CAUSAL in self.capabilities else lengths)

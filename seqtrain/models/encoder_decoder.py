@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State
@@ -130,18 +130,20 @@ class EncoderDecoder(SequenceModel):
     def can_encode(self) -> bool:
         return True
 
-    def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B S D"]:
+    def encode(
+        self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B S D"]:
         """What the encoder makes of sources, of which the decoder hears nothing yet."""
         return self.source_norm(self.encoder(self.embed(source), lengths).out)
 
-    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"] | None = None) -> State:
+    def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """What the decoder needs of sources, which the encoder reads once."""
         out, last = self.encoder(self.embed(source), lengths)
         return self.decoder.begin(Encoded(self.source_norm(out), last), real_lengths(source, lengths))
 
     def forward(
         self,
-        tokens: Int[Tensor, "B T"],
+        tokens: Shaped[Tensor, "B T *F"],
         state: State | None = None,
         lengths: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], State]:

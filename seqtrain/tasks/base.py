@@ -177,6 +177,10 @@ class Task(nn.Module, ABC):
         """Why the task cannot be done with this model although it promises what is required; None where it can."""
         return None
 
+    def remedy(self, model: SequenceModel) -> str | None:
+        """Options of the task with which this model does it, where it lacks what is required; None: there are none."""
+        return None
+
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -259,6 +263,8 @@ class Task(nn.Module, ABC):
 class SeriesTask(Task):
     """A task that reads series of values: in windows, or as a stream."""
 
+    rows_ahead: int = 1  # from the first one without a value on, of which it reads what is known ahead
+
     @abstractmethod
     def series_stream(self, rows: Rows, preprocessor: Preprocessor, *, context: int) -> SeriesStream:
         """The series of a split as a stream.
@@ -285,7 +291,7 @@ class SeriesTask(Task):
 
         Args:
             model: Reads them, in evaluation mode.
-            features: Of the rows of one series, up to the first one that is not known.
+            features: Of the rows of one series, and of `rows_ahead` behind its last value.
             k2: Rows that are read at a time where state is carried.
 
         Returns:

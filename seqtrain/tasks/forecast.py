@@ -1,4 +1,4 @@
-"""Forecasting: the next values of a series from those before them, at once for all steps ahead."""
+"""Forecasting: the next values of a series from those before them, all steps ahead at once or one after another."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from seqtrain.data.values.fan import Fan, by_steps, num_read
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks import rollout
 from seqtrain.tasks.base import (
     Baseline,
     ExampleTask,
@@ -34,6 +35,7 @@ from seqtrain.tasks.baselines import forecasts
 from seqtrain.tasks.forecast_heads import ForecastDistribution, Gaussian, Point, Quantiles, StudentT
 from seqtrain.tasks.metrics import forecasts as metrics
 
+Strategy = Literal["direct", "recursive"]
 Distribution = Literal["point", "gaussian", "student_t", "quantiles"]
 SHOWN_SHARES = (0.5, 0.8, 0.95)  # of the values are to lie in an interval that is told
 SHARE = 0.8  # of the values are to lie in the interval that coverage is told of
@@ -51,7 +53,12 @@ def distribution_of(name: Distribution) -> ForecastDistribution:
 
 
 class Forecast(SeriesTask, ExampleTask):
-    """The next `horizon` values of all channels from a hidden state: each step ahead has outputs of its own.
+    """The next `horizon` values of all channels of series.
+
+    By the direct strategy they all come from one hidden state: each step ahead has outputs of its own. By the recursive
+    one a single step is learned, with the true values before it (teacher forcing), and a forecast of many is read back
+    in, value by value (free running). All that is measured is of the free-running forecast, but for
+    `mse_teacher_forced`, which knows what no forecast knows.
 
     Where no state is carried, windows of `max_length` rows are read, each by itself. With tbptt.carry series are read
     as a stream, and a forecast is made at each of their rows.
@@ -69,9 +76,12 @@ class Forecast(SeriesTask, ExampleTask):
         Metric("mase", "min", "MASE", of_answers=True, tokenizer_free=True),
         Metric("crps", "min", "CRPS (scaled)", of_answers=True, tokenizer_free=True),
         Metric("coverage80_gap", "min", "away from a coverage of 80 %", of_answers=True, tokenizer_free=True),
+        # Of the recursive strategy alone, beside its forecast: no verdict is about them.
+        Metric("mse_teacher_forced", "min", "MSE teacher-forced (no forecast)", tokenizer_free=True),
+        Metric("teacher_forcing_gap", "min", "MSE above teacher forcing", tokenizer_free=True),
     )
     compared_by = "mse"
-    trained_by = ("distribution", "relative", "patch")
+    trained_by = ("strategy", "distribution", "relative", "patch")
     known_baselines = MappingProxyType(
         {
             "last_value": Baseline("the last value, again and again", "the last value"),
@@ -94,6 +104,7 @@ class Forecast(SeriesTask, ExampleTask):
         relative: bool,
         patch: int,
         dim: int,
+        strategy: Strategy = "direct",
         carry: bool = False,
         max_length: int = 256,
         preprocessor: Preprocessor | None = None,
@@ -106,13 +117,18 @@ class Forecast(SeriesTask, ExampleTask):
             relative: Whether the difference to the last value is forecast.
             patch: Rows that are read as one time step, of windows.
             dim: The model's width.
+            strategy: Whether all values are forecast at once, or each from those forecast before it.
             carry: Whether series are read as a stream.
             max_length: Rows of a window.
             preprocessor: Says how many channels there are, and how they are scaled.
         """
         super().__init__()
         self.streams = carry
-        if carry:
+        self.recursive = strategy == "recursive"
+        if self.recursive:
+            # From a window, as what comes before the horizon; whether it is a prefix or a source is the model's.
+            self.requires = Capability.CAUSAL | Capability.STATEFUL
+        elif carry:
             self.requires = Capability.CAUSAL | Capability.UNCONDITIONAL
         self.horizon = horizon
         self.relative = relative
@@ -123,7 +139,10 @@ class Forecast(SeriesTask, ExampleTask):
         scaling = None if preprocessor is None else preprocessor.series
         self.num_channels = 1 if scaling is None else scaling.num_channels
         self.num_features = 1 if scaling is None else scaling.num_features
-        self.head = nn.Linear(dim, horizon * self.num_channels * self.distribution.num_params)
+        self.num_masked = 0 if scaling is None else scaling.num_masked
+        self.num_steps = 1 if self.recursive else horizon  # that are forecast from a hidden state
+        self.rows_ahead = horizon if self.recursive else 1
+        self.head = nn.Linear(dim, self.num_steps * self.num_channels * self.distribution.num_params)
         self.register_buffer("naive", _table(scaling, naive=True), persistent=False)
         self.register_buffer("std", _table(scaling, naive=False), persistent=False)
 
@@ -134,7 +153,35 @@ class Forecast(SeriesTask, ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.streams and self.patch > 1:
             return f"task.patch={self.patch}: of a stream each row is a time step; use tbptt=whole, or task.patch=1"
+        return self._not_recursive(model) if self.recursive else None
+
+    def _not_recursive(self, model: SequenceModel) -> str | None:
+        """Why values cannot be read back in, or None."""
+        strategy = "task.strategy=recursive"
+        if self.streams:
+            return f"tbptt.carry=true: {strategy} forecasts from windows, not at each row of a stream; use tbptt=whole"
+        if self.patch > 1:
+            return f"task.patch={self.patch}: {strategy} reads its forecasts back in row by row; use task.patch=1"
+        if self.distribution.is_probabilistic:
+            return (
+                f"task.distribution: {strategy} reads back one number a step, as if it were certain, so that intervals "
+                "would be too narrow; use task.distribution=point, or task.strategy=direct"
+            )
+        # A prefix and the horizon stand in one table of positions; of an encoder-decoder each has one of its own.
+        longest = self.max_length + self.horizon - 1
+        if Capability.UNCONDITIONAL not in model.capabilities:
+            longest = max(self.max_length - 1, self.horizon)
+        if model.max_length is not None and longest > model.max_length:
+            return (
+                f"{strategy}: reads {longest} rows, window and horizon, and model.max_length={model.max_length} "
+                "positions are fewer"
+            )
         return None
+
+    def remedy(self, model: SequenceModel) -> str | None:
+        if self.recursive or Capability.CAUSAL | Capability.STATEFUL not in model.capabilities:
+            return None
+        return "task.strategy=recursive with tbptt=whole" if self.streams else "task.strategy=recursive"
 
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
@@ -145,7 +192,9 @@ class Forecast(SeriesTask, ExampleTask):
     def params(
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None
     ) -> tuple[Float[Tensor, "B T H C P"], State]:
-        """The parameters of the forecasts of a batch, scaled, and the state after it."""
+        """The parameters of the forecasts of a batch, scaled, and the state after it; recursive ones run free."""
+        if self.recursive:
+            return self._free_running(model, *_window_and_ahead(batch)), {}
         hidden, after = model(batch.tokens, state)
         tokens = batch.tokens
         if isinstance(batch, WindowBatch):
@@ -155,20 +204,45 @@ class Forecast(SeriesTask, ExampleTask):
 
     def _params(
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], tokens: Float[Tensor, "B T F"]
-    ) -> Float[Tensor, "B T H C P"]:
+    ) -> Float[Tensor, "B T n C P"]:
         """The parameters of the forecasts from hidden states, and from what was read last before each."""
         newest = tokens[..., -self.num_features :][..., : self.num_channels]  # (B, T, C); of a patch its last row
-        raw = self.logits(model, hidden).unflatten(-1, (self.horizon, self.num_channels, -1))
+        raw = self.logits(model, hidden).unflatten(-1, (self.num_steps, self.num_channels, -1))
         params = self.distribution.parameters(raw)
         if self.relative:
             params = self.distribution.rescaled(params, newest.unsqueeze(2), 1.0)
         return params
 
+    def _teacher_forced(
+        self, model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
+    ) -> Float[Tensor, "B 1 H C P"]:
+        """The parameters of one step from each row of the horizon, where the values before it are the true ones."""
+        params = self._params(model, rollout.teacher_forced(model, window, ahead), ahead)
+        return params.transpose(1, 2)
+
+    def _free_running(
+        self, model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
+    ) -> Float[Tensor, "B 1 H C P"]:
+        """The parameters of each step, where the values before it are forecasts."""
+
+        def predict(hidden: Float[Tensor, "B 1 D"], row: Float[Tensor, "B 1 F"]) -> Float[Tensor, "B C"]:
+            return self.distribution.mean(self._params(model, hidden, row))[:, 0, 0]
+
+        # A point's one parameter is the value itself.
+        return rollout.free_running(model, window, ahead, predict, self.num_masked)[:, None, ..., None]
+
     def evaluate(
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None
     ) -> tuple[LossTerms, State]:
-        """`loss` of scaled values; outside training the sums of all that is measured, too."""
-        params, after = self.params(model, batch, state)
+        """`loss` of scaled values; outside training the sums of all that is measured, too.
+
+        By the recursive strategy the loss of training is teacher-forced, and that of evaluation is of free-running
+        forecasts, as all else: the best weights are those that forecast best.
+        """
+        if self.training and self.recursive:
+            params, after = self._teacher_forced(model, *_window_and_ahead(batch)), {}
+        else:
+            params, after = self.params(model, batch, state)
         true, count = batch.targets, batch.num_targets
         here = ~true.isnan()
         # A missing target has a number in its place, whose loss is not taken: NaN would reach the gradient.
@@ -193,10 +267,17 @@ class Forecast(SeriesTask, ExampleTask):
         interval = self.distribution.interval(params, SHARE)
         if interval is not None:
             terms["covered"] = metrics.coverage(*interval, true)
+        if self.recursive:
+            one_step = self._teacher_forced(model, *_window_and_ahead(batch))
+            terms["mse_teacher_forced"] = metrics.squared_error(self.distribution.mean(one_step), true)
         return terms, after
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
-        """Means of all that was summed; `coverage80_gap` is how far the covered share is from 80 %."""
+        """Means of all that was summed; `coverage80_gap` is how far the covered share is from 80 %.
+
+        `teacher_forcing_gap`: how much a forecast that runs free has lost to one that is told each value before the
+        next. It is above 0 of a perfect model too, as noise that is yet to come cannot be known.
+        """
         found = {}
         for name, (total, count) in totals.items():
             if count:
@@ -204,6 +285,8 @@ class Forecast(SeriesTask, ExampleTask):
         if "covered" in found:
             # A gap, since of coverage itself neither more nor less is better.
             found["coverage80_gap"] = abs(found.pop("covered") - SHARE)
+        if "mse_teacher_forced" in found:
+            found["teacher_forcing_gap"] = found["mse"] - found["mse_teacher_forced"]
         # Nothing where all that was read since the last record is missing: a loss of 0 would look like a perfect one.
         return found
 
@@ -223,14 +306,16 @@ class Forecast(SeriesTask, ExampleTask):
         dtype = np.float64 if self.head.weight.dtype == torch.float64 else np.float32
         return Reading(rows.series.series, preprocessor.series, dtype)
 
-    def windows(self, rows: Rows, preprocessor: Preprocessor, *, patch: int) -> Windows:
-        """The windows of a split, and what is to be predicted after each."""
+    def windows(self, rows: Rows, preprocessor: Preprocessor, *, patch: int = 1, reads_ahead: bool = False) -> Windows:
+        """The windows of a split, what is to be predicted after each, and on demand what is read of that."""
         assert rows.series is not None
         reading = self.reading(rows, preprocessor)
-        return Windows(rows.series, reading, history=self.max_length, horizon=self.horizon, patch=patch)
+        return Windows(
+            rows.series, reading, history=self.max_length, horizon=self.horizon, patch=patch, reads_ahead=reads_ahead
+        )
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> Windows:
-        return self.windows(rows, preprocessor, patch=self.patch)
+        return self.windows(rows, preprocessor, patch=self.patch, reads_ahead=self.recursive)
 
     def series_stream(self, rows: Rows, preprocessor: Preprocessor, *, context: int) -> SeriesStream:
         """The series of a split as a stream; `context`: rows before the split that are read, and not predicted."""
@@ -243,7 +328,7 @@ class Forecast(SeriesTask, ExampleTask):
         assert preprocessor.series is not None
         reading = self.reading(split, preprocessor)
         # Baselines read the same rows as the model, row by row, whatever a patch is.
-        windows = self.windows(split, preprocessor, patch=1)
+        windows = self.windows(split, preprocessor)
         naive = np.array(preprocessor.series.naive)
         return forecasts.baselines(train.series, windows, reading, naive, preprocessor.series.season, say)
 
@@ -252,6 +337,11 @@ class Forecast(SeriesTask, ExampleTask):
         self, model: SequenceModel, features: Float[np.ndarray, "T F"], k2: int
     ) -> dict[str, Float[np.ndarray, "H C"]]:
         tokens = torch.from_numpy(features).to(self.head.weight.dtype).unsqueeze(0)
+        if self.recursive:
+            origin = len(features) - self.horizon  # the first row that is predicted
+            window = tokens[:, max(origin + 1 - self.max_length, 0) : origin + 1]
+            params = self._free_running(model, window, tokens[:, origin:])[0, 0].double()
+            return {"forecast": self.distribution.median(params).numpy()}
         if self.streams:
             state = model.initial(1)
             # All but the last chunk, for the state that they leave.
@@ -325,6 +415,13 @@ class Forecast(SeriesTask, ExampleTask):
             truth=in_units(batch.targets[lane, 0, :, :1]),
             title=f"row {int(batch.rows[lane]):,}: {scaling.columns[channel]}",
         )
+
+
+def _window_and_ahead(batch: StreamBatch | WindowBatch) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B H F"]]:
+    """The rows of a window, and those that are predicted, which only a recursive forecast reads."""
+    assert isinstance(batch, WindowBatch)
+    assert batch.ahead is not None
+    return batch.tokens, batch.ahead
 
 
 def _few(values: Sequence[float]) -> str:

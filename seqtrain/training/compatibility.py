@@ -22,7 +22,7 @@ from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
 from seqtrain.training.memory import check_model
 from seqtrain.training.model_and_task import make_model, make_task, task_class
-from seqtrain.training.shipped import compose_data, models, shipped, with_model
+from seqtrain.training.shipped import compose_data, models, shipped, tasks, with_model
 from seqtrain.training.transfer import freeze
 
 WANTED = {
@@ -49,7 +49,10 @@ def check_pair(config: DictConfig) -> None:
     model, task, tbptt = _on_meta(config, size if isinstance(size, int) else ANY_SIZE)
     reason = incompatibility(model, task, tbptt, config.data.max_length)
     if reason is not None:
-        reason = f"{reason}; models that do, as shipped: {_listed(_fitting_models(config, task, tbptt))}"
+        fitting = _fitting_models(config, task, tbptt)
+        # None: then it is no matter of the model, and the reason has said what to change.
+        if fitting:
+            reason = f"{reason}; models that do, as shipped: {_listed(fitting)}"
     reasons = [
         reason,
         _unreadable(config, task),
@@ -168,10 +171,12 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
     missing_flags = task.requires & ~model.capabilities
     missing = [words for flag, words in WANTED.items() if flag in missing_flags]
     if missing:
-        return (
+        reason = (
             f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {type(model).__name__} "
             "does not promise"
         )
+        remedy = task.remedy(model)
+        return reason if remedy is None else f"{reason}; use {remedy}"
     reason = task.incompatibility(model)
     if reason:
         return reason
@@ -283,10 +288,10 @@ class Cell(NamedTuple):
 
 
 def cells() -> Iterator[Cell]:
-    """Every shipped model with every shipped task and cut of time, as their files say."""
+    """Every shipped model with every shipped task and cut of time, as their files say, or with an option turned."""
     configs = {}  # composed once each, not anew for every model
-    for task, tbptt in itertools.product(shipped("task"), shipped("tbptt")):
-        configs[task, tbptt] = check.compose([f"task={task}", f"tbptt={tbptt}"]).config
+    for task, tbptt in itertools.product(tasks(), shipped("tbptt")):
+        configs[task, tbptt] = check.compose([*f"task={task}".split(), f"tbptt={tbptt}"]).config
     for model in models():
         for (task, tbptt), config in configs.items():
             yield Cell(model, task, tbptt, _reason(with_model(config, model)))

@@ -37,6 +37,15 @@ def models() -> Iterator[str]:
         yield from (name, *_turned_round(name))
 
 
+def tasks() -> Iterator[str]:
+    """Every shipped task, as it is and with the option turned round that decides which models do it."""
+    for name in shipped("task"):
+        yield name
+        options = cast(DictConfig, OmegaConf.load(shipped_file("task", name)))
+        if options.get("strategy") == "direct":
+            yield f"{name} task.strategy=recursive"
+
+
 def _turned_round(model: str) -> Iterator[str]:
     """The model with the option that turns what it promises about directions round."""
     options = cast(DictConfig, OmegaConf.load(shipped_file("model", model)))

@@ -92,8 +92,23 @@ def test_a_window_ends_with_the_value_before_its_first_target():
     rows = batch.rows.numpy()[:, None]
     np.testing.assert_allclose(read, rows + np.arange(-HISTORY, 0), rtol=1e-12)
     np.testing.assert_allclose(asked, rows + np.arange(HORIZON), rtol=1e-12)
-    ahead = reading.known(rows + np.arange(HORIZON))
-    assert np.array_equal(batch.ahead.numpy(), ahead)
+    assert batch.ahead is None
+
+
+def test_rows_that_are_predicted_are_read_on_demand_and_each_row_once() -> None:
+    source = Held(numbers(missing=0.4))
+    examples = windows(source, "train", reads_ahead=True)
+    index = np.arange(7)
+    batch = examples.collate(index, 0, {"loss": 1})
+    # What is read before and inside the horizon are the rows of one longer window.
+    whole = examples.reading.features(batch.rows.numpy()[:, None] + np.arange(1 - HISTORY, HORIZON))
+    assert batch.ahead is not None
+    assert np.array_equal(torch.cat([batch.tokens[:, :-1], batch.ahead], 1).numpy(), whole)
+    assert (examples.lengths == HISTORY + HORIZON - 1).all()
+    assert batch.count == whole.shape[0] * whole.shape[1]
+    direct = windows(source, "train").collate(index, 0, {"loss": 1})
+    assert torch.equal(direct.tokens, batch.tokens)
+    assert torch.equal(direct.targets.nan_to_num(), batch.targets.nan_to_num())
 
 
 def test_no_window_lies_in_two_series():

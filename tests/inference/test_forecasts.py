@@ -10,9 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from seqtrain.cli import main
-from seqtrain.inference.forecasts import Continued, _months_ahead, _months_of_a_step, continue_file
+from seqtrain.data.preprocess import Rows
+from seqtrain.data.sources.series import SeriesFile
+from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.inference.forecasts import (
+    Continued,
+    _date,
+    _months_ahead,
+    _months_of_a_step,
+    _times_ahead,
+    _with_rows_ahead,
+    continue_file,
+)
 from seqtrain.inference.opened import Opened, open_run
 
 HOURS = 400
@@ -41,11 +53,13 @@ def write(path: Path, values: np.ndarray, *, first: int = 0, extra: str = "") ->
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
-    """A run that reads windows, and one that reads a stream."""
+    """Runs that read windows, by either strategy, and one that reads a stream."""
     folder = tmp_path_factory.mktemp("forecasts")
     data = ("data=series", f"data.path={write(folder / 'wave.csv', wave(np.arange(HOURS)))}")
     kinds = {
         "windows": ("task.distribution=gaussian",),
+        "recursive": ("task.strategy=recursive", "data.time_features=[hour,weekday]"),
+        "encoder_decoder": ("task.strategy=recursive", "model=encoder_decoder"),
         "stream": ("tbptt=carry", "tbptt.k2=8", "task.distribution=quantiles", "data.batch_size=2"),
     }
     for name, options in kinds.items():
@@ -54,7 +68,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
     return {name: open_run(folder / name) for name in kinds}
 
 
-@pytest.mark.parametrize("name", ["windows", "stream"])
+@pytest.mark.parametrize("name", ["windows", "stream", "recursive", "encoder_decoder"])
 def test_a_forecast_is_in_the_units_of_the_data_and_goes_on_from_its_last_row(
     name: str, runs: dict[str, Opened], tmp_path: Path
 ) -> None:
@@ -64,7 +78,9 @@ def test_a_forecast_is_in_the_units_of_the_data_and_goes_on_from_its_last_row(
     assert ahead.shape == (3, 1)
     # Nearly untrained, and relative to the last value: near it in the unit of the data, far from it in scaled ones.
     assert np.abs(ahead - wave(np.array([49]))).max() < 3 * SPREAD
-    for share in (50, 80):
+    # A value that was forecast is read back in as if it were certain: so no interval is told.
+    assert (len(found.values) == 1) == (runs[name].config.task.strategy == "recursive")
+    for share in () if len(found.values) == 1 else (50, 80):
         assert (found.values[f"lower_{share}"] < ahead).all()
         assert (ahead < found.values[f"upper_{share}"]).all()
 
@@ -114,6 +130,64 @@ def test_a_stream_is_read_in_chunks_that_equal_the_whole(runs: dict[str, Opened]
     np.testing.assert_allclose(found[8], found[100], rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["recursive", "encoder_decoder"])
+def test_a_recursive_continuation_is_what_evaluation_forecasts_of_the_same_window(
+    name: str, runs: dict[str, Opened], tmp_path: Path
+) -> None:
+    opened: Any = runs[name]
+    values, origin = wave(np.arange(60)), 40
+    whole = SeriesFile(path=str(write(tmp_path / "whole.csv", values))).series
+    split = SeriesSplit(whole, np.array([origin]), np.array([60]))
+    task, preprocessor = opened.task, opened.preprocessor
+    windows = task.examples(Rows({}, None, lambda: iter(()), series=split), preprocessor, max_length=24, seed=0)
+    batch = windows.collate(np.array([0]), 0, windows.totals(np.array([0]), 0))
+    with torch.no_grad():
+        expected = task.params(opened.model, batch, None)[0][0, 0, ..., 0].double().numpy()
+    (found,) = continued_file(opened, write(tmp_path / "before.csv", values[:origin]))
+    scaling = preprocessor.series
+    np.testing.assert_allclose(
+        found.values["forecast"], expected * scaling.std[0] + scaling.mean[0], rtol=1e-6, atol=1e-4
+    )
+
+
+def with_prices(path: Path, values: np.ndarray, prices: np.ndarray) -> Path:
+    """A table of hourly values with a price that goes on behind the last of them."""
+    lines = ["date,value,price"]
+    for number, price in enumerate(prices):
+        when = datetime.fromtimestamp(1704067200 + 3600 * number, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        lines.append(f"{when},{values[number] if number < len(values) else ''},{price}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_each_step_ahead_reads_what_is_known_ahead_of_it_and_a_file_without_it_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values, prices = wave(np.arange(300)), np.cos(np.arange(303) / 5)
+    file = with_prices(tmp_path / "train.csv", values, prices[:300])
+    words = [*TRAIN, "data=series", f"data.path={file}", "data.known_columns=[price]", *WINDOWS]
+    run = tmp_path / "run"
+    assert main.main(["train", *words, "task.strategy=recursive", f"run_dir={run}"]) == 0
+    opened = open_run(run)
+    said: list[str] = []
+    (plain,) = continue_file(opened, with_prices(tmp_path / "a.csv", values, prices), called="", say=said.append)
+    for step in range(3):
+        other = prices.copy()
+        other[300 + step] += 2.0
+        (moved,) = continue_file(opened, with_prices(tmp_path / "b.csv", values, other), called="", say=said.append)
+        changed = (moved.values["forecast"] != plain.values["forecast"])[:, 0]
+        assert changed.tolist() == [ahead >= step for ahead in range(3)]
+    capsys.readouterr()
+    short = {300: "ends with its last value", 302: "has 2 rows"}
+    for count, reason in short.items():
+        path = with_prices(tmp_path / "short.csv", values, prices[:count])
+        assert main.main(["predict", str(run), "--input", str(path)]) == 2
+        line = f"price: known ahead, and the file {reason}; add the 3 rows of task.horizon for the time ahead"
+        error = capsys.readouterr().err
+        assert line in error
+        assert error.count("\n") == 1
+
+
 def seconds(*dates: str) -> np.ndarray:
     return np.array([int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) for date in dates])
 
@@ -132,7 +206,17 @@ def test_months_quarters_and_years_go_on_by_the_calendar(history: tuple[str, ...
     times = seconds(*history)
     months = _months_of_a_step(times)
     assert months is not None
-    assert _months_ahead(times, months, 2) == ahead
+    assert [_date(time) for time in _months_ahead(times, months, 2)] == ahead
+
+
+def test_the_time_that_a_month_ahead_is_read_with_is_the_one_that_is_written() -> None:
+    times = seconds("2023-12-31", "2024-01-31", "2024-02-29")
+    values = np.arange(3.0)[:, None]
+    series = Series(values, np.zeros((3, 0)), times, np.array([0, 3]), ("",), ("value",), has_dates=True)
+    one, origin = _with_rows_ahead(series, 0, 2)
+    assert one.times is not None
+    assert [_date(time) for time in one.times[origin:].tolist()] == ["2024-03-31", "2024-04-30"]
+    assert _times_ahead(one, origin, 2) == ["2024-03-31", "2024-04-30"]
 
 
 def test_steps_of_four_weeks_are_no_months() -> None:

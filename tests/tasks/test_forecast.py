@@ -77,9 +77,9 @@ def test_chunks_of_series_with_carried_state_equal_the_whole(name: str, lanes: i
         assert losses[1][key] == pytest.approx(value, rel=1e-9), key
 
 
-def learner_of(name: str, source: Held, folder: Path, accumulate: int, *, carry: bool) -> Learner:
+def learner_of(name: str, source: Held, folder: Path, accumulate: int, *, carry: bool, **options: Any) -> Learner:
     preprocessor, rows = prepared(source)
-    model, task = pair(name, preprocessor, carry=carry)
+    model, task = pair(name, preprocessor, carry=carry, **options)
     if carry:
         batcher = task.series_stream(rows["train"], preprocessor, context=0)
         cut = TBPTT(k1=8, k2=16, carry=True, reset="document")
@@ -100,11 +100,13 @@ def learner_of(name: str, source: Held, folder: Path, accumulate: int, *, carry:
     return learner
 
 
-@pytest.mark.parametrize("carry", [True, False])
+@pytest.mark.parametrize(("carry", "strategy"), [(True, "direct"), (False, "direct"), (False, "recursive")])
 @pytest.mark.parametrize("accumulate", [2, 4])
-def test_micro_batches_of_missing_values_change_no_number(carry: bool, accumulate: int, tmp_path: Path) -> None:
-    source = Held(numbers(missing=0.5))
-    whole, parts = (learner_of("lstm", source, tmp_path, each, carry=carry) for each in (1, accumulate))
+def test_micro_batches_of_missing_values_change_no_number(
+    carry: bool, strategy: str, accumulate: int, tmp_path: Path
+) -> None:
+    source, options = Held(numbers(missing=0.5)), {"carry": carry, "strategy": strategy}
+    whole, parts = (learner_of("lstm", source, tmp_path, each, **options) for each in (1, accumulate))
     assert whole.global_step == 10
     kept = ["weights", "optimizer", "sums", "tokens"]
     for each in kept:

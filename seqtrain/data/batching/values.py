@@ -72,7 +72,8 @@ class WindowBatch(ExampleBatch):
 
     series: Int[Tensor, "B 1"]
     rows: Int[Tensor, " B"]  # of the table: the first one that is predicted
-    ahead: Float[Tensor, "B H K"]  # what is known ahead of each row that is predicted
+    # Features of each row that is predicted, with the true value before it; None where no such row is read.
+    ahead: Float[Tensor, "B H F"] | None
     num_targets: int
 
     def without_targets(self) -> WindowBatch:
@@ -82,10 +83,28 @@ class WindowBatch(ExampleBatch):
 class Windows(Examples):
     """Each window of `history` rows of a series, and the `horizon` values after it; history may be of other splits."""
 
-    def __init__(self, split: SeriesSplit, reading: Reading, *, history: int, horizon: int, patch: int = 1) -> None:
-        """`patch`: rows that are read as one time step.
+    def __init__(
+        self,
+        split: SeriesSplit,
+        reading: Reading,
+        *,
+        history: int,
+        horizon: int,
+        patch: int = 1,
+        reads_ahead: bool = False,
+    ) -> None:
+        """Windows of a split.
 
-        Raises UserError where no window fits into the split.
+        Args:
+            split: Its rows.
+            reading: What is read of them.
+            history: Rows of a window.
+            horizon: Rows after it that are predicted.
+            patch: Rows that are read as one time step.
+            reads_ahead: Whether rows that are predicted are read too, one after another.
+
+        Raises:
+            UserError: No window fits into the split.
         """
         if history % patch:
             raise UserError(
@@ -96,6 +115,7 @@ class Windows(Examples):
         self.targets = Targets(reading, split, horizon)
         self.history = history
         self.patch = patch
+        self.reads_ahead = reads_ahead
         # The first row that is predicted has `history` rows before it, and the last has its horizon in the split.
         self._first = np.maximum(split.begin, split.series.offsets[:-1] + history)
         counts = np.maximum(split.end - horizon + 1 - self._first, 0)
@@ -106,8 +126,10 @@ class Windows(Examples):
                 f"longest has {longest:,} in this split; ask for fewer"
             )
         self.begins = np.concatenate([[0], counts.cumsum()])
+        # The first row that is predicted ends the window already.
+        self.num_read = history // patch + (horizon - 1 if reads_ahead else 0)
         # All windows are as long, so that no batch has padding.
-        self.lengths = np.full((int(counts.sum()), 1), history // patch)
+        self.lengths = np.full((int(counts.sum()), 1), self.num_read)
         self.left_out = int(((counts == 0) & (split.end > split.begin)).sum())
         self.remark = None
         if self.left_out:
@@ -129,17 +151,19 @@ class Windows(Examples):
         features = self.reading.features(read)
         features = features.reshape(len(index), self.history // self.patch, -1)
         targets = torch.from_numpy(self.targets.of(rows[:, None]))
-        known = self.reading.known(rows[:, None] + np.arange(self.targets.horizon))
+        ahead = None
+        if self.reads_ahead:
+            ahead = torch.from_numpy(self.reading.features(rows[:, None] + np.arange(self.targets.horizon)))
         return WindowBatch(
             tokens=torch.from_numpy(features),
             lengths=torch.full((len(index),), features.shape[1]),
             targets=targets,
             index=torch.from_numpy(index),
-            count=features.shape[0] * features.shape[1],
+            count=len(index) * self.num_read,
             totals=totals,
             series=torch.from_numpy(self.reading.series_of(rows[:, None])),
             rows=torch.from_numpy(rows),
-            ahead=torch.from_numpy(known.astype(self.reading.dtype)),
+            ahead=ahead,
             num_targets=_num_present(targets),
         )
 

@@ -147,8 +147,9 @@ def bounds(
     for name, size in zip(("train", "validation"), sizes, strict=False):
         empty = np.flatnonzero(size < 1)
         if len(empty):
+            has = in_rows(int(lengths[empty[0]]))
             raise UserError(
-                f"data: {_called(series, empty[0])} has {in_rows(int(lengths[empty[0]]))}, which leaves none for {name}; "
+                f"data: {_called(series, empty[0])} has {has}, which leaves none for {name}; "
                 "give longer series, or other data.validation_fraction and data.test_fraction"
             )
     found = {}

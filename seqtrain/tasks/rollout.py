@@ -1,0 +1,63 @@
+"""Forecasts of one step after another: fed the true values (teacher forcing), or running free on their own answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from seqtrain.models.base import SequenceModel, State
+
+
+def begin(model: SequenceModel, window: Float[Tensor, "B T F"]) -> State:
+    """The state from which the horizon is read: after all rows of a window but the newest.
+
+    The newest row has the last value that is known, and is what the first step is forecast from. So a model that reads
+    on from a prefix and a decoder behind its encoder are given the same rows, each of them once.
+    """
+    return model.begin(window[:, :-1])
+
+
+def teacher_forced(
+    model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
+) -> Float[Tensor, "B H D"]:
+    """Hidden states of the rows of the horizon, each read with the true value before it (Williams and Zipser 1989)."""
+    return model(ahead, begin(model, window))[0]
+
+
+def free_running(
+    model: SequenceModel,
+    window: Float[Tensor, "B T F"],
+    ahead: Float[Tensor, "B H F"],
+    predict: Callable[[Float[Tensor, "B 1 D"], Float[Tensor, "B 1 F"]], Float[Tensor, "B C"]],
+    num_masked: int,
+) -> Float[Tensor, "B H C"]:
+    """The values of the horizon, each forecast from those that were forecast before it.
+
+    Args:
+        model: Reads one row at a time, and keeps its state.
+        window: The rows up to the first one that is predicted.
+        ahead: Features of the rows that are predicted; of all but the first only what is known ahead is looked at.
+        predict: The next value from a hidden state and the row that was read last.
+        num_masked: Channels of which the model is told where they are missing.
+    """
+    state = begin(model, window)
+    row = ahead[:, :1]
+    found: list[Float[Tensor, "B C"]] = []
+    for step in range(ahead.shape[1]):
+        if found:
+            row = fed_back(found[-1], ahead[:, step : step + 1], num_masked)
+        hidden, state = model(row, state)
+        found.append(predict(hidden, row))
+    return torch.stack(found, 1)
+
+
+def fed_back(values: Float[Tensor, "B C"], row: Float[Tensor, "B 1 F"], num_masked: int) -> Float[Tensor, "B 1 F"]:
+    """The features of a row where these are the values before it, as `Reading.features` would give them."""
+    # Made anew, so that no true value of the row can get through.
+    seen = row.new_ones(len(row), 1, num_masked)
+    since = row.new_zeros(len(row), 1, num_masked)  # the logarithm of one plus no step
+    known = row[..., values.shape[-1] + 2 * num_masked :]
+    return torch.cat([values.unsqueeze(1).to(row.dtype), seen, since, known], -1)
