@@ -104,8 +104,8 @@ class Windows(Examples):
                 f"longest has {longest:,} in this split; ask for fewer"
             )
         self.begins = np.concatenate([[0], counts.cumsum()])
-        # All windows are as long, so that no batch has padding.
-        self.lengths = np.full((int(counts.sum()), 1), history // patch)
+        # All windows are as long, so that no batch has padding, and one number stands for all of them.
+        self.lengths = np.broadcast_to(np.array(history // patch), (int(counts.sum()), 1))
         self.left_out = int((counts == 0).sum())
         self.remark = None
         if self.left_out:
