@@ -175,6 +175,8 @@ class Task(nn.Module, ABC):
         """Why the task cannot be done with this model although it promises what is required; None where it can."""
         return None
 
+    fits_linear: bool = False  # whether `first_weights` sets those of a model that is to begin as least squares
+
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -196,6 +198,12 @@ class Task(nn.Module, ABC):
     @abstractmethod
     def head_flops(self) -> float:
         """Floating-point operations of a forward pass of the head per target."""
+
+    def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
+        """Sets weights of model and task before the first step from what train says in closed form; most set none.
+
+        `say`: is told what was set.
+        """
 
     # -- beside a result -----------------------------------------------------------------------------------------
 

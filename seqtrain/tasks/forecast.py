@@ -18,6 +18,7 @@ from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks import least_squares
 from seqtrain.tasks.base import (
     Baseline,
     ExampleTask,
@@ -80,6 +81,7 @@ class Forecast(SeriesTask, ExampleTask):
             "ar_shorter": Baseline("one of fewer values, chosen on the end of train", "a shorter autoregression"),
         }
     )
+    fits_linear = True
     example_text = "--input FILE.csv"
     naive: Float[Tensor, "S C"]  # no weights
     std: Float[Tensor, "S C"]
@@ -132,7 +134,27 @@ class Forecast(SeriesTask, ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.streams and self.patch > 1:
             return f"task.patch={self.patch}: of a stream each row is a time step; use tbptt=whole, or task.patch=1"
+        if model.linear_order is not None:
+            is_point = not self.distribution.is_probabilistic
+            return least_squares.incompatibility(is_point=is_point, patch=self.patch)
         return None
+
+    def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
+        if model.linear_order is None:
+            return
+        assert train.series is not None
+        # Windows may hold fewer values than the model could read.
+        history = model.linear_order if self.streams else min(model.linear_order, self.max_length)
+        least_squares.begin_with_least_squares(
+            model,
+            self.head,
+            train.series,
+            self.reading(train, preprocessor),
+            order=history,
+            horizon=self.horizon,
+            relative=self.relative,
+            say=say,
+        )
 
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
@@ -144,12 +166,10 @@ class Forecast(SeriesTask, ExampleTask):
         self, model: SequenceModel, batch: StreamBatch | WindowBatch, state: State | None
     ) -> tuple[Float[Tensor, "B T H C P"], State]:
         """The parameters of the forecasts of a batch, scaled, and the state after it."""
-        hidden, after = model(batch.tokens, state)
-        tokens = batch.tokens
-        if isinstance(batch, WindowBatch):
-            # Of a window only the last state has read all of it.
-            hidden, tokens = hidden[:, -1:], tokens[:, -1:]
-        return self._params(model, hidden, tokens), after
+        # Of a window only the last state has read all of it.
+        is_window = isinstance(batch, WindowBatch)
+        hidden, after = model.last(batch.tokens, state) if is_window else model(batch.tokens, state)
+        return self._params(model, hidden, batch.tokens[:, -hidden.shape[1] :]), after
 
     def _params(
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], tokens: Float[Tensor, "B T F"]

@@ -172,6 +172,8 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
             f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {type(model).__name__} "
             "does not promise"
         )
+    if model.linear_order is not None and not task.fits_linear:
+        return f"model.fit=least_squares: task={type(task).__name__} has no values to fit; use model.fit=trained"
     reason = task.incompatibility(model)
     if reason:
         return reason

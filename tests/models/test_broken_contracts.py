@@ -96,6 +96,13 @@ class BothWays(Sound):
     capabilities = Sound.capabilities | Capability.BIDIRECTIONAL
 
 
+@breaks("last_is_the_last", "1 tokens read .*`last`: lane 0, position 0, unit 0")
+class SkipsTheState(Sound):
+    def last(self, tokens, state=None):
+        hidden, after = super().last(tokens)
+        return hidden, after
+
+
 @breaks("one_direction", "promises neither")
 class NoWay(Sound):
     capabilities = Capability.UNCONDITIONAL

@@ -60,6 +60,19 @@ def nothing_read(subject: Subject) -> None:
     agree(from_none, from_initial, "hidden states from state=None and from initial(3)")
 
 
+@law("`last` gives the last hidden state, and the state after it, that `forward` gives.")
+def last_is_the_last(subject: Subject) -> None:
+    model = subject.make()
+    # One token, so that all but one are those of the state; and more than any small window holds.
+    for width in (1, 3, num_tokens(model)):
+        tokens = some_tokens(LANES, width)
+        for words, state in states_to_read_from(model):
+            hidden, after = model(tokens, state)
+            last, after_last = model.last(tokens, state)
+            agree(last, hidden[:, -1:], f"{width} tokens read {words}: `last`", tolerance=EXACT)
+            agree_in_state(after_last, after, f"{width} tokens read {words}: the state after `last`")
+
+
 @law("Reading leaves nothing behind in the model: the same tokens give the same bits again.")
 def nothing_kept(subject: Subject) -> None:
     model = subject.make()

@@ -32,3 +32,14 @@ def filtered(
     sums = F.conv1d(inputs.transpose(1, 2), filters.t().unsqueeze(1), groups=x.shape[2])
     after = last_inputs(inputs, lengths, len(filters) - 1)
     return sums.transpose(1, 2), after.to(before.dtype)
+
+
+def filtered_last(
+    x: Float[Tensor, "B T D"], before: Float[Tensor, "B P D"], filters: Float[Tensor, "K D"]
+) -> tuple[Float[Tensor, "B 1 D"], Float[Tensor, "B P D"]]:
+    """What `filtered` gives at the last position of inputs without padding: one weighted sum instead of T of them."""
+    window = x[:, -len(filters) :]
+    missing = len(filters) - window.shape[1]
+    if missing:
+        window = cat([before[:, before.shape[1] - missing :].to(x.dtype), window], 1)
+    return (window * filters).sum(1, keepdim=True), window[:, 1:].to(before.dtype)
