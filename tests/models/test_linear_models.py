@@ -12,8 +12,8 @@ from seqtrain.models.ar import AR
 from seqtrain.models.dlinear import DLinear
 from seqtrain.models.layers.front_ends import ValueProjection
 from seqtrain.tasks.baselines.autoregression import Autoregression
-from seqtrain.tasks.baselines.windows import blocks_of
 from tests.support.model_cases import assert_near
+from tests.support.series import blocks_of
 
 
 def values(*shape: int, seed: int = 0) -> Tensor:

@@ -44,8 +44,10 @@ class SeriesStream(Stream):
         batch.series = torch.from_numpy(self.reading.series_of(rows))
         batch.num_targets = _num_present(batch.targets)
         # The mean over a step divides by the values that are there, whoever reads which lanes.
-        rows, real = self._places(chunk, slice(None))
-        batch.total = _at_least_one(~np.isnan(self.targets.of(rows)[real]))
+        batch.total = max(batch.num_targets, 1)
+        if len(rows) < len(chunk.count):
+            rows, real = self._places(chunk, slice(None))
+            batch.total = _at_least_one(~np.isnan(self.targets.of(rows)[real]))
         return batch
 
     def _places(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:

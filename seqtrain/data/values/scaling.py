@@ -25,7 +25,7 @@ PERIODS: dict[str, float] = {"hour": 86400.0, "weekday": 604800.0, "yearday": 31
 MONDAY = 4 * 86400  # the first one after 1970 began, in seconds
 MAX_BYTES = 1 << 26  # of series.json
 BLOCK_ROWS = 1 << 16  # that are read at a time
-MEDIAN_ROWS = 1 << 20  # whose steps tell the time between two rows
+MEDIAN_ROWS = 1 << 16  # whose steps tell the time between two rows
 SEASONS = {60: 1440, 900: 96, 1800: 48, 3600: 24, 86400: 7, 604800: 52}
 """Steps of a season, by the seconds between two rows: a day, of days a week, of weeks a year."""
 DAYS_OF_A_MONTH = (28, 31)
