@@ -32,7 +32,7 @@ from seqtrain.training.cost import Cost
 from seqtrain.training.from_data import open_keys, resolve_length
 from seqtrain.training.model_and_task import task_class
 from seqtrain.training.rehearsal import rehearse
-from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session
+from seqtrain.training.session import Session, cost_of, load_initial_weights, make_session, set_first_weights
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import surroundings
 from seqtrain.training.transfer import take_tokenizer
@@ -152,6 +152,8 @@ class Experiment:
     def _load_weights(self, session: Session) -> None:
         """Puts in the weights of another run, or makes sure of the checkpoint that Lightning will load."""
         config, checkpoint, learner = self.config, self.attempt.checkpoint, session.learner
+        if checkpoint is None:
+            set_first_weights(config, session, say)
         if checkpoint is None and config.init_from is not None:
             known = self.summary.parent  # of an earlier attempt, which saved no checkpoint
             self.summary.update(**load_initial_weights(config, session, say, parent_hash=known))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.filters import filtered
+from seqtrain.models.layers.filters import filtered, filtered_last
+from seqtrain.models.layers.front_ends import ValueProjection
+
+Fit = Literal["trained", "least_squares"]
 
 
 class AR(SequenceModel):
@@ -24,13 +29,15 @@ class AR(SequenceModel):
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
 
-    def __init__(self, *, embed: nn.Module, dim: int, window: int, dropout: float) -> None:
+    def __init__(self, *, embed: nn.Module, dim: int, window: int, dropout: float, fit: Fit = "trained") -> None:
+        """`fit`: `least_squares`: the weights begin as those of the closed form, where a task fits it."""
         super().__init__()
         if window < 2:
             raise ValueError(f"window={window} must be above 1: a single value tells nothing of those before it")
         self.embed = embed
         self.dim = dim
         self.window = window
+        self.linear_order = window if fit == "least_squares" else None
         self.dropout = nn.Dropout(dropout)
         # No bias: that of the head is the same.
         self.filters = nn.Parameter(torch.empty(window, dim))
@@ -52,21 +59,36 @@ class AR(SequenceModel):
         hidden, inputs = filtered(self.dropout(self.embed(tokens)), state["inputs"], self.filters, lengths)
         return hidden, {"inputs": inputs}
 
+    def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
+        # Of longer inputs only the last window is looked at.
+        return filtered_last(self.dropout(self.embed(tokens[:, -self.window :])), self.filters)
 
-def factored(weights: Float[Tensor, "K H"], dim: int) -> tuple[Float[Tensor, "K {dim}"], Float[Tensor, "H {dim}"]]:
-    """Filters and head weights whose product are the coefficients of an autoregression, as least squares gives them.
+    @torch.no_grad()
+    def set_linear(self, weights: Float[Tensor, "K H"], num_channels: int) -> Float[Tensor, "O D"]:
+        horizon, rank = weights.shape[1], min(weights.shape)
+        if rank * num_channels > self.dim:
+            apart = ", or data.channels=apart" if num_channels > 1 else ""
+            raise UserError(
+                f"model.fit=least_squares: {horizon} values ahead of {num_channels} channels at once need a model.dim "
+                f"of {rank * num_channels:,}, and it is {self.dim:,}; set model.dim={rank * num_channels}{apart}"
+            )
+        front = cast(ValueProjection, self.embed).linear  # only of values there are least squares
+        filters, of_head = factored(weights.to(self.filters))
+        head = weights.new_zeros(horizon, num_channels, self.dim)
+        # Units that are left over stay as they were drawn, and the head does not yet look at them.
+        for channel in range(num_channels):
+            units = slice(channel * rank, (channel + 1) * rank)
+            front.weight[units] = 0
+            front.weight[units, channel] = 1
+            front.bias[units] = 0
+            self.filters[:, units] = 0
+            self.filters[-len(weights) :, units] = filters
+            head[:, channel, units] = of_head.to(head)
+        return head.flatten(0, 1)
 
-    With a front end that gives each unit the value itself, `AR` then forecasts what the closed form does.
 
-    Raises:
-        ValueError: where dim is too small: what could not be said exactly is not said at all.
-    """
-    left, sizes, right = torch.linalg.svd(weights, full_matrices=False)
-    # Cut off at dim it would be near, and nobody would see that it is another model.
-    if len(sizes) > dim:
-        raise ValueError(f"dim={dim}: {len(weights)} values and a horizon of {weights.shape[1]} need {len(sizes)}")
-    filters, head = weights.new_zeros(len(weights), dim), weights.new_zeros(weights.shape[1], dim)
+def factored(weights: Float[Tensor, "K H"]) -> tuple[Float[Tensor, "K R"], Float[Tensor, "H R"]]:
+    """Filters and head weights, of the smaller one of K and H units, whose product are these weights."""
+    left, sizes, right = torch.linalg.svd(weights.double(), full_matrices=False)
     # Half of each size to either side, so that both begin alike where they are trained on.
-    filters[:, : len(sizes)] = left * sizes.sqrt()
-    head[:, : len(sizes)] = right.t() * sizes.sqrt()
-    return filters, head
+    return (left * sizes.sqrt()).to(weights), (right.t() * sizes.sqrt()).to(weights)

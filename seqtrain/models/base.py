@@ -43,6 +43,7 @@ class SequenceModel(nn.Module, ABC):
     dim: int  # D, the width of the hidden states
     embed: nn.Module
     max_length: int | None = None  # tokens that may be read since a reset; None = no bound
+    linear_order: int | None = None  # inputs whose least squares the weights begin as; None = they are drawn
 
     @abstractmethod
     def forward(
@@ -55,6 +56,21 @@ class SequenceModel(nn.Module, ABC):
 
         Tokens are right-padded; hidden states at padding are arbitrary. `state=None` is the same as `initial(B)`.
         """
+
+    def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
+        """The last hidden state that `forward` gives of sequences without padding, each read by itself.
+
+        A model that need not compute the others for it overrides this; `flops_per_token` is of all of them.
+        """
+        return self(tokens)[0][:, -1:]
+
+    def set_linear(self, weights: Float[Tensor, "K H"], num_channels: int) -> Float[Tensor, "O D"]:
+        """Sets its weights in place so that with the returned ones of a head each channel is mapped by `weights`.
+
+        Only models whose `linear_order` is K are asked; the O = H C outputs of the head are those of all channels of
+        the first step, then of the next.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is no linear map")
 
     @classmethod
     def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.models.layers.filters import filtered
+from seqtrain.models.layers.filters import filtered, filtered_last
 
 
 class DLinear(SequenceModel):
@@ -48,11 +48,16 @@ class DLinear(SequenceModel):
         """Maps of the last `window` inputs, and the last `window` - 1 of them as the state."""
         if state is None:
             state = self.initial(len(tokens))
-        # With A for the moving average, trend^T A x + remainder^T (x - A x) is one filter of x: no window has to be
-        # decomposed by itself.
-        filters = self.remainder + of_the_average(self.trend - self.remainder, self.kernel_size)
-        hidden, inputs = filtered(self.dropout(self.embed(tokens)), state["inputs"], filters, lengths)
+        hidden, inputs = filtered(self.dropout(self.embed(tokens)), state["inputs"], self._filters(), lengths)
         return hidden, {"inputs": inputs}
+
+    def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
+        # Of longer inputs only the last window is looked at.
+        return filtered_last(self.dropout(self.embed(tokens[:, -self.window :])), self._filters())
+
+    def _filters(self) -> Float[Tensor, "K D"]:
+        """Both maps as one: with A for the moving average, trend^T A x + remainder^T (x - A x) is one filter of x."""
+        return self.remainder + of_the_average(self.trend - self.remainder, self.kernel_size)
 
 
 def of_the_average(weights: Float[Tensor, "K D"], kernel_size: int) -> Float[Tensor, "K D"]:

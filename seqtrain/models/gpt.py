@@ -120,6 +120,9 @@ class GPT(SequenceModel):
         # What is padded on the right changes nothing that was said before, so lengths are not needed.
         return self(source, keep_state=False)[0]
 
+    def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
+        return self.encode(tokens)[:, -1:]
+
     def _newest(
         self, keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int
     ) -> Float[Tensor, "B H {self.attention_window} K"]:

@@ -118,6 +118,7 @@ class Task(nn.Module, ABC):
     known_baselines: ClassVar[Mapping[str, Baseline]] = MappingProxyType({})  # what `baselines` may give
     predictors: ClassVar[Mapping[str, type[Predictor]]] = MappingProxyType({})  # by name; the first is the default
     example_text: ClassVar[str] = "TEXT"  # what `predict` may be asked
+    fits_linear: bool = False  # whether `first_weights` sets those of a model that is to begin as least squares
     differentiated: tuple[str, ...] = ("loss",)  # the parts whose means are summed and descended
 
     @classmethod
@@ -202,6 +203,12 @@ class Task(nn.Module, ABC):
     @abstractmethod
     def head_flops(self) -> float:
         """Floating-point operations of a forward pass of the head per target."""
+
+    def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
+        """Sets weights of model and task before the first step from what train says in closed form; most set none.
+
+        `say`: is told what was set.
+        """
 
     # -- beside a result -----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from seqtrain.data.values.fan import Fan, by_steps, num_read
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.models.base import Capability, SequenceModel, State
-from seqtrain.tasks import rollout
+from seqtrain.tasks import least_squares, rollout
 from seqtrain.tasks.base import (
     Baseline,
     ExampleTask,
@@ -92,6 +92,7 @@ class Forecast(SeriesTask, ExampleTask):
             "ar_shorter": Baseline("one of fewer values, chosen on the end of train", "a shorter autoregression"),
         }
     )
+    fits_linear = True
     example_text = "--input FILE.csv"
     naive: Float[Tensor, "S C"]  # no weights
     std: Float[Tensor, "S C"]
@@ -153,6 +154,11 @@ class Forecast(SeriesTask, ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.streams and self.patch > 1:
             return f"task.patch={self.patch}: of a stream each row is a time step; use tbptt=whole, or task.patch=1"
+        if model.linear_order is not None:
+            is_point = not self.distribution.is_probabilistic
+            reason = least_squares.incompatibility(is_point=is_point, patch=self.patch)
+            if reason:
+                return reason
         return self._not_recursive(model) if self.recursive else None
 
     def _not_recursive(self, model: SequenceModel) -> str | None:
@@ -183,6 +189,23 @@ class Forecast(SeriesTask, ExampleTask):
             return None
         return "task.strategy=recursive with tbptt=whole" if self.streams else "task.strategy=recursive"
 
+    def first_weights(self, model: SequenceModel, train: Rows, preprocessor: Preprocessor, say: Say) -> None:
+        if model.linear_order is None:
+            return
+        assert train.series is not None
+        # Windows may hold fewer values than the model could read.
+        history = model.linear_order if self.streams else min(model.linear_order, self.max_length)
+        least_squares.begin_with_least_squares(
+            model,
+            self.head,
+            train.series,
+            self.reading(train, preprocessor),
+            order=history,
+            horizon=self.num_steps,
+            relative=self.relative,
+            say=say,
+        )
+
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... P"]:
@@ -195,12 +218,11 @@ class Forecast(SeriesTask, ExampleTask):
         """The parameters of the forecasts of a batch, scaled, and the state after it; recursive ones run free."""
         if self.recursive:
             return self._free_running(model, *_window_and_ahead(batch)), {}
-        hidden, after = model(batch.tokens, state)
-        tokens = batch.tokens
         if isinstance(batch, WindowBatch):
             # Of a window only the last state has read all of it.
-            hidden, tokens = hidden[:, -1:], tokens[:, -1:]
-        return self._params(model, hidden, tokens), after
+            return self._params(model, model.last(batch.tokens), batch.tokens[:, -1:]), {}
+        hidden, after = model(batch.tokens, state)
+        return self._params(model, hidden, batch.tokens), after
 
     def _params(
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], tokens: Float[Tensor, "B T F"]
@@ -351,7 +373,7 @@ class Forecast(SeriesTask, ExampleTask):
             hidden, _ = model(tokens[:, -1:], state)
         else:
             tokens = tokens[:, -self.max_length :].reshape(1, self.max_length // self.patch, -1)
-            hidden, _ = model(tokens, None)
+            hidden = model.last(tokens)
         # In float64 before units come back: a large mean would take the digits of small changes.
         params = self._params(model, hidden[:, -1:], tokens[:, -1:])[0, 0].double()
         found = {"forecast": self.distribution.median(params).numpy()}

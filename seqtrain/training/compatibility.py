@@ -177,6 +177,8 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
         )
         remedy = task.remedy(model)
         return reason if remedy is None else f"{reason}; use {remedy}"
+    if model.linear_order is not None and not task.fits_linear:
+        return f"model.fit=least_squares: task={type(task).__name__} has no values to fit; use model.fit=trained"
     reason = task.incompatibility(model)
     if reason:
         return reason

@@ -268,6 +268,20 @@ def cost_of(config: DictConfig, data: Data) -> Cost:
     return estimate(model, task, plan, data.reading(), accumulate=options.accumulate, steps=steps)
 
 
+def set_first_weights(config: DictConfig, session: Session, say: Say) -> None:
+    """Sets the weights that follow from train in closed form, of a session that has trained nothing yet.
+
+    Raises:
+        UserError: where init_from brings others, or the closed form cannot be had.
+    """
+    model, task = session.learner.model, session.learner.task
+    if model.linear_order is not None and config.init_from is not None:
+        raise UserError(
+            f"model.fit=least_squares: init_from={config.init_from} brings weights of its own; leave one of them out"
+        )
+    task.first_weights(model, session.data.rows["train"], session.data.preprocessor, say)
+
+
 def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> dict[str, Any]:
     """Puts the weights of the run `config.init_from` into a session that has trained nothing yet.
 

@@ -224,11 +224,17 @@ class SeriesData(StreamData):
     def context(self) -> dict[str, Any]:
         return {"max_length": self.batching.max_length, "carry": True}
 
+    @functools.cached_property
+    def _windows(self) -> dict[Split, Examples]:
+        return {}
+
     def sample(self, split: Split, count: int) -> Any:
-        windows = self.task.examples(
-            self.rows[split], self.preprocessor, max_length=self.batching.max_length, seed=self.seed
-        )
-        return spread(windows, count)
+        # Made once: at each validation the same ones are shown.
+        if split not in self._windows:
+            self._windows[split] = self.task.examples(
+                self.rows[split], self.preprocessor, max_length=self.batching.max_length, seed=self.seed
+            )
+        return spread(self._windows[split], count)
 
     def look_at(self, model: SequenceModel, split: Split, limit: int) -> tuple[list[int], list[int] | None]:
         return self.task.look_at(model, self.sample(split, 1), limit)

@@ -96,6 +96,12 @@ class BothWays(Sound):
     capabilities = Sound.capabilities | Capability.BIDIRECTIONAL
 
 
+@breaks("last_is_the_last", "3 tokens read: `last`: lane 0, position 0, unit 0")
+class FirstForLast(Sound):
+    def last(self, tokens):
+        return self(tokens)[0][:, :1]
+
+
 @breaks("one_direction", "promises neither")
 class NoWay(Sound):
     capabilities = Capability.UNCONDITIONAL
@@ -202,14 +208,14 @@ class InPlace(Sound):
         return hidden, {"hidden": state["hidden"].copy_(after["hidden"].detach())}
 
 
-@breaks("state_is_left_alone", "the buffer last holds the state that was given")
+@breaks("state_is_left_alone", "the buffer kept holds the state that was given")
 class Buffered(Sound):
     def __init__(self, **options):
         super().__init__(**options)
-        self.register_buffer("last", torch.zeros(1))
+        self.register_buffer("kept", torch.zeros(1))
 
     def read(self, tokens, state):
-        self.last = state["hidden"]
+        self.kept = state["hidden"]
         return super().read(tokens, state)
 
 

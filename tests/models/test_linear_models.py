@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqtrain.models.ar import AR, factored
+from seqtrain.errors import UserError
+from seqtrain.models.ar import AR
 from seqtrain.models.dlinear import DLinear
 from seqtrain.models.layers.front_ends import ValueProjection
 from seqtrain.tasks.baselines.autoregression import Autoregression
-from seqtrain.tasks.baselines.windows import blocks_of
 from tests.support.model_cases import assert_near
+from tests.support.series import blocks_of
 
 
 def values(*shape: int, seed: int = 0) -> Tensor:
@@ -60,42 +61,29 @@ def test_dlinear_begins_as_the_mean_over_the_window_as_published() -> None:
     assert_near(model(x)[0][0, -1], x[0, -30:].mean(0), 1e-7)
 
 
-def test_the_model_with_factored_least_squares_forecasts_what_least_squares_does() -> None:
-    series = values(400, 1).cumsum(0)
-    fitted = Autoregression.fit(blocks_of(series.numpy()), order=12, horizon=5)
-    dim = 8
-    front = ValueProjection(num_features=1, dim=dim)
-    model = AR(embed=front, dim=dim, window=12, dropout=0.0).double()
-    head = nn.Linear(dim, 5).double()
-    filters, weight = factored(torch.from_numpy(fitted.weights[0]), dim)
-    with torch.no_grad():
-        nn.init.ones_(front.linear.weight)  # each unit reads the value itself
-        nn.init.zeros_(front.linear.bias)
-        model.filters.copy_(filters)
-        head.weight.copy_(weight)
-        head.bias.copy_(torch.from_numpy(fitted.bias[0]))
-        found = head(model(series[None])[0])[0, 11:]
-    windows = np.lib.stride_tricks.sliding_window_view(series[:, 0].numpy(), 12)
+@pytest.mark.parametrize(("order", "horizon", "channels"), [(12, 5, 1), (4, 9, 1), (6, 3, 2)])
+def test_a_model_set_to_least_squares_forecasts_each_channel_as_they_do(
+    order: int, horizon: int, channels: int
+) -> None:
+    series = values(400, channels).cumsum(0)
+    fitted = Autoregression.fit(blocks_of(series.numpy()), order=order, horizon=horizon)
+    dim = channels * min(order, horizon) + 1  # and a unit that is left over
+    front = ValueProjection(num_features=channels + 2, dim=dim)  # and features that are no values
+    model = AR(embed=front, dim=dim, window=12, dropout=0.0, fit="least_squares").double()
+    head = model.set_linear(torch.from_numpy(fitted.weights[0]), channels)
+    bias = torch.from_numpy(fitted.bias[0]).unsqueeze(1)
+    inputs = torch.cat([series, values(400, 2, seed=1)], 1)
+    found = (model(inputs[None])[0] @ head.t()).unflatten(-1, (horizon, channels))[0, order - 1 :] + bias
+    windows = np.lib.stride_tricks.sliding_window_view(series.numpy(), order, axis=0).transpose(0, 2, 1)
     assert_near(found, torch.from_numpy(fitted.predict(windows)), 1e-9)
-    with pytest.raises(ValueError, match="dim=4: 12 values and a horizon of 5 need 5"):
-        factored(torch.from_numpy(fitted.weights[0]), 4)
 
 
-@pytest.mark.parametrize(
-    ("made", "words"),
-    [
-        (lambda: AR(embed=nn.Identity(), dim=2, window=1, dropout=0.0), "window=1 must be above 1"),
-        (lambda: DLinear(embed=nn.Identity(), dim=2, window=1, kernel_size=3, dropout=0.0), "window=1"),
-        (
-            lambda: DLinear(embed=nn.Identity(), dim=2, window=9, kernel_size=4, dropout=0.0),
-            "kernel_size=4 must be odd",
-        ),
-        (
-            lambda: DLinear(embed=nn.Identity(), dim=2, window=9, kernel_size=1, dropout=0.0),
-            "kernel_size=1 must be odd",
-        ),
-    ],
-)
-def test_a_window_or_an_average_that_is_none_is_refused(made, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        made()
+def test_a_model_too_narrow_for_least_squares_is_refused_with_what_to_set() -> None:
+    model = AR(embed=ValueProjection(num_features=2, dim=9), dim=9, window=12, dropout=0.0, fit="least_squares")
+    with pytest.raises(UserError, match=r"set model.dim=10, or data.channels=apart"):
+        model.set_linear(values(12, 5), 2)
+
+
+def test_a_model_that_is_trained_begins_as_it_was_drawn() -> None:
+    assert AR(embed=nn.Identity(), dim=3, window=5, dropout=0.0).linear_order is None
+    assert AR(embed=nn.Identity(), dim=3, window=5, dropout=0.0, fit="least_squares").linear_order == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jaxtyping import Float
 from seqtrain.data.preprocess import Preprocessor, Rows, prepare_series
 from seqtrain.data.sources.series import SeriesFile, SeriesSource
 from seqtrain.data.values.series import Series
+from seqtrain.tasks.baselines.windows import Block
 
 LENGTHS = (90, 61, 75)
 """Rows of the series, no two alike."""
@@ -79,3 +81,21 @@ def csv(*rows: str, header: str = "date,a,b") -> str:
     lines = [f"{time},{number % 7}.5,{-number}" for number, time in enumerate(hours(60))]
     lines[30 : 30 + len(rows)] = rows
     return "\n".join([header, *lines]) + "\n"
+
+
+def blocks_of(
+    values: Float[np.ndarray, "T C"], boundaries: Iterable[int] | None = None, *, rows: int = 65_536
+) -> list[Block]:
+    """Views of an array, which may be a file mapped into memory, as blocks.
+
+    Args:
+        values: The rows of all series, one series behind another.
+        boundaries: Where each series begins, and the end of the last one; None where all rows are one series.
+        rows: At most so many rows a block.
+    """
+    marks = [0, len(values)] if boundaries is None else [int(mark) for mark in boundaries]
+    blocks: list[Block] = []
+    for number in range(len(marks) - 1):
+        for begin in range(marks[number], marks[number + 1], rows):
+            blocks.append((number, values[begin : min(begin + rows, marks[number + 1])]))
+    return blocks

@@ -11,7 +11,8 @@ import pytest
 from seqtrain.errors import UserError
 from seqtrain.tasks.baselines import autoregression, extrapolation
 from seqtrain.tasks.baselines.autoregression import Autoregression, choose_order
-from seqtrain.tasks.baselines.windows import blocks_of, windows
+from seqtrain.tasks.baselines.windows import windows
+from tests.support.series import blocks_of
 
 NAN = float("nan")
 

@@ -207,7 +207,9 @@ class ExamplePlan:
         self.seed = seed
         self.shuffle = shuffle
         self._cached: tuple[int, np.ndarray, np.ndarray] | None = None  # the order of one epoch, kept for its steps
-        ordered = lengths[self._by_length(None)]
+        # Windows of a series are as many as its rows, and all alike: they are neither copied nor counted one by one.
+        self._alike = len(lengths) > 0 and bool((lengths == lengths[0]).all())
+        ordered = lengths if self._alike else lengths[self._by_length(None)]
         self._edges = _cut(ordered, batch_tokens or 2**62, batch_size or len(lengths))
         self.steps = len(self._edges) - 1
         first, sizes = self._edges[:-1], np.diff(self._edges)
@@ -248,11 +250,21 @@ class ExamplePlan:
         ties = np.arange(len(self.lengths))
         if rng is not None:
             ties = rng.permutation(len(self.lengths))
+        if self._alike:
+            if rng is None:
+                return ties
+            order = np.empty_like(ties)
+            order[ties] = np.arange(len(ties))  # what a sort gives of a permutation
+            return order
         return np.lexsort((ties, *self.lengths.T[::-1]))  # its last key counts most
 
 
 def _cut(ordered: Int[np.ndarray, "n sides"], batch_tokens: int, batch_size: int) -> Int[np.ndarray, " edges"]:
     """Where steps begin among examples in order of length, and the end: each takes as many as it may hold."""
+    if len(ordered) and (ordered == ordered[0]).all():
+        width = int(ordered[0].sum())
+        most = max(min(batch_size, batch_tokens // width), 1) if width else batch_size
+        return np.append(np.arange(0, len(ordered), most), len(ordered))
     edges, begin = [0], 0
     widest = [0] * ordered.shape[1]
     for place, sides in enumerate(ordered.tolist()):

@@ -46,8 +46,10 @@ class SeriesStream(Stream):
         batch.series = torch.from_numpy(self.reading.series_of(rows))
         batch.num_targets = _num_present(batch.targets)
         # The mean over a step divides by the values that are there, whoever reads which lanes.
-        rows, real = self._places(chunk, slice(None))
-        batch.total = _at_least_one(~np.isnan(self.targets.of(rows)[real]))
+        batch.total = max(batch.num_targets, 1)
+        if len(rows) < len(chunk.count):
+            rows, real = self._places(chunk, slice(None))
+            batch.total = _at_least_one(~np.isnan(self.targets.of(rows)[real]))
         return batch
 
     def _places(self, reading: Chunk, lanes: slice) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
@@ -128,8 +130,8 @@ class Windows(Examples):
         self.begins = np.concatenate([[0], counts.cumsum()])
         # The first row that is predicted ends the window already.
         self.num_read = history // patch + (horizon - 1 if reads_ahead else 0)
-        # All windows are as long, so that no batch has padding.
-        self.lengths = np.full((int(counts.sum()), 1), self.num_read)
+        # All windows are as long, so that no batch has padding, and one number stands for all of them.
+        self.lengths = np.broadcast_to(np.array(self.num_read), (int(counts.sum()), 1))
         self.left_out = int(((counts == 0) & (split.end > split.begin)).sum())
         self.remark = None
         if self.left_out:

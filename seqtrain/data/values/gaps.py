@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+from jaxtyping import Int
 
 from seqtrain.data.values.series import Series
 
+BLOCK_ROWS = 1 << 16  # of times that are read at a time
 MAX_GROWTH = 2  # times the rows that a table may have once its gaps are filled
 
 
 def without_gaps(series: Series) -> tuple[Series, list[str]]:
     """Series in which each step of time has a row; what was no row has missing values. What is said of it, too."""
-    if series.times is None:
+    # The usual case, which goes on from the mapped file and copies nothing into memory.
+    if series.times is None or _are_even(series.times, series.offsets):
         return series, []
     steps = [
         np.diff(series.times[begin:end]) for begin, end in zip(series.offsets[:-1], series.offsets[1:], strict=True)
@@ -20,9 +25,6 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     if not len(every):
         return series, []
     step = int(every.min())
-    # The usual case, which goes on from the mapped file and copies nothing into memory.
-    if (every == step).all():
-        return series, []
     where = "data: the time between rows"
     whole = int((every // step).sum()) + len(series.names)
     # Months and years have no even length; and a table that would be mostly gaps is none of even steps.
@@ -54,3 +56,16 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
         has_dates=series.has_dates,
     )
     return filled, [f"data: {gaps:,} gaps in time; the {whole - len(place):,} rows that are not there count as missing"]
+
+
+def _are_even(times: Int[np.ndarray, " n"], offsets: Int[np.ndarray, " S+1"]) -> bool:
+    """Whether all steps of time inside series are of one length."""
+    known: int | None = None
+    for begin, end in pairwise(offsets.tolist()):
+        for first in range(begin, end - 1, BLOCK_ROWS):
+            steps = np.diff(times[first : min(first + BLOCK_ROWS + 1, end)])
+            if known is None:
+                known = int(steps[0])
+            if (steps != known).any():
+                return False
+    return True

@@ -10,6 +10,7 @@ from seqtrain.data.values.series import Series, SeriesSplit
 from seqtrain.errors import UserError
 
 CHECKED_ROWS = 1 << 12  # at a time
+SEEN_ROWS = 1 << 16  # at a time
 
 
 class Reading:
@@ -71,15 +72,18 @@ class Reading:
 
     def _steps_since_seen(self) -> Float[np.ndarray, "n M"]:
         """For each row how many steps ago a value was seen last, 0 where it is there; from the series' beginning on."""
-        rows = np.arange(len(self.series.values))
-        begin = np.repeat(self.series.offsets[:-1], self.series.lengths)
-        columns = []
-        for channel in np.flatnonzero(self._masked):
-            is_seen = ~np.isnan(self.series.values[:, channel])
-            last = np.maximum.accumulate(np.where(is_seen, rows, -1))
+        series = self.series
+        steps = np.empty((len(series.values), int(self._masked.sum())), dtype=np.float32)
+        for begin, end in zip(series.offsets[:-1], series.offsets[1:], strict=True):
             # Of a series that has not been seen yet, the steps since it began, and one.
-            columns.append(rows - np.maximum(last, begin - 1))
-        return np.stack(columns, 1).astype(np.float32)
+            last = np.full(steps.shape[1], begin - 1)
+            for first in range(begin, end, SEEN_ROWS):
+                rows = np.arange(first, min(first + SEEN_ROWS, end))[:, None]
+                is_seen = ~np.isnan(series.values[first : first + len(rows), self._masked])
+                newest = np.maximum.accumulate(np.maximum(np.where(is_seen, rows, -1), last))
+                steps[first : first + len(rows)] = rows - newest
+                last = newest[-1]
+        return steps
 
 
 def place_in_cycle(times: Int[np.ndarray, "*shape"], seconds: float) -> np.ndarray:

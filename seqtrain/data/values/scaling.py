@@ -25,6 +25,7 @@ PERIODS: dict[str, float] = {"hour": 86400.0, "weekday": 604800.0, "yearday": 31
 MONDAY = 4 * 86400  # the first one after 1970 began, in seconds
 MAX_BYTES = 1 << 26  # of series.json
 BLOCK_ROWS = 1 << 16  # that are read at a time
+MEDIAN_ROWS = 1 << 16  # whose steps tell the time between two rows
 SEASONS = {60: 1440, 900: 96, 1800: 48, 3600: 24, 86400: 7, 604800: 52}
 """Steps of a season, by the seconds between two rows: a day, of days a week, of weeks a year."""
 DAYS_OF_A_MONTH = (28, 31)
@@ -204,8 +205,8 @@ def _step_seconds(series: Series) -> int | None:
     if series.times is None or not series.has_dates or len(series.times) < 2:
         return None
     begin, end = series.offsets[:2]
-    # The median, which a gap or a doubled hour does not move.
-    return int(np.median(np.diff(series.times[begin:end]))) if end - begin > 1 else None
+    # The median, which a gap or a doubled hour does not move; of the first rows, as a long table has more than enough.
+    return int(np.median(np.diff(series.times[begin : min(end, begin + MEDIAN_ROWS)]))) if end - begin > 1 else None
 
 
 def _season(seconds: int | None) -> int:
@@ -223,10 +224,13 @@ def _naive_errors(train: SeriesSplit, std: Float[np.ndarray, " columns"], season
     """Mean absolute difference between a value of train and that of a season before, scaled; 0 where there is none."""
     series, errors = train.series, []
     for number, (begin, end) in enumerate(zip(train.begin, train.end, strict=True)):
+        scale = std[series.channels[number]]
+        total, count = np.zeros(len(scale)), np.zeros(len(scale), dtype=np.int64)
         # Of train alone: MASE must not be divided by what test is like (Hyndman and Koehler 2006).
-        values = np.asarray(series.values[begin:end])
-        difference = np.abs(values[season:] - values[:-season]) / std[series.channels[number]]
-        count = (~np.isnan(difference)).sum(0)
-        total = np.nansum(difference, 0)
+        for first in range(begin + season, end, BLOCK_ROWS):
+            last = min(first + BLOCK_ROWS, end)
+            difference = np.abs(series.values[first:last] - series.values[first - season : last - season]) / scale
+            count += (~np.isnan(difference)).sum(0)
+            total += np.nansum(difference, 0)
         errors.append(tuple(float(value) for value in total / np.maximum(count, 1)))
     return tuple(errors)

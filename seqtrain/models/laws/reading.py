@@ -60,6 +60,15 @@ def nothing_read(subject: Subject) -> None:
     agree(from_none, from_initial, "hidden states from state=None and from initial(3)")
 
 
+@law("`last` gives the last hidden state that `forward` gives.", Capability.UNCONDITIONAL)
+def last_is_the_last(subject: Subject) -> None:
+    model = subject.make()
+    # One token, of which a window has nothing before it; and more than any small window holds.
+    for width in (1, 3, num_tokens(model)):
+        tokens = some_tokens(LANES, width)
+        agree(model.last(tokens), model(tokens)[0][:, -1:], f"{width} tokens read: `last`", tolerance=EXACT)
+
+
 @law("Reading leaves nothing behind in the model: the same tokens give the same bits again.")
 def nothing_kept(subject: Subject) -> None:
     model = subject.make()

@@ -55,7 +55,7 @@ class Autoregression:
         """Least squares over all windows of train without a missing value.
 
         Args:
-            blocks: The series, read once; see `windows.blocks_of`.
+            blocks: The series, read once.
             order: K, how many values are read.
             horizon: H, how many are forecast.
             recursive: Whether one step is fitted and fed its own answers, or each of the H steps has its own fit.
@@ -178,8 +178,8 @@ class OrderChoice:
 
 
 def choose_order(
-    train: Sequence[Block],
-    validation: Sequence[Block],
+    train: Iterable[Block],
+    validation: Iterable[Block],
     orders: Sequence[int],
     horizon: int,
     *,
@@ -190,7 +190,7 @@ def choose_order(
     """Fits each order to train and keeps the one with the smallest squared error on validation.
 
     Args:
-        train: The series of train, read once for each order.
+        train: The series of train, read once for each order: a list, or what reads them anew.
         validation: Those of validation; the first `context` rows of each stand before it and are only read.
         orders: The candidates.
         horizon: H, how many values are forecast.

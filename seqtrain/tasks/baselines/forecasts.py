@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,7 +18,8 @@ from seqtrain.tasks.baselines.windows import Block
 
 HELD_OUT = 0.2  # of train, its end: by it the order of the autoregression is chosen
 MAX_OPERATIONS = 2e12  # of all fits of autoregressions: about a minute
-MAX_VALUES = 1 << 22  # of windows at a time
+MAX_VALUES = 1 << 20  # of windows at a time: 8 MiB in float64
+BLOCK_ROWS = 1 << 16  # of a series at a time
 
 Forecaster = Callable[[Float[np.ndarray, "N K C"], int], Float[np.ndarray, "N H C"]]
 
@@ -132,8 +134,8 @@ def fitted_autoregressions(
 
     `ar_shorter` is given where an order below `history` forecasts the end of train better.
     """
-    whole = _scaled(train, reading)
-    orders = _orders(history, season, sum(len(values) for _, values in whole), horizon)
+    whole = ScaledBlocks(reading, train.begin, train.end)
+    orders = _orders(history, season, train.num_rows, horizon)
     if not orders:
         say("ar is left out: train is too large for it")
         return
@@ -159,21 +161,23 @@ def _orders(history: int, season: int, num_rows: int, horizon: int) -> list[int]
     return kept
 
 
-def _scaled(split: SeriesSplit, reading: Reading) -> list[Block]:
-    """The rows of a split, scaled, a block for each series."""
-    blocks: list[Block] = []
-    for number, (begin, end) in enumerate(zip(split.begin, split.end, strict=True)):
-        rows = np.arange(begin, end)
-        blocks.append((number, reading.scaled(rows, np.full(len(rows), number))))
-    return blocks
+@dataclass(frozen=True)
+class ScaledBlocks:
+    """Rows of series, scaled, some at a time and as often as they are asked for: no table is ever in memory whole."""
+
+    reading: Reading
+    begin: Int[np.ndarray, " S"]
+    end: Int[np.ndarray, " S"]
+
+    def __iter__(self) -> Iterator[Block]:
+        for number, (begin, end) in enumerate(zip(self.begin, self.end, strict=True)):
+            for first in range(begin, end, BLOCK_ROWS):
+                rows = np.arange(first, min(first + BLOCK_ROWS, end))
+                yield number, self.reading.scaled(rows, np.full(len(rows), number))
 
 
-def _blocks(train: SeriesSplit, reading: Reading, history: int) -> tuple[Sequence[Block], Sequence[Block]]:
+def _blocks(train: SeriesSplit, reading: Reading, history: int) -> tuple[ScaledBlocks, ScaledBlocks]:
     """The beginning of train, and its end with `history` rows before it."""
-    fitted: list[Block] = []
-    held_out: list[Block] = []
-    for name, values in _scaled(train, reading):
-        edge = len(values) - int(len(values) * HELD_OUT)
-        fitted.append((name, values[:edge]))
-        held_out.append((name, values[max(edge - history, 0) :]))
-    return fitted, held_out
+    edge = train.end - ((train.end - train.begin) * HELD_OUT).astype(np.int64)
+    fitted = ScaledBlocks(reading, train.begin, edge)
+    return fitted, ScaledBlocks(reading, np.maximum(edge - history, train.begin), train.end)

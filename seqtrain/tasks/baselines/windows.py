@@ -13,24 +13,6 @@ Block = tuple[Hashable, Float[np.ndarray, "_ C"]]
 MAX_VALUES = 2**21  # numbers of windows that are in memory at once: 16 MiB in float64
 
 
-def blocks_of(
-    values: Float[np.ndarray, "T C"], boundaries: Iterable[int] | None = None, *, rows: int = 65_536
-) -> list[Block]:
-    """Views of an array, which may be a file mapped into memory, as blocks.
-
-    Args:
-        values: The rows of all series, one series behind another.
-        boundaries: Where each series begins, and the end of the last one; None where all rows are one series.
-        rows: At most so many rows a block.
-    """
-    marks = [0, len(values)] if boundaries is None else [int(mark) for mark in boundaries]
-    blocks: list[Block] = []
-    for number in range(len(marks) - 1):
-        for begin in range(marks[number], marks[number + 1], rows):
-            blocks.append((number, values[begin : min(begin + rows, marks[number + 1])]))
-    return blocks
-
-
 def windows(blocks: Iterable[Block], length: int, *, skip: int = 0) -> Iterator[Float[np.ndarray, "_ C {length}"]]:
     """All stretches of `length` rows of a series, in order, some at a time; none goes from one series to another.
 

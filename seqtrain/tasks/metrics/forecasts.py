@@ -6,16 +6,13 @@ A target that is NaN, or that a mask leaves out, is neither summed nor counted. 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
-from itertools import chain, groupby
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from scipy.special import betaln, stdtr, stdtrit
 from torch import Tensor
-
-from seqtrain.tasks.baselines.windows import Block, windows
 
 Term = tuple[Tensor, int]
 """A sum over targets, and the count of those targets."""
@@ -58,7 +55,7 @@ def scaled_error(
     Args:
         found: The forecasts.
         true: What came.
-        scale: Of the series of each target, by `seasonal_scales`; broadcast to the targets.
+        scale: Of the series of each target, as `Scaling.naive` has it; broadcast to the targets.
         mask: The targets that count.
 
     Returns:
@@ -70,37 +67,6 @@ def scaled_error(
     scaled = here & (scale > 0)
     errors = (found.double() - true.double()).abs() / torch.where(scaled, scale, 1.0)
     return summed(errors, scaled), int((here & ~scaled).sum())
-
-
-def seasonal_scales(train: Iterable[Block], period: int) -> dict[Hashable, Float[np.ndarray, " C"]]:
-    """The mean absolute difference to a period before, of each series and channel of train.
-
-    NaN where no two values a period apart are there; 0 where the channel repeats itself exactly.
-    """
-    totals: dict[Hashable, Float[np.ndarray, "2 C"]] = {}
-    for series, stretch in groupby(train, key=lambda block: block[0]):
-        first = next(stretch)
-        total = totals.setdefault(series, np.zeros((2, first[1].shape[1])))
-        for block in windows(chain([first], stretch), period + 1):
-            steps = np.abs(block[..., -1].astype(np.float64) - block[..., 0])
-            total += np.stack([np.nansum(steps, axis=0), (~np.isnan(steps)).sum(0)])
-    scales: dict[Hashable, Float[np.ndarray, " C"]] = {}
-    # Not 0 where nothing was counted: that would say that the series repeats itself.
-    for series, (total, count) in totals.items():
-        scales[series] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return scales
-
-
-def pinball(
-    found: Float[Tensor, "*N Q"],
-    true: Float[Tensor, "*N"],
-    levels: Sequence[float],
-    mask: Bool[Tensor, "*N"] | None = None,
-) -> tuple[Float[Tensor, " Q"], int]:
-    """The quantile loss of each level (Koenker and Bassett 1978), summed over targets."""
-    here = present(true, mask)
-    losses = pinball_losses(found[here].double(), true[here].double(), levels)
-    return losses.sum(0), int(here.sum())
 
 
 def pinball_losses(

@@ -1,0 +1,71 @@
+"""First weights of a forecast in closed form: what least squares over train gives, before any step of training."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from seqtrain.data.values.reading import Reading
+from seqtrain.data.values.series import SeriesSplit
+from seqtrain.models.base import SequenceModel
+from seqtrain.tasks.base import Say
+from seqtrain.tasks.baselines.autoregression import Autoregression
+from seqtrain.tasks.baselines.forecasts import ScaledBlocks
+
+
+@torch.no_grad()
+def begin_with_least_squares(
+    model: SequenceModel,
+    head: nn.Linear,
+    train: SeriesSplit,
+    reading: Reading,
+    *,
+    order: int,
+    horizon: int,
+    relative: bool,
+    say: Say,
+) -> None:
+    """Makes model and head the autoregression that stands beside a forecast as the baseline `ar`.
+
+    Args:
+        model: One that can be linear (`SequenceModel.set_linear`).
+        head: Gives a number for each value ahead and channel.
+        train: What is fitted; one fit for all channels, each of which is filtered by itself.
+        reading: Its scaling.
+        order: Values that are read.
+        horizon: Values ahead.
+        relative: Whether the task adds the last value to what the head gives.
+        say: Is told what was fitted.
+
+    Raises:
+        UserError: Train has no whole window, or the model is too narrow.
+    """
+    fitted = Autoregression.fit(ScaledBlocks(reading, train.begin, train.end), order, horizon)
+    weights = torch.from_numpy(fitted.weights[0].copy())
+    if relative:
+        # The task adds the last value by itself, so that much less of it is left to the weights.
+        weights[-1] -= 1
+    num_channels = reading.scaling.num_channels
+    head.weight.copy_(model.set_linear(weights, num_channels))
+    head.bias.copy_(torch.from_numpy(fitted.bias[0]).repeat_interleave(num_channels))
+    say(
+        f"model.fit=least_squares: the weights of a linear map of the last {order:,} values are those of least squares "
+        f"over {fitted.num_windows:,} windows of train, before the first step"
+    )
+    if reading.scaling.num_masked:
+        say(
+            "model.fit=least_squares: a missing value is read as the mean of train; the baseline ar puts the value "
+            "before it there"
+        )
+
+
+def incompatibility(*, is_point: bool, patch: int) -> str | None:
+    """Why options of a forecast cannot be met by least squares; None where they can."""
+    if not is_point:
+        return (
+            "model.fit=least_squares: gives a number for each value ahead, and no distribution; use "
+            "task.distribution=point, or model.fit=trained"
+        )
+    if patch > 1:
+        return f"model.fit=least_squares: reads row by row, not task.patch={patch}; use task.patch=1"
+    return None

@@ -1,0 +1,105 @@
+"""Memory does not grow with the rows of a series: tables stay files, and are read by blocks."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqtrain.data.batching.plan import ExamplePlan
+from seqtrain.data.batching.values import Windows
+from seqtrain.data.values import scaling
+from seqtrain.data.values.gaps import without_gaps
+from seqtrain.data.values.reading import Reading
+from seqtrain.data.values.scaling import Scaling
+from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.tasks.baselines.autoregression import Autoregression
+from seqtrain.tasks.baselines.forecasts import ScaledBlocks
+
+ROWS = 200_000
+TIMES_AS_MANY = 8
+MAX_RATIO = 1.2  # of the peaks of both, where nothing grows
+MAX_BYTES_PER_WINDOW = 32  # of a plan: an order of windows in int64, and what it is made of
+
+
+def of(rows: int, folder: Path) -> Series:
+    """A series in a file that is mapped into memory, as the cache has it."""
+    path = folder / f"{rows}.bin"
+    np.random.default_rng(0).normal(size=rows).tofile(path)
+    values: np.ndarray = np.memmap(path, dtype=np.float64, mode="r")
+    times: np.ndarray = np.memmap(folder / f"{rows}.times", dtype=np.int64, mode="w+", shape=(rows,))
+    times[:] = 3600 * np.arange(rows)
+    known, offsets = np.zeros((rows, 0)), np.array([0, rows])
+    return Series(values[:, None], known, times, offsets, ("",), ("a",), has_dates=True)
+
+
+def whole(series: Series) -> SeriesSplit:
+    return SeriesSplit(series, series.offsets[:-1], series.offsets[1:])
+
+
+def fitted(series: Series) -> Scaling:
+    return scaling.fit(whole(series), missing="mask", features=(), season=24)
+
+
+def least_squares(reading: Reading) -> Autoregression:
+    split = whole(reading.series)
+    return Autoregression.fit(ScaledBlocks(reading, split.begin, split.end), 4, 2)
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Bytes that were held at most while something was done."""
+    tracemalloc.start()
+    work()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Series, Series]:
+    """A short series, and a long one."""
+    folder = tmp_path_factory.mktemp("series")
+    return of(ROWS, folder), of(TIMES_AS_MANY * ROWS, folder)
+
+
+def work_on(name: str, series: Series) -> Callable[[], object]:
+    if name == "gaps":
+        return partial(without_gaps, series)
+    if name == "least squares":
+        return partial(least_squares, Reading(series, fitted(series)))
+    return partial(fitted, series)
+
+
+@pytest.mark.parametrize("name", ["gaps", "scaling", "least squares"])
+def test_a_longer_series_takes_no_more_memory(name: str, both: tuple[Series, Series]) -> None:
+    short, long = both
+    assert peak(work_on(name, long)) < MAX_RATIO * peak(work_on(name, short))
+
+
+def test_windows_cost_an_order_of_them_and_nothing_else(both: tuple[Series, Series]) -> None:
+    _, long = both
+    reading = Reading(long, fitted(long))
+
+    def plan() -> ExamplePlan:
+        windows = Windows(whole(long), reading, history=96, horizon=24)
+        made = ExamplePlan(lengths=windows.lengths, batch_tokens=None, batch_size=32, seed=0, shuffle=True)
+        made.chunk(0, 0)
+        return made
+
+    assert peak(plan) < MAX_BYTES_PER_WINDOW * TIMES_AS_MANY * ROWS
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_plan_of_examples_that_are_alike_is_that_of_any(seed: int) -> None:
+    options = {"batch_tokens": 70, "batch_size": 8, "seed": seed, "shuffle": True}
+    alike = ExamplePlan(lengths=np.full((100, 1), 10), **options)
+    # One that is longer than all others stands behind them, alone.
+    longer = ExamplePlan(lengths=np.append(np.full((100, 1), 10), [[99]], 0), **options)
+    assert alike.steps == longer.steps - 1 == 15
+    chosen = [alike.chunk(0, step).examples for step in range(alike.steps)]
+    assert sorted(np.concatenate(chosen).tolist()) == list(range(100))
+    assert {len(each) for each in chosen} == {7, 2}
