@@ -149,7 +149,9 @@ def evaluate(
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
-    leak = leak_of(opened.run, split, data.rows[split]) if split == "test" else None
+    leak = None
+    if split == "test" and not source.is_disjoint:
+        leak = leak_of(opened.run, split, data.rows[split])
     learner = _measured(opened, data, split, batch_size, callbacks)
     result = {
         "run": str(path),

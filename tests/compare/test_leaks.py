@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seqtrain.cli import main as command
 from seqtrain.cli.compare import main
 from seqtrain.cli.leak_check import check_leaks, leak_of
 from seqtrain.compare.entries import read
@@ -195,3 +196,15 @@ def test_a_tokenizer_of_another_recipe_is_named(tmp_path: Path) -> None:
     fake_runs.run(tmp_path / "2", **{**translation, "config": config, "hashes": hashes})
     _, apart = conclusions(read([tmp_path]), metric="loss")
     assert apart.group.reason == ["another tokenizer: tokenizer=bpe, not char (--metric bleu compares them)"]
+
+
+def test_made_up_sequences_that_share_their_blanks_are_no_leak_and_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["task=tag", "data=copy", "data.size=20", "data.validation_size=10", "data.test_size=10", "model.dim=4"]
+    run = tmp_path / "run"
+    words += ["model=gru", "trainer.max_steps=1", "trainer.validate_every=1", "logger=none", f"run_dir={run}"]
+    assert command.main(["train", *words]) == 0
+    assert command.main(["evaluate", str(run), "--split", "test"]) == 0
+    assert "stands in train" not in "".join(capsys.readouterr())
+    assert Run(run).summary.leaks == {}

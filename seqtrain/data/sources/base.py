@@ -26,6 +26,9 @@ class Source(ABC):
 
     document: str  # what a document, or a row, is, in words
     fields: tuple[str, ...] = ("text",)  # of a row: text; text and label; or source and target
+    # Whether it sees to it that no split has what stands in one before it, so that nobody need look for leaks: made-up
+    # sequences share long stretches, such as blanks, and are different questions all the same.
+    is_disjoint: bool = False
 
     @abstractmethod
     def check(self) -> None:

@@ -35,6 +35,7 @@ class Synthetic(Source):
 
     fields = ("text", "label")
     document = "a sequence"
+    is_disjoint = True  # see `_draw_one`
     called: str  # the source in `describe`
     least = 1  # the shortest length that makes sense
 
