@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from seqtrain.data.batching.stream import StreamBatch
 from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
 from seqtrain.data.preprocess import Preprocessor, Rows
-from seqtrain.data.values.fan import Fan, by_steps, num_read
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
 from seqtrain.models.base import Capability, SequenceModel, State
@@ -33,14 +31,13 @@ from seqtrain.tasks.base import (
 )
 from seqtrain.tasks.baselines import forecasts
 from seqtrain.tasks.forecast_heads import ForecastDistribution, Gaussian, Point, Quantiles, StudentT
-from seqtrain.tasks.metrics import forecasts as metrics
+from seqtrain.tasks.forecast_samples import SHOWN_SHARES, by_channel, samples_of
+from seqtrain.tasks.forecast_sums import SHARE, sums
+from seqtrain.tasks.metrics.forecasts import squared_error
 
 Strategy = Literal["direct", "recursive"]
 Distribution = Literal["point", "gaussian", "student_t", "quantiles"]
-SHOWN_SHARES = (0.5, 0.8, 0.95)  # of the values are to lie in an interval that is told
-SHARE = 0.8  # of the values are to lie in the interval that coverage is told of
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
-MAX_SHOWN = 6  # values of a forecast in words
 REASON = "what is read is one window of a series"
 
 
@@ -159,30 +156,16 @@ class Forecast(SeriesTask, ExampleTask):
             reason = least_squares.incompatibility(is_point=is_point, patch=self.patch)
             if reason:
                 return reason
-        return self._not_recursive(model) if self.recursive else None
-
-    def _not_recursive(self, model: SequenceModel) -> str | None:
-        """Why values cannot be read back in, or None."""
-        strategy = "task.strategy=recursive"
-        if self.streams:
-            return f"tbptt.carry=true: {strategy} forecasts from windows, not at each row of a stream; use tbptt=whole"
-        if self.patch > 1:
-            return f"task.patch={self.patch}: {strategy} reads its forecasts back in row by row; use task.patch=1"
-        if self.distribution.is_probabilistic:
-            return (
-                f"task.distribution: {strategy} reads back one number a step, as if it were certain, so that intervals "
-                "would be too narrow; use task.distribution=point, or task.strategy=direct"
-            )
-        # A prefix and the horizon stand in one table of positions; of an encoder-decoder each has one of its own.
-        longest = self.max_length + self.horizon - 1
-        if Capability.UNCONDITIONAL not in model.capabilities:
-            longest = max(self.max_length - 1, self.horizon)
-        if model.max_length is not None and longest > model.max_length:
-            return (
-                f"{strategy}: reads {longest} rows, window and horizon, and model.max_length={model.max_length} "
-                "positions are fewer"
-            )
-        return None
+        if not self.recursive:
+            return None
+        return rollout.incompatibility(
+            model,
+            streams=self.streams,
+            patch=self.patch,
+            is_point=not self.distribution.is_probabilistic,
+            history=self.max_length,
+            horizon=self.horizon,
+        )
 
     def remedy(self, model: SequenceModel) -> str | None:
         if self.recursive or Capability.CAUSAL | Capability.STATEFUL not in model.capabilities:
@@ -266,32 +249,16 @@ class Forecast(SeriesTask, ExampleTask):
         else:
             params, after = self.params(model, batch, state)
         true, count = batch.targets, batch.num_targets
-        here = ~true.isnan()
-        # A missing target has a number in its place, whose loss is not taken: NaN would reach the gradient.
-        filled = true.nan_to_num()
         if self.training:
-            losses = self.distribution.loss(params, filled)
-            return {"loss": (torch.where(here, losses, 0.0).sum(), count)}, after
-        losses = self.distribution.loss(params.double(), filled.double())
-        terms: LossTerms = {"loss": (torch.where(here, losses, 0.0).sum(), count)}
+            # A missing target has a number in its place, whose loss is not taken: NaN would reach the gradient.
+            losses = self.distribution.loss(params, true.nan_to_num())
+            return {"loss": (torch.where(true.isnan(), 0.0, losses).sum(), count)}, after
         assert batch.series is not None
-        median, mean = self.distribution.median(params), self.distribution.mean(params)
-        # Each error by what is best for it: the mean for squares, the median for absolute ones.
-        terms["mse"] = metrics.squared_error(mean, true)
-        terms["mae"] = metrics.absolute_error(median, true)
         std, naive = self.std[batch.series].unsqueeze(2), self.naive[batch.series].unsqueeze(2)
-        terms["mae_original"] = metrics.absolute_error(median.double() * std, true.double() * std)
-        terms["mse_original"] = metrics.squared_error(mean.double() * std, true.double() * std)
-        terms["mase"], _ = metrics.scaled_error(median, true, naive.expand_as(true))
-        if self.distribution.is_probabilistic:
-            terms["crps"] = metrics.summed(self.distribution.crps(params, filled), here)
-        # A point has none, and then there is no coverage rather than one of 0.
-        interval = self.distribution.interval(params, SHARE)
-        if interval is not None:
-            terms["covered"] = metrics.coverage(*interval, true)
+        terms = sums(self.distribution, params, true, std, naive)
         if self.recursive:
             one_step = self._teacher_forced(model, *_window_and_ahead(batch))
-            terms["mse_teacher_forced"] = metrics.squared_error(self.distribution.mean(one_step), true)
+            terms["mse_teacher_forced"] = squared_error(self.distribution.mean(one_step), true)
         return terms, after
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
@@ -396,47 +363,8 @@ class Forecast(SeriesTask, ExampleTask):
         self, model: SequenceModel, batch: WindowBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
         params, _ = self.params(model, batch, None)
-        found = self.distribution.median(params)[:, 0].double().cpu()  # (B, H, C)
-        mean, std = _moments(preprocessor.series, batch.series[:, 0])
-        samples = []
-        for lane in range(len(found)):
-            ahead = (found[lane] * std[lane] + mean[lane])[:, 0].tolist()
-            true = (batch.targets[lane, 0].double().cpu() * std[lane] + mean[lane])[:, 0].tolist()
-            text = f"row {int(batch.rows[lane]):,}: {_few(ahead)} (it is {_few(true)})"
-            columns = {"text": f"row {int(batch.rows[lane]):,}", "reference": _few(true), "forecast": _few(ahead)}
-            samples.append(Sample(text, columns, self._fan(params, batch, preprocessor, lane)))
-        return samples
-
-    def _fan(
-        self, params: Float[Tensor, "B 1 H C P"], batch: WindowBatch, preprocessor: Preprocessor, lane: int
-    ) -> Fan:
-        """The forecast of the first channel of a window as a picture, in the units of the data."""
-        scaling = preprocessor.series
-        assert scaling is not None
-        own = params[lane, 0, :, :1].double()  # (H, 1, P)
-        series = batch.series[lane]
-        mean, std = _moments(scaling, series)
-
-        def in_units(values: Float[Tensor, "n 1"]) -> Float[np.ndarray, " n"]:
-            return (values[:, 0].double().cpu() * std[0, 0, 0] + mean[0, 0, 0]).numpy()
-
-        bands = {}
-        for share in SHOWN_SHARES:
-            interval = self.distribution.interval(own, share)
-            if interval is not None:
-                bands[share] = (in_units(interval[0]), in_units(interval[1]))
-        read = batch.tokens[lane].reshape(-1, self.num_features)[-num_read(self.horizon) :]
-        # Where the model was told that a value is missing it read 0, which a picture would show as the mean.
-        if scaling.masked[0] or (scaling.apart and any(scaling.masked)):
-            read = torch.where(read[:, self.num_channels, None] > 0, read, torch.nan)
-        channel = int(series) % len(scaling.columns) if scaling.apart else 0
-        return by_steps(
-            in_units(read[:, :1]),
-            in_units(self.distribution.median(own)),
-            bands=bands,
-            truth=in_units(batch.targets[lane, 0, :, :1]),
-            title=f"row {int(batch.rows[lane]):,}: {scaling.columns[channel]}",
-        )
+        assert preprocessor.series is not None
+        return samples_of(params, self.distribution, batch, preprocessor.series)
 
 
 def _window_and_ahead(batch: StreamBatch | WindowBatch) -> tuple[Float[Tensor, "B T F"], Float[Tensor, "B H F"]]:
@@ -446,33 +374,9 @@ def _window_and_ahead(batch: StreamBatch | WindowBatch) -> tuple[Float[Tensor, "
     return batch.tokens, batch.ahead
 
 
-def _few(values: Sequence[float]) -> str:
-    """The first values of a list."""
-    more = " ..." if len(values) > MAX_SHOWN else ""
-    return " ".join("missing" if value != value else f"{value:.4g}" for value in values[:MAX_SHOWN]) + more
-
-
 def _table(scaling: Scaling | None, *, naive: bool) -> Float[Tensor, "S C"]:
     """Of each channel of each series its seasonal naive error, or the deviation by which it is scaled."""
     if scaling is None:
         return torch.ones(1, 1)
     table = torch.tensor(scaling.naive, dtype=torch.float64)
-    return table if naive else _by_channel(scaling, scaling.std)
-
-
-def _by_channel(scaling: Scaling, values: Sequence[float]) -> Float[Tensor, "S C"]:
-    """A number of each value column, by series and channel."""
-    columns = torch.tensor(values[: len(scaling.columns)], dtype=torch.float64)
-    if scaling.apart:  # the columns of the first series, then those of the next
-        return columns.repeat(len(scaling.naive) // len(columns)).unsqueeze(1)
-    return columns.repeat(len(scaling.naive), 1)
-
-
-def _moments(
-    scaling: Scaling | None, series: Int[Tensor, " B"]
-) -> tuple[Float[Tensor, "B 1 C"], Float[Tensor, "B 1 C"]]:
-    """Mean and deviation of the channels of some series."""
-    assert scaling is not None
-    mean, std = _by_channel(scaling, scaling.mean), _by_channel(scaling, scaling.std)
-    where = series.cpu()
-    return mean[where].unsqueeze(1), std[where].unsqueeze(1)
+    return table if naive else by_channel(scaling, scaling.std)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from seqtrain.models.base import SequenceModel, State
+from seqtrain.models.base import Capability, SequenceModel, State
 
 
 def begin(model: SequenceModel, window: Float[Tensor, "B T F"]) -> State:
@@ -61,3 +61,38 @@ def fed_back(values: Float[Tensor, "B C"], row: Float[Tensor, "B 1 F"], num_mask
     since = row.new_zeros(len(row), 1, num_masked)  # the logarithm of one plus no step
     known = row[..., values.shape[-1] + 2 * num_masked :]
     return torch.cat([values.unsqueeze(1).to(row.dtype), seen, since, known], -1)
+
+
+def incompatibility(
+    model: SequenceModel, *, streams: bool, patch: int, is_point: bool, history: int, horizon: int
+) -> str | None:
+    """Why a model cannot read its forecasts back in, beside these options; None where it can.
+
+    Args:
+        model: What forecasts.
+        streams: Whether a forecast is asked for at each row of a stream.
+        patch: Rows that are read as one time step.
+        is_point: Whether a forecast is one number for each value.
+        history: Rows of a window.
+        horizon: Rows that are predicted.
+    """
+    strategy = "task.strategy=recursive"
+    if streams:
+        return f"tbptt.carry=true: {strategy} forecasts from windows, not at each row of a stream; use tbptt=whole"
+    if patch > 1:
+        return f"task.patch={patch}: {strategy} reads its forecasts back in row by row; use task.patch=1"
+    if not is_point:
+        return (
+            f"task.distribution: {strategy} reads back one number a step, as if it were certain, so that intervals "
+            "would be too narrow; use task.distribution=point, or task.strategy=direct"
+        )
+    # A prefix and the horizon stand in one table of positions; of an encoder-decoder each has one of its own.
+    longest = history + horizon - 1
+    if Capability.UNCONDITIONAL not in model.capabilities:
+        longest = max(history - 1, horizon)
+    if model.max_length is not None and longest > model.max_length:
+        return (
+            f"{strategy}: reads {longest} rows, window and horizon, and model.max_length={model.max_length} positions "
+            "are fewer"
+        )
+    return None
