@@ -26,9 +26,11 @@ def compose_data(name: str) -> DictConfig:
     node = cast(DictConfig, OmegaConf.load(shipped_file("data", name)))
     parents = [compose_data(parent).data for parent in node.pop("defaults", [])]
     merged = cast(DictConfig, OmegaConf.merge({}, *parents, node))
-    for key in OmegaConf.missing_keys(merged) | ({"path"} & merged.keys()):
-        merged[key] = "x"
-    return OmegaConf.create({"data": merged})
+    # In its place first: a file may say that one of its options follows from another.
+    composed = OmegaConf.create({"data": merged})
+    for key in OmegaConf.missing_keys(composed) | ({"data.path"} if "path" in merged else set()):
+        OmegaConf.update(composed, key, "x")
+    return composed
 
 
 def models() -> Iterator[str]:
