@@ -61,7 +61,8 @@ def measure(sweep: Sweep) -> list[Path]:
         if kept(trial.path).newest(TEST, "best") is not None:
             continue
         try:
-            kept_in_run(evaluate(str(trial.path), TEST, "best", None), None)
+            # With baselines: whether a network is better than a linear model is asked of what neither has seen.
+            kept_in_run(evaluate(str(trial.path), TEST, "best", None, with_baselines=True), None)
         except UserError as fault:  # the other folds have figures all the same, and compare names this one
             for line in fault.lines:
                 say(f"trial {trial.name}: not measured on its fold: {line}")

@@ -40,6 +40,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
             "tokens": result["tokens"],
         },
         leak=result.get("leak"),
+        baselines=result.get("baselines", {}),
     )
     # What was measured is told whatever happens to the file: it cost time, and the look has happened.
     before, reason = Kept(), ""

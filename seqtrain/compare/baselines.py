@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seqtrain.compare.entries import Entry, Mode, number
+from seqtrain.compare.folds import FEWEST, are_folds, half_width, tested_to_trained
 from seqtrain.compare.guard import Group
 from seqtrain.compare.variants import Variant
 from seqtrain.terminal import printable
@@ -66,16 +68,48 @@ def standing_words(value: float | None, entries: Sequence[Entry], metric: str, m
 
 
 def baseline_caveats(group: Group, ranked: Sequence[Variant]) -> list[str]:
-    """A sentence where the best variant is no better than what knows little: then all of them learnt little."""
+    """A sentence where the best variant is no better than what knows little: then all of them learnt little.
+
+    Of folds a sentence for each baseline, with the difference on the same folds.
+    """
     valued = [variant for variant in ranked if variant.values]
-    # Of other splits no baselines are kept.
-    if group.split != "validation" or group.refusal or not valued:
+    if group.refusal or not valued:
         return []
     best = valued[0]
+    if are_folds([best]):
+        return _on_the_same_folds(group, best)
     rest = standing(best.mean, best.entries, group.metric, group.mode)[1]
     if not rest:
         return []
     return [f"no variant is better than {', '.join(rest)}, on the same text: the best is {best.name} ({best.mean:.4g})"]
+
+
+def _on_the_same_folds(group: Group, best: Variant) -> list[str]:
+    """A sentence for each baseline: its mean over the folds of the best variant, and how far it is from that one."""
+    values: dict[str, list[float]] = {}
+    differences: dict[str, list[float]] = {}
+    for entry, value in zip(best.counted, best.values, strict=True):
+        for name, kept in _kept(entry):
+            if group.metric in kept:
+                values.setdefault(name, []).append(kept[group.metric])
+                differences.setdefault(name, []).append(value - kept[group.metric])
+    found = []
+    for name, own in values.items():
+        count = len(own)
+        # Of some folds only, its mean would be held against that of others.
+        if count < max(FEWEST, len(best.values)):
+            continue
+        mean = statistics.fmean(differences[name])
+        ratio = tested_to_trained(best.counted)
+        half = half_width(statistics.stdev(differences[name]), count, ratio, len(values))
+        side = "better" if (mean < 0) == (group.mode == "min") else "worse"
+        apart = "" if abs(mean) > half else ", not told apart from chance"
+        found.append(
+            f"{printable(name.replace('_', ' '))} has {statistics.fmean(own):.4g} on the same {count} folds: "
+            f"{best.name} is {side} by {abs(mean):.2g} (95 % interval of the difference {mean - half:.2g} to "
+            f"{mean + half:.2g}{apart})"
+        )
+    return found
 
 
 def _knows(said: Any) -> str:
@@ -86,8 +120,10 @@ def _knows(said: Any) -> str:
 
 
 def _kept(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
-    """The name of each baseline of validation, and its numbers; a stranger may have written the file."""
-    kept = entry.summary.baselines.get("validation")
+    """The name of each baseline of what is compared, and its numbers; a stranger may have written the file."""
+    kept: Any = entry.summary.baselines.get("validation")
+    if entry.evaluation is not None:
+        kept = entry.evaluation.baselines
     if not isinstance(kept, Mapping):
         return
     for name, values in kept.items():

@@ -37,6 +37,7 @@ class Evaluation:
     commit: str | None = None  # of the checkout in which it was measured
     options: dict[str, Any] = field(default_factory=dict)  # of the command, and how the text was read
     leak: dict[str, Any] | None = None  # how much of the split stands in the training text; None: not known
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # those that were measured with it, by metric
 
 
 @dataclass(frozen=True)
@@ -121,21 +122,32 @@ def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:
         return None
     if type(step) is not int or step < 0:  # by type and not isinstance, since True is an int
         return None
-    numbers = {}
-    for name, value in metrics.items():
-        if type(value) in (int, float) and math.isfinite(value):
-            numbers[name] = float(value)
+    beside = record.get("baselines")
+    baselines = {}
+    for name, values in (beside if isinstance(beside, dict) else {}).items():
+        if isinstance(values, dict):
+            baselines[name] = _numbers(values)
     return Evaluation(
         split=record["split"],
         checkpoint=record["checkpoint"],
         step=step,
-        metrics=numbers,
+        metrics=_numbers(metrics),
         hash=record["hash"],
         date=record["date"],
         commit=record.get("commit"),
         options=options,
         leak=leak if isinstance(leak, dict) else None,
+        baselines=baselines,
     )
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Those of the values that are finite numbers."""
+    found = {}
+    for name, value in values.items():
+        if type(value) in (int, float) and math.isfinite(value):  # by type, since True is an int
+            found[name] = float(value)
+    return found
 
 
 def _are_words_sound(record: Mapping[str, Any]) -> bool:

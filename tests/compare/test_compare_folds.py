@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,11 @@ from scipy import stats
 from seqtrain.compare.comparisons import compared
 from seqtrain.compare.entries import read
 from seqtrain.compare.guard import groups
+from seqtrain.compare.kept_figures import tested as with_kept
 from seqtrain.compare.variants import variants
 from seqtrain.compare.verdict import conclusions
+from seqtrain.runs.directory import Run
+from seqtrain.runs.evaluations import Evaluation, keep
 from tests.support import fake_runs
 
 LSTM, GRU = (1.0, 2.0, 3.0, 4.0, 5.0), (1.1, 2.3, 3.1, 4.3, 5.2)
@@ -84,3 +89,46 @@ def test_a_limit_that_was_changed_after_it_followed_from_the_data_is_a_setting(t
         )
     (group,) = groups(read([tmp_path]))
     assert sorted(len(variant.counted) for variant in variants(group)) == [1, 2]
+
+
+def beside(path: Path, lstm: tuple[float, ...], linear: tuple[float | None, ...]) -> list[str]:
+    """What is said beside the verdict of runs of folds, some of which have kept a baseline."""
+    folds(path, lstm=lstm)
+    for fold, value in enumerate(linear):
+        run = Run(path / f"lstm{fold}")
+        known = {} if value is None else {"linear": {"bits_per_byte": value}}
+        summary = json.loads((run.path / "summary.json").read_text())
+        (run.path / "summary.json").write_text(json.dumps(summary | {"baselines": {"validation": known}}))
+    (found,) = conclusions(read([path]))
+    return [note for note in found.caveats if "linear" in note]
+
+
+def test_a_baseline_of_folds_is_one_line_with_the_paired_and_corrected_difference(tmp_path: Path) -> None:
+    linear = (1.3, 2.4, 3.2, 4.5, 5.1)
+    (line,) = beside(tmp_path / "a", LSTM, linear)
+    differences = [a - b for a, b in zip(LSTM, linear, strict=True)]
+    half = stats.t.ppf(0.975, 4) * stats.tstd(differences) * (1 / 5 + 10 / 80) ** 0.5
+    assert "linear has 3.3 on the same 5 folds: lstm is better by 0.3" in line
+    assert f"{-0.3 - half:.2g} to {-0.3 + half:.2g}" in line
+    assert "chance" not in line
+
+
+def test_a_difference_to_a_baseline_that_may_be_chance_is_said_to_be_none(tmp_path: Path) -> None:
+    (line,) = beside(tmp_path / "a", LSTM, (1.3, 1.8, 3.2, 3.9, 5.1))
+    assert "not told apart from chance" in line
+
+
+def test_a_baseline_of_some_folds_is_not_held_against_all_of_them(tmp_path: Path) -> None:
+    assert beside(tmp_path / "a", LSTM, (1.3, None, 3.2, 4.5, 5.1)) == []
+
+
+def test_baselines_of_a_fold_are_those_of_its_kept_evaluation_and_not_of_validation(tmp_path: Path) -> None:
+    path = folds(tmp_path / "a", lstm=LSTM)
+    for fold, value in enumerate((1.3, 2.4, 3.2, 4.5, 5.1)):
+        measured = {"bits_per_byte": LSTM[fold]}
+        baselines = {"linear": {"bits_per_byte": value}, "broken": {"bits_per_byte": math.nan}}
+        date = "2026-01-01T00:00:00+00:00"
+        keep(path / f"lstm{fold}", Evaluation("test", "best", 50, measured, "e" * 32, date, baselines=baselines))
+    (found,) = conclusions(with_kept(read([path]), "best")[0])
+    assert [note for note in found.caveats if "linear has 3.3 on the same 5 folds" in note]
+    assert not [note for note in found.caveats if "broken" in note]
