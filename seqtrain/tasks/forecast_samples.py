@@ -29,7 +29,7 @@ def samples_of(
     for lane in range(len(found)):
         ahead = (found[lane] * std[lane] + mean[lane])[:, 0].tolist()
         true = (batch.targets[lane, 0].double().cpu() * std[lane] + mean[lane])[:, 0].tolist()
-        row = f"row {int(batch.rows[lane]):,}"
+        row = _named(batch, scaling, lane)
         # What float32 adds to a value that is 0 would read like a number of its own.
         least = 1e-6 * float(std[lane, 0, 0])
         shown, reference = _few(ahead, least), _few(true, least)
@@ -58,14 +58,19 @@ def _fan(
     # Where the model was told that a value is missing it read 0, which a picture would show as the mean.
     if scaling.masked[0] or (scaling.apart and any(scaling.masked)):
         read = torch.where(read[:, scaling.num_channels, None] > 0, read, torch.nan)
-    channel = int(series) % len(scaling.columns) if scaling.apart else 0
     return by_steps(
         in_units(read[:, :1]),
         in_units(distribution.median(params)),
         bands=bands,
         truth=in_units(batch.targets[lane, 0, :, :1]),
-        title=f"row {int(batch.rows[lane]):,}: {scaling.columns[channel]}",
+        title=_named(batch, scaling, lane),
     )
+
+
+def _named(batch: WindowBatch, scaling: Scaling, lane: int) -> str:
+    """The first column of a forecast, and the row of its series with which it begins, as a person finds them."""
+    channel = int(batch.series[lane]) % len(scaling.columns) if scaling.apart else 0
+    return f"{scaling.columns[channel]}, row {int(batch.places[lane]):,}"
 
 
 def by_channel(scaling: Scaling, values: Sequence[float]) -> Float[Tensor, "S C"]:

@@ -40,7 +40,8 @@ def test_history_and_truth_are_the_values_of_the_file_and_missing_ones_are_gaps(
         np.testing.assert_allclose(sample.fan.history, values[row - HISTORY : row], atol=1e-9)
         np.testing.assert_allclose(sample.fan.truth, values[row : row + HORIZON], atol=1e-9)
         column = columns[series.channels[number][0]]
-        assert sample.fan.title == f"row {row:,}: {column}"
+        place = row - series.offsets[number]
+        assert sample.fan.title == sample.columns["text"] == f"{column}, row {place:,}"
     assert any(np.isnan(sample.fan.history).any() for sample in found)
 
 

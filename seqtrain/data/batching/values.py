@@ -74,6 +74,7 @@ class WindowBatch(ExampleBatch):
 
     series: Int[Tensor, "B 1"]
     rows: Int[Tensor, " B"]  # of the table: the first one that is predicted
+    places: Int[Tensor, " B"]  # which row of its series that is, from 0
     # Features of each row that is predicted, with the true value before it; None where no such row is read.
     ahead: Float[Tensor, "B H F"] | None
     num_targets: int
@@ -156,6 +157,7 @@ class Windows(Examples):
         ahead = None
         if self.reads_ahead:
             ahead = torch.from_numpy(self.reading.features(rows[:, None] + np.arange(self.targets.horizon)))
+        series = self.reading.series_of(rows[:, None])
         return WindowBatch(
             tokens=torch.from_numpy(features),
             lengths=torch.full((len(index),), features.shape[1]),
@@ -163,8 +165,9 @@ class Windows(Examples):
             index=torch.from_numpy(index),
             count=len(index) * self.num_read,
             totals=totals,
-            series=torch.from_numpy(self.reading.series_of(rows[:, None])),
+            series=torch.from_numpy(series),
             rows=torch.from_numpy(rows),
+            places=torch.from_numpy(rows - self.reading.series.offsets[series[:, 0]]),
             ahead=ahead,
             num_targets=_num_present(targets),
         )
