@@ -58,9 +58,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--split", default="validation", choices=("validation", "test"), help="test: by the figures evaluate has kept"
     )
-    parser.add_argument(
-        "--checkpoint", choices=("best", "last"), help="of --split test: whose figures count (default: best)"
-    )
+    parser.add_argument("--checkpoint", choices=("best", "last"), help="of --split test: whose figures; default: best")
     parser.add_argument("--test-set", metavar="NAME", help="of --split test: which of data.test_paths counts")
     parser.add_argument(
         "--pareto", action="append", default=[], choices=COSTS, help="show the Pareto front of metric and this cost"

@@ -31,6 +31,7 @@ LAWS: list[Law] = [
     reading.one_direction,
     reading.shape_of_hidden_states,
     reading.nothing_read,
+    reading.encoding_is_reading,
     reading.last_is_the_last,
     reading.nothing_kept,
     state.state_is_flat,

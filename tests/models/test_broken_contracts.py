@@ -96,6 +96,12 @@ class BothWays(Sound):
     capabilities = Sound.capabilities | Capability.BIDIRECTIONAL
 
 
+@breaks("encoding_is_reading", "3 of 24 tokens are real: `encode` of lane 1: position 0, unit 0")
+class EncodesBackwards(Sound):
+    def encode(self, source, lengths=None):
+        return super().encode(source.flip(1), lengths)
+
+
 @breaks("last_is_the_last", "3 tokens read: `last`: lane 0, position 0, unit 0")
 class FirstForLast(Sound):
     def last(self, tokens):

@@ -60,6 +60,17 @@ def nothing_read(subject: Subject) -> None:
     agree(from_none, from_initial, "hidden states from state=None and from initial(3)")
 
 
+@law("`encode` gives the hidden states that `forward` gives of real positions.", Capability.UNCONDITIONAL)
+def encoding_is_reading(subject: Subject) -> None:
+    model = subject.make()
+    tokens = some_tokens(LANES, num_tokens(model))
+    lengths = torch.tensor([1, 3, num_tokens(model)])
+    encoded, hidden = model.encode(tokens, lengths), model(tokens, None, lengths)[0]
+    for lane, length in enumerate(lengths.tolist()):
+        what = f"{length} of {tokens.shape[1]} tokens are real: `encode` of lane {lane}"
+        agree(encoded[lane, :length], hidden[lane, :length], what, axes=("position", "unit"), tolerance=EXACT)
+
+
 @law("`last` gives the last hidden state that `forward` gives.", Capability.UNCONDITIONAL)
 def last_is_the_last(subject: Subject) -> None:
     model = subject.make()
