@@ -58,9 +58,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--split", default="validation", choices=("validation", "test"), help="test: by the figures evaluate has kept"
     )
-    parser.add_argument(
-        "--checkpoint", choices=("best", "last"), help="of --split test: whose figures count (default: best)"
-    )
+    parser.add_argument("--checkpoint", choices=("best", "last"), help="of --split test: whose figures; default: best")
+    parser.add_argument("--test-set", metavar="NAME", help="of --split test: which of data.test_paths counts")
     parser.add_argument(
         "--pareto", action="append", default=[], choices=COSTS, help="show the Pareto front of metric and this cost"
     )
@@ -79,7 +78,7 @@ def main(argv: list[str]) -> int:
     entries = chosen_ones = chosen(found, options.where)
     untested: list[str] = []
     if options.split == "test":
-        entries, untested = kept_figures.tested(entries, options.checkpoint or "best")
+        entries, untested = kept_figures.tested(entries, options.checkpoint or "best", options.test_set)
     if options.paired:
         return _paired(entries, options)
     return _compare(entries, hidden_by(found, chosen_ones), left_out, untested, options)
@@ -110,6 +109,8 @@ def _check_split(options: Namespace) -> None:
     if options.split == "validation":
         if options.checkpoint is not None:
             raise UserError("--checkpoint: chooses among test figures; add --split test, or use --best")
+        if options.test_set is not None:
+            raise UserError("--test-set: chooses among test figures; add --split test")
         return
     if options.x is not None:
         raise UserError(

@@ -50,22 +50,26 @@ def main(argv: list[str]) -> int:
             test_set=name,
             with_baselines=options.baselines,
         )
-        _tell(result | {"test_set": name}, options, f"test set {name}")
+        _keep_and_tell(result | {"test_set": name}, options, f"test set {name}")
     if names:
-        say("figures of several test sets are told and not kept in the run: compare takes those of data.test_path")
         return 0
     result = evaluate(
         options.run, options.split, options.checkpoint, options.batch_size, with_baselines=options.baselines
     )
+    _keep_and_tell(result, options, options.split)
+    return 0
+
+
+def _keep_and_tell(result: dict[str, Any], options: Namespace, name: str) -> None:
+    """Prints what was measured, and keeps what was measured of test in the run."""
     words = []
     if options.split == "test":  # the one split that may not be looked at as often as one likes
         from seqtrain.cli.looks import kept_in_run
 
         result, words = kept_in_run(result, options.batch_size)
-    _tell(result, options, options.split)
+    _tell(result, options, name)
     for line in words:
         say(line)
-    return 0
 
 
 def _test_sets(path: str) -> list[str]:
@@ -170,8 +174,17 @@ def evaluate(
     if breakdown:
         result["breakdown"] = breakdown
     if with_baselines:
-        result["baselines"] = data.baselines(split)
+        result["baselines"] = _baselines(data, split)
     return result if leak is None else result | {"leak": leak}
+
+
+def _baselines(data: Data, split: Any) -> dict[str, dict[str, float]]:
+    """What baselines measure; none, which is said, where they fail."""
+    try:
+        return data.baselines(split)
+    except Exception as fault:  # whatever scikit-learn, or a task of others, does: the run itself is measured
+        say(f"{split}: no baselines: {type(fault).__name__}: {fault}")
+        return {}
 
 
 def _measured(opened: Opened, data: Data, split: Any, batch_size: int | None, callbacks: Sequence[Any]) -> Learner:

@@ -17,7 +17,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
     """Keeps what `evaluate` has found of the test split in the run's directory.
 
     Args:
-        result: as `seqtrain.cli.evaluate.evaluate` gives it.
+        result: as `seqtrain.cli.evaluate.evaluate` gives it; `test_set`, where it has one, is the name of the set.
         batch_size: the option of the command.
 
     Returns:
@@ -41,6 +41,7 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
         },
         leak=result.get("leak"),
         baselines=result.get("baselines", {}),
+        test_set=result.get("test_set"),
     )
     # What was measured is told whatever happens to the file: it cost time, and the look has happened.
     before, reason = Kept(), ""
@@ -52,8 +53,9 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
     except UserError as error:
         reason = str(error)
     # Counted from the file and not from memory: looks of other days and people are looks, too.
-    look = before.looks() + 1
-    lines = [_look_words(look, before)]
+    test_set = evaluation.test_set
+    look = before.looks(test_set=test_set) + 1
+    lines = [_look_words(look, before, test_set)]
     if before.unreadable:
         lines.append(
             f"{run / EVALUATIONS}: {before.unreadable} lines are torn or not what evaluate writes: they do not count"
@@ -65,10 +67,11 @@ def kept_in_run(result: dict[str, Any], batch_size: int | None) -> tuple[dict[st
     return {**result, "look": look, "kept": not reason}, lines
 
 
-def _look_words(look: int, before: Kept) -> str:
+def _look_words(look: int, before: Kept, test_set: str | None) -> str:
     """Which look at test this is, and, of a later one, what that means."""
-    words = f"this is the {ordinal(look)} look at test of this run"
+    what = "test" if test_set is None else f"test set {test_set}"
+    words = f"this is the {ordinal(look)} look at {what} of this run"
     if look == 1:
         return words
-    first = next(evaluation for evaluation in before.evaluations if evaluation.split == "test")
+    first = before.of("test", test_set)[0]
     return f"{words} (the first was on {first.date[:10]}): {SPENT}"

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seqtrain.compare.entries import Entry, Mode, number
-from seqtrain.compare.folds import FEWEST, are_folds, half_width, tested_to_trained
-from seqtrain.compare.guard import Group
-from seqtrain.compare.variants import Variant
+from seqtrain.compare.settings import deciding
 from seqtrain.terminal import printable
 
 
@@ -18,12 +16,14 @@ def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
     Returns:
         `name`, what it `knows`, `values` by metric, and how many `runs` have it: runs of other training text have
-        other figures of a baseline, and these stand for themselves.
+        other figures of a baseline, and these stand for themselves. Of folds the values are means over them.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found = _over_folds(entries)
     for entry in entries:
+        if entry.fold is not None:
+            continue
         words = entry.summary.baseline_words
-        for name, values in _kept(entry):
+        for name, values in kept_baselines(entry):
             # By its numbers, too: the same name may stand for another thing.
             key = f"{name} {sorted(values.items())}"
             if key not in found:
@@ -35,6 +35,46 @@ def baselines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
                 }
             found[key]["runs"] += 1
     return list(found.values())
+
+
+def _over_folds(entries: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+    """The baselines of cross-validation: one of each variant, since another one may read other tokens."""
+    alike: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.fold is not None and entry.finished:
+            alike.setdefault(repr(sorted(deciding(entry).items(), key=repr)), []).append(entry)
+    found: dict[str, dict[str, Any]] = {}
+    for runs in alike.values():
+        of_names: dict[str, list[dict[str, float]]] = {}
+        for entry in runs:
+            for name, values in kept_baselines(entry):
+                of_names.setdefault(name, []).append(values)
+        for name, measured in of_names.items():
+            # A mean over some of the folds would stand beside a figure of all of them.
+            if len(measured) < len(runs):
+                continue
+            values = _means(measured)
+            one = found.setdefault(
+                f"{name} {sorted(values.items())}",
+                {
+                    "name": printable(name.replace("_", " ")),
+                    "knows": _knows(runs[0].summary.baseline_words.get(name)),
+                    "values": values,
+                    "runs": 0,
+                },
+            )
+            one["runs"] += len(runs)
+    return found
+
+
+def _means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric that all of them have."""
+    found = {}
+    for metric in measured[0]:
+        values = [one[metric] for one in measured if metric in one]
+        if len(values) == len(measured):
+            found[metric] = statistics.fmean(values)
+    return found
 
 
 def standing(value: float | None, entries: Sequence[Entry], metric: str, mode: Mode) -> tuple[list[str], list[str]]:
@@ -67,51 +107,6 @@ def standing_words(value: float | None, entries: Sequence[Entry], metric: str, m
     return "; ".join(parts)
 
 
-def baseline_caveats(group: Group, ranked: Sequence[Variant]) -> list[str]:
-    """A sentence where the best variant is no better than what knows little: then all of them learnt little.
-
-    Of folds a sentence for each baseline, with the difference on the same folds.
-    """
-    valued = [variant for variant in ranked if variant.values]
-    if group.refusal or not valued:
-        return []
-    best = valued[0]
-    if are_folds([best]):
-        return _on_the_same_folds(group, best)
-    rest = standing(best.mean, best.entries, group.metric, group.mode)[1]
-    if not rest:
-        return []
-    return [f"no variant is better than {', '.join(rest)}, on the same text: the best is {best.name} ({best.mean:.4g})"]
-
-
-def _on_the_same_folds(group: Group, best: Variant) -> list[str]:
-    """A sentence for each baseline: its mean over the folds of the best variant, and how far it is from that one."""
-    values: dict[str, list[float]] = {}
-    differences: dict[str, list[float]] = {}
-    for entry, value in zip(best.counted, best.values, strict=True):
-        for name, kept in _kept(entry):
-            if group.metric in kept:
-                values.setdefault(name, []).append(kept[group.metric])
-                differences.setdefault(name, []).append(value - kept[group.metric])
-    found = []
-    for name, own in values.items():
-        count = len(own)
-        # Of some folds only, its mean would be held against that of others.
-        if count < max(FEWEST, len(best.values)):
-            continue
-        mean = statistics.fmean(differences[name])
-        ratio = tested_to_trained(best.counted)
-        half = half_width(statistics.stdev(differences[name]), count, ratio, len(values))
-        side = "better" if (mean < 0) == (group.mode == "min") else "worse"
-        apart = "" if abs(mean) > half else ", not told apart from chance"
-        found.append(
-            f"{printable(name.replace('_', ' '))} has {statistics.fmean(own):.4g} on the same {count} folds: "
-            f"{best.name} is {side} by {abs(mean):.2g} (95 % interval of the difference {mean - half:.2g} to "
-            f"{mean + half:.2g}{apart})"
-        )
-    return found
-
-
 def _knows(said: Any) -> str:
     """What a baseline knows, in words; empty where the task does not say."""
     if not isinstance(said, Mapping) or not isinstance(said.get("knows"), str):
@@ -119,7 +114,7 @@ def _knows(said: Any) -> str:
     return printable(said["knows"])
 
 
-def _kept(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
+def kept_baselines(entry: Entry) -> Iterable[tuple[str, dict[str, float]]]:
     """The name of each baseline of what is compared, and its numbers; a stranger may have written the file."""
     kept: Any = entry.summary.baselines.get("validation")
     if entry.evaluation is not None:

@@ -17,12 +17,17 @@ MOST_LEFT_OUT = 12  # runs with a line of their own
 SHORT_COMMIT = 8  # characters
 
 
-def tested(entries: Sequence[Entry], checkpoint: WeightsOf) -> tuple[list[Entry], list[str]]:
+def tested(
+    entries: Sequence[Entry],
+    checkpoint: WeightsOf,
+    test_set: str | None = None,  # noqa: PT028 (it is no test)
+) -> tuple[list[Entry], list[str]]:
     """The runs that have kept test figures, each with its newest ones of a checkpoint.
 
     Args:
         entries: the runs of a comparison.
         checkpoint: whose weights were to be measured.
+        test_set: which of several test sets, by its name; None: that of runs with one.
 
     Returns:
         These runs, and a line for each other one, with the command that makes its figures.
@@ -33,12 +38,16 @@ def tested(entries: Sequence[Entry], checkpoint: WeightsOf) -> tuple[list[Entry]
     found = []
     missing = []
     for entry in entries:
-        evaluation = entry.kept.newest(TEST, checkpoint)
+        evaluation = entry.kept.newest(TEST, checkpoint, test_set)
         reason = _reason(entry, evaluation, checkpoint)
         if reason:
             missing.append(printable(f"{entry.name}: {reason}"))
         else:
             found.append(replace(entry, evaluation=evaluation))
+    # Named sets have no figure of all of them: which one is meant must be said.
+    names = {one.test_set for entry in entries for one in entry.kept.evaluations if one.test_set is not None}
+    if not found and names - {test_set}:
+        missing.append(f"figures of named test sets are kept: --test-set {printable(' or '.join(sorted(names)))}")
     # As errors and not as remarks: without a run there is no table to stand below.
     if not found:
         raise UserError("--split test: no run has test figures that could be compared", *few(missing))
@@ -66,7 +75,10 @@ def compared_figures(group: Group) -> str:
     evaluation = group.entries[0].evaluation
     if evaluation is None:
         return group.split
-    return f"{group.split} ({evaluation.checkpoint} checkpoint)"
+    split = group.split
+    if evaluation.test_set is not None:
+        split = printable(f"test set {evaluation.test_set}")
+    return f"{split} ({evaluation.checkpoint} checkpoint)"
 
 
 def columns(entry: Entry, metric: str) -> dict[str, Any]:
@@ -115,7 +127,7 @@ def few(lines: Sequence[str]) -> list[str]:
 
 def _looks_note(entries: Sequence[Entry]) -> Iterable[str]:
     """How often test was looked at, where that is more than once of any run."""
-    looks = [entry.kept.looks() for entry in entries]
+    looks = [entry.kept.looks(TEST, entry.evaluation and entry.evaluation.test_set) for entry in entries]
     most = max(looks)
     if most == 1:
         return
@@ -135,7 +147,9 @@ def _several_notes(group: Group) -> Iterable[str]:
         values = set()
         count = 0
         for other in entry.kept.evaluations:
-            if newest is None or (other.split, other.checkpoint) != (newest.split, newest.checkpoint):
+            if newest is None or (other.split, other.test_set) != (newest.split, newest.test_set):
+                continue
+            if other.checkpoint != newest.checkpoint:
                 continue
             count += 1
             # Of other weights other figures are no surprise.

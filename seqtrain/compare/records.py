@@ -9,7 +9,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
-from seqtrain.compare import after_search, kept_figures, pareto
+from seqtrain.compare import after_search, fold_baselines, kept_figures, pareto
 from seqtrain.compare.entries import Entry, differing
 from seqtrain.compare.selection import ordered, resolved, value
 from seqtrain.compare.variants import Variant
@@ -73,6 +73,7 @@ def group_records(found: Sequence[Conclusion]) -> list[dict[str, Any]]:
                 "remedy": group.remedy,
                 "notes": group.notes,
                 "variants": list(map(_variant_record, conclusion.variants)),
+                "baselines": fold_baselines.records(group, conclusion.variants),
                 "verdict": conclusion.sentences,
                 "caveats": conclusion.caveats,
                 "remarks": conclusion.remarks,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from seqtrain.compare.across import split_keys
-from seqtrain.compare.baselines import baseline_caveats
 from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
 from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, compared, repeated
 from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry
+from seqtrain.compare.fold_baselines import baseline_caveats
 from seqtrain.compare.folds import CORRECTED, are_folds
 from seqtrain.compare.guard import Group, groups
 from seqtrain.compare.parents import ORIGIN, check_folds, folded_sentence

@@ -38,6 +38,7 @@ class Evaluation:
     options: dict[str, Any] = field(default_factory=dict)  # of the command, and how the text was read
     leak: dict[str, Any] | None = None  # how much of the split stands in the training text; None: not known
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)  # those that were measured with it, by metric
+    test_set: str | None = None  # which of several, by its name in `data.test_paths`
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,20 @@ class Kept:
     evaluations: tuple[Evaluation, ...] = ()
     unreadable: int = 0  # torn by a kill, or not what `evaluate` writes
 
-    def looks(self, split: str = "test") -> int:
-        """How often the split was looked at."""
-        return sum(evaluation.split == split for evaluation in self.evaluations)
+    def looks(self, split: str = "test", test_set: str | None = None) -> int:
+        """How often the split was looked at; of several test sets, the one of this name."""
+        return len(self.of(split, test_set))
 
-    def newest(self, split: str, checkpoint: str) -> Evaluation | None:
+    def newest(self, split: str, checkpoint: str, test_set: str | None = None) -> Evaluation | None:
         """The newest evaluation of a split with the weights of this checkpoint; None where there is none."""
-        for evaluation in reversed(self.evaluations):
-            if evaluation.split == split and evaluation.checkpoint == checkpoint:
+        for evaluation in reversed(self.of(split, test_set)):
+            if evaluation.checkpoint == checkpoint:
                 return evaluation
         return None
+
+    def of(self, split: str, test_set: str | None = None) -> list[Evaluation]:
+        """The evaluations of a split, the oldest first: one of a named test set is never taken for one of test."""
+        return [one for one in self.evaluations if (one.split, one.test_set) == (split, test_set)]
 
 
 def keep(run: Path, evaluation: Evaluation) -> None:
@@ -138,6 +143,7 @@ def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:
         options=options,
         leak=leak if isinstance(leak, dict) else None,
         baselines=baselines,
+        test_set=record.get("test_set"),
     )
 
 
@@ -152,13 +158,14 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _are_words_sound(record: Mapping[str, Any]) -> bool:
     """Whether the texts of a line are such as `evaluate` writes."""
-    commit = record.get("commit")
+    commit, test_set = record.get("commit"), record.get("test_set")
     return (
         record.get("split") in SPLITS
         and record.get("checkpoint") in get_args(WeightsOf)
         and _is_match(HASH, record.get("hash"))
         and (commit is None or _is_match(COMMIT, commit))
         and _is_date(record.get("date"))
+        and (test_set is None or isinstance(test_set, str))
     )
 
 

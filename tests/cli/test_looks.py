@@ -11,6 +11,7 @@ import pytest
 from seqtrain.cli.main import main
 from seqtrain.runs import evaluations
 from seqtrain.runs.evaluations import EVALUATIONS, kept
+from seqtrain.tasks.sentiment import Sentiment
 from tests.support.untrained_runs import make_run
 
 
@@ -74,3 +75,41 @@ def test_a_run_that_cannot_be_written_is_measured_and_nothing_kept_is_said(
     assert "bits_per_byte" in answer["metrics"]
     assert f"nothing was kept in {run} (Read-only file system): the look will not be counted" in err
     assert (run / EVALUATIONS).read_bytes() == before
+
+
+def labelled(path: Path, *words: str) -> Path:
+    for name in ("train", "validation", "news", "films"):
+        rows = [f"the {name} was {word} {place}\t{word}\n" for place in range(4) for word in ("bad", "good")]
+        (path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(rows), encoding="utf-8")
+    data = ["data=labelled", f"data.path={path}/train.tsv", f"data.validation_path={path}/validation.tsv", *words]
+    small = ("task=sentiment", "model=gru", "tokenizer=char", "trainer.accelerator=cpu", "trainer.precision=32-true")
+    return make_run(path / "run", *small, *data, labels=("bad", "good"))
+
+
+def test_each_named_test_set_is_kept_and_counted_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = labelled(tmp_path, f"data.test_paths={{news: {tmp_path}/news.tsv, films: {tmp_path}/films.tsv}}")
+    evaluate(run, "--split", "test")
+    err = capsys.readouterr().err
+    assert "the 1st look at test set news of this run" in err
+    assert "the 1st look at test set films of this run" in err
+    found = kept(run)
+    assert [one.test_set for one in found.evaluations] == ["news", "films"]
+    assert found.looks() == 0
+    assert found.evaluations[0].hash != found.evaluations[1].hash
+
+
+def test_a_baseline_that_fails_loses_no_figure_and_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Sentiment, *args: object) -> None:
+        raise ValueError("no features")
+
+    monkeypatch.setattr(Sentiment, "baselines", fail)
+    run = labelled(tmp_path, f"data.test_path={tmp_path}/news.tsv")
+    evaluate(run, "--split", "test", "--baselines")
+    assert "test: no baselines: ValueError: no features" in capsys.readouterr().err
+    (one,) = kept(run).evaluations
+    assert "accuracy" in one.metrics
+    assert one.baselines == {}

@@ -108,18 +108,20 @@ def test_a_baseline_of_folds_is_one_line_with_the_paired_and_corrected_differenc
     (line,) = beside(tmp_path / "a", LSTM, linear)
     differences = [a - b for a, b in zip(LSTM, linear, strict=True)]
     half = stats.t.ppf(0.975, 4) * stats.tstd(differences) * (1 / 5 + 10 / 80) ** 0.5
-    assert "linear has 3.3 on the same 5 folds: lstm is better by 0.3" in line
-    assert f"{-0.3 - half:.2g} to {-0.3 + half:.2g}" in line
+    assert "linear has 3.3 (sd 1.5) on the same 5 folds: lstm is better by 0.3" in line
+    assert f"{0.3 - half:.2g} to {0.3 + half:.2g}" in line
     assert "chance" not in line
 
 
 def test_a_difference_to_a_baseline_that_may_be_chance_is_said_to_be_none(tmp_path: Path) -> None:
-    (line,) = beside(tmp_path / "a", LSTM, (1.3, 1.8, 3.2, 3.9, 5.1))
+    line, warning = beside(tmp_path / "a", LSTM, (1.3, 1.8, 3.2, 3.9, 5.1))
     assert "not told apart from chance" in line
+    assert warning == "no variant is shown to be better than linear: the best is lstm"
 
 
-def test_a_baseline_of_some_folds_is_not_held_against_all_of_them(tmp_path: Path) -> None:
-    assert beside(tmp_path / "a", LSTM, (1.3, None, 3.2, 4.5, 5.1)) == []
+def test_a_baseline_of_some_folds_is_not_held_against_all_of_them_and_that_is_said(tmp_path: Path) -> None:
+    (line,) = beside(tmp_path / "a", LSTM, (1.3, None, 3.2, 4.5, 5.1))
+    assert line == "linear is known of 4 of 5 folds, and so not held against lstm"
 
 
 def test_baselines_of_a_fold_are_those_of_its_kept_evaluation_and_not_of_validation(tmp_path: Path) -> None:
@@ -130,5 +132,5 @@ def test_baselines_of_a_fold_are_those_of_its_kept_evaluation_and_not_of_validat
         date = "2026-01-01T00:00:00+00:00"
         keep(path / f"lstm{fold}", Evaluation("test", "best", 50, measured, "e" * 32, date, baselines=baselines))
     (found,) = conclusions(with_kept(read([path]), "best")[0])
-    assert [note for note in found.caveats if "linear has 3.3 on the same 5 folds" in note]
+    assert [note for note in found.caveats if "linear has 3.3 (sd 1.5) on the same 5 folds" in note]
     assert not [note for note in found.caveats if "broken" in note]

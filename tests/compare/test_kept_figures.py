@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 from seqtrain.cli.main import main
+from seqtrain.compare import kept_figures
+from seqtrain.compare.entries import read
+from seqtrain.compare.guard import groups
+from seqtrain.errors import UserError
 from tests.support import fake_runs
 
 # By validation lstm is the better one, by test gpt is.
@@ -196,3 +200,20 @@ def test_what_a_run_keeps_is_no_place_for_a_table(runs: Path, capsys: pytest.Cap
     before = kept.read_text()
     assert compare(runs, "--latex", "--output", str(kept)) == 2
     assert kept.read_text() == before
+
+
+def test_figures_of_a_named_test_set_are_compared_by_its_name_alone(tmp_path: Path) -> None:
+    for seed, value in enumerate((1.0, 2.0), 1):
+        run = fake_runs.run(tmp_path / str(seed), 1.5, seed=seed)
+        fake_runs.evaluated(run, value, test_set="news")
+        fake_runs.evaluated(run, value + 5, test_set="films", hash="f" * 32)
+    entries = read([tmp_path])
+    found, missing = kept_figures.tested(entries, "best", "news")
+    assert [entry.metric("bits_per_byte") for entry in found] == [1.0, 2.0]
+    assert not missing
+    (group,) = groups(found)
+    assert kept_figures.compared_figures(group) == "test set news (best checkpoint)"
+    assert not [note for note in kept_figures.notes(group, 0) if "test was looked at" in note or "several" in note]
+    # A figure of one set is none of test: which one is meant must be said.
+    with pytest.raises(UserError, match="--test-set films or news"):
+        kept_figures.tested(entries, "best")

@@ -71,6 +71,7 @@ def test_a_writer_that_is_killed_at_any_byte_loses_its_own_line_alone(tmp_path: 
         {"date": 20261121},
         {"commit": "HEAD; rm"},
         {"options": None},
+        {"test_set": ["news"]},
     ],
     ids=str,
 )

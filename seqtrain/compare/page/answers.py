@@ -35,8 +35,6 @@ def answers(found: Conclusion, endings: Endings) -> Answers:
         return [("Which is best?", none), *_whole(found)]
     best = valued[0]
     beside = standing_words(best.mean, best.entries, found.group.metric, found.group.mode)
-    if found.group.split != "validation":  # of which alone baselines are kept
-        beside = ""
     return [
         *_best(found, valued),
         *([("Better than baselines?", f"{best.name}: {beside}")] if beside else []),
