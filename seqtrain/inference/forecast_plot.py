@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqtrain.data.values.fan import Fan
+from seqtrain.data.values.fan import Fan, num_read
 from seqtrain.files.atomic import atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_HISTORY = 1000  # values: more would leave no room for the forecast
 MAX_FANS = 12  # in one picture: of more none could be read
 PER_ROW = 3  # fans beside one another
 HISTORY, FORECAST, TRUTH = "#555555", "#0072b2", "#d55e00"
@@ -85,7 +84,8 @@ def draw_small_fan(fan: Fan, path: Path) -> None:
 
 
 def _draw(fan: Fan, axes: Axes) -> None:
-    axes.plot(fan.history_times[-MAX_HISTORY:], fan.history[-MAX_HISTORY:], color=HISTORY, lw=1, label="history")
+    shown = num_read(len(fan.times))
+    axes.plot(fan.history_times[-shown:], fan.history[-shown:], color=HISTORY, lw=1, label="history")
     # The widest first, so that the narrower ones lie on it; opaque, so that the legend has the shades that are seen.
     shares = sorted(fan.bands, reverse=True)
     for place, share in enumerate(shares):
@@ -119,7 +119,7 @@ def _left_out(fans: Sequence[Fan], drawn: Sequence[Fan]) -> list[str]:
     words = []
     if len(fans) > len(drawn):
         words.append(f"{len(fans) - len(drawn):,} more columns or series")
-    unseen = max(len(fan.history) for fan in drawn) - MAX_HISTORY
+    unseen = max(len(fan.history) - num_read(len(fan.times)) for fan in drawn)
     if unseen > 0:
         words.append(f"the first {unseen:,} values of the history")
     return words

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from seqtrain.data.values.fan import Fan
-from seqtrain.inference.forecast_plot import MAX_FANS, MAX_HISTORY, draw_fans, draw_small_fan
+from seqtrain.data.values.fan import Fan, num_read
+from seqtrain.inference.forecast_plot import MAX_FANS, draw_fans, draw_small_fan
 
 HOURS = np.datetime64("2016-07-01T00") + np.arange(30)
 MEDIAN = np.linspace(0.0, 1.0, 6)
@@ -66,7 +66,7 @@ def test_a_point_forecast_has_no_median_and_no_band(tmp_path: Path, figures: lis
 
 
 def test_what_is_left_out_of_a_long_history_is_said(tmp_path: Path, figures: list[Figure]) -> None:
-    long = np.arange(MAX_HISTORY + 1234.0)
+    long = np.arange(num_read(6) + 1234.0)
     fan = replace(FAN, history=long, history_times=long, times=np.arange(6) + long[-1] + 1)
     assert draw_fans([fan], tmp_path / "fan.png") == ["the first 1,234 values of the history"]
     assert np.asarray(figures[0].axes[0].lines[0].get_xdata())[0] == 1234

@@ -39,6 +39,6 @@ def by_steps(
 
 
 def num_read(horizon: int) -> int:
-    """Values before a forecast that a small picture of it shows at most."""
+    """Values before a forecast that a picture of it shows at most."""
     # So much that the forecast is seen against its past, and still takes a good part of the picture.
     return min(max(READ_PER_STEP * horizon, MIN_READ), MAX_READ)
