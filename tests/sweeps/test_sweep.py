@@ -225,7 +225,7 @@ def test_a_grid_that_is_stopped_while_it_is_planned_is_planned_whole_by_a_resume
     seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
     folder = corpus(tmp_path)
-    child = seqtrain.start(*TRAIN, "-m", "model.dmi=range(1,2001)", "hydra.sweep.dir=sweep", cwd=folder)
+    child = seqtrain.start(*TRAIN, "-m", "model.dim=range(1,2001)", "hydra.sweep.dir=sweep", cwd=folder)
     trials = folder / "sweep" / "trials"
     wait_until(lambda: trials.exists() and any(trials.iterdir()), child, "the first trial is planned")
     child.kill(signal.SIGTERM)
