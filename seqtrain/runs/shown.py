@@ -7,16 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seqtrain.data.values.fan import Fan
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists, listed, plain_json, write_text
 from seqtrain.files.checked import open_checked
 from seqtrain.files.untrusted import read_json
-from seqtrain.runs import fans as kept_fans
 from seqtrain.runs.directory import Run
 from seqtrain.runs.records import LONGEST
+
+if TYPE_CHECKING:
+    from seqtrain.data.values.fan import Fan
 
 MAX_CELLS = 1 << 16  # of a table that a stranger may have made
 Cell = str | float | bool
@@ -51,12 +52,14 @@ def write_samples(
     run: Run, step: int, text: str, columns: Sequence[Mapping[str, Cell]], fans: Sequence[Fan | None] = ()
 ) -> Samples:
     """Keeps the samples of a validation: as text, of each sample its columns, and its picture; gives them."""
+    from seqtrain.runs.fans import to_list  # imports numpy, which commands that only show their help do without
+
     names = tuple(dict.fromkeys(name for row in columns for name in row))
     # Samples of one task may have unlike columns: what one of them does not say is empty.
     rows = tuple(tuple(row.get(name, "") for name in names) for row in columns)
     write_text(run.samples / f"step-{step:08d}.txt", text)
     content: dict[str, Any] = {"columns": names, "rows": rows}
-    drawn = kept_fans.to_list(fans)
+    drawn = to_list(fans)
     if drawn:
         content["fans"] = drawn
     write_text(run.samples / f"step-{step:08d}.json", plain_json(content))
@@ -130,8 +133,10 @@ def _fans(path: Path, content: Any) -> tuple[Fan | None, ...]:
     """The pictures of samples; none in a run that kept none."""
     if "fans" not in content:
         return ()
+    from seqtrain.runs.fans import as_list
+
     try:
-        found = kept_fans.as_list(content["fans"])
+        found = as_list(content["fans"])
     except ValueError:
         raise _damaged(path) from None
     # By their place pictures belong to rows: one too many would stand beside the wrong numbers.

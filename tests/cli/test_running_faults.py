@@ -310,7 +310,9 @@ def test_a_disk_that_is_full_at_the_start_costs_one_line_and_leaves_things_as_th
     assert line.startswith(f"error: run {'fresh' if command == 'train' else 'run'}: the disk is full; make room, then ")
     assert not (killed.folder / "fresh").exists()
     after = {path: path.read_bytes() for path in killed.folder.rglob("*.*") if path.is_file()}
-    assert {path: after.get(path) for path in before} == before
+    # Python may write the compiled form of a package of the user's anew.
+    kept = {path for path in before if path.suffix != ".pyc"}
+    assert {path: after.get(path) for path in kept} == {path: before[path] for path in kept}
 
 
 @pytest.mark.long

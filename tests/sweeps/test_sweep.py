@@ -132,7 +132,7 @@ def test_of_a_sweep_of_which_no_trial_can_run_nothing_is_left(seqtrain: Seqtrain
     answer = seqtrain(*TRAIN, "-m", "model.dmi=3,4", cwd=corpus(tmp_path))
     assert answer.rc == 2
     errors = [line for line in answer.err.splitlines() if line.startswith("error: ")]
-    assert errors == [f"error: model.dmi={n}: model=gru has no option dmi; did you mean dim?" for n in (3, 4)]
+    assert errors == ["error: model.dmi=3: model=gru has no option dmi; did you mean dim?"]
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
 
 

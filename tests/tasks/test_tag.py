@@ -91,6 +91,9 @@ class Echo(torch.nn.Module):
     def forward(self, tokens, state=None, lengths=None):
         return torch.nn.functional.one_hot(tokens, 16).float(), {}
 
+    def encode(self, tokens, lengths=None):
+        return self(tokens)[0]
+
 
 def measured(folder: Path, rows: tuple[str, ...], *, ignore: str | None = None, max_length: int = 64, **answers: str):
     """What is measured of a model that gives each word the label in `answers`."""

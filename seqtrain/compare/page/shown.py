@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from seqtrain.compare.entries import Entry
-from seqtrain.compare.page.fans import MAX_FAN_VALUES, bounded, fans
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import exists
 from seqtrain.files.checked import check_png, read_checked
@@ -42,6 +41,8 @@ def samples(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         steps.append(steps_with_samples(Run(entry.path)))
     wanted = _chosen_steps(set().union(*steps), len(entries))
+    from seqtrain.compare.page.fans import MAX_FAN_VALUES, bounded  # imports numpy, which no help needs
+
     found, room = [], MAX_FAN_VALUES
     for entry, own in zip(entries, steps, strict=True):
         kept = []
@@ -121,6 +122,8 @@ def _sample(run: Path, step: int, stamp: tuple[int, ...]) -> dict[str, Any]:
 
 def _columns(found: Samples) -> dict[str, Any]:
     """The rows by columns, as many as there is room for; the text where a run kept no columns."""
+    from seqtrain.compare.page.fans import fans  # imports numpy, which no help needs
+
     table = found.table
     if table is None or not table.columns:
         text = found.text
