@@ -40,6 +40,16 @@ class Parser(argparse.ArgumentParser):
             "--config-dir", action="append", default=[], type=Path, help="a folder with configs of your own"
         )
 
+    def add_out(self, default: str) -> None:
+        """For commands that write numbers and pictures into a folder."""
+        self.add_argument(
+            "--out",
+            type=Path,
+            default=Path(default),
+            metavar="FOLDER",
+            help=f"where numbers and pictures are written; those of an earlier call are replaced (default: {default})",
+        )
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parses; the command trusts, from here to its end, what it was told to trust."""
         known, rest = super().parse_known_args(args, namespace)  # every other way to parse comes through here

@@ -1,0 +1,1 @@
+"""What models cost, remember and see: measured, beside what theory says of them."""

@@ -1,0 +1,70 @@
+"""Random vectors of many dimensions are nearly perpendicular, and their products grow as the root of the width."""
+
+from __future__ import annotations
+
+import math
+
+from seqtrain.analysis import pictures
+from seqtrain.analysis.demo import Bench, Demo, Findings
+
+DIMS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+NUM_PAIRS = 20_000
+TOLERANCE = 0.05  # of a standard deviation, relative: 20,000 draws know it to 0.005
+
+
+def run(bench: Bench) -> Findings:
+    """Draws pairs of Gaussian vectors: the cosine between them, their product, and the product over sqrt(d)."""
+    import torch
+
+    generator = torch.Generator().manual_seed(bench.seeds)
+    rows: list[dict[str, str | float]] = []
+    for dim in DIMS:
+        left = torch.randn(NUM_PAIRS, dim, generator=generator)
+        right = torch.randn(NUM_PAIRS, dim, generator=generator)
+        products = (left * right).sum(1)
+        cosines = products / (left.norm(dim=1) * right.norm(dim=1))
+        degrees = cosines.acos().rad2deg()
+        rows.append(
+            {
+                "dim": dim,
+                "angle_off_90": (degrees - 90).abs().mean().item(),
+                "cosine_sd": cosines.std().item(),
+                "theory_1/sqrt(d)": 1 / math.sqrt(dim),
+                "product_sd": products.std().item(),
+                "theory_sqrt(d)": math.sqrt(dim),
+                "scaled_product_sd": (products / math.sqrt(dim)).std().item(),
+            }
+        )
+    return _findings(bench, rows)
+
+
+def _findings(bench: Bench, rows: list[dict[str, str | float]]) -> Findings:
+    """What the table says, and its picture."""
+    figure = pictures.new_figure(8, 3.4)
+    angle, product = figure.subplots(1, 2)
+    for axes, measured, theory, title in (
+        (angle, "cosine_sd", "theory_1/sqrt(d)", "cosine of two random vectors"),
+        (product, "product_sd", "theory_sqrt(d)", "their product, which attention divides by sqrt(d)"),
+    ):
+        axes.loglog(DIMS, [row[measured] for row in rows], "o", color=pictures.COLORS[0], label="measured")
+        axes.loglog(DIMS, [row[theory] for row in rows], "--", color=pictures.COLORS[0], label=theory[len("theory_") :])
+        axes.set(xlabel="dimensions d", ylabel="standard deviation", title=title)
+        axes.legend()
+    pictures.save(figure, bench.out / "perpendicular.png")
+    scaled = [float(row["scaled_product_sd"]) for row in rows]
+    off = max(abs(value - 1) for value in scaled)
+    holds = off < TOLERANCE
+    last = rows[-1]
+    verdict = (
+        f"in {last['dim']} dimensions two random vectors are {last['angle_off_90']:.1f} degrees off 90 on average; "
+        f"their product spreads by {last['product_sd']:.1f}, and divided by sqrt(d) by {scaled[-1]:.3f} (at most "
+        f"{off:.3f} from 1 in any of the {len(rows)} widths)"
+    )
+    return Findings(rows, verdict, holds, ("perpendicular.png",), {"angle_off_90": float(last["angle_off_90"])})
+
+
+DEMO = Demo(
+    claim="Random vectors are nearly perpendicular, and their products spread as sqrt(d): so attention divides by it.",
+    seconds=3,
+    run=run,
+)
