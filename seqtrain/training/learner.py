@@ -20,11 +20,11 @@ from seqtrain.data.sources.base import Split
 from seqtrain.distributed.ranks import all_gather
 from seqtrain.distributed.strategies import gather, shard, whole
 from seqtrain.errors import NonFinite, UserError
-from seqtrain.models.base import SequenceModel, read_warmup, reset
+from seqtrain.models.base import SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts, LossTerms, Reduced, Task
 from seqtrain.training.accumulators import LOSS, Accumulators, merged, on_cpu
-from seqtrain.training.carried_state import CarriedState, join_slices
+from seqtrain.training.carried_state import CarriedState, join_slices, read_batch
 from seqtrain.training.optim.groups import parameter_groups
 
 MAX_SKIPPED_IN_A_ROW = 100  # updates in a row that may be left out
@@ -133,19 +133,7 @@ class Learner(LightningModule):
 
     def _read(self, batch: Any, carried: CarriedState) -> LossTerms:
         """The loss terms of a batch, read from the carried state; what the next batch goes on from is carried on."""
-        state = None
-        if self.carry:
-            state = carried.take(batch.lanes)
-            if state is None:
-                state = self.model.initial(len(batch.tokens))
-            elif batch.reset_lanes is not None:
-                state = reset(state, batch.reset_lanes)
-        states = read_warmup(self.model, batch.warmup_chunks, state)
-        terms, after = self.task.evaluate(self.model, batch, states[-1])
-        if self.carry:
-            # The state where the next batch begins to read: after the first reading of this one, or, while a window
-            # still grows (advance 0), where this one began.
-            carried.put(batch.lanes, [*states, after][batch.advance])
+        terms, _ = read_batch(self.model, self.task, batch, carried if self.carry else None)
         return terms
 
     # -- evaluation ----------------------------------------------------------------------------------------------
