@@ -1,4 +1,4 @@
-"""Numbers of how a gradient fades with distance: its rate with an interval, its half-life, and the recurrent weights'."""
+"""Numbers of how a gradient fades with distance: its rate, its half-life, and the spectral radius."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Decay:
     rate_error: float | None  # its standard error: the spread over resamples of lanes and examples (bootstrap)
     r2: float | None  # share of the variance of log norms that the line explains: near 1, the decay is geometric
     fitted: tuple[int, int] | None  # the first and the last distance of the fit
-    half_life: float | None  # tokens in which the fitted line halves; None where it does not fall
+    half_life: float | None  # the distance from which on every norm is below half of that at distance 0, see `_below`
     faded: int | None  # the first distance from which on every measured norm is below FADED of that at distance 0
     measured_to: int  # the farthest distance to which any path exists
 
@@ -67,20 +67,18 @@ def decay_of(measured: Measured) -> Decay:
     fit = None
     if end >= MIN_POINTS:
         fit = _line(means, end)
-    rate = error = r2 = half_life = None
+    rate = error = r2 = None
     if fit is not None:
         rate, r2 = fit
         error = _spread(norms, reached, end)
-        if rate < 1:
-            half_life = math.log(0.5) / math.log(rate)
     return Decay(
         at_zero=at_zero,
         rate=rate,
         rate_error=error,
         r2=r2,
         fitted=None if fit is None else (1, end),
-        half_life=half_life,
-        faded=_faded(means, at_zero),
+        half_life=_half_life(means),
+        faded=_below(means, FADED * at_zero),
         measured_to=farthest,
     )
 
@@ -114,11 +112,24 @@ def _spread(norms: Float[np.ndarray, "N J"], reached: Float[np.ndarray, "N J"], 
     return float(np.std(rates, ddof=1)) if len(rates) > 1 else None
 
 
-def _faded(means: Float[np.ndarray, " J"], at_zero: float) -> int | None:
-    """The first distance from which on all norms are below FADED; None where the last one is not."""
-    above = np.flatnonzero(~(means < FADED * at_zero))
+def _below(means: Float[np.ndarray, " J"], limit: float) -> int | None:
+    """The first distance from which on all norms are below the limit; None where the last one is not."""
+    above = np.flatnonzero(~(means < limit))
     first = int(above[-1]) + 1 if len(above) else 0
     return first if first < len(means) else None
+
+
+def _half_life(means: Float[np.ndarray, " J"]) -> float | None:
+    """Where the norm falls below half of that at distance 0 for good, between two tokens by their logarithms.
+
+    From the norms and not from the fit: a gradient that comes back, as at the lag of a copied symbol, has not faded.
+    """
+    half = means[0] / 2
+    first = _below(means, half)
+    if not first or not means[first] > 0:
+        return None if first is None else float(first)
+    before, after = math.log(means[first - 1]), math.log(means[first])
+    return first - 1 + (before - math.log(half)) / (before - after)
 
 
 def spectral_radii(model: SequenceModel) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +43,18 @@ def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | Non
         image = heat.pcolormesh(edges, rows, shades, norm=LogNorm(lowest, highest), cmap="viridis")
         heat.set_yticks(rows[:-1] + 0.5, each.layers)
         heat.invert_yaxis()
-        heat.set_xlabel("distance j in tokens: how long before the loss the input was read (grey: exactly 0)")
+        heat.set_xlabel("distance j in tokens (grey: exactly 0)")
         for part in (curve, heat):
             if cut is not None and each.distances[0] <= cut <= each.distances[-1]:
                 part.axvline(cut - 0.5, color="black", linewidth=1, linestyle=":")
         if cut is not None and cut <= each.distances[-1]:
-            label = f" k2 = {cut}: from here on exactly 0"
-            curve.text(cut - 0.5, 0.02, label, transform=curve.get_xaxis_transform(), fontsize=8)
+            label = f"from k2 = {cut} on exactly 0 "
+            place = curve.get_xaxis_transform()
+            curve.text(cut - 0.5, 0.02, label, transform=place, fontsize=8, horizontalalignment="right")
         curve.legend(fontsize=8, loc="upper right")
     if image is not None:
         figure.colorbar(image, ax=axes[1, :].tolist(), label="mean norm")
-    figure.suptitle(title)
+    figure.suptitle(textwrap.fill(title, 60 * columns), fontsize=10)
     pictures.save(figure, path)
 
 
@@ -77,4 +79,4 @@ def _curve(axes: Any, measured: Measured, decay: Decay, color: str) -> None:
         distances = np.arange(first, last + 1)
         logs = np.log(with_path[0][measured.distances >= 0][first : last + 1])
         line = np.exp(logs.mean() + np.log(decay.rate) * (distances - distances.mean()))
-        axes.plot(distances, line, "--", color=color, label=f"fit: falls by {decay.rate:.3g} a token")
+        axes.plot(distances, line, "--", color=color, label=f"fit: times {decay.rate:.3g} a token")

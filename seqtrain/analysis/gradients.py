@@ -5,19 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from omegaconf import DictConfig
 
 from seqtrain.analysis.gradient_decay import FADED, Decay, decay_of, mean_norms, spectral_radii
 from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
 from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
 from seqtrain.errors import UserError
+from seqtrain.inference.opened import open_run
 from seqtrain.models.base import Capability, SequenceModel
-from seqtrain.tasks.base import Task
+from seqtrain.runs.directory import Run
+from seqtrain.tasks.base import Say, Task
+from seqtrain.training.data import make_data
+from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.splits import Data, StreamData
 
-MAX_DISTANCE = 4096
+Pair = tuple[SequenceModel, Task]
+
 MAX_DEFAULT = 256  # tokens: farther where --distance asks for it
 LANES = 8
 EXAMPLES = 16
@@ -94,6 +101,22 @@ def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -
     return Subject(data, tbptt, cut, max(min(farthest, longest - 1), 1))
 
 
+def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfig, Data, dict[str, Pair]]:
+    """The config, the validation data and the models of a run: as it was trained, and drawn anew from its seed.
+
+    Raises:
+        UserError: where it is no run that can be opened, or its data has changed.
+    """
+    Run.open(path)  # an export does not know its data
+    opened = open_run(path, checkpoint)
+    data = make_data(opened.config, ("validation",), say, opened.preprocessor, opened.run.summary.data)
+    known = opened.run.summary.hashes.get("validation")
+    if known is not None and known != data.rows["validation"].hash:
+        raise UserError(f"{path}: the text of validation has changed since the run was trained; put it back")
+    untrained = make_pair(opened.config, opened.preprocessor)
+    return opened.config, data, {"untrained": untrained, "trained": (opened.model, opened.task)}
+
+
 def record_of(measured: Measured, decay: Decay, model: SequenceModel) -> dict[str, Any]:
     """All numbers of one model, for JSON; None where there is none."""
     every, with_path, share = mean_norms(measured)
@@ -118,10 +141,10 @@ def decay_words(decay: Decay) -> str:
     if decay.rate is None:
         return "too few distances with a gradient for a fit"
     error = "" if decay.rate_error is None else f" +- {decay.rate_error:.2g}"
-    words = f"falls by {decay.rate:.4g}{error} a token (fit over {decay.fitted}, r2 {decay.r2:.3f})"
+    words = f"times {decay.rate:.4g}{error} a token (fit over {decay.fitted}, r2 {decay.r2:.3f})"
     if decay.r2 is not None and decay.r2 < GEOMETRIC:
         words += ", which is not geometric"
-    half_life = "none, it does not fall" if decay.half_life is None else f"{decay.half_life:.3g} tokens"
+    half_life = f"more than {decay.measured_to} tokens" if decay.half_life is None else f"{decay.half_life:.3g} tokens"
     faded = f"not within {decay.measured_to} tokens"
     if decay.faded is not None:
         faded = f"from {decay.faded} tokens on"
@@ -144,9 +167,7 @@ def flat_numbers(records: Mapping[str, Mapping[str, Any]], cut: int | None) -> d
     return numbers
 
 
-def measure_all(
-    subject: Subject, pairs: Mapping[str, tuple[SequenceModel, Task]], samples: int
-) -> dict[str, tuple[Measured, Decay]]:
+def measure_all(subject: Subject, pairs: Mapping[str, Pair], samples: int) -> dict[str, tuple[Measured, Decay]]:
     """What was measured of each model, by its name."""
     found = {}
     for name, (model, task) in pairs.items():

@@ -67,7 +67,9 @@ def main(argv: list[str]) -> int:
 
 def _measure(options: Namespace, is_run: bool) -> int:
     if is_run:
-        config, data, pairs = _of_run(options.of[0], options.checkpoint)
+        from seqtrain.analysis.gradients import open_subject
+
+        config, data, pairs = open_subject(options.of[0], options.checkpoint, say)
     else:
         config, data, pairs = _of_overrides(options.of, options.config_dir)
 
@@ -101,22 +103,6 @@ def _measure(options: Namespace, is_run: bool) -> int:
     for path in (file, picture):
         say(f"written: {path}")
     return 0
-
-
-def _of_run(path: str, checkpoint: str) -> tuple[DictConfig, Data, dict[str, tuple[SequenceModel, Task]]]:
-    """The config, the data and the models of a run."""
-    from seqtrain.inference.opened import open_run
-    from seqtrain.runs.directory import Run
-    from seqtrain.training.data import make_data
-    from seqtrain.training.model_and_task import make_pair
-
-    Run.open(path)  # an export does not know its data
-    opened = open_run(path, checkpoint)
-    data = make_data(opened.config, ("validation",), say, opened.preprocessor, opened.run.summary.data)
-    if opened.run.summary.hashes.get("validation") != data.rows["validation"].hash:
-        raise UserError(f"{path}: the text of validation has changed since the run was trained; put it back")
-    untrained = make_pair(opened.config, opened.preprocessor)
-    return opened.config, data, {"untrained": untrained, "trained": (opened.model, opened.task)}
 
 
 def _of_overrides(
