@@ -46,7 +46,8 @@ def test_no_gradient_at_all_reaches_k2_and_some_reaches_the_distance_before(case
     assert np.isfinite(every).all(), "each distance was measured"
     assert (every[:, K2:] == 0.0).all()
     assert (every[0, :K2] > 0).all()
-    assert (share[K2:] == 0).all() and share[0] == 1
+    assert (share[K2:] == 0).all()
+    assert share[0] == 1
 
 
 def test_with_k1_below_k2_the_warm_up_carries_the_gradient_over_the_chunks_before() -> None:
@@ -104,7 +105,8 @@ def test_a_linear_recurrence_gives_the_powers_of_its_matrix_and_the_rate_of_its_
     np.testing.assert_allclose(norms[0, :K2], torch.stack(powers).norm(dim=1).numpy(), rtol=1e-12)
     same = 0.7 * torch.eye(4, dtype=torch.float64)
     decay = decay_of(measured(Linear(same), Sum(direction)))
-    assert decay.rate == pytest.approx(0.7) and decay.r2 == pytest.approx(1)
+    assert decay.rate == pytest.approx(0.7)
+    assert decay.r2 == pytest.approx(1)
     assert decay.half_life == pytest.approx(np.log(0.5) / np.log(0.7))  # of a geometric decay, whatever it begins at
     assert decay.faded is None, "0.7 ** 5 is above a thousandth: nothing is said beyond what was measured"
 
@@ -158,7 +160,8 @@ def test_layers_of_a_fused_recurrence_are_seen_and_the_model_computes_what_it_di
     torch.testing.assert_close(hidden, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(after["hidden"], state["hidden"], rtol=1e-12, atol=1e-12)
     layers = measured(model).layers
-    assert layers[0] == INPUT and len(layers) == 3
+    assert layers[0] == INPUT
+    assert len(layers) == 3
     assert list(spectral_radii(model)) == [f"layer.weight_hh_l{number}" for number in range(3)]
 
 
@@ -166,5 +169,6 @@ def test_the_model_that_was_measured_is_left_as_it_was() -> None:
     model = Case("lstm", ()).make().float().train()
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     measured(model)
-    assert model.training and all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+    assert model.training
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
     assert all(weight.grad is None for weight in model.parameters())

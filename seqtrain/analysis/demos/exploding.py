@@ -41,7 +41,7 @@ def run(bench: Bench) -> Findings:
         theory = norms[1] * (radius / math.sqrt(2)) ** (measured.distances - 1.0)
         axes.semilogy(measured.distances, theory, "--", color=pictures.COLORS[number])
         rate = math.nan if decay.rate is None else decay.rate
-        # Drawn weights leave about half of the units active, and each step passes on half of the square (He et al. 2015).
+        # About half of the units are active, so each step passes on half of the square (He et al. 2015).
         row: dict[str, str | float] = {
             "spectral_radius": radius,
             "rate": rate,
@@ -114,8 +114,8 @@ def _findings(rows: list[dict[str, str | float]]) -> Findings:
     rises = isinstance(unclipped, str) or unclipped > float(last["loss"])
     holds = fades and grows and rises and not isinstance(clipped, str)
     verdict = (
-        f"at spectral radius {first['spectral_radius']:g} the gradient is multiplied by {first['rate']:.2f} a token, at "
-        f"{last['spectral_radius']:g} by {last['rate']:.2f}; there its norm is {last['gradient_norm']:.3g}, and one "
+        f"at spectral radius {first['spectral_radius']:g} the gradient is multiplied by {first['rate']:.2f} a token, "
+        f"at {last['spectral_radius']:g} by {last['rate']:.2f}; there its norm is {last['gradient_norm']:.3g}, and one "
         f"step of descent takes the loss from {last['loss']:.3g} to {_shown(unclipped)}, clipped to {LIMIT:g} to "
         f"{_shown(clipped)}"
     )

@@ -11,11 +11,11 @@ from seqtrain.analysis.demo import Bench, Demo, Findings
 MODELS = ("rnn", "lstm")
 TRAINING = (
     *("task=tag", "data=copy", "data.size=4000", "data.validation_size=200", "data.test_size=200"),
-    *("data.shortest=8", "data.longest=8", "data.symbols=3", "data.alphabet=24", "data.batch_tokens=1024"),
+    *("data.shortest=16", "data.longest=16", "data.symbols=3", "data.alphabet=24", "data.batch_tokens=1024"),
     *("model.dim=48", "optimizer.lr=0.01", "trainer.max_steps=1600", "trainer.validate_every=400"),
     *("callbacks=none", "trainer.threads=1"),
 )
-LAG = 11  # tokens between a symbol and its question: three symbols, eight blanks
+LAG = 19  # tokens between a symbol and its question: three symbols, sixteen blanks
 TIMES = 3.0  # how much longer the LSTM's half-life is, where the claim holds
 LEARNT = 0.95  # share of the symbols
 
@@ -88,6 +88,10 @@ def _findings(rows: list[dict[str, str | float]]) -> Findings:
             half_lives[str(row["model"])].append(math.inf if math.isnan(value) else value)
             if row["model"] == "lstm":
                 learnt.append(float(row["accuracy"]))
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, float) and math.isnan(value):
+                row[name] = "none"
     if not all(map(math.isfinite, half_lives["rnn"])):
         return Findings(rows, "the RNN's gradient does not fade within a sequence: nothing to compare", None)
     ratio = min(half_lives["lstm"]) / max(half_lives["rnn"])
@@ -100,10 +104,6 @@ def _findings(rows: list[dict[str, str | float]]) -> Findings:
         f"{max(half_lives['rnn']):.3g} in the RNN: {ratio:.3g} times as long (of several seeds the least favourable); "
         f"the LSTM answers {min(learnt):.1%} of the questions {LAG} tokens back"
     )
-    for row in rows:
-        for name, value in row.items():
-            if isinstance(value, float) and math.isnan(value):
-                row[name] = "none"
     return Findings(rows, verdict, holds, ("half-life.png",), numbers)
 
 
