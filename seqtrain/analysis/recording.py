@@ -47,7 +47,8 @@ def _layer_of(core: nn.RNNBase, number: int) -> nn.RNNBase:
     if core.mode.startswith("RNN"):
         options["nonlinearity"] = core.mode.removeprefix("RNN_").lower()
     width = core.input_size if number == 0 else core.hidden_size
-    layer = type(core)(width, core.hidden_size, **options).to(core.weight_ih_l0.dtype)
+    layer: Any = type(core)(width, core.hidden_size, **options)  # type: ignore[arg-type]
+    layer = layer.double()
     with torch.no_grad():
         for name, weight in layer.named_parameters():
             weight.copy_(getattr(core, name.replace("_l0", f"_l{number}")))
