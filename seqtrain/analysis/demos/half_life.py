@@ -11,11 +11,11 @@ from seqtrain.analysis.demo import Bench, Demo, Findings
 MODELS = ("rnn", "lstm")
 TRAINING = (
     *("task=tag", "data=copy", "data.size=4000", "data.validation_size=200", "data.test_size=200"),
-    *("data.shortest=16", "data.longest=16", "data.symbols=3", "data.alphabet=24", "data.batch_tokens=1024"),
-    *("model.dim=48", "optimizer.lr=0.01", "trainer.max_steps=1600", "trainer.validate_every=400"),
+    *("data.shortest=8", "data.longest=8", "data.symbols=3", "data.alphabet=24", "data.batch_tokens=1024"),
+    *("model.dim=48", "trainer.max_steps=1600", "trainer.validate_every=400"),
     *("callbacks=none", "trainer.threads=1"),
 )
-LAG = 19  # tokens between a symbol and its question: three symbols, sixteen blanks
+LAG = 11  # tokens between a symbol and its question: three symbols, eight blanks
 TIMES = 3.0  # how much longer the LSTM's half-life is, where the claim holds
 LEARNT = 0.95  # share of the symbols
 
