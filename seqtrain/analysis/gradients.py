@@ -167,10 +167,10 @@ def flat_numbers(records: Mapping[str, Mapping[str, Any]], cut: int | None) -> d
     return numbers
 
 
-def measure_all(subject: Subject, pairs: Mapping[str, Pair], samples: int) -> dict[str, tuple[Measured, Decay]]:
+def measure_all(subject: Subject, made: Mapping[str, Pair], samples: int) -> dict[str, tuple[Measured, Decay]]:
     """What was measured of each model, by its name."""
     found = {}
-    for name, (model, task) in pairs.items():
+    for name, (model, task) in made.items():
         measured = subject.measure(model, task, samples)
         found[name] = measured, decay_of(measured)
     return found

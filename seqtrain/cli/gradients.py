@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.written_config import plain_config
 from seqtrain.config import check
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
@@ -69,20 +70,19 @@ def _measure(options: Namespace, is_run: bool) -> int:
     if is_run:
         from seqtrain.analysis.gradients import open_subject
 
-        config, data, pairs = open_subject(options.of[0], options.checkpoint, say)
+        config, data, made = open_subject(options.of[0], options.checkpoint, say)
     else:
-        config, data, pairs = _of_overrides(options.of, options.config_dir)
+        config, data, made = _of_overrides(options.of, options.config_dir)
 
     from seqtrain.analysis import gradient_picture, gradients
-    from seqtrain.cli.written_config import plain_config
 
-    model, task = pairs["untrained"]
+    model, task = made["untrained"]
     wanted = gradients.Options(options.distance, options.samples, options.uncut)
     subject = gradients.subject_of(data, task, model, wanted)
-    found = gradients.measure_all(subject, pairs, options.samples)
+    found = gradients.measure_all(subject, made, options.samples)
     records = {}
     for name, (measured, decay) in found.items():
-        records[name] = gradients.record_of(measured, decay, pairs[name][0])
+        records[name] = gradients.record_of(measured, decay, made[name][0])
     numbers = gradients.flat_numbers(records, subject.cut)
     lines = _lines(records, found, subject.cut)
     record = {

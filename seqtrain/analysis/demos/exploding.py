@@ -61,18 +61,25 @@ def run(bench: Bench) -> Findings:
 def _network(radius: float, seed: int) -> Any:
     """A ReLU network whose recurrent weights are scaled to a spectral radius, and its task."""
     import torch
+    from omegaconf import OmegaConf
 
+    from seqtrain.config.instantiate import make
     from seqtrain.models.layers.front_ends import TokenEmbedding
-    from seqtrain.models.recurrent import RNN
-    from seqtrain.tasks.next_token import NextToken
 
     torch.manual_seed(seed)
     embed = TokenEmbedding(vocab_size=VOCAB, dim=DIM)
-    model = RNN(embed=embed, dim=DIM, num_layers=1, dropout=0.0, bidirectional=False, activation="relu")
+    options = {"dim": DIM, "num_layers": 1, "dropout": 0.0, "bidirectional": False, "activation": "relu"}
+    config = OmegaConf.create(
+        {
+            "model": {"_target_": "seqtrain.models.recurrent.RNN", **options},
+            "task": {"_target_": "seqtrain.tasks.next_token.NextToken", "tied": False},
+        }
+    )
+    model = make(config.model, embed=embed)
     weight = model.layer.weight_hh_l0
     with torch.no_grad():
         weight.mul_(radius / torch.linalg.eigvals(weight).abs().max())
-    return model, NextToken(tied=False, dim=DIM, vocab_size=VOCAB)
+    return model, make(config.task, dim=DIM, vocab_size=VOCAB)
 
 
 def _one_step(radius: float, seed: int, batch: Any) -> dict[str, str | float]:

@@ -47,12 +47,12 @@ def _measured(bench: Bench, path: Path, name: str, seed: int, axes: object, colo
     from seqtrain.analysis.gradient_decay import mean_norms
     from seqtrain.runs.directory import Run
 
-    _, data, pairs = gradients.open_subject(path, "best", bench.say)
-    model, task = pairs["untrained"]
+    _, data, made = gradients.open_subject(path, "best", bench.say)
+    model, task = made["untrained"]
     subject = gradients.subject_of(data, task, model, gradients.Options(distance=None, samples=3, uncut=False))
     accuracy = Run.open(path).summary.best["validation"]["accuracy"]
     rows: list[dict[str, str | float]] = []
-    for weights, (measured, decay) in gradients.measure_all(subject, pairs, 3).items():
+    for weights, (measured, decay) in gradients.measure_all(subject, made, 3).items():
         norms = mean_norms(measured)[1][0]
         if axes is not None:
             style = "-" if weights == "trained" else "--"
