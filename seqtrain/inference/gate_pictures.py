@@ -68,6 +68,7 @@ def draw(layers: Sequence[Gates], path: Path, title: str) -> str:
             if name not in SIGNED:  # all gates share one scale
                 image = drawn
         _name_units(row[0], gates)
+    assert image is not None  # each kind of layer has gates
     bar = figure.colorbar(image, ax=grid, location="top", fraction=0.02, pad=0.02, shrink=0.3, ticks=[0, 0.5, 1])
     bar.ax.tick_params(labelsize=7)
     left_out = _left_out(layers, len(shown), MAX_UNITS, MAX_TOKENS)
