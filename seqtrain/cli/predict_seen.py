@@ -54,12 +54,14 @@ def asked(options: argparse.Namespace) -> list[str]:
 def main(options: argparse.Namespace) -> int:
     """Draws one text; UserError for what makes no sense beside that."""
     names = asked(options)
+    # Before the run is loaded, which takes seconds.
     for name in names:
         path: Path = getattr(options, name)
         if path.suffix.lower() not in (".png", ".html"):
             raise UserError(
                 f"--{name} {path}: expected a name that ends in .png (a picture) or .html (a page to explore)"
             )
+    # Of two flags the first speaks for both.
     first, drawing = names[0], DRAWINGS[names[0]]
     if len(options.texts) != 1 or options.input is not None:
         raise UserError(f"--{first}: takes one TEXT, and no --input; it shows {drawing.shows} in it")
@@ -73,6 +75,7 @@ def main(options: argparse.Namespace) -> int:
     reason = line.reason or trained.opened.text_reader.reason(line.text)
     if reason:
         raise UserError(f"{line.where}: {reason}")
+    # The first file stays where the second drawing is refused, as of a model that attends and has no gates.
     for name in names:
         _draw(name, trained, line.text, getattr(options, name), options.json)
     return 0

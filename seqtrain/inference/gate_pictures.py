@@ -55,6 +55,7 @@ def draw(layers: Sequence[Gates], path: Path, title: str) -> str:
     shown = list(layers[:MAX_LAYERS])
     columns = max(len(DRAWN[gates.kind]) for gates in shown)
     tokens = min(max(len(gates.tokens) for gates in shown), MAX_TOKENS)
+    # Tokens need room for their names, units do not: they are as high as the layer allows.
     width = MARGIN_INCHES + columns * max(tokens * INCHES_PER_TOKEN, LEAST_MAP_INCHES)
     height = 1.2 + len(shown) * LAYER_INCHES
     figure = Figure(figsize=(width, height), dpi=min(140, MAX_PIXELS / max(width, height)), layout="constrained")
@@ -97,6 +98,7 @@ def _draw_values(axes: Any, gates: Gates, name: str) -> Any:
     values = gates.values[name][:MAX_TOKENS, gates.order[:MAX_UNITS]].double().T.numpy()
     title, colors, low, high = f"{name} gate", "viridis", 0.0, 1.0
     if name in SIGNED:
+        # Zero is white on any scale, so that a sign can be seen.
         high = float(abs(values).max()) or 1.0
         title, colors, low = f"{name}: red +{high:.2g}, blue -{high:.2g}", "RdBu_r", -high
     image = axes.imshow(values, cmap=colors, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
@@ -111,6 +113,7 @@ def _draw_values(axes: Any, gates: Gates, name: str) -> Any:
 def _name_units(axes: Any, gates: Gates) -> None:
     """How long some of the units hold, beside the first map of a layer."""
     times = gates.hold_times[gates.order[:MAX_UNITS]].tolist()
+    # From the longest to the shortest, in equal steps of rank.
     ticks = torch.linspace(0, len(times) - 1, min(UNIT_TICKS, len(times))).round().int().tolist()
     axes.set_yticks(ticks, [f"{words_of_time(times[tick])} tokens" for tick in ticks], fontsize=7)
     axes.set_ylabel(f"{gates.name}\nunits, by how long they hold", fontsize=8)
@@ -144,6 +147,7 @@ def write_page(layers: Sequence[Gates], path: Path, title: str) -> str:
     """Writes one HTML file that needs nothing else; gives in words what was left out, or nothing."""
     # What one token takes: a number of each unit and gate.
     numbers = sum(len(gates.values) * len(gates.order) for gates in layers)
+    # All units stay, since they are sorted; of the text the beginning does.
     max_tokens = max(MAX_NUMBERS // numbers, 1)
     content = []
     for gates in layers:

@@ -86,6 +86,7 @@ def look(
     Raises:
         UserError: where the model has no layer of an LSTM or a GRU, or reads not token by token.
     """
+    # The tokens go where the weights are.
     device = next(model.parameters()).device
     state: State | None = None
     found: list[Gates] = []
@@ -125,6 +126,7 @@ def _recorder(path: str, runs: dict[str, Run]) -> Any:
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x, state = (*args, *kwargs.values(), None)[:2]
+        # A module may be called once for the whole text, or once for each token, as the cells of a decoder are.
         run = runs.setdefault(path, Run(path, module))
         first = not run.inputs
         run.inputs.append(_steps(module, x))
@@ -170,6 +172,7 @@ def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates
         inputs = torch.cat(run.inputs)
         if len(inputs) != len(tokens):
             raise UserError(f"gates: {run.path} of the model reads {len(inputs)} steps of {len(tokens)} tokens")
+        # What a module reads from the end is computed in its own order, and turned round afterwards.
         shown = tokens[::-1] if run.path in backwards else tokens
         for way, kind, values in _layers(run, inputs):
             number = numbers[part, ways + way] = numbers.get((part, ways + way), 0) + 1
@@ -230,6 +233,7 @@ def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[
             values = read(turned, _weights(module, suffix), _first(run, layer * directions + direction))
             if direction:
                 values = {name: value.flip(0) for name, value in values.items()}
+            # The next layer reads both directions of a token side by side.
             outputs.append(values["hidden"])
             way = "" if directions == 1 else (" forwards", " backwards")[direction]
             yield way, kind, values

@@ -25,7 +25,7 @@ def test_each_draw_has_as_many_blocks_as_there_are_and_repeats_some() -> None:
 
 
 def test_columns_are_drawn_together() -> None:
-    values = np.random.default_rng(2).normal(size=(30, 1)) + [0.0, 5.0]
+    values = np.random.default_rng(2).normal(size=(30, 1)) + np.array([0.0, 5.0])
     low, high = interval(resample(lambda times_drawn: times_drawn @ values / 30, 30))
     assert low.shape == (2,)
     assert [high[1] - high[0], low[1] - low[0]] == pytest.approx([5.0, 5.0])

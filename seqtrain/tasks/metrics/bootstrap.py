@@ -32,6 +32,7 @@ def resample(
     rng = np.random.default_rng(seed)
     draws = []
     for _ in range(num_resamples):
+        # How often, and not which: a statistic of sums is then one product.
         times_drawn = np.bincount(rng.integers(num_blocks, size=num_blocks), minlength=num_blocks)
         draws.append(statistic(times_drawn))
     return np.array(draws)
