@@ -7,7 +7,7 @@ layers a model has is asked of the model itself: it reads one short input, and i
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import torch
@@ -72,7 +72,7 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
         for handle in handles:
             handle.remove()
     parameters: Counter[str] = Counter()
-    flops: Counter[str] = Counter()
+    flops: dict[str, float] = defaultdict(float)
     for layer in layers:
         kind = str(_kind_of(layer))
         matrices = [weight for weight in layer.parameters(recurse=False) if weight.dim() > 1]

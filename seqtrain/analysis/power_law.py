@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -35,5 +36,5 @@ def fit(sizes: Sequence[float], values: Sequence[float]) -> PowerLaw | None:
     if len(pairs) < MIN_POINTS:
         return None
     logs = np.log(np.array(pairs, dtype=float))
-    line = stats.linregress(logs[:, 0], logs[:, 1])
+    line: Any = stats.linregress(logs[:, 0], logs[:, 1])
     return PowerLaw(float(line.slope), float(line.stderr), float(np.exp(line.intercept)), len(pairs))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -46,7 +45,7 @@ class Clock(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kind = FUNCTIONS.get(getattr(func, "__name__", ""))
@@ -54,7 +53,7 @@ class Clock(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         start = time.perf_counter()
         out = func(*args, **(kwargs or {}))
-        self.seconds[kind] += time.perf_counter() - start
+        self.seconds[kind] = self.seconds.get(kind, 0.0) + time.perf_counter() - start
         return out
 
 

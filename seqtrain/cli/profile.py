@@ -91,7 +91,7 @@ def _profile(configs: dict[str, DictConfig], options: Namespace) -> int:
     from seqtrain.analysis.profile import Grid, crossovers, measure
 
     torch.set_num_threads(options.threads)
-    grid = Grid(options.lengths, options.dims, options.at_dim, options.at_length, batch=2, dims_batch=32)
+    grid = Grid(options.lengths, options.dims, options.at_dim, options.at_length, batch=2, dims_batch=24)
     costs = {name: _cost(config) for name, config in configs.items()}
     makes = {name: _maker(config, name) for name, config in configs.items()}
     for name, make in makes.items():
