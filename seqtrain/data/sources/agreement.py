@@ -10,20 +10,20 @@ from seqtrain.errors import UserError
 
 LARGEST = 100_000  # the grammar gives far more, but not quickly
 NOUNS = {
-    "he": phrases("king, uncle, monk, prince, father, brother"),
-    "she": phrases("queen, aunt, nun, princess, mother, sister"),
-    "it": phrases("lamp, cart, bell, boat, clock, stone"),
-    "they": phrases("twins, guards, dancers, children, horses, sailors"),
+    "he": phrases("king, uncle, monk, prince"),
+    "she": phrases("queen, aunt, nun, princess"),
+    "it": phrases("lamp, cart, bell, boat"),
+    "they": phrases("twins, guards, children, horses"),
 }
 PRONOUNS = tuple(NOUNS)
 # A noun behind one of these is not what the sentence is about.
-PREPOSITIONS = phrases("near, behind, beside, above, below, before, after, opposite")
-ADJECTIVES = ["", "", "", "old", "small", "tall", "famous", "quiet"]
-ASIDES = [*[""] * 6, ", i think ,", ", as we know ,", ", i am told ,"]
+COUNTS = (1, 2, 3, 4, 4, 4)  # of nouns in a sentence: half have all four
+PREPOSITIONS = phrases("near, behind, beside, below")
+ASIDES = [*[""] * 3, ", i think ,", ", as we know ,"]
 # No verb shows a number, as `was` and `were` do: nothing but the pronoun agrees with the noun.
 VERBS = phrases("stopped, fell, waited, arrived, vanished, shook, stayed, sank")
 ENDINGS = phrases("""
-came too late, made no sound, stood too long, needed rest, fell asleep, moved too fast, looked weak, felt cold
+came late, made noise, stood still, needed rest, looked weak, felt cold, fell asleep, moved fast
 """)
 
 RIGHT = "noun"  # labels of words
@@ -33,12 +33,15 @@ NONE = "_"
 
 
 class Agreement(Generated):
-    """Sentences in fours: equal in all but which of their four nouns stands where, and in the pronoun at the end.
+    """Sentences in fours, alike but for which noun stands where, and with it the pronoun near the end.
 
-    Each has a noun of each kind (he, she, it, they), three of them behind a preposition. The pronoun is that of the
-    fourth. Each noun is the fourth in one sentence of a set, so neither a bag of the other words nor a place tells
-    the pronoun. A sentence's label has a word for each of its words: which is the `noun`, which the `other` nouns
-    and the `pronoun`, and `_` for the rest. Long-distance agreement as Linzen et al. (2016) ask of a model.
+    A sentence has one to four nouns, each of another kind (he, she, it, they), and all but one of them stand behind a
+    preposition: the pronoun is that of the one. Where there are four, each is meant in one sentence of the set, so that
+    neither a bag of the other words nor a place tells the pronoun. Shorter sentences are what makes it learnable: of
+    four nouns alone a model learns nothing for long, as no part of the way to the answer is of any use by itself.
+
+    A sentence's label has a word for each of its words: which is the `noun`, which are the `other` nouns and the
+    `pronoun`, and `_` for the rest. Long-distance agreement as Linzen et al. (2016) ask of a model.
     """
 
     document = "a sentence"
@@ -56,16 +59,25 @@ class Agreement(Generated):
         super().__init__(size=size, seed=seed, in_set=in_set, **fractions)
 
     def draw(self, generator: SplitMix64, count: int) -> list[list[Row]]:
-        """No bag of words, pronouns aside, comes in two sets."""
-        by_bag: dict[str, list[Row]] = {}
-        while len(by_bag) < count:
-            bag, rows = _draw_set(generator)
-            by_bag.setdefault(bag, rows)
-        return list(by_bag.values())
+        """No sentence comes twice, and no bag of words, pronouns aside, in two sets of four nouns."""
+        sets: list[list[Row]] = []
+        seen: set[str] = set()
+        while len(sets) < count:
+            rows = _draw_set(generator)
+            keys = {_bag(row["text"]) for row in rows}
+            if not keys & seen:
+                seen |= keys
+                sets.append(rows)
+        return sets
 
 
-def _draw_set(generator: SplitMix64) -> tuple[str, list[Row]]:
-    """The words that the sentences of a set share, in alphabetical order, and the sentences."""
+def _bag(text: str) -> str:
+    """The words without the pronoun, in alphabetical order."""
+    return " ".join(sorted(word for word in text.split() if word not in PRONOUNS))
+
+
+def _draw_set(generator: SplitMix64) -> list[Row]:
+    """Four sentences with one frame, in each of which another noun stands at each place."""
     nouns = []
     for pronoun in PRONOUNS:
         nouns.append((pronoun, generator.choice(NOUNS[pronoun])))
@@ -74,38 +86,40 @@ def _draw_set(generator: SplitMix64) -> tuple[str, list[Row]]:
     rows = []
     for turn in range(len(nouns)):
         # Turned once around, each noun stands in each place once.
-        turned = nouns[turn:] + nouns[:turn]
-        rows.append(_fill(words, turned, subject))
-    shared = [word for word in rows[0]["text"].split() if word not in PRONOUNS]
-    return " ".join(sorted(shared)), generator.sample(rows, len(rows))
+        rows.append(_fill(words, nouns[turn:] + nouns[:turn], subject))
+    return generator.sample(rows, len(rows))
 
 
 def _draw_frame(generator: SplitMix64) -> tuple[list[str], int]:
-    """A sentence with `{}` for nouns and for the pronoun at the end, and which of its nouns the pronoun means."""
+    """A sentence with `{}` for its nouns and, last of all, the pronoun; and which of the nouns it means."""
     # In this order: what each choice gives depends on how many came before it.
-    subject = generator.below(len(PRONOUNS))
-    parts = []
-    for place in range(len(PRONOUNS)):
-        if place == subject:
-            if place:
-                parts.append(",")
-        else:
+    count = generator.choice(COUNTS)
+    subject = generator.below(count)
+    parts: list[str] = []
+    for place in range(count):
+        if place != subject:
             parts.append(generator.choice(PREPOSITIONS))
-        parts += ["the", generator.choice(ADJECTIVES), "{}"]
-    parts += [generator.choice(ASIDES), generator.choice(VERBS), "because {}", generator.choice(ENDINGS)]
-    return " ".join(parts).split(), subject
+        elif place:
+            parts.append(",")
+        parts += ["the", "{}"]
+    parts += [generator.choice(ASIDES), generator.choice(VERBS), "because", "{}", generator.choice(ENDINGS)]
+    return [*" ".join(parts).split()], subject
 
 
 def _fill(words: list[str], nouns: list[tuple[str, str]], subject: int) -> Row:
-    """A sentence with its nouns, and what each word is."""
+    """A sentence with the first of the nouns, and what each of its words is."""
+    count = words.count("{}") - 1
     fillers = []
-    for place, (_, noun) in enumerate(nouns):
+    for place, (_, noun) in enumerate(nouns[:count]):
         fillers.append((noun, RIGHT if place == subject else OTHER))
     fillers.append((nouns[subject][0], ASKED))
-    written, labels = [], []
-    waiting = iter(fillers)
+    written: list[str] = []
+    labels: list[str] = []
     for word in words:
-        filler, label = next(waiting) if word == "{}" else (word, NONE)
-        written.append(filler)
+        if word == "{}":
+            word, label = fillers.pop(0)
+        else:
+            label = NONE
+        written.append(word)
         labels.append(label)
     return {"text": " ".join(written), "label": " ".join(labels)}
