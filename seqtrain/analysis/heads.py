@@ -71,7 +71,7 @@ def score(opened: Opened, sentences: Sequence[Sentence]) -> Scores:
 
     Args:
         opened: a run of task=masked_lm.
-        sentences: at least one of them.
+        sentences: at least one of them, all with as many nouns: chance would not be the same for them.
     """
     reader = opened.predictor("fill")
     before, _ = opened.task.edges(opened.tokenizer)

@@ -79,7 +79,7 @@ FIRST = order.READERS[0]
 
 def first_run(folder: Path, *more: str) -> Path:
     """The run of the first model of `seqtrain demo order`, as the demonstration asks for it."""
-    return command._trainer(folder)(f"{FIRST.slug}-1", *order.SHARED, *FIRST.overrides, "seed=1", *more)
+    return command._trainer(folder)(f"{FIRST.slug}-1", *FIRST.asked(1), *more)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_folder_of_somebody_else_in_its_place_is_left_alone(tmp_path: Path) ->
     strange = tmp_path / f"{FIRST.slug}-1"
     strange.mkdir()
     (strange / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="is no empty folder") as refused:
+    with pytest.raises(UserError, match="exists already: it is not empty") as refused:
         first_run(tmp_path)
     assert len(refused.value.lines) == 1
     assert [path.name for path in strange.iterdir()] == ["notes.txt"]

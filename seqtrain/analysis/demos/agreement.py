@@ -178,7 +178,7 @@ def _draw_map(figure: Figure, shown: Sentence, weights: np.ndarray, head: str) -
     axes.axhline(shown.hidden - 0.5, color=pictures.COLORS[1], linewidth=0.8)
     axes.axhline(shown.hidden + 0.5, color=pictures.COLORS[1], linewidth=0.8)
     axes.set(xlabel="is looked at", ylabel="looks")
-    axes.set_title(f"{head}, one sentence: the pronoun and its noun in red,\nthe other nouns in blue", fontsize=10)
+    axes.set_title(f"{head}, one sentence: the pronoun and its noun in orange,\nthe other nouns in blue", fontsize=10)
     figure.colorbar(image, ax=axes, label="attention", shrink=0.7)
 
 
