@@ -144,6 +144,7 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
         words.append(f"against theory: {wrong}")
     if lucky:
         words.append(f"off chance although blind: {lucky}")
+    # What contradicts theory weighs more than what was not learnt.
     holds = False if wrong or lucky else None if unlearned else True
     return "; ".join(words), holds
 
@@ -171,6 +172,7 @@ def _draw(bench: Bench, rows: list[Row]) -> None:
     figure = pictures.new_figure(10, 4)
     changes, accuracies = figure.subplots(1, 2, sharey=True)
     heights = [names.index(str(row["model"])) for row in rows]
+    # By powers of ten, since rounding and reading are fourteen of them apart.
     for column, marker, label in (("untrained_change", "o", "untrained"), ("trained_change", "D", "trained")):
         values = [max(float(row[column]), FLOOR) for row in rows]
         color = pictures.COLORS[0 if column.startswith("un") else 1]
