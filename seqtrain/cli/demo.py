@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from seqtrain.analysis import demo
 from seqtrain.analysis.demo import Bench, Demo, Findings
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.cli.kept_runs import trainer
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.files.atomic import write_text
-from seqtrain.terminal import pasted
 
 MAX_SEEDS = 100
 SHOWN_DIGITS = 4
@@ -52,7 +51,7 @@ def _list(as_json: bool) -> int:
 def _show(name: str, chosen: Demo, folder: Path, seeds: int, as_json: bool) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     say(f"claim: {chosen.claim}")
-    findings = chosen.run(Bench(folder, _trainer(folder / "runs"), say, seeds))
+    findings = chosen.run(Bench(folder, trainer(folder / "runs"), say, seeds))
     record = {"name": name, "claim": chosen.claim, "seeds": seeds, **findings.record()}
     file = folder / f"{name}.json"
     write_text(file, json.dumps(record, indent=1) + "\n")
@@ -84,52 +83,3 @@ def _cell(value: str | float) -> str:
     if isinstance(value, float):
         return f"{value:.{SHOWN_DIGITS}g}"
     return str(value)
-
-
-def _trainer(folder: Path) -> demo.Train:
-    """Trains runs below a folder."""
-
-    def train(name: str, *overrides: str) -> Path:
-        from seqtrain.runs.directory import CONFIG, Run
-
-        path = folder / name
-        words = [*overrides, f"run_dir={path}", "logger=none"]
-        # Kept beside the run: its summary knows the newest command alone, which of a killed one is a resume.
-        asked = folder / f"{name}.overrides.json"
-        # A call that was killed at once leaves an empty folder, which `train` takes; what else there is, it refuses.
-        if not (path / CONFIG).exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text(asked, json.dumps(overrides) + "\n")
-            say(f"trains: {pasted('seqtrain', 'train', *words)}")
-            _start(words)
-            return path
-        if _read(asked) != list(overrides):
-            raise UserError(f"{path}: other options made this run; remove it, or give another --out")
-        if Run.open(path).summary.status != "finished":
-            _resume(path)
-        return path
-
-    return train
-
-
-def _start(words: Sequence[str]) -> None:
-    from seqtrain.cli.start import Request, start
-    from seqtrain.config import check
-
-    composed = check.compose(list(words), ())
-    start(composed.config, composed.choices, Request(list(words), (), ("seqtrain", "train", *words)))
-
-
-def _resume(path: Path) -> None:
-    from seqtrain.cli.resume import resume
-
-    say(f"resumes: {path}")
-    resume(str(path), [], ("seqtrain", "resume", str(path)))
-
-
-def _read(file: Path) -> object:
-    """What a JSON file holds; None where there is no such file, or no JSON in it."""
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None

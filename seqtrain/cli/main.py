@@ -33,6 +33,7 @@ COMMANDS = {
     "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
     "profile": "measure what models cost, beside what theory says of them",
     "gradients": "how far back gradients reach in a run's model, and where training cuts them",
+    "scale": "fit a law to a ladder of budgets, and let it predict a larger one",
     "demo": "show a claim of theory by an experiment: its numbers, a picture, a verdict",
     "matrix": "show which models do which tasks",
     "contract": "check what a model or a task promises, law by law; also one of your own",

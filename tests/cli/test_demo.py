@@ -10,7 +10,7 @@ from matplotlib import image
 
 from seqtrain.analysis import demo
 from seqtrain.analysis.demos import order
-from seqtrain.cli import demo as command
+from seqtrain.cli import kept_runs
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from tests.conftest import Seqtrain
@@ -79,7 +79,7 @@ FIRST = order.READERS[0]
 
 def first_run(folder: Path, *more: str) -> Path:
     """The run of the first model of `seqtrain demo order`, as the demonstration asks for it."""
-    return command._trainer(folder)(f"{FIRST.slug}-1", *FIRST.asked(1), *more)
+    return kept_runs.trainer(folder)(f"{FIRST.slug}-1", *FIRST.asked(1), *more)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ OVERRIDES = (
     "task.random_share=0",
     "task.mask_prob=0.2",
     "optimizer=muon",
-    "trainer.max_steps=1000",
+    "trainer.max_steps=2000",
     "trainer.validate_every=200",
     "callbacks=none",
 )

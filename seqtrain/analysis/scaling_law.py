@@ -1,0 +1,159 @@
+"""A law of loss against compute, fitted to small trainings and asked about a larger one.
+
+L(C) = a C^-b + c, with c the loss that no compute takes away (Hoffmann et al. 2022, arXiv 2203.15556). It is fitted to
+the logarithm of the loss with a robust loss function; intervals come from drawing the residuals anew and fitting again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import optimize
+
+MIN_RUNGS = 4  # budgets of different size: three numbers are fitted
+CONFIDENCE = 0.9
+RESAMPLES = 400
+HUBER = 0.01  # residuals of log loss beyond this count less: a run that went wrong does not bend the law
+MAX_EXPONENT = 2.0
+NOTHING = 1e-3  # of a: a c below this is none
+STARTS = ((0.1, 0.0), (0.3, 0.5), (0.6, 0.9))  # exponents, and c as a share of the least loss, to begin the search from
+
+
+@dataclass(frozen=True)
+class Law:
+    """L(C) = a (C / unit)^-b + c."""
+
+    a: float
+    b: float
+    c: float
+    unit: float  # the least budget that was fitted, in FLOPs
+
+    def at(self, flops: float) -> float:
+        """The loss at this compute."""
+        return self.a * (flops / self.unit) ** -self.b + self.c
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a law says of a compute at which nothing was trained yet."""
+
+    flops: float
+    loss: float
+    low: float  # ends of the interval of CONFIDENCE in which a single training is expected
+    high: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A law with what its data allow to be said of it."""
+
+    law: Law
+    plain: Law  # the same with c = 0
+    b_low: float
+    b_high: float
+    c_low: float
+    c_high: float
+    residual: float  # standard deviation of log loss around the law
+    drawn: list[Law] = field(default_factory=list, repr=False)
+    residuals: list[float] = field(default_factory=list, repr=False)
+
+    def predict(self, flops: float, *, seed: int = 0) -> Prediction:
+        """The loss of one training of this compute, with its interval."""
+        rng = np.random.default_rng(seed)
+        # A single run lies off the law as those that were fitted do.
+        noise = rng.choice(self.residuals, size=len(self.drawn))
+        losses = [law.at(flops) * np.exp(each) for law, each in zip(self.drawn, noise, strict=True)]
+        tail = (1 - CONFIDENCE) / 2
+        low, high = np.quantile(losses, [tail, 1 - tail])
+        return Prediction(flops, self.law.at(flops), float(low), float(high))
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        names = ("b_low", "b_high", "c_low", "c_high", "residual")
+        return {"law": asdict(self.law), "plain": asdict(self.plain)} | {name: getattr(self, name) for name in names}
+
+    def remarks(self) -> list[str]:
+        """What of the law these budgets do not determine."""
+        said = []
+        if self.c_low <= NOTHING * self.law.a:  # the search ends next to 0, not at it
+            said.append("c is not told apart from 0: a plain power law fits as well")
+        if self.b_high >= MAX_EXPONENT * 0.99 or self.b_low <= 1e-3:
+            said.append("the exponent is hardly determined: more rungs, farther apart, or more seeds")
+        return said
+
+
+def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0) -> Fitted:
+    """Fits the law to trainings.
+
+    Args:
+        flops: that each has spent.
+        losses: in nats, one of each.
+        seed: of the resamples.
+
+    Returns:
+        The law, with intervals of CONFIDENCE for b and c.
+
+    Raises:
+        ValueError: where there are fewer than MIN_RUNGS budgets of different size.
+    """
+    compute, measured = np.array(flops, dtype=float), np.array(losses, dtype=float)
+    if len(np.unique(np.round(np.log(compute), 2))) < MIN_RUNGS:
+        raise ValueError(f"{len(compute)} trainings of fewer than {MIN_RUNGS} budgets: three numbers cannot be fitted")
+    law, plain = _fit(compute, measured, free=True), _fit(compute, measured, free=False)
+    expected = np.array([law.at(each) for each in compute])
+    residuals = np.log(measured / expected)
+    # Three numbers have taken up some of the scatter.
+    residuals *= np.sqrt(len(residuals) / max(len(residuals) - 3, 1))
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for _ in range(RESAMPLES):
+        again = expected * np.exp(rng.choice(residuals, size=len(residuals)))
+        drawn.append(_fit(compute, again, free=True, start=law))
+    tail = (1 - CONFIDENCE) / 2
+    b_low, b_high = np.quantile([each.b for each in drawn], [tail, 1 - tail])
+    c_low, c_high = np.quantile([each.c for each in drawn], [tail, 1 - tail])
+    return Fitted(
+        law=law,
+        plain=plain,
+        b_low=float(b_low),
+        b_high=float(b_high),
+        c_low=float(c_low),
+        c_high=float(c_high),
+        residual=float(residuals.std()),
+        drawn=drawn,
+        residuals=residuals.tolist(),
+    )
+
+
+def _fit(
+    flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"], *, free: bool, start: Law | None = None
+) -> Law:
+    """The law of least robust error; `free`: whether c may be above 0. `start`: where the search begins, if known."""
+    unit, least = flops.min(), losses.min()
+    logs = np.log(flops / unit)
+
+    def errors(numbers: np.ndarray) -> np.ndarray:
+        log_a, b, c = numbers
+        return np.log(np.exp(log_a - b * logs) + c) - np.log(losses)
+
+    most = 0.999 * least if free else 1e-12
+    begins = []
+    if start is not None:
+        begins.append((np.log(start.a), start.b, min(start.c, most)))
+    else:
+        for b, share in STARTS:
+            c = share * most
+            begins.append((np.log(losses.max() - c), b, c))
+    best: Any = None
+    for begin in begins:
+        bounds = ([-20, 1e-4, 0.0], [20, MAX_EXPONENT, most])
+        inside = np.clip(begin, np.array(bounds[0]) + 1e-9, np.array(bounds[1]) - 1e-13)
+        found = optimize.least_squares(errors, inside, bounds=bounds, loss="huber", f_scale=HUBER)
+        if best is None or found.cost < best.cost:
+            best = found
+    log_a, b, c = best.x
+    return Law(float(np.exp(log_a)), float(b), float(c) if free else 0.0, float(unit))

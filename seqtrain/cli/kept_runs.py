@@ -1,0 +1,62 @@
+"""Runs of an experiment that trains several: each is trained once, and taken from its folder by a later call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqtrain.analysis.demo import Train
+from seqtrain.cli.arguments import say
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import write_text
+from seqtrain.terminal import pasted
+
+
+def trainer(folder: Path) -> Train:
+    """Trains runs below a folder, or takes those that an earlier call has trained, or goes on with them."""
+
+    def train(name: str, *overrides: str) -> Path:
+        from seqtrain.runs.directory import CONFIG, Run
+
+        path = folder / name
+        words = [*overrides, f"run_dir={path}", "logger=none"]
+        # Kept beside the run: its summary knows the newest command alone, which of a killed one is a resume.
+        asked = folder / f"{name}.overrides.json"
+        # A call that was killed at once leaves an empty folder, which `train` takes; what else there is, it refuses.
+        if not (path / CONFIG).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(asked, json.dumps(overrides) + "\n")
+            say(f"trains: {pasted('seqtrain', 'train', *words)}")
+            _start(words)
+            return path
+        if _read(asked) != list(overrides):
+            raise UserError(f"{path}: other options made this run; remove it, or give another --out")
+        if Run.open(path).summary.status != "finished":
+            _resume(path)
+        return path
+
+    return train
+
+
+def _start(words: Sequence[str]) -> None:
+    from seqtrain.cli.start import Request, start
+    from seqtrain.config import check
+
+    composed = check.compose(list(words), ())
+    start(composed.config, composed.choices, Request(list(words), (), ("seqtrain", "train", *words)))
+
+
+def _resume(path: Path) -> None:
+    from seqtrain.cli.resume import resume
+
+    say(f"resumes: {path}")
+    resume(str(path), [], ("seqtrain", "resume", str(path)))
+
+
+def _read(file: Path) -> object:
+    """What a JSON file holds; None where there is no such file, or no JSON in it."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None

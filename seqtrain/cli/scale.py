@@ -1,0 +1,231 @@
+"""`seqtrain scale`: a ladder of budgets, a law fitted to it, and a larger rung that the law must predict."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.analysis.demo import Train
+from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.cli.kept_runs import trainer
+from seqtrain.config.ranges import Range
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import write_text
+
+if TYPE_CHECKING:
+    from seqtrain.analysis.scaling_law import Fitted, Prediction
+
+LADDER = (1e11, 2e11, 4e11, 8e11)
+MIN_RUNGS = 4
+HELD_BACK = 4  # times the largest rung of the ladder
+TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022
+FLOPS_PER_WEIGHT_AND_TOKEN = 6  # two forward, four backward
+DECIDED = ("model", "seed", "budget", "run_dir", "trainer.max_steps", "trainer.max_epochs", "model.dim")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One training of the ladder."""
+
+    model: str
+    seed: int
+    asked_flops: float
+    flops: float  # that were spent
+    parameters: int
+    tokens: int
+    epochs: float
+    loss: float  # of validation, nats a token
+    run: str
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "scale",
+        "Train a ladder of budgets, fit L(C) = a C^-b + c to it, predict a larger rung, train that, and say by how\n"
+        "much the prediction missed. A budget of C FLOPs buys a model of sqrt(C / (6 R)) parameters, and about R\n"
+        "tokens for each of them.\n"
+        "OVERRIDE as for `seqtrain train`. Runs are kept in FOLDER/runs, and taken from there by a second call.",
+        "seqtrain scale model=lstm,gpt tokenizer=byte --seeds 2",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    parser.add_argument("--flops", type=_ladder, default=LADDER, metavar="C,C,...", help="default: 1e11,2e11,4e11,8e11")
+    budget = bounded(Range(1e6, 1e24))
+    parser.add_argument("--hold-back", type=budget, metavar="C", help="default: 4 times the largest of --flops")
+    parser.add_argument("--seeds", type=bounded(Range(1, 100, whole=True)), default=2, metavar="N", help="default: 2")
+    parser.add_argument(
+        "--tokens-per-parameter",
+        type=bounded(Range(0.01, 1e6)),
+        default=TOKENS_PER_PARAMETER,
+        metavar="R",
+        help=f"default: {TOKENS_PER_PARAMETER}",
+    )
+    parser.add_out("outputs/scale")
+    options = parser.parse_intermixed_args(argv)
+    if options.hold_back is None:
+        options.hold_back = HELD_BACK * options.flops[-1]
+    if options.hold_back <= options.flops[-1]:
+        raise UserError(f"--hold-back {options.hold_back:g}: must be above the largest rung, {options.flops[-1]:g}")
+    models, others = _models(options.overrides)
+    return finish_failed(lambda: _scale(models, others, options))
+
+
+def _ladder(text: str) -> tuple[float, ...]:
+    """Budgets from the smallest on."""
+    budgets = sorted({bounded(Range(1e6, 1e24))(word) for word in text.split(",")})
+    if len(budgets) < MIN_RUNGS:
+        raise argparse.ArgumentTypeError(f"{text}: give at least {MIN_RUNGS} budgets; three numbers are fitted to them")
+    return tuple(budgets)
+
+
+def _models(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The models, and the other overrides."""
+    models, others = ["lstm"], []
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if key == "model":
+            models = value.split(",")
+        elif key in DECIDED:
+            raise UserError(f"{word}: the ladder decides it; leave it out")
+        else:
+            others.append(word)
+    return models, others
+
+
+def _scale(models: Sequence[str], others: Sequence[str], options: Any) -> int:
+    from seqtrain.analysis import scaling_law, scaling_picture
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    train = trainer(options.out / "runs")
+    found: dict[str, tuple[Fitted, Prediction]] = {}
+    rungs: list[Rung] = []
+    for model in models:
+        own = _train_rungs(train, model, others, options.flops, options)
+        rungs += own
+        fitted = scaling_law.fit([rung.flops for rung in own], [rung.loss for rung in own])
+        prediction = fitted.predict(options.hold_back)
+        # Before it is trained: nobody can say that the law was made to fit.
+        say(f"{model}: predicted at {options.hold_back:g} FLOPs: {_words(prediction)}")
+        held_back = _train_rungs(train, model, others, [options.hold_back], options)
+        rungs += held_back
+        # At what was really spent, which is not to the last digit what was asked for.
+        found[model] = fitted, fitted.predict(held_back[0].flops)
+    record, lines = _found(found, rungs, options)
+    picture = options.out / "scale.png"
+    laws = {model: fitted for model, (fitted, _) in found.items()}
+    scaling_picture.draw(laws, [(rung.model, rung.flops, rung.loss) for rung in rungs], options.flops[-1], picture)
+    write_text(options.out / "scale.json", json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record) if options.json else "\n".join(lines))
+    for path in (options.out / "scale.json", picture):
+        say(f"written: {path}")
+    return 0
+
+
+def _train_rungs(train: Train, model: str, others: Sequence[str], budgets: Sequence[float], options: Any) -> list[Rung]:
+    """Trains a model with each budget and seed."""
+    from seqtrain.runs.directory import Run
+
+    rungs = []
+    for flops in budgets:
+        parameters = math.sqrt(flops / (FLOPS_PER_WEIGHT_AND_TOKEN * options.tokens_per_parameter))
+        for seed in range(1, options.seeds + 1):
+            words = [f"model={model}", f"seed={seed}", f"budget=[params:{parameters:.4g},flops:{flops:g}]", *others]
+            # Only its end is of interest: a validation before it would take time and tell nothing.
+            if not any(word.startswith("trainer.validate_every=") for word in words):
+                words.append("trainer.validate_every=1000000")
+            path = train(f"{model}-{flops:g}-{seed}", *words)
+            trained = Run.open(path)
+            summary, records = trained.summary, trained.metrics()
+            assert summary.steps is not None  # it has finished
+            tokens = int(summary.tokens or 0)
+            rungs.append(
+                Rung(
+                    model=model,
+                    seed=seed,
+                    asked_flops=flops,
+                    flops=float(summary.flops or flops),
+                    parameters=summary.parameters["total"],
+                    tokens=tokens,
+                    epochs=float(records[-1]["epoch"]),
+                    loss=summary.metrics["validation"]["loss"],
+                    run=str(path),
+                )
+            )
+    return rungs
+
+
+def _words(prediction: Prediction) -> str:
+    return f"{prediction.loss:.4f} nats a token (90 % interval {prediction.low:.4f} to {prediction.high:.4f})"
+
+
+def _found(
+    found: dict[str, tuple[Fitted, Prediction]], rungs: Sequence[Rung], options: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """The record, and the lines for a person."""
+    lines = ["model  seed  FLOPs     parameters  tokens      epochs  loss"]
+    for rung in rungs:
+        lines.append(
+            f"{rung.model:5}  {rung.seed:4}  {rung.flops:8.3g}  {rung.parameters:10,}  {rung.tokens:10,}  "
+            f"{rung.epochs:6.2f}  {rung.loss:.4f}"
+        )
+    numbers: dict[str, float] = {}
+    models: dict[str, Any] = {}
+    for model, (fitted, prediction) in found.items():
+        own = [rung for rung in rungs if rung.model == model]
+        held_back = [rung.loss for rung in own if rung.asked_flops == options.hold_back]
+        last = [rung.loss for rung in own if rung.asked_flops == options.flops[-1]]
+        lines += ["", *_verdict(model, fitted, prediction, held_back, last)]
+        if any(rung.epochs > 1 for rung in own):
+            lines.append("  some rungs read the data more than once, which a law of compute does not know: more data")
+        inside = [prediction.low <= loss <= prediction.high for loss in held_back]
+        measured = sum(held_back) / len(held_back)
+        models[model] = {
+            **fitted.record(),
+            "prediction": asdict(prediction),
+            "measured": held_back,
+            "inside": inside,
+            "remarks": fitted.remarks(),
+        }
+        numbers |= {
+            f"{model}_predicted": prediction.loss,
+            f"{model}_low": prediction.low,
+            f"{model}_high": prediction.high,
+            f"{model}_measured": measured,
+            f"{model}_exponent": fitted.law.b,
+            f"{model}_inside": sum(inside) / len(inside),
+        }
+    record = {
+        "overrides": options.overrides,
+        "tokens_per_parameter": options.tokens_per_parameter,
+        "rungs": [asdict(rung) for rung in rungs],
+        "models": models,
+        "numbers": numbers,
+    }
+    return record, lines
+
+
+def _verdict(
+    model: str, fitted: Fitted, prediction: Prediction, held_back: Sequence[float], last: Sequence[float]
+) -> list[str]:
+    """What a model's ladder says, and how its prediction ended."""
+    law = fitted.law
+    mean = sum(held_back) / len(held_back)
+    lines = [
+        f"{model}: L(C) = {law.a:.3f} (C / {law.unit:.2g})^-{law.b:.3f} + {law.c:.3f}; b {fitted.b_low:.3f} to "
+        f"{fitted.b_high:.3f}, c {fitted.c_low:.3f} to {fitted.c_high:.3f} (90 %)"
+    ]
+    lines += [f"  {remark}" for remark in fitted.remarks()]
+    lines.append(f"  predicted for one training of {prediction.flops:.3g} FLOPs: {_words(prediction)}")
+    for loss in held_back:
+        place = "inside" if prediction.low <= loss <= prediction.high else "outside"
+        lines.append(f"  measured {loss:.4f}: {place}, off by {loss - prediction.loss:+.4f}")
+    plain, flat = fitted.plain.at(prediction.flops), sum(last) / len(last)
+    lines.append(
+        f"  beside it: without c {plain:.4f} (off by {mean - plain:+.4f}); the last rung's own loss {flat:.4f} (off by "
+        f"{mean - flat:+.4f})"
+    )
+    return lines
