@@ -42,7 +42,7 @@ TRIALS = {
             "data=adding",
             "data.length=30",
             "data.batch_size=64",
-            "budget=params:10000",
+            "budget=params:12050",
             "trainer.max_steps=600",
             "trainer.validate_every=600",
         ),
@@ -132,7 +132,9 @@ def _draw(measured: Measured, path: Path) -> None:
     for axes, (name, of_models) in zip(figure.subplots(1, len(measured)), measured.items(), strict=True):
         trial = TRIALS[name]
         for seed, pair in enumerate(zip(*of_models.values(), strict=True), start=1):
-            axes.plot(MODELS, pair, "o-", color=pictures.COLORS[(seed - 1) % len(pictures.COLORS)], label=f"seed {seed}")
+            axes.plot(
+                MODELS, pair, "o-", color=pictures.COLORS[(seed - 1) % len(pictures.COLORS)], label=f"seed {seed}"
+            )
         if trial.chance is not None:
             axes.axhline(trial.chance, linestyle=":", color=pictures.COLORS[-1], label="always the mean")
         axes.set(title=f"{name}: lower is better", ylabel=trial.label, xlim=(-0.5, len(MODELS) - 0.5), ylim=(0, None))

@@ -69,7 +69,7 @@ def series_curves(recursive: Path, direct: Path, say: Callable[[str], None]) -> 
     `best_forced` and `best_free` are those of the forecaster that knows how these series were made. With the newest
     value its noise is known; after h hours 0.8**h of it is left, and the rest cannot be known by anybody.
     """
-    forced, free, best_forced, best_free = _recursive_errors(recursive, say)
+    free, forced, best_free, best_forced = _errors(recursive, say, teacher_forced=True)
     at_once, *_ = _errors(direct, say)
     return {
         "forced": forced,
@@ -80,15 +80,8 @@ def series_curves(recursive: Path, direct: Path, say: Callable[[str], None]) -> 
     }
 
 
-def _recursive_errors(path: Path, say: Callable[[str], None]) -> list[list[float]]:
-    """Teacher-forced, free-running, and twice the best there can be."""
-    errors = _errors(path, say, teacher_forced=True)
-    free, forced, best_free, best_forced = errors
-    return [forced, free, best_forced, best_free]
-
-
 def _errors(path: Path, say: Callable[[str], None], *, teacher_forced: bool = False) -> list[list[float]]:
-    """Of the forecasts of a run, and with `teacher_forced` of three more: see `_recursive_errors`."""
+    """Of the forecasts of a run, of its steps fed the truth (0 where they are not asked for), and the best of both."""
     import torch
 
     from seqtrain.training.data import make_source
@@ -208,8 +201,8 @@ def findings(series: list[Curves], text: list[Curves]) -> Findings:
         f"over {HORIZON} hours the error (MSE) is {numbers['mse_forced']:.3f} fed the truth and "
         f"{numbers['mse_free']:.3f} fed its own answers; who knows how the series are made has "
         f"{numbers['mse_best_forced']:.3f} and {numbers['mse_best_free']:.3f}. What the model loses beyond that grows "
-        f"by {judged.words()} when it runs free; against a model trained for all hours at once it loses "
-        f"{direct.words()} more. Text: after {LENGTH} bytes {numbers['text_forced_last']:.0%} are right fed the truth, "
+        f"by {judged.words()} when it runs free; beside a model trained for all hours at once it loses "
+        f"{direct.words()} of MSE. Text: after {LENGTH} bytes {numbers['text_forced_last']:.0%} are right fed the truth, "
         f"{numbers['text_free_last']:.0%} fed its own (always the commonest byte: {numbers['text_chance']:.0%}), and "
         f"{numbers['text_unbroken_last']:.1%} of the continuations have not left the truth"
     )
@@ -249,9 +242,9 @@ def _draw(series: Curves, text: Curves, path: Path) -> None:
         steps = range(1, len(curves[name]) + 1)
         axes.plot(steps, curves[name], style, color=pictures.COLORS[color], label=label)
     left.set(xlabel="hours ahead", ylabel="mean squared error (units of the data, squared)", ylim=(0, None))
-    left.set_title("series: what is fed back costs more each hour")
+    left.set_title("series: the error by hours ahead")
     right.set(xlabel="bytes written since the prompt", ylabel="share of bytes that are right", ylim=(0, 1))
-    right.set_title("text: one wrong byte, and the rest is another text")
+    right.set_title("text: what is right by bytes ahead")
     for axes in (left, right):
         axes.legend(fontsize=8)
     pictures.save(figure, path)
