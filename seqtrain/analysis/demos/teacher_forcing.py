@@ -202,7 +202,8 @@ def findings(series: list[Curves], text: list[Curves]) -> Findings:
         f"{numbers['mse_free']:.3f} fed its own answers; who knows how the series are made has "
         f"{numbers['mse_best_forced']:.3f} and {numbers['mse_best_free']:.3f}. What the model loses beyond that grows "
         f"by {judged.words()} when it runs free; beside a model trained for all hours at once it loses "
-        f"{direct.words()} of MSE. Text: after {LENGTH} bytes {numbers['text_forced_last']:.0%} are right fed the truth, "
+        f"{direct.words()} of MSE. Text: after {LENGTH} bytes "
+        f"{numbers['text_forced_last']:.0%} are right fed the truth, "
         f"{numbers['text_free_last']:.0%} fed its own (always the commonest byte: {numbers['text_chance']:.0%}), and "
         f"{numbers['text_unbroken_last']:.1%} of the continuations have not left the truth"
     )
