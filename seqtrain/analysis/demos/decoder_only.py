@@ -29,7 +29,7 @@ LABELS = {
     "gpt_equal": "decoder alone, as many parameters",
     "gpt_half": "decoder alone, half as many",
 }
-METRICS = ("loss", "exact_match")
+METRICS: tuple[str, ...] = ("loss", "exact_match")
 COMPARED = ("gpt_equal", "gpt_half")  # each with the encoder-decoder
 
 Measured = dict[str, dict[str, list[float]]]

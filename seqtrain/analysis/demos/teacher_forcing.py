@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqtrain.analysis import pictures, seeds
 from seqtrain.analysis.demo import Bench, Demo, Findings
@@ -12,9 +12,7 @@ from seqtrain.analysis.measured_runs import SPLIT, open_measured
 from seqtrain.data.sources.seasonal import KEPT
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from seqtrain.data.batching.values import WindowBatch
+    from torch import Tensor
 
 HORIZON = 24  # hours ahead
 PROMPT, LENGTH, NUM_PROMPTS = 64, 24, 512  # bytes that are read, bytes that are written, and how many texts
@@ -49,11 +47,9 @@ def run(bench: Bench) -> Findings:
     series: list[Curves] = []
     text: list[Curves] = []
     for seed in range(1, bench.seeds + 1):
-        paths = []
-        for strategy in ("recursive", "direct"):
-            name = f"{strategy}-{seed}"
-            paths.append(bench.train(name, *SERIES, f"task.strategy={strategy}", f"seed={seed}"))
-        series.append(series_curves(*paths, bench.say))
+        recursive = bench.train(f"recursive-{seed}", *SERIES, "task.strategy=recursive", f"seed={seed}")
+        direct = bench.train(f"direct-{seed}", *SERIES, "task.strategy=direct", f"seed={seed}")
+        series.append(series_curves(recursive, direct, bench.say))
         text.append(text_curves(bench.train(f"text-{seed}", *TEXT, f"seed={seed}"), bench.say))
     found = findings(series, text)
     _draw(_means(series), _means(text), bench.out / found.pictures[0])
@@ -87,35 +83,41 @@ def _errors(path: Path, say: Callable[[str], None], *, teacher_forced: bool = Fa
     from seqtrain.training.data import make_source
 
     opened, data = open_measured(path, say)
-    model, task = opened.model, opened.task
+    model = opened.model
+    task: Any = opened.task  # a Forecast, by SERIES
+    source: Any = data.source
     without_noise = opened.config.copy()
     without_noise.data.noise = 0.0  # the same seed then draws the same seasons and trends
-    signal = torch.from_numpy(make_source(without_noise).series.values[:, 0])  # type: ignore[attr-defined]
-    values = torch.from_numpy(data.source.series.values[:, 0])  # type: ignore[attr-defined]
+    smooth: Any = make_source(without_noise)
+    signal = torch.from_numpy(smooth.series.values[:, 0])
+    noise = torch.from_numpy(source.series.values[:, 0]) - signal
     sums, count = torch.zeros(4, HORIZON, dtype=torch.float64), 0
     with torch.no_grad():
-        for batch in data.eval_loader(SPLIT):
+        batches: Any = data.eval_loader(SPLIT)
+        for batch in batches:
             std = task.std[batch.series].double()
-            params = [task.params(model, batch, None)[0]]  # type: ignore[attr-defined]
+            params = [task.params(model, batch, None)[0]]
             if teacher_forced:
-                params.append(task.teacher_forced(model, batch))  # type: ignore[attr-defined]
+                params.append(task.teacher_forced(model, batch))
             for row, found in enumerate(params):
-                scaled = task.distribution.mean(found).double() - batch.targets.double()  # type: ignore[attr-defined]
+                scaled = task.distribution.mean(found).double() - batch.targets.double()
                 sums[row] += ((scaled * std.unsqueeze(2)) ** 2).sum((0, 1, 3))
-            for row, best in enumerate(_best(batch, values, signal), start=2):
+            for row, best in enumerate(_best(batch.rows, noise), start=2):
                 sums[row] += best
             count += len(batch.tokens)
     return (sums / count).tolist()
 
 
-def _best(batch: WindowBatch, values: np.ndarray, signal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Squared errors, summed over windows, of who knows seasons, trend and how the noise goes on: free and forced."""
+def _best(first: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared errors, summed over windows, of who knows seasons, trend and how the noise goes on: free and forced.
+
+    `first`: the row of each window that is predicted first; `noise`: of each row.
+    """
     import torch
 
     steps = torch.arange(HORIZON)
-    rows = batch.rows[:, None] + steps
-    noise = values - signal
-    free = noise[rows] - KEPT ** (steps + 1) * noise[batch.rows - 1][:, None]
+    rows = first[:, None] + steps
+    free = noise[rows] - KEPT ** (steps + 1) * noise[first - 1][:, None]
     forced = noise[rows] - KEPT * noise[rows - 1]
     return (free**2).sum(0), (forced**2).sum(0)
 
@@ -132,18 +134,19 @@ def text_curves(path: Path, say: Callable[[str], None]) -> Curves:
     import torch
 
     opened, data = open_measured(path, say)
-    model, task = opened.model, opened.task
+    model = opened.model
+    task: Any = opened.task  # a NextToken, by TEXT
     tokens = torch.from_numpy(data.corpora[SPLIT].tokens[:].astype("int64"))
     starts = torch.linspace(0, len(tokens) - PROMPT - LENGTH, NUM_PROMPTS).long()
     texts = tokens[starts[:, None] + torch.arange(PROMPT + LENGTH)]
     true = texts[:, PROMPT:]
     with torch.no_grad():
         hidden, _ = model(texts[:, :-1], None)
-        forced = task.logits(model, hidden)[:, PROMPT - 1 :].argmax(-1)  # type: ignore[attr-defined]
+        forced = task.logits(model, hidden)[:, PROMPT - 1 :].argmax(-1)
         hidden, state = model(texts[:, :PROMPT], None)
         written = []
         for _ in range(LENGTH):
-            written.append(task.logits(model, hidden[:, -1:]).argmax(-1))  # type: ignore[attr-defined]
+            written.append(task.logits(model, hidden[:, -1:]).argmax(-1))
             hidden, state = model(written[-1], state)
         free = torch.cat(written, 1)
     commonest = tokens.mode().values
@@ -173,8 +176,10 @@ def findings(series: list[Curves], text: list[Curves]) -> Findings:
     rows: list[dict[str, str | float]] = []
     for step in range(HORIZON):
         row: dict[str, str | float] = {"ahead": str(step + 1)}
-        row |= {f"mse_{name}": curve[step] for name, curve in mean.items()}
-        row |= {f"text_{name}": curve[step] for name, curve in words.items()}
+        for name, curve in mean.items():
+            row[f"mse_{name}"] = curve[step]
+        for name, curve in words.items():
+            row[f"text_{name}"] = curve[step]
         rows.append(row)
     lost_forced, lost_free, lost_direct = [], [], []
     for curves in series:

@@ -45,6 +45,7 @@ def metrics(path: Path) -> dict[str, Any]:
     return Run.open(path).summary.metrics["validation"]
 
 
+@pytest.mark.long
 def test_last_state_has_equal_parameters_and_says_what_each_length_is_worth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,11 +59,10 @@ def test_last_state_has_equal_parameters_and_says_what_each_length_is_worth(
 
 def test_series_are_measured_as_the_runs_themselves_say(tmp_path: Path) -> None:
     train = bench(tmp_path).train
-    paths = []
-    for strategy in ("recursive", "direct"):
-        paths.append(train(strategy, *teacher_forcing.SERIES, f"task.strategy={strategy}"))
-    curves = teacher_forcing.series_curves(*paths, lambda line: None)
-    for name, path in (("free", paths[0]), ("direct", paths[1])):
+    recursive = train("recursive", *teacher_forcing.SERIES, "task.strategy=recursive")
+    direct = train("direct", *teacher_forcing.SERIES, "task.strategy=direct")
+    curves = teacher_forcing.series_curves(recursive, direct, lambda line: None)
+    for name, path in (("free", recursive), ("direct", direct)):
         mean = sum(curves[name]) / len(curves[name])
         assert mean == pytest.approx(metrics(path)["mse_original"], rel=1e-5)
     # One step ahead nothing has been fed back yet.
