@@ -37,6 +37,7 @@ class Difference:
     high: float | None
     count: int
     why: str = ""  # why there is no interval
+    comparisons: int = 1  # differences that the 95 % are of, all at once
 
     @property
     def sign(self) -> int | None:
@@ -51,8 +52,12 @@ class Difference:
         """The difference with its interval, or why there is none."""
         if self.low is None or self.high is None:
             return f"{self.mean:+.{digits}f} ({self.why})"
-        interval = f"{self.low:+.{digits}f} to {self.high:+.{digits}f}"
-        return f"{self.mean:+.{digits}f} (95 % interval {interval}, {self.count} seeds)"
+        return f"{self.mean:+.{digits}f} ({self.interval(f'{self.low:+.{digits}f}', f'{self.high:+.{digits}f}')})"
+
+    def interval(self, low: str, high: str) -> str:
+        """The interval between two ends as they are to be read."""
+        together = "" if self.comparisons == 1 else f" of {self.comparisons} comparisons at once"
+        return f"95 % interval{together} {low} to {high}, {self.count} seeds"
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -85,6 +90,7 @@ def paired(first: Sequence[float], second: Sequence[float], comparisons: int = 1
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} seeds: a pair for each seed is needed")
+    # Of each seed by itself: what makes a seed hard for both models falls out of the difference.
     differences = [left - right for left, right in zip(first, second, strict=True)]
     if not all(map(math.isfinite, differences)):
         return Difference(math.nan, None, None, len(differences), "a number is not finite, no verdict")
@@ -99,4 +105,4 @@ def paired(first: Sequence[float], second: Sequence[float], comparisons: int = 1
     count = of_seeds.count
     quantile = float(stdtrit(count - 1, 1 - (1 - LEVEL) / comparisons / 2))
     half = quantile * of_seeds.deviation / math.sqrt(count)
-    return Difference(of_seeds.mean, of_seeds.mean - half, of_seeds.mean + half, count)
+    return Difference(of_seeds.mean, of_seeds.mean - half, of_seeds.mean + half, count, comparisons=comparisons)

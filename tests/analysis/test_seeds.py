@@ -62,3 +62,12 @@ def test_equal_models_are_called_different_at_most_as_often_as_promised(comparis
         pairs = [seeds.paired(family[2 * each], family[2 * each + 1], comparisons) for each in range(comparisons)]
         wrong += any(pair.sign is not None for pair in pairs)
     assert 0.03 < wrong / len(draws) < 0.065
+
+
+def test_intervals_of_several_comparisons_are_wider_and_say_so() -> None:
+    alone, together = (seeds.paired([1.0, 1.2, 1.5], [0.0, 0.1, 0.2], count) for count in (1, 3))
+    assert alone.low is not None
+    assert together.low is not None
+    assert together.low < alone.low
+    assert "3 comparisons at once" in together.words()
+    assert "comparisons" not in alone.words()

@@ -111,6 +111,7 @@ def findings(curves: dict[str, list[Curve]], sizes: dict[str, int]) -> Findings:
         curves: Of each kind of attention, for each seed.
         sizes: Parameters of each.
     """
+    # The same in all curves, as all read the same sources.
     lengths = list(curves["none"][0])
     third = max(len(lengths) // 3, 1)
     rows: list[dict[str, str | float]] = []
@@ -130,6 +131,7 @@ def findings(curves: dict[str, list[Curve]], sizes: dict[str, int]) -> Findings:
         pairs = zip(short[attention], long[attention], strict=True)
         lost[attention] = [before - after for before, after in pairs]
     judged = seeds.paired(lost["none"], lost["additive"])
+    # More weights would hold more letters, too.
     apart = abs(sizes["none"] / sizes["additive"] - 1)
     numbers: dict[str, float] = {"chance": CHANCE, "more_lost": judged.mean}
     for attention in curves:
@@ -144,6 +146,7 @@ def findings(curves: dict[str, list[Curve]], sizes: dict[str, int]) -> Findings:
         f"({sizes['additive']:,}); a guess: {CHANCE:.3f}. The last state loses more with length by {judged.words()}"
     )
     holds = None if judged.sign is None else judged.sign > 0
+    # What was never learned is not lost with length either, so that the other's loss would always be the larger one.
     if holds and numbers["additive_short"] < 2 * CHANCE:
         verdict += "; but the model with attention has not learned the task, which says nothing"
         holds = None

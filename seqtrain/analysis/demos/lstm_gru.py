@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ class Trial:
     metric: str
     label: str
     chance: float | None = None  # what is reached without reading anything; None: nothing simple is known
+    by_ratio: bool = False  # errors that shrink by powers of ten are compared as ratios
 
 
 TRIALS = {
@@ -48,7 +50,8 @@ TRIALS = {
         ),
         "mse_original",
         "squared error of the sum",
-        1 / 6,
+        chance=1 / 6,  # the variance of a sum of two numbers from 0 to 1
+        by_ratio=True,
     ),
 }
 
@@ -106,15 +109,37 @@ def findings(measured: Measured, sizes: dict[str, dict[str, int]]) -> Findings:
             )
             numbers[f"{name}_{model}"] = of_seeds.mean
             numbers[f"{name}_{model}_parameters"] = float(sizes[name][model])
-        judged = seeds.paired(of_models["lstm"], of_models["gru"], comparisons=len(measured))
-        numbers[f"{name}_lstm_minus_gru"] = judged.mean
+        judged, words = compared(of_models["lstm"], of_models["gru"], trial, len(measured))
+        if math.isfinite(judged.mean):  # JSON has no other numbers
+            numbers[f"{name}_log_ratio" if trial.by_ratio else f"{name}_lstm_minus_gru"] = judged.mean
         is_told_apart = is_told_apart or judged.sign is not None
         told = _told(judged)
+        # Between two models that guess there is nothing to choose.
         if trial.chance is not None and min(numbers[f"{name}_{model}"] for model in MODELS) > trial.chance / 2:
             told += f", and neither has learned it (chance {trial.chance:.3f})"
-        sentences.append(f"{name} ({trial.label}): LSTM minus GRU {judged.words(4)}: {told}")
+        sentences.append(f"{name} ({trial.label}): {words}: {told}")
+    # Never True: that chance explains the difference does not mean that there is none.
     holds = False if is_told_apart else None
     return Findings(rows, "; ".join(sentences), holds, ("lstm-gru.png",), numbers)
+
+
+def compared(lstm: list[float], gru: list[float], trial: Trial, comparisons: int) -> tuple[seeds.Difference, str]:
+    """How far the two lie apart over seeds, in logarithms where ratios count, and in words."""
+    if not trial.by_ratio:
+        judged = seeds.paired(lstm, gru, comparisons)
+        return judged, f"LSTM minus GRU {judged.words()}"
+    # From 1e-4 to 1e-5 is as far as from 1e-2 to 1e-3.
+    judged = seeds.paired(list(map(_log, lstm)), list(map(_log, gru)), comparisons)
+    if judged.low is None or judged.high is None:
+        ratio = f"{math.exp(judged.mean):.2f} " if math.isfinite(judged.mean) else ""
+        return judged, f"LSTM over GRU {ratio}({judged.why})"
+    interval = judged.interval(f"{math.exp(judged.low):.2f}", f"{math.exp(judged.high):.2f}")
+    return judged, f"LSTM over GRU {math.exp(judged.mean):.2f} ({interval})"
+
+
+def _log(value: float) -> float:
+    """The logarithm; of an error of 0 that of no number, of which no verdict is made."""
+    return math.log(value) if value > 0 else -math.inf
 
 
 def _told(judged: seeds.Difference) -> str:
@@ -131,13 +156,16 @@ def _draw(measured: Measured, path: Path) -> None:
     figure = pictures.new_figure(8, 3.8)
     for axes, (name, of_models) in zip(figure.subplots(1, len(measured)), measured.items(), strict=True):
         trial = TRIALS[name]
+        # The axis does not begin at 0: what is looked at is whether lines of all seeds fall to the same side.
         for seed, pair in enumerate(zip(*of_models.values(), strict=True), start=1):
             axes.plot(
                 MODELS, pair, "o-", color=pictures.COLORS[(seed - 1) % len(pictures.COLORS)], label=f"seed {seed}"
             )
         if trial.chance is not None:
             axes.axhline(trial.chance, linestyle=":", color=pictures.COLORS[-1], label="always the mean")
-        axes.set(title=f"{name}: lower is better", ylabel=trial.label, xlim=(-0.5, len(MODELS) - 0.5), ylim=(0, None))
+        axes.set(title=f"{name}: lower is better", ylabel=trial.label, xlim=(-0.5, len(MODELS) - 0.5))
+        if trial.by_ratio:
+            axes.set_yscale("log")
         axes.legend(fontsize=8)
     pictures.save(figure, path)
 

@@ -91,10 +91,12 @@ def _errors(path: Path, say: Callable[[str], None], *, teacher_forced: bool = Fa
     smooth: Any = make_source(without_noise)
     signal = torch.from_numpy(smooth.series.values[:, 0])
     noise = torch.from_numpy(source.series.values[:, 0]) - signal
+    # A row for each kind of error, a column for each step ahead.
     sums, count = torch.zeros(4, HORIZON, dtype=torch.float64), 0
     with torch.no_grad():
         batches: Any = data.eval_loader(SPLIT)
         for batch in batches:
+            # Errors of scaled values would depend on how each series was scaled.
             std = task.std[batch.series].double()
             params = [task.params(model, batch, None)[0]]
             if teacher_forced:
@@ -143,12 +145,14 @@ def text_curves(path: Path, say: Callable[[str], None]) -> Curves:
     with torch.no_grad():
         hidden, _ = model(texts[:, :-1], None)
         forced = task.logits(model, hidden)[:, PROMPT - 1 :].argmax(-1)
+        # The same prompt again, this time for the state that it leaves.
         hidden, state = model(texts[:, :PROMPT], None)
         written = []
         for _ in range(LENGTH):
             written.append(task.logits(model, hidden[:, -1:]).argmax(-1))
             hidden, state = model(written[-1], state)
         free = torch.cat(written, 1)
+    # Of this very text, so that the guess is as good as a constant one can be.
     commonest = tokens.mode().values
     right = free == true
     return {

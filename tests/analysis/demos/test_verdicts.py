@@ -71,7 +71,7 @@ def test_seeds_that_overlap_do_not_prove_that_both_are_alike() -> None:
 
 
 def test_one_seed_decides_nothing_of_cells() -> None:
-    found = cells([[3.0], [2.0]], [[0.1], [0.0]])
+    found = cells([[3.0], [2.0]], [[0.1], [0.01]])
     assert found.holds is None
     assert found.verdict.count("one seed, no verdict") == 2
 
@@ -80,6 +80,14 @@ def test_cells_that_both_guess_are_said_to_have_learned_nothing() -> None:
     guesses = cells([noisy(2.0), noisy(2.0)], [noisy(1 / 6), noisy(1 / 6)])
     assert "neither has learned it" in guesses.verdict
     assert "learned" not in cells([noisy(2.0), noisy(2.0)], [noisy(1 / 6), noisy(0.02)]).verdict
+
+
+def test_errors_near_nothing_are_compared_by_their_ratio() -> None:
+    # In differences the spread of the LSTM's errors would hide that they are all ten times as large.
+    found = cells([noisy(2.0), noisy(2.0)], [[1e-4, 1e-3, 1.1e-2], [1e-5, 1.1e-4, 1e-3]])
+    assert found.verdict.count("the GRU is better") == 1
+    assert found.holds is False
+    assert cells([noisy(2.0), noisy(2.0)], [[0.0, 0.1, 0.2], [0.1, 0.1, 0.1]]).holds is None
 
 
 # -- last-state --------------------------------------------------------------------------------------------------
