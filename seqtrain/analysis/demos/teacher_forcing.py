@@ -210,7 +210,7 @@ def findings(series: list[Curves], text: list[Curves]) -> Findings:
         f"over {HORIZON} hours the error (MSE) is {numbers['mse_forced']:.3f} fed the truth and "
         f"{numbers['mse_free']:.3f} fed its own answers; who knows how the series are made has "
         f"{numbers['mse_best_forced']:.3f} and {numbers['mse_best_free']:.3f}. What the model loses beyond that grows "
-        f"by {judged.words()} when it runs free; beside a model trained for all hours at once it loses "
+        f"by {judged.words()} when it runs free. Free running against a model trained for all hours at once: "
         f"{direct.words()} of MSE. Text: after {LENGTH} bytes "
         f"{numbers['text_forced_last']:.0%} are right fed the truth, "
         f"{numbers['text_free_last']:.0%} fed its own (always the commonest byte: {numbers['text_chance']:.0%}), and "
