@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench docs clean
+.PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench lecture docs clean
 
 train: .venv/run
 	$(BIN)/seqtrain train
@@ -57,6 +57,10 @@ format: .venv/dev
 
 bench: .venv/run
 	$(BIN)/python -m tests.bench
+
+# Runs every command of docs/lecture.md, takes over their pictures and writes their numbers; under 20 minutes on two cores.
+lecture: .venv/run
+	$(BIN)/python -m tests.lecture
 
 # The site in site/: opens from disk; its search needs a server: `.venv/bin/python -m http.server -d site`.
 docs: .venv/docs

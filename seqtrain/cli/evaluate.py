@@ -112,6 +112,49 @@ def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
         yield f"{table}: {', '.join(f'{part} {value:.4f}' for part, value in parts.items())}"
 
 
+def open_with_data(
+    path: str, split: Any, checkpoint: str, *, test_set: str | None = None, with_train: bool = False
+) -> tuple[Opened, Data]:
+    """A run opened for use, and a split of the data that it was trained on, read as it was for training.
+
+    Args:
+        path: Of the run; an export does not know its data.
+        split: "train", "validation" or "test".
+        checkpoint: "best" or "last".
+        test_set: Which of several, by its name in `data.test_paths`.
+        with_train: Reads train, too.
+
+    Raises:
+        UserError: where there is no such run or split, or its text has changed.
+    """
+    from seqtrain.inference.opened import open_run
+    from seqtrain.runs.directory import Run
+    from seqtrain.training.data import make_data, make_source
+
+    Run.open(path)
+    opened = open_run(path, checkpoint)
+    config = opened.config
+    if test_set is not None:
+        # As if it were the only one: what follows knows a single test split.
+        config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
+    source = make_source(config)
+    recorded = opened.run.summary.data
+    # Read as it was for training, even where a newer version would guess another column.
+    source.recall(recorded)
+    if not source.has(split):
+        raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
+    source.check()
+    splits = [split]
+    if with_train and split != "train":
+        splits.append("train")
+    data = make_data(config, splits, say, opened.preprocessor, recorded)
+    # A test split has no hash yet: training never reads it.
+    known = opened.run.summary.hashes.get(split)
+    if known is not None and known != data.rows[split].hash:
+        raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
+    return opened, data
+
+
 def evaluate(
     path: str,
     split: Any,
@@ -128,33 +171,10 @@ def evaluate(
     `with_baselines`: reads train, too, and adds what they measure.
     """
     from seqtrain.cli.leak_check import leak_of
-    from seqtrain.inference.opened import open_run
-    from seqtrain.runs.directory import Run
-    from seqtrain.training.data import make_data, make_source
 
-    Run.open(path)  # an export does not know its data
-    opened = open_run(path, checkpoint)
-    config = opened.config
-    if test_set is not None:
-        # As if it were the only one: what follows knows a single test split.
-        config.data.test_path, config.data.test_paths = config.data.test_paths[test_set], None
-    source = make_source(config)
-    recorded = opened.run.summary.data
-    # Read as it was for training, even where a newer version would guess another column.
-    source.recall(recorded)
-    if not source.has(split):
-        raise UserError(f"--split {split}: run {path} has no such split (data.{split}_fraction and the like give one)")
-    source.check()
-    splits = [split]
-    if with_baselines and split != "train":
-        splits.append("train")  # which baselines learn from
-    data = make_data(config, splits, say, opened.preprocessor, recorded)
-    # A test split has no hash yet: training never reads it.
-    known = opened.run.summary.hashes.get(split)
-    if known is not None and known != data.rows[split].hash:
-        raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
+    opened, data = open_with_data(path, split, checkpoint, test_set=test_set, with_train=with_baselines)
     leak = None
-    if split == "test" and not source.is_disjoint:
+    if split == "test" and not data.source.is_disjoint:
         leak = leak_of(opened.run, split, data.rows[split])
     learner = _measured(opened, data, split, batch_size, callbacks)
     result = {

@@ -12,6 +12,7 @@ from seqtrain.runs import leaks, measures
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.terminal import pasted
+from seqtrain.training.clipping import of_records
 from seqtrain.training.cost import Cost
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
         "ended_by": ended_by(session),
         "tokens": tokens,
         "skipped": session.learner.progress.skipped,
+        "clipped": of_records(run.metrics(), session.recorder.every, session.trainer.global_step),
         "flops": cost.flops_per_token * tokens,
         "seconds": round(seconds, 3),
         "tokens_per_second": speed(run, tokens / max(seconds, 1e-9)),
@@ -101,7 +103,7 @@ def lines(run: Run) -> list[str]:
     ]
     known = summary.baselines["validation"]
     out += [*baseline_lines(summary, known), *verdict(summary, best["validation"], known)]
-    out += [*leaks.notes(summary), *_unknown_line(summary), *_sample_lines(run)]
+    out += [*leaks.notes(summary), *_unknown_line(summary), *_clipped_line(summary), *_sample_lines(run)]
     out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items()]
     trusted = [word for package in summary.trust for word in ("--trust", package)]
     commands = []
@@ -116,6 +118,17 @@ def _unknown_line(summary: Summary) -> Iterator[str]:
     # A token <unk> stands for any text: a vocabulary that hides more of it looks better than it is.
     if unknown and any(measures.tokenizer_free(summary, name) for name in summary.metrics["validation"]):
         yield f"{unknown:,} validation tokens are <unk>: bits per byte do not count what they hide"
+
+
+def _clipped_line(summary: Summary) -> Iterator[str]:
+    """How often the gradient was clipped; nothing of runs that do not clip, or were trained before it was counted."""
+    clipped = summary.clipped or {}
+    share = clipped.get("share")
+    if not isinstance(share, float):
+        return
+    by = clipped.get("by")
+    much = f", there {by:.3g} times the limit on average" if isinstance(by, float) else ""
+    yield f"gradients were clipped in {share:.1%} of the updates{much} (trainer.grad_clip)"
 
 
 def _sample_lines(run: Run) -> Iterator[str]:

@@ -80,6 +80,7 @@ class Summary:
     ended_by: str | None = None  # steps, seconds or early_stopping
     tokens: int | None = None  # targets that it was trained on
     skipped: int | None = None  # steps whose gradient was not finite
+    clipped: dict[str, Any] | None = None  # `share` of updates whose gradient was clipped, `by` the mean norm / limit
     flops: float | None = None
     seconds: float | None = None  # of training, over all attempts
     tokens_per_second: float | None = None  # the median of the records

@@ -196,6 +196,16 @@ class Task(nn.Module, ABC):
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """Metrics by name from the sums and counts of all parts; losses are in nats."""
 
+    def token_losses(
+        self, model: SequenceModel, hidden: Float[Tensor, "B T D"], targets: Shaped[Tensor, "B T"]
+    ) -> Float[Tensor, "B T"]:
+        """The loss in nats of each token of a stream, from the hidden state before it; in float64.
+
+        Raises:
+            UserError: for tasks whose loss is not one of single tokens.
+        """
+        raise UserError(f"task={self.name()}: has no loss of each token; tasks that have: next_token")
+
     def blank_targets(self, tokens: Shaped[Tensor, "B T *F"]) -> Shaped[Tensor, "B T *H"]:
         """Targets of the shape that a stream's have, for what is read in `tokens`: to count what a step keeps."""
         return tokens

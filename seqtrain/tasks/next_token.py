@@ -154,6 +154,12 @@ class NextToken(Task):
         correct = logits.argmax(-1) == targets  # IGNORED is no token, so it is never right
         return {"loss": (losses.double().sum(), batch.count), "accuracy": (correct.sum(), batch.count)}, after
 
+    def token_losses(
+        self, model: SequenceModel, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T"]:
+        logits = self.logits(model, hidden).double().flatten(0, 1)
+        return F.cross_entropy(logits, targets.flatten(), reduction="none").view_as(targets)
+
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats a token, its `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""
         total, count = totals["loss"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from seqtrain.models.base import State, detach, reset, select
+from seqtrain.models.base import SequenceModel, State, detach, read_warmup, reset, select
+from seqtrain.tasks.base import LossTerms, Task
 
 Slices = dict[tuple[int, int], State]
 """States by the first of their global lanes, and the one after the last."""
@@ -46,6 +48,31 @@ class CarriedState:
             return
         for lanes in slices:
             self.slices[lanes.start, lanes.stop] = _moved(select(state, lanes), device)
+
+
+def read_batch(model: SequenceModel, task: Task, batch: Any, carried: CarriedState | None) -> tuple[LossTerms, State]:
+    """The one way that a batch is read: its loss terms, and the state after it.
+
+    Args:
+        model: reads it, and what its warm-up reads again.
+        task: says what the loss is.
+        batch: of a stream, or of examples.
+        carried: the state that it goes on from, and that the next batch goes on from; None where none is carried.
+    """
+    state = None
+    if carried is not None:
+        state = carried.take(batch.lanes)
+        if state is None:
+            state = model.initial(len(batch.tokens))
+        elif batch.reset_lanes is not None:
+            state = reset(state, batch.reset_lanes)
+    states = read_warmup(model, batch.warmup_chunks, state)
+    terms, after = task.evaluate(model, batch, states[-1])
+    if carried is not None:
+        # The state where the next batch begins to read: after the first reading of this one, or, while a window
+        # still grows (advance 0), where this one began.
+        carried.put(batch.lanes, [*states, after][batch.advance])
+    return terms, after
 
 
 def join_slices(slices_by_rank: Sequence[Slices]) -> State:

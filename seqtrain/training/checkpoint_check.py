@@ -211,6 +211,22 @@ def _check_entry(saved: dict[str, Any], learner: Learner, step: int, max_read: i
         raise Mismatch("seqtrain: skipped is no pair")
     in_range(skipped[0], 0, step, "seqtrain: skipped")
     in_range(skipped[1], 0, skipped[0], "seqtrain: skipped in a row")
+    _check_clipping(saved.get("clipping"), step)
+
+
+def _check_clipping(saved: Any, step: int) -> None:
+    """Sums of clipping since the last record; a run that began before they were kept has none."""
+    if saved is None:
+        return
+    if not isinstance(saved, list | tuple) or len(saved) != 3:
+        raise Mismatch("seqtrain: clipping is no three sums")
+    updates, clipped, excess = saved
+    in_range(updates, 0, step, "seqtrain: clipping: updates")
+    if type(clipped) is not float or type(excess) is not float:
+        raise Mismatch("seqtrain: clipping holds no numbers")
+    # Comparisons with nan are false, so that it is refused too.
+    if not 0 <= clipped <= updates or not clipped <= excess < math.inf:
+        raise Mismatch("seqtrain: clipping is out of range")
 
 
 def _check_carried(saved: Any, model: SequenceModel, lanes: int, max_read: int) -> None:

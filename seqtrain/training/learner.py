@@ -20,11 +20,12 @@ from seqtrain.data.sources.base import Split
 from seqtrain.distributed.ranks import all_gather
 from seqtrain.distributed.strategies import gather, shard, whole
 from seqtrain.errors import NonFinite, UserError
-from seqtrain.models.base import SequenceModel, read_warmup, reset
+from seqtrain.models.base import SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Facts, LossTerms, Reduced, Task
 from seqtrain.training.accumulators import LOSS, Accumulators, merged, on_cpu
-from seqtrain.training.carried_state import CarriedState, join_slices
+from seqtrain.training.carried_state import CarriedState, join_slices, read_batch
+from seqtrain.training.clipping import Clipping
 from seqtrain.training.optim.groups import parameter_groups
 
 MAX_SKIPPED_IN_A_ROW = 100  # updates in a row that may be left out
@@ -79,6 +80,7 @@ class Learner(LightningModule):
         self.eval_carried = CarriedState()
         self.sums = Accumulators()  # training's since the last record
         self.terms_before = self.sums.terms  # training's, before this step
+        self.sums_of_clipping = Clipping()  # training's since the last record
         self.eval_sums = Accumulators()
         self.totals: Reduced = {}  # of the newest evaluation
         self.metrics: dict[str, float] = {}  # of it too
@@ -133,19 +135,7 @@ class Learner(LightningModule):
 
     def _read(self, batch: Any, carried: CarriedState) -> LossTerms:
         """The loss terms of a batch, read from the carried state; what the next batch goes on from is carried on."""
-        state = None
-        if self.carry:
-            state = carried.take(batch.lanes)
-            if state is None:
-                state = self.model.initial(len(batch.tokens))
-            elif batch.reset_lanes is not None:
-                state = reset(state, batch.reset_lanes)
-        states = read_warmup(self.model, batch.warmup_chunks, state)
-        terms, after = self.task.evaluate(self.model, batch, states[-1])
-        if self.carry:
-            # The state where the next batch begins to read: after the first reading of this one, or, while a window
-            # still grows (advance 0), where this one began.
-            carried.put(batch.lanes, [*states, after][batch.advance])
+        terms, _ = read_batch(self.model, self.task, batch, carried if self.carry else None)
         return terms
 
     # -- evaluation ----------------------------------------------------------------------------------------------
@@ -203,6 +193,7 @@ class Learner(LightningModule):
         waits = self.on_nonfinite == "skip" or norm.device.type == "cpu"
         if not waits or math.isfinite(norm.item()):
             self.progress.gradient_norm, self.progress.skipped_in_a_row = norm, 0
+            self.sums_of_clipping.add(norm, gradient_clip_val)
         elif self.on_nonfinite == "skip":
             self._skip(norm.item())
         else:
@@ -233,6 +224,7 @@ class Learner(LightningModule):
             "tokens": sum(tokens),
             "fingerprint": self.progress.fingerprint,
             "skipped": (self.progress.skipped, self.progress.skipped_in_a_row),
+            "clipping": self.sums_of_clipping.plain(),
             "run": self.run_identity,
             "where": self.surroundings,
             "plateau": None if self.plateau is None else self.plateau.state_dict(),
@@ -264,6 +256,7 @@ class Learner(LightningModule):
             self.progress.own = self.progress.tokens
         self.progress.fingerprint = self.restored["fingerprint"]
         self.progress.skipped, self.progress.skipped_in_a_row = self.restored["skipped"]
+        self.sums_of_clipping = Clipping.from_plain(self.restored.get("clipping"))  # of an older run: none
         state = self.restored["carried"]
         for value in state.values():
             if len(value) != self.lanes:

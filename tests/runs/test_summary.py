@@ -29,8 +29,8 @@ TASK = (
 MACHINE = ("versions", "platform", "cpu", "cores", "commit", "world_size")
 COST = ("parameters", "padding", "max_steps", "flops_per_token", "context")
 RESULT = (
-    *("metrics", "best", "baselines", "splits", "steps", "ended_by", "tokens", "skipped", "flops", "seconds"),
-    *("tokens_per_second", "unknown"),
+    *("metrics", "best", "baselines", "splits", "steps", "ended_by", "tokens", "skipped", "clipped"),
+    *("flops", "seconds", "tokens_per_second", "unknown"),
 )
 BEGUN = ("status", "command", "trust", *MACHINE, *TASK)
 LIMITS = ("trainer.max_steps=4", "trainer.validate_every=4", "trainer.log_every=2")

@@ -159,7 +159,7 @@ def test_the_summary_holds_those_of_validation_and_the_best_validation_as_it_was
     progress = SimpleNamespace(tokens=640, skipped=0)
     best = {"step": 20, "loss": 2.0, "accuracy": 0.5}
     session: Any = SimpleNamespace(
-        recorder=SimpleNamespace(elapsed=lambda: 4.0),
+        recorder=SimpleNamespace(elapsed=lambda: 4.0, every=20),
         learner=SimpleNamespace(progress=progress, metrics={"loss": 3.0}),
         checkpoints=SimpleNamespace(best=best),
         data=SimpleNamespace(source=Given(("text",), train=[], test=[]), rows={}, baselines=lambda split: {split: 7}),

@@ -14,6 +14,7 @@ import torch
 from seqtrain.runs.directory import Run
 from seqtrain.runs.summary import Summary
 from seqtrain.training.callbacks.record import Recorder
+from seqtrain.training.clipping import Clipping
 from seqtrain.training.loggers import make
 from seqtrain.training.loggers.base import RunLogger
 from seqtrain.training.loggers.wandb_logger import WandbRunLogger
@@ -95,6 +96,7 @@ def trained(run: Run, loggers: list[RunLogger]) -> None:
         task=SimpleNamespace(measure=lambda totals, facts: {"loss": totals / facts}),
         facts={"train": 2.0, "validation": 1e9},
         sums=SimpleNamespace(),
+        sums_of_clipping=Clipping(),
         on_nonfinite="stop",
         device=torch.device("cpu"),
         metrics={},

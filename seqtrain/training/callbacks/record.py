@@ -12,6 +12,7 @@ from seqtrain.data.batching.loader import Plan, fingerprint_of
 from seqtrain.errors import NonFinite, RunFailed
 from seqtrain.runs.directory import Run
 from seqtrain.training.accumulators import LOSS
+from seqtrain.training.clipping import Clipping
 from seqtrain.training.learner import Learner, chained
 from seqtrain.training.system import SystemUsage
 
@@ -107,6 +108,8 @@ class Recorder(Callback):
             record["skipped"] = progress.skipped
         if progress.gradient_norm is not None:
             record["gradient_norm"] = float(progress.gradient_norm)
+        record |= pl_module.sums_of_clipping.measures()
+        pl_module.sums_of_clipping = Clipping()
         tokens, seconds = self._last_record
         self._last_record = (progress.tokens, self.elapsed())
         record["tokens_per_second"] = (progress.tokens - tokens) / max(self._last_record[1] - seconds, 1e-9)

@@ -1,0 +1,218 @@
+"""What a model makes of the tokens before a token: its loss with exactly so many of them, and since its state began.
+
+Two readings of one text. `losses_by_context` predicts the same tokens again and again, each time from a longer piece of
+the text before them, so that only the context changes (Khandelwal et al. 2018, arXiv 1805.04623). `read_lanes` reads as
+evaluation does, chunk by chunk, with the state carried on or thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
+from seqtrain.data.batching.stream import IGNORED, Stream
+from seqtrain.errors import UserError
+from seqtrain.models.base import SequenceModel, reset
+from seqtrain.tasks.base import Task
+from seqtrain.tasks.metrics.bootstrap import interval, resample
+
+TOKENS_AT_A_TIME = 32_768  # that a model reads in one call: bounds memory
+MIN_TARGETS = 100  # fewer tell nothing
+MIN_LANES = 8  # so few can still be drawn anew
+
+
+class Interval(NamedTuple):
+    """A number with the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """The loss of the same tokens with contexts of growing length."""
+
+    lengths: list[int]  # tokens read before each of them
+    losses: Float[np.ndarray, "C N"]  # in nats, a row for each length
+
+    @property
+    def means(self) -> Float[np.ndarray, " C"]:
+        """The mean loss with each length."""
+        return self.losses.mean(1)
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The loss of each token of some lanes; NaN where a lane has nothing left."""
+
+    carried: Float[np.ndarray, "B T"]  # with the state that earlier chunks left
+    fresh: Float[np.ndarray, "B T"]  # with each chunk begun from nothing
+    since_reset: Int[np.ndarray, "B T"]  # tokens read before its target, from the last reset on
+    in_chunk: Int[np.ndarray, " T"]  # tokens read before it in its chunk, from 1 on
+
+
+def powers_up_to(most: int) -> list[int]:
+    """1, 2, 4 and so on up to `most`."""
+    return [2**power for power in range(most.bit_length())]
+
+
+def targets(documents: Int[np.ndarray, " D"], context: int, count: int, *, within: bool) -> Int[np.ndarray, " N"]:
+    """Positions that have `context` tokens before them, evenly spread.
+
+    Args:
+        documents: where each document of the text begins, and the end of the last.
+        context: tokens before each.
+        count: at most so many positions.
+        within: whether those tokens must be of the same document, as where its state begins anew.
+    """
+    edges = documents
+    if not within:
+        edges = documents[[0, -1]]
+    eligible = []
+    for begin, end in pairwise(edges):
+        eligible.append(np.arange(begin + context, max(end, begin + context)))
+    positions = np.concatenate(eligible)
+    count = min(count, len(positions))
+    return positions[np.arange(count) * len(positions) // max(count, 1)]
+
+
+@torch.no_grad()
+def losses_by_context(
+    model: SequenceModel, task: Task, stream: Stream, positions: Int[np.ndarray, " N"], lengths: Sequence[int]
+) -> Contexts:
+    """The loss of the tokens at `positions`, each read from nothing with exactly so many tokens before it."""
+    rows = []
+    for length in lengths:
+        at_a_time = max(TOKENS_AT_A_TIME // length, 1)
+        losses = []
+        for first in range(0, len(positions), at_a_time):
+            some = positions[first : first + at_a_time, None]
+            index = some + np.arange(-length, 0)  # (n, length)
+            hidden = model.last(_tokens(stream, index))
+            losses.append(task.token_losses(model, hidden, _tokens(stream, some)).squeeze(1))
+        rows.append(torch.cat(losses).double().numpy())
+    return Contexts(list(lengths), np.stack(rows))
+
+
+def _tokens(stream: Stream, index: Int[np.ndarray, "n t"]) -> Int[Tensor, "n t"]:
+    return torch.from_numpy(stream.tokens[index].astype(stream.dtype))
+
+
+@torch.no_grad()
+def read_lanes(model: SequenceModel, task: Task, stream: Stream, tbptt: TBPTT, *, lanes: int, tokens: int) -> Lanes:
+    """Reads a text on lanes, each from another place of it, twice: with carried state and without.
+
+    Args:
+        model: is CAUSAL and STATEFUL.
+        task: has a loss of each token.
+        stream: the text.
+        tbptt: the run's; chunks of its k2 tokens are read, and its resets kept.
+        lanes: at most so many.
+        tokens: of each lane; rounded up to whole chunks.
+
+    Raises:
+        UserError: where the text is too short for MIN_LANES lanes of two chunks each.
+    """
+    cut = replace(tbptt, k1=tbptt.k2, carry=True, jitter="none")
+    # A lane that reads less than two chunks has no state to carry.
+    lanes = min(lanes, most_lanes(stream.documents, cut), int(stream.documents[-1]) // (2 * cut.k2))
+    if lanes < MIN_LANES:
+        raise UserError(
+            f"the text has {stream.documents[-1]:,} tokens, too few for {MIN_LANES} lanes of two chunks of "
+            f"k2={cut.k2}; give a longer text (--split train)"
+        )
+    plan = StreamPlan(documents=stream.documents, lanes=lanes, tbptt=cut, seed=0, shuffle=False)
+    steps = min(-(-tokens // cut.k2), plan.steps)
+    carried, fresh, since_reset, in_chunk = [], [], [], []
+    state = model.initial(lanes)
+    read = np.zeros(lanes, dtype=int)
+    for step in range(steps):
+        batch = stream.batch(plan.chunk(0, step), slice(0, lanes))
+        if batch.reset_lanes is not None:
+            state = reset(state, batch.reset_lanes)
+            read[batch.reset_lanes.numpy()] = 0
+        hidden, state = model(batch.tokens, state)
+        carried.append(_losses(model, task, hidden, batch.targets))
+        fresh.append(_losses(model, task, model(batch.tokens)[0], batch.targets))
+        time = np.arange(1, batch.tokens.shape[1] + 1)
+        since_reset.append(read[:, None] + time)
+        in_chunk.append(time)
+        read = read + len(time)
+    return Lanes(
+        carried=np.concatenate(carried, 1),
+        fresh=np.concatenate(fresh, 1),
+        since_reset=np.concatenate(since_reset, 1),
+        in_chunk=np.concatenate(in_chunk),
+    )
+
+
+def _losses(
+    model: SequenceModel, task: Task, hidden: Float[Tensor, "B T D"], wanted: Int[Tensor, "B T"]
+) -> Float[np.ndarray, "B T"]:
+    """The loss of each target; NaN at padding."""
+    padding = wanted == IGNORED
+    losses = task.token_losses(model, hidden, wanted.masked_fill(padding, 0))
+    return losses.double().masked_fill(padding, torch.nan).numpy()
+
+
+# -- what follows from the losses ----------------------------------------------------------------------------------
+
+
+def effective_length(lengths: Sequence[int], means: Float[np.ndarray, " C"], tolerance: float) -> float:
+    """The context from which on the loss stays within `tolerance` of that with the longest one.
+
+    Between two measured lengths the loss is taken to be a straight line over the logarithm of the length.
+    """
+    excess = means - means[-1]
+    above = np.flatnonzero(excess > tolerance)
+    if len(above) == 0:
+        return float(lengths[0])
+    last = above[-1]  # never the longest, whose excess is 0
+    share = (excess[last] - tolerance) / (excess[last] - excess[last + 1])
+    low, high = np.log(lengths[last]), np.log(lengths[last + 1])
+    return float(np.exp(low + share * (high - low)))
+
+
+def effective_context(contexts: Contexts, tolerance: float, *, seed: int = 0) -> Interval:
+    """`effective_length` with its interval: the tokens are drawn anew, the same ones for all lengths."""
+    count = contexts.losses.shape[1]
+    drawn = []
+    for means in resample(lambda times_drawn: contexts.losses @ times_drawn / count, count, seed=seed):
+        drawn.append(effective_length(contexts.lengths, means, tolerance))
+    return _interval(effective_length(contexts.lengths, contexts.means, tolerance), drawn)
+
+
+def gain_of_context(contexts: Contexts, *, seed: int = 0) -> Interval:
+    """How much lower the loss is with the longest context than with a single token."""
+    gain = contexts.losses[0] - contexts.losses[-1]
+    drawn = resample(lambda times_drawn: float(gain @ times_drawn) / len(gain), len(gain), seed=seed)
+    return _interval(float(gain.mean()), drawn)
+
+
+def gain_of_state(lanes: Lanes, *, seed: int = 0) -> Interval:
+    """How much lower the loss is with carried state, over tokens before whose chunk something was read.
+
+    The lanes are drawn anew: their tokens are not independent, and the lanes nearly are.
+    """
+    difference = np.where(lanes.since_reset > lanes.in_chunk, lanes.fresh - lanes.carried, np.nan)
+    sums, counts = np.nansum(difference, 1), np.isfinite(difference).sum(1)
+
+    def mean(times_drawn: Int[np.ndarray, " B"]) -> float:
+        return float(sums @ times_drawn) / max(float(counts @ times_drawn), 1.0)
+
+    drawn = resample(mean, len(sums), seed=seed)
+    return _interval(float(sums.sum() / max(counts.sum(), 1)), drawn)
+
+
+def _interval(value: float, drawn: Sequence[float] | Float[np.ndarray, " R"]) -> Interval:
+    low, high = interval(np.asarray(drawn))
+    return Interval(value, float(low), float(high))

@@ -1,0 +1,150 @@
+"""Numbers of how a gradient fades with distance: its rate, its half-life, and the spectral radius."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import nn
+
+from seqtrain.analysis.gradient_reach import Measured
+from seqtrain.models.base import SequenceModel
+
+FADED = 1e-3  # of its value at distance 0
+FLOOR = 1e-10  # of its value at distance 0: below, float64 leaves too few digits for a fit
+MIN_POINTS = 4  # distances of a fit
+RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Decay:
+    """How the mean norm falls over the distance, where a path exists; None where the distances do not tell."""
+
+    at_zero: float  # the mean norm at distance 0
+    rate: float | None  # of the fit norm_j = a rate^j
+    rate_error: float | None  # its standard error: the spread over resamples of lanes and examples (bootstrap)
+    r2: float | None  # share of the variance of log norms that the line explains: near 1, the decay is geometric
+    fitted: tuple[int, int] | None  # the first and the last distance of the fit
+    half_life: float | None  # the distance from which on every norm is below half of that at distance 0, see `_below`
+    faded: int | None  # the first distance from which on every measured norm is below FADED of that at distance 0
+    measured_to: int  # the farthest distance to which any path exists
+
+    def record(self) -> dict[str, object]:
+        """For JSON."""
+        return asdict(self)
+
+
+def mean_norms(measured: Measured) -> tuple[Float[np.ndarray, "L J"], Float[np.ndarray, "L J"], np.ndarray]:
+    """The mean norm over all pairs that count, over those with a path alone, and the share of those.
+
+    nan: at a distance at which no pair was measured, or none has a path.
+    """
+    norms = np.stack(measured.norms).sum(0)
+    pairs, reached = np.stack(measured.pairs).sum(0), np.stack(measured.reached).sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return norms / pairs, np.where(reached > 0, norms / reached, np.nan), reached / pairs
+
+
+def decay_of(measured: Measured) -> Decay:
+    """The decay of the embedded input's gradient, by distances 0 and above.
+
+    The fit is of least squares of log norms over the distances from 1 to the last before the norm is below FLOOR.
+    """
+    past = measured.distances >= 0
+    norms = np.stack(measured.norms)[:, 0, past]  # (units, J)
+    reached = np.stack(measured.reached)[:, past]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = norms.sum(0) / reached.sum(0)
+    known = np.flatnonzero(np.isfinite(means))
+    farthest = int(known[-1]) if len(known) else 0
+    at_zero = float(means[0]) if np.isfinite(means[0]) else math.nan
+    means = means[: farthest + 1]
+    above = np.nan_to_num(means) > FLOOR * at_zero
+    end = farthest if above.all() else int(np.argmin(above)) - 1
+    fit = None
+    if end >= MIN_POINTS:
+        fit = _line(means, end)
+    rate = error = r2 = None
+    if fit is not None:
+        rate, r2 = fit
+        error = _spread(norms, reached, end)
+    return Decay(
+        at_zero=at_zero,
+        rate=rate,
+        rate_error=error,
+        r2=r2,
+        fitted=None if fit is None else (1, end),
+        half_life=_half_life(means),
+        faded=_below(means, FADED * at_zero),
+        measured_to=farthest,
+    )
+
+
+def _line(means: Float[np.ndarray, " J"], end: int) -> tuple[float, float] | None:
+    """Rate and r2 of the fit over distances 1 to `end`; None where a norm is 0 or not known."""
+    distances = np.arange(1, end + 1)
+    chosen = means[1 : end + 1]
+    if not (chosen > 0).all():
+        return None
+    logs = np.log(chosen)
+    slope, intercept = np.polyfit(distances, logs, 1)
+    left = ((logs - slope * distances - intercept) ** 2).sum()
+    total = ((logs - logs.mean()) ** 2).sum()
+    return float(np.exp(slope)), float(1 - left / total) if total > 0 else 1.0
+
+
+def _spread(norms: Float[np.ndarray, "N J"], reached: Float[np.ndarray, "N J"], end: int) -> float | None:
+    """The standard error of the rate; None where a single unit was measured."""
+    # Not that of the line's residuals: neighbouring distances share their paths, and are far from independent.
+    if len(norms) < 2:
+        return None
+    draw = np.random.default_rng(0)
+    rates = []
+    for _ in range(RESAMPLES):
+        chosen = draw.integers(0, len(norms), len(norms))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = _line(norms[chosen].sum(0) / reached[chosen].sum(0), end)
+        if found is not None:
+            rates.append(found[0])
+    return float(np.std(rates, ddof=1)) if len(rates) > 1 else None
+
+
+def _below(means: Float[np.ndarray, " J"], limit: float) -> int | None:
+    """The first distance from which on all norms are below the limit; None where the last one is not."""
+    above = np.flatnonzero(~(means < limit))
+    first = int(above[-1]) + 1 if len(above) else 0
+    return first if first < len(means) else None
+
+
+def _half_life(means: Float[np.ndarray, " J"]) -> float | None:
+    """Where the norm falls below half of that at distance 0 for good, between two tokens by their logarithms.
+
+    From the norms and not from the fit: a gradient that comes back, as at the lag of a copied symbol, has not faded.
+    """
+    half = means[0] / 2
+    first = _below(means, half)
+    if not first or not means[first] > 0:
+        return None if first is None else float(first)
+    before, after = math.log(means[first - 1]), math.log(means[first])
+    return first - 1 + (before - math.log(half)) / (before - after)
+
+
+def spectral_radii(model: SequenceModel) -> dict[str, float]:
+    """The largest absolute eigenvalue of each recurrent matrix of torch's recurrences, gate by gate, by its name."""
+    gates = {"RNN_TANH": ("",), "RNN_RELU": ("",), "GRU": ("reset", "update", "new")}
+    gates |= {"LSTM": ("input", "forget", "cell", "output")}
+    found = {}
+    for place, core in model.named_modules():
+        if not isinstance(core, nn.RNNBase):
+            continue
+        names = gates[core.mode]
+        for weight, matrices in core.named_parameters():
+            if not weight.startswith("weight_hh"):
+                continue
+            for name, matrix in zip(names, matrices.detach().double().chunk(len(names)), strict=True):
+                radius = torch.linalg.eigvals(matrix).abs().max().item()
+                found[f"{place}.{weight} {name}".strip()] = radius
+    return found

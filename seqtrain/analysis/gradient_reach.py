@@ -1,0 +1,285 @@
+"""How far back the gradient of a loss reaches: the norm of d loss_t / d x_(t-j) over the distance j.
+
+The loss at one position is that of the task with all other targets taken out, so that any task whose targets stand at
+positions, or at the end of an example, is measured; a stream is read by the function that training reads it by.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from seqtrain.analysis.recording import INPUT, Reading, prepared, recording
+from seqtrain.data.batching.examples import ExampleBatch
+from seqtrain.data.batching.plan import Chunk, StreamPlan
+from seqtrain.data.batching.stream import IGNORED, Stream
+from seqtrain.errors import UserError
+from seqtrain.models.base import SequenceModel
+from seqtrain.tasks.base import LossTerms, Task
+from seqtrain.training.accumulators import LOSS
+from seqtrain.training.carried_state import CarriedState, read_batch
+
+
+class Placed(NamedTuple):
+    """A reading and the position of its first input in each lane."""
+
+    reading: Reading
+    begin: Int[np.ndarray, " B"]
+    count: Int[np.ndarray, " B"]  # inputs that are real, and no padding
+
+
+@dataclass
+class Measured:
+    """Norms by distance, as sums for each unit: a lane of one chunk, or an example; units are nearly independent."""
+
+    distances: Int[np.ndarray, " J"]  # of an input before its loss; below 0: behind it
+    layers: list[str] = field(default_factory=list)
+    norms: list[Float[np.ndarray, "L J"]] = field(default_factory=list)
+    pairs: list[Float[np.ndarray, " J"]] = field(default_factory=list)  # of a loss and an input, that were counted
+    reached: list[Float[np.ndarray, " J"]] = field(default_factory=list)  # of them those with a path for the gradient
+    losses: int = 0
+
+    def add(self, norms: dict[str, Float[np.ndarray, " J"]], pairs: np.ndarray, reached: np.ndarray) -> None:
+        """Adds one loss as a unit of its own."""
+        if not self.layers:
+            self.layers = list(norms)
+        self.norms.append(np.stack([norms[name] for name in self.layers]))
+        self.pairs.append(pairs.astype(float))
+        self.reached.append(reached.astype(float))
+        self.losses += 1
+
+
+def measure_stream(
+    model: SequenceModel, task: Task, stream: Stream, plan: StreamPlan, *, farthest: int, samples: int
+) -> Measured:
+    """Norms of a stream that is cut as the plan says, through the reading of training.
+
+    Args:
+        model: Measured as a copy in float64, without dropout.
+        task: Says what the loss is.
+        stream: What is read.
+        plan: Of one stage: lanes, cut, resets.
+        farthest: Distances 0 to this one are measured.
+        samples: Positions of the loss in each lane, at most.
+
+    Returns:
+        Sums for each lane of each chunk. A pair of a loss and an input counts where both are real and nothing was
+        reset between them: no lane or, where it resets, document began. What the cut leaves out counts, as exactly 0.
+
+    Raises:
+        UserError: where the stream is too short for one loss.
+    """
+    model, task = prepared(model), _in_training(task)
+    measured = Measured(np.arange(farthest + 1))
+    lanes = slice(0, plan.lanes)
+    carried = CarriedState()
+    kept: deque[Placed] = deque()
+    first = plan.chunk(0, 0).begin
+    wanted = _steps(plan, farthest, samples)
+    with recording(model) as recorder:
+        for step in range(max(wanted) + 1):
+            chunk = plan.chunk(0, step)
+            batch = stream.batch(chunk, lanes)
+            before = copy.copy(carried.slices)
+            # The first pass leaves the state; a loss each is read again, from the same state.
+            width = batch.targets.shape[1]  # fewer than k1 where no lane has more left
+            places = sorted({place * width // plan.tbptt.k1 for place in wanted.get(step, [])})
+            for place in places or [None]:
+                carried.slices = copy.copy(before)
+                recorder.readings = []
+                own = batch if place is None else _with_one_target(batch, _at(batch, place))
+                terms, _ = read_batch(model, task, own, carried if plan.carry else None)
+                now = _placed(recorder.readings, chunk)
+                if place is not None:
+                    real = _present(batch.targets)[:, place].numpy()
+                    losses = chunk.begin + place
+                    origin = _origins(plan, stream, losses, first)
+                    _add(measured, terms, task, [*kept, *now], losses, real, origin)
+            kept.extend(now)
+            while kept and (kept[0].begin + kept[0].count + farthest < chunk.begin).all():
+                kept.popleft()
+    if not measured.losses:
+        raise UserError("data: validation has no position with a loss to measure; give it more text")
+    return measured
+
+
+def measure_examples(
+    model: SequenceModel, task: Task, batch: ExampleBatch, *, k2: int, farthest: int, samples: int, both_ways: bool
+) -> Measured:
+    """Norms of examples that are read each by itself; the arguments of `measure_stream`, and:
+
+    Args:
+        batch: Examples whose targets stand at positions, or for each one at its end.
+        k2: Tokens at the end of an example that gradients reach, where the task cuts it.
+        both_ways: Whether inputs behind the loss are measured too, at distances below 0.
+
+    Raises:
+        UserError: where the model does not read the positions of the batch.
+    """
+    model, task = prepared(model), _in_training(task)
+    measured = Measured(np.arange(-farthest if both_ways else 0, farthest + 1))
+    lengths = batch.lengths.numpy()
+    width = batch.tokens.shape[1]
+    at_positions = batch.targets.dim() > 1 and batch.targets.shape[1] == width > 1
+    origin = np.zeros_like(lengths)
+    with recording(model) as recorder:
+        if not at_positions:
+            terms, _ = task.evaluate(model, batch, None)
+            now = _ended(recorder.readings, lengths, width, k2)
+            ends = now[-1].begin + now[-1].count - 1
+            _add(measured, terms, task, now, ends, lengths > 0, origin)
+            return measured
+        present = _present(batch.targets).numpy()
+        for share in (np.arange(samples) + 0.5) / samples:
+            losses, real = _chosen(present, share)
+            recorder.readings = []
+            terms, _ = task.evaluate(model, _with_one_target(batch, torch.from_numpy(losses)), None)
+            now = _ended(recorder.readings, lengths, width, k2)
+            _add(measured, terms, task, now, losses, real, origin)
+    return measured
+
+
+def _in_training(task: Task) -> Task:
+    """A copy of the task whose loss is that of training, without its dropout."""
+    task = prepared(task)
+    task.training = True
+    return task
+
+
+def _steps(plan: StreamPlan, farthest: int, samples: int) -> dict[int, list[int]]:
+    """The chunks, and the places in each, whose losses are measured: spread evenly, the last place among them."""
+    k1 = plan.tbptt.k1
+    # As many chunks lie before them as the distances reach, so that the cut itself is seen, and not the beginning.
+    first = min(-(-farthest // k1), plan.steps - 1)
+    num_chunks = min(max(1, samples // 8), plan.steps - first)
+    places = min(max(1, samples // num_chunks), k1)
+    found = {}
+    for number in range(num_chunks):
+        step = first + number * (plan.steps - first) // num_chunks
+        # A shorter walk over a long text: neighbours are as good as chunks far apart, and cost less.
+        step = min(step, first + 2 * number)
+        stride = k1 / places
+        shift = stride * number / num_chunks
+        found[step] = sorted({int(k1 - 1 - shift - stride * place) for place in range(places)})
+    return found
+
+
+def _origins(plan: StreamPlan, stream: Stream, losses: np.ndarray, first: np.ndarray) -> Int[np.ndarray, " B"]:
+    """Where what each lane knows began: at its first token, or at that of the document, where documents reset."""
+    if plan.tbptt.reset != "document":
+        return first
+    return stream.documents[np.searchsorted(stream.documents, losses, side="right") - 1]
+
+
+def _placed(readings: Sequence[Reading], chunk: Chunk) -> list[Placed]:
+    """The readings of a chunk and its warm-up, with their positions."""
+    chunks = (*chunk.warmup_chunks, chunk)
+    if len(readings) != len(chunks):
+        raise UserError(
+            f"model: it called its front end {len(readings)} times for {len(chunks)} readings, so no input has a place"
+        )
+    return [Placed(reading, each.begin, each.count) for reading, each in zip(readings, chunks, strict=True)]
+
+
+def _ended(readings: Sequence[Reading], lengths: np.ndarray, width: int, k2: int) -> list[Placed]:
+    """The reading of an example that gradients may reach, which ends where the example does."""
+    live = [reading for reading in readings if reading[INPUT].requires_grad]
+    if len(live) != 1:
+        raise UserError(
+            f"model: it read each example {len(live)} times with a gradient, so that distances have no one meaning"
+        )
+    read = live[0][INPUT].shape[1]
+    if read > width:
+        raise UserError("task: it reads more than its examples, so that distances from their end have no meaning")
+    if len(readings) > 1:  # what lies before the last k2 tokens was read without a gradient
+        begin = np.maximum(lengths - k2, 0)
+        return [Placed(live[0], begin, lengths - begin)]
+    count = lengths if read == width else -(-lengths * read // width)  # several time steps are read as one
+    return [Placed(live[0], np.zeros_like(lengths), count)]
+
+
+def _present(targets: Tensor) -> Bool[Tensor, "B T"]:
+    """Where there is a target."""
+    found = ~targets.isnan() if targets.is_floating_point() else targets != IGNORED
+    return found.flatten(2).any(2) if found.dim() > 2 else found
+
+
+def _at(batch: Any, place: int) -> Int[Tensor, " B"]:
+    return torch.full((len(batch.targets),), place)
+
+
+def _with_one_target(batch: Any, places: Int[Tensor, " B"]) -> Any:
+    """The batch with the target of one place of each lane, and no other."""
+    targets = batch.targets
+    blank = torch.full_like(targets, torch.nan if targets.is_floating_point() else IGNORED)
+    lanes = torch.arange(len(targets))
+    blank[lanes, places] = targets[lanes, places]
+    own = copy.copy(batch)
+    own.targets = blank
+    return own
+
+
+def _chosen(present: Bool[np.ndarray, "B T"], share: float) -> tuple[Int[np.ndarray, " B"], Bool[np.ndarray, " B"]]:
+    """Of each example the target at this share of all its targets, and whether it has any."""
+    count = present.sum(1)
+    wanted = np.minimum((count * share).astype(int), np.maximum(count - 1, 0))
+    ordered = np.argsort(~present, axis=1, kind="stable")  # positions with a target come first, in order
+    return ordered[np.arange(len(count)), wanted], count > 0
+
+
+def _add(
+    measured: Measured,
+    terms: LossTerms,
+    task: Task,
+    readings: Sequence[Placed],
+    losses: Int[np.ndarray, " B"],
+    real: Bool[np.ndarray, " B"],
+    origin: Int[np.ndarray, " B"],
+) -> None:
+    """Adds the gradients of one loss of each lane."""
+    # Of several parts of a loss that which stands at positions; of a stranger's names the first.
+    name = LOSS if LOSS in terms else task.differentiated[0]
+    names = list(dict.fromkeys(key for each in readings for key in each.reading))
+    tensors = []
+    for each in readings:
+        for key in each.reading:
+            tensors.append(each.reading[key])
+    # Lanes know nothing of each other, so the gradient of the sum is that of each lane's own loss.
+    gradients = iter(torch.autograd.grad(terms[name][0], tensors, allow_unused=True))
+    size = len(measured.distances)
+    shape = (len(losses), size)
+    norms = {key: np.zeros(shape) for key in names}
+    pairs, reached = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    for each in readings:
+        for key, tensor in each.reading.items():
+            gradient = next(gradients)
+            # No gradient at all means that there is no path: exactly 0, which autograd says and nobody masks.
+            lanes, time, index = _pairs(each, tensor.shape[1], measured.distances, losses, origin)
+            pairs[lanes, index] = True
+            if gradient is not None:
+                # A position that is read again has a gradient in one of its readings only, so norms add up.
+                norms[key][lanes, index] += gradient.norm(dim=-1).numpy()[lanes, time]
+                reached[lanes, index] = True
+    for lane in np.flatnonzero(real):
+        measured.add({key: norms[key][lane] for key in names}, pairs[lane], reached[lane])
+
+
+def _pairs(
+    placed: Placed, width: int, distances: np.ndarray, losses: np.ndarray, origin: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lane and time of each input that counts, and the place of its distance."""
+    time = np.arange(width)
+    position = placed.begin[:, None] + time  # (B, T)
+    distance = losses[:, None] - position
+    counts = (time < placed.count[:, None]) & (position >= origin[:, None])
+    counts &= (distance >= distances[0]) & (distance <= distances[-1])
+    lanes, times = np.nonzero(counts)
+    return lanes, times, distance[lanes, times] - distances[0]

@@ -1,0 +1,177 @@
+"""How far gradients reach in a model on the data of its run: measured, fitted, put into words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+
+from seqtrain.analysis.gradient_decay import FADED, Decay, decay_of, mean_norms, spectral_radii
+from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
+from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
+from seqtrain.errors import UserError
+from seqtrain.inference.opened import open_run
+from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.runs.directory import Run
+from seqtrain.tasks.base import Say, Task
+from seqtrain.training.data import make_data
+from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.splits import Data, StreamData
+
+Pair = tuple[SequenceModel, Task]
+
+MAX_DEFAULT = 256  # tokens: farther where --distance asks for it
+LANES = 8
+EXAMPLES = 16
+GEOMETRIC = 0.98  # of the variance of log norms
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured."""
+
+    distance: int | None  # the farthest one; None: past the cut, as far as costs little
+    samples: int  # losses in each lane or example
+    whole: bool  # whether the model itself is measured, without the cut of training
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Where the gradient of one configuration is measured: its data and its cut."""
+
+    data: Data
+    tbptt: TBPTT  # of what is read here
+    cut: int | None  # the first distance that no gradient can reach; None where nothing is cut
+    farthest: int
+
+    def measure(self, model: SequenceModel, task: Task, samples: int) -> Measured:
+        """The norms of one model, trained or not."""
+        if isinstance(self.data, StreamData):
+            stream = self.data.batcher("validation")
+            documents = self.data.documents("validation")
+            lanes = min(LANES, self.data.batching.lanes, most_lanes(documents, self.tbptt))
+            plan = StreamPlan(documents=documents, lanes=lanes, tbptt=self.tbptt, seed=self.data.seed, shuffle=False)
+            return measure_stream(model, task, stream, plan, farthest=self.farthest, samples=samples)
+        batch = self.data.sample("validation", EXAMPLES)
+        both_ways = Capability.CAUSAL not in model.capabilities
+        return measure_examples(
+            model, task, batch, k2=self.tbptt.k2, farthest=self.farthest, samples=samples, both_ways=both_ways
+        )
+
+
+def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -> Subject:
+    """What is to be measured of this data.
+
+    Raises:
+        UserError: where a loss has no distance to what is read, or nothing can be cut.
+    """
+    rows = data.rows["validation"]
+    if len(rows.columns) > 1:
+        raise UserError(
+            f"task={task.name()}: reads one text and writes another, so that a loss has no one distance to what is "
+            "read; measure a task that reads one, such as task=next_token"
+        )
+    tbptt = data.tbptt
+    if isinstance(data, StreamData):
+        default = tbptt.k2 + max(tbptt.k2 // 2, 8)
+        if options.whole:
+            default = 2 * tbptt.k2
+        farthest = options.distance or min(default, max(MAX_DEFAULT, tbptt.k2 + 8))
+        if not options.whole:
+            return Subject(data, replace(tbptt, jitter="none"), tbptt.k2, farthest)
+        # One reading that is long enough for each of its later half to be measured without a cut.
+        width = 2 * farthest
+        if model.max_length is not None and width > model.max_length:
+            raise UserError(
+                f"--whole: reads {width} tokens at once for --distance {farthest}, and the model reads at most "
+                f"{model.max_length}; give --distance {model.max_length // 2}"
+            )
+        return Subject(data, replace(tbptt, k1=width, k2=width, jitter="none"), None, farthest)
+    examples: Any = data.batcher("validation")
+    longest = int(examples.lengths.max())
+    cuts = task.needs_whole is None and longest > tbptt.k2
+    if cuts and options.whole:
+        raise UserError(f"--whole: task={task.name()} itself cuts at tbptt.k2; measure tbptt.k2={longest} instead")
+    cut = tbptt.k2 if cuts else None
+    farthest = options.distance or min(longest - 1, MAX_DEFAULT if cut is None else 2 * cut)
+    return Subject(data, tbptt, cut, max(min(farthest, longest - 1), 1))
+
+
+def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfig, Data, dict[str, Pair]]:
+    """The config, the validation data and the models of a run: as it was trained, and drawn anew from its seed.
+
+    Raises:
+        UserError: where it is no run that can be opened, or its data has changed.
+    """
+    Run.open(path)  # an export does not know its data
+    opened = open_run(path, checkpoint)
+    data = make_data(opened.config, ("validation",), say, opened.preprocessor, opened.run.summary.data)
+    known = opened.run.summary.hashes.get("validation")
+    if known is not None and known != data.rows["validation"].hash:
+        raise UserError(f"{path}: the text of validation has changed since the run was trained; put it back")
+    untrained = make_pair(opened.config, opened.preprocessor)
+    return opened.config, data, {"untrained": untrained, "trained": (opened.model, opened.task)}
+
+
+def record_of(measured: Measured, decay: Decay, model: SequenceModel) -> dict[str, Any]:
+    """All numbers of one model, for JSON; None where there is none."""
+    every, with_path, share = mean_norms(measured)
+    return {
+        "losses": measured.losses,
+        "distance": measured.distances.tolist(),
+        "layers": measured.layers,
+        "norm": [_plain(row) for row in every],
+        "norm_with_path": [_plain(row) for row in with_path],
+        "share_with_path": _plain(share),
+        "decay": decay.record(),
+        "spectral_radius": spectral_radii(model),
+    }
+
+
+def _plain(row: np.ndarray) -> list[float | None]:
+    return [float(value) if math.isfinite(value) else None for value in row]
+
+
+def decay_words(decay: Decay) -> str:
+    """The numbers of a decay in one line."""
+    if decay.rate is None:
+        return "too few distances with a gradient for a fit"
+    error = "" if decay.rate_error is None else f" +- {decay.rate_error:.2g}"
+    words = f"times {decay.rate:.4g}{error} a token (fit over {decay.fitted}, r2 {decay.r2:.3f})"
+    if decay.r2 is not None and decay.r2 < GEOMETRIC:
+        words += ", which is not geometric"
+    half_life = f"more than {decay.measured_to} tokens" if decay.half_life is None else f"{decay.half_life:.3g} tokens"
+    faded = f"not within {decay.measured_to} tokens"
+    if decay.faded is not None:
+        faded = f"from {decay.faded} tokens on"
+    return f"{words}; half-life {half_life}; below {FADED:g} of its start {faded}"
+
+
+def flat_numbers(records: Mapping[str, Mapping[str, Any]], cut: int | None) -> dict[str, float]:
+    """What a page may quote, by name: those of each model behind its name."""
+    numbers: dict[str, float] = {} if cut is None else {"k2": float(cut)}
+    for name, record in records.items():
+        for key in ("rate", "rate_error", "r2", "half_life", "faded"):
+            if record["decay"][key] is not None:
+                numbers[f"{name}_{key}"] = float(record["decay"][key])
+        radii = record["spectral_radius"]
+        if len(radii) == 1:
+            numbers[f"{name}_spectral_radius"] = next(iter(radii.values()))
+        if cut is not None:
+            beyond = [norm for at, norm in zip(record["distance"], record["norm"][0], strict=True) if at >= cut]
+            numbers[f"{name}_largest_beyond_k2"] = max((norm or 0.0 for norm in beyond), default=0.0)
+    return numbers
+
+
+def measure_all(subject: Subject, made: Mapping[str, Pair], samples: int) -> dict[str, tuple[Measured, Decay]]:
+    """What was measured of each model, by its name."""
+    found = {}
+    for name, (model, task) in made.items():
+        measured = subject.measure(model, task, samples)
+        found[name] = measured, decay_of(measured)
+    return found

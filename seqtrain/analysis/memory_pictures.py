@@ -1,0 +1,61 @@
+"""The memory of a run as pictures: loss by context, and loss by tokens since the state began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqtrain.analysis.memory import Memory
+from seqtrain.analysis.pictures import COLORS, new_figure, save
+
+CONTEXT, RESET = "context.png", "since_reset.png"
+
+
+def draw(memory: Memory, folder: Path, unit: str) -> tuple[str, ...]:
+    """Writes the pictures into a folder; gives their names."""
+    _draw_context(memory, folder / CONTEXT, unit)
+    _draw_reset(memory, folder / RESET, unit)
+    return CONTEXT, RESET
+
+
+def _draw_context(memory: Memory, path: Path, unit: str) -> None:
+    """Loss against the length of the context, with the effective one and k2 marked."""
+    figure = new_figure(6.4, 3.8)
+    axes = figure.subplots()
+    contexts = memory.contexts
+    axes.plot(contexts.lengths, contexts.means, "o-", color=COLORS[0], label="loss with exactly so much context")
+    if memory.uses_context:
+        axes.axvspan(memory.effective.low, memory.effective.high, color=COLORS[2], alpha=0.25)
+        axes.axvline(
+            memory.effective.value, color=COLORS[2], label=f"effective context: {memory.effective.value:.0f} tokens"
+        )
+    axes.axvline(memory.tbptt.k2, color=COLORS[1], linestyle=":", label=f"k2 = {memory.tbptt.k2}: gradients end here")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(contexts.lengths, [str(length) for length in contexts.lengths])
+    axes.set(xlabel="context (tokens)", ylabel=unit, title="The same tokens, predicted from longer and longer contexts")
+    axes.legend(fontsize=8)
+    save(figure, path)
+
+
+def _draw_reset(memory: Memory, path: Path, unit: str) -> None:
+    """Loss since the state began, and by position in the chunk, with the state carried and thrown away."""
+    figure = new_figure(9.6, 3.6)
+    left, right = figure.subplots(1, 2, sharey=True)
+    curves = memory.curves()
+    since = [row for row in curves["since_reset"] if row["tokens"]]
+    places = [row for row in curves["in_chunk"] if row["tokens"]]
+    for name, color, label in (
+        ("carried", COLORS[0], "state carried on"),
+        ("fresh", COLORS[1], "each chunk from nothing"),
+    ):
+        left.plot([row["from"] for row in since], [row[name] for row in since], "o-", color=color, label=label)
+        right.plot([row["position"] for row in places], [row[name] for row in places], color=color, label=label)
+    left.set_xscale("log", base=2)
+    left.set_xticks([row["from"] for row in since], [str(row["from"]) for row in since])
+    left.set(
+        xlabel="tokens read since the state began", ylabel=unit, title="As the text goes on (each point: other tokens)"
+    )
+    right.set(
+        xlabel=f"position in a chunk of k2 = {memory.tbptt.k2} tokens", title="Inside a chunk that is not the first"
+    )
+    left.legend(fontsize=8)
+    save(figure, path)

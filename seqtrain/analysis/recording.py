@@ -1,0 +1,125 @@
+"""What a model computes on the way to a loss: its embedded inputs, and the inputs of its layers, kept by hooks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from seqtrain.models.base import SequenceModel
+from seqtrain.models.layers.recurrence import pack_state, unpack_state
+
+INPUT = "embedded input"
+
+Reading = dict[str, Float[Tensor, "B T E"]]
+"""Of one reading of the front end: what it gave, under INPUT, and what the layers were given, by their names."""
+
+
+class OneByOne(nn.Module):
+    """The layers of one of torch's fused recurrences, run one by one, so that a hook sees what each is given."""
+
+    def __init__(self, core: nn.RNNBase) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList()
+        for number in range(core.num_layers):
+            self.layers.append(_layer_of(core, number))
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Any) -> tuple[Float[Tensor, "B T U"], Any]:
+        """As torch's own module, without its dropout between layers, which measuring has none of."""
+        before = unpack_state(state)
+        after = []
+        for number, layer in enumerate(self.layers):
+            own = [tensor[number : number + 1].contiguous() for tensor in before]
+            x, new = layer(x, pack_state(own))
+            after.append(unpack_state(new))
+        joined = [torch.cat(tensors) for tensors in zip(*after, strict=True)]
+        return x, pack_state(joined)
+
+
+def _layer_of(core: nn.RNNBase, number: int) -> nn.RNNBase:
+    """One layer as a module of its own, with the weights that it has in the stack."""
+    options: dict[str, Any] = {"bias": core.bias, "batch_first": True}
+    if core.mode.startswith("RNN"):
+        options["nonlinearity"] = core.mode.removeprefix("RNN_").lower()
+    width = core.input_size if number == 0 else core.hidden_size
+    layer: Any = type(core)(width, core.hidden_size, **options)  # type: ignore[arg-type]
+    layer = layer.double()
+    with torch.no_grad():
+        for name, weight in layer.named_parameters():
+            weight.copy_(getattr(core, name.replace("_l0", f"_l{number}")))
+    return layer
+
+
+def prepared(module: Any) -> Any:
+    """A copy to measure: in float64, without dropout, layers of fused recurrences apart; the module stays as it is."""
+    # What autocast or a kernel rounds away would be read as a gradient that has ended.
+    own = copy.deepcopy(module).double().eval()
+    for parent in list(own.modules()):
+        for name, child in list(parent.named_children()):
+            is_stack = isinstance(child, nn.RNNBase) and child.num_layers > 1
+            if is_stack and not child.bidirectional and child.batch_first and not child.proj_size:
+                setattr(parent, name, OneByOne(child))
+    return own
+
+
+class Recorder:
+    """The readings of a model since it was last emptied."""
+
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+
+    def keep_input(self, module: nn.Module, args: Any, out: Tensor) -> Tensor:
+        """Begins a reading with what the front end gave."""
+        if torch.is_grad_enabled() and not out.requires_grad:
+            out = out.requires_grad_()  # of a front end that is frozen, or has no weights
+        self.readings.append({INPUT: out})
+        return out
+
+    def keep_layer(self, name: str, x: Any) -> None:
+        """Keeps what a layer is given, where it speaks of the same positions."""
+        if not self.readings or not isinstance(x, Tensor) or x.dim() != 3 or not x.requires_grad:
+            return
+        reading = self.readings[-1]
+        if x.shape[:2] == reading[INPUT].shape[:2]:
+            reading.setdefault(name, x)
+
+
+@contextmanager
+def recording(model: SequenceModel) -> Iterator[Recorder]:
+    """Keeps what the model reads from here on; layers are the items of its lists of modules, but for the first.
+
+    The first one is given the embedded input itself.
+    """
+    recorder = Recorder()
+    handles = [
+        model.embed.register_forward_pre_hook(_in_double),
+        model.embed.register_forward_hook(recorder.keep_input),
+    ]
+    for place, items in model.named_modules():
+        if not isinstance(items, nn.ModuleList):
+            continue
+        for number, layer in list(enumerate(items))[1:]:
+            handles.append(layer.register_forward_pre_hook(_layer_hook(recorder, f"{place} {number + 1}")))
+    try:
+        yield recorder
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _layer_hook(recorder: Recorder, name: str) -> Any:
+    def keep(module: nn.Module, args: Any) -> None:
+        recorder.keep_layer(name, args[0] if args else None)
+
+    return keep
+
+
+def _in_double(module: nn.Module, args: Any) -> Any:
+    """Values in the precision of the weights; ids stay ids."""
+    first, *rest = args
+    return (first.double() if first.is_floating_point() else first, *rest)

@@ -1,0 +1,172 @@
+"""`seqtrain gradients`: how far back the gradient of a loss reaches, by layer, trained beside untrained."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.written_config import plain_config
+from seqtrain.config import check
+from seqtrain.config.ranges import Range
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import write_text
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from seqtrain.models.base import SequenceModel
+    from seqtrain.tasks.base import Task
+    from seqtrain.training.splits import Data
+
+MAX_DISTANCE = 4096
+MAX_SAMPLES = 4096
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "gradients",
+        "Measure the norm of d loss_t / d x_(t-j) over the distance j on validation data, through the reading of\n"
+        "training: its chunks, its warm-up, its resets. Of a run: trained, and with its first weights drawn anew. Of\n"
+        "overrides (model=rnn tbptt.k2=20): untrained.",
+        "seqtrain gradients model=rnn tbptt.k2=20",
+    )
+    parser.add_argument("of", nargs="+", metavar="RUN|OVERRIDE")
+    parser.add_argument("--checkpoint", default="best", choices=("best", "last"), help="of a run")
+    parser.add_argument(
+        "--whole", action="store_true", help="the model itself, without the cut of training: how far it could learn"
+    )
+    parser.add_argument(
+        "--distance",
+        type=bounded(Range(1, MAX_DISTANCE, whole=True)),
+        metavar="TOKENS",
+        help="the farthest distance (default: past k2)",
+    )
+    parser.add_argument(
+        "--samples",
+        type=bounded(Range(1, MAX_SAMPLES, whole=True)),
+        default=32,
+        metavar="N",
+        help="losses in each lane, or example (default: 32)",
+    )
+    parser.add_config_dir()
+    parser.add_out("outputs/gradients")
+    options = parser.parse_args(argv)
+    is_run = "=" not in options.of[0]
+    if is_run and len(options.of) > 1:
+        raise UserError(f"{options.of[1]}: one run is measured at a time, as it was trained; leave it out")
+    if not is_run:
+        for word in options.of:
+            if "=" not in word:
+                raise UserError(f"{word}: is no override; give either one run, or overrides such as model=rnn")
+    return _measure(options, is_run)
+
+
+def _measure(options: Namespace, is_run: bool) -> int:
+    if is_run:
+        from seqtrain.analysis.gradients import open_subject
+
+        config, data, made = open_subject(options.of[0], options.checkpoint, say)
+    else:
+        config, data, made = _of_overrides(options.of, options.config_dir)
+
+    from seqtrain.analysis import gradient_picture, gradients
+
+    model, task = made["untrained"]
+    wanted = gradients.Options(options.distance, options.samples, options.whole)
+    subject = gradients.subject_of(data, task, model, wanted)
+    found = gradients.measure_all(subject, made, options.samples)
+    records = {}
+    for name, (measured, decay) in found.items():
+        records[name] = gradients.record_of(measured, decay, made[name][0])
+    numbers = gradients.flat_numbers(records, subject.cut)
+    lines = _lines(records, found, subject.cut)
+    record = {
+        "measured": list(options.of),
+        "whole": options.whole,
+        "k1": data.tbptt.k1,
+        "k2": data.tbptt.k2,
+        "numbers": numbers,
+        "models": records,
+        "config": plain_config(config),
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    picture, file = options.out / "gradients.png", options.out / "gradients.json"
+    title = f"How far gradients reach: {' '.join(options.of)}"
+    gradient_picture.draw(picture, found, subject.cut, title)
+    write_text(file, json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record) if options.json else "\n".join(lines))
+    for path in (file, picture):
+        say(f"written: {path}")
+    return 0
+
+
+def _of_overrides(
+    overrides: Sequence[str], config_dirs: Sequence[Path]
+) -> tuple[DictConfig, Data, dict[str, tuple[SequenceModel, Task]]]:
+    """The config that overrides compose, its data, and its model with the weights that training would begin with."""
+    composed = check.compose(list(overrides), config_dirs)
+    config = composed.config
+
+    from seqtrain.training.compatibility import check_pair
+    from seqtrain.training.data import make_data
+    from seqtrain.training.from_data import resolve_length
+    from seqtrain.training.model_and_task import make_pair
+
+    check_pair(config)
+    # Train too: the tokenizer is made from it.
+    data = make_data(config, ("train", "validation"), say)
+    for line in resolve_length(config, data):
+        say(line)
+    pair = make_pair(config, data.preprocessor, data.label_counts)
+    return config, data, {"untrained": pair}
+
+
+def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int | None) -> list[str]:
+    """What a person reads: a table of norms, and a line for each model."""
+    from seqtrain.analysis.gradients import decay_words
+
+    lines = ["mean norm of d loss_t / d x_(t-j) over sampled losses"]
+    lines.append(f"{'j':>8}" + "".join(f"{name:>14}" for name in records))
+    first = next(iter(records.values()))
+    shown = [place for place, at in enumerate(first["distance"]) if _is_shown(at, cut)]
+    for place in shown:
+        cells = []
+        for record in records.values():
+            norm = record["norm"][0][place]
+            cells.append(f"{'-' if norm is None else f'{norm:.3g}':>14}")
+        lines.append(f"{first['distance'][place]:>8}" + "".join(cells))
+    for name, (_, decay) in found.items():
+        lines.append(f"{name}: {decay_words(decay)}")
+        radii = records[name]["spectral_radius"]
+        if radii:
+            words = ", ".join(f"{weight} {radius:.3f}" for weight, radius in radii.items())
+            lines.append(f"  spectral radius of recurrent weights: {words}")
+    if cut is not None:
+        lines.append(_cut_words(records, cut))
+    return lines
+
+
+def _is_shown(at: int, cut: int | None) -> bool:
+    """Distances by powers of two, and those around the cut."""
+    size = abs(at)
+    return size & (size - 1) == 0 or (cut is not None and cut - 1 <= size <= cut)
+
+
+def _cut_words(records: dict[str, dict[str, Any]], cut: int) -> str:
+    """Whether what was measured beyond the cut is exactly 0."""
+    largest, count = 0.0, 0
+    for record in records.values():
+        for row in record["norm"]:
+            for at, norm in zip(record["distance"], row, strict=True):
+                if abs(at) >= cut and norm is not None:
+                    largest, count = max(largest, norm), count + 1
+    if not count:
+        return f"k2 = {cut}: nothing was measured beyond it; give a larger --distance"
+    if largest:
+        return f"k2 = {cut}: the gradient beyond it is up to {largest:.3g}, and not 0"
+    return f"k2 = {cut}: beyond it every gradient is exactly 0; --whole measures the model itself"

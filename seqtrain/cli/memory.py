@@ -1,0 +1,122 @@
+"""`seqtrain memory`: how much context a run uses, what its carried state gives, and whether k2 is long enough."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.evaluate import open_with_data
+from seqtrain.config.ranges import Range
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import write_text
+
+if TYPE_CHECKING:
+    from seqtrain.analysis.memory import Memory
+
+MAX_CONTEXT = 2**16
+MAX_TARGETS = 1_000_000
+UNIT = "nats a token"
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "memory",
+        "How much context a run uses, what its carried state gives, and what that says of k2.\n"
+        "The same tokens are predicted from 1, 2, 4, ... tokens before them; and the text is read as evaluation does,\n"
+        "with the state carried from chunk to chunk and with each chunk begun from nothing. Takes task=next_token.",
+        "seqtrain memory outputs/2026-11-21_02-04-00_next_token_lstm --context 512",
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("--split", default="validation", choices=("train", "validation", "test"))
+    parser.add_argument("--checkpoint", default="best", choices=("best", "last"))
+    parser.add_argument(
+        "--context",
+        type=bounded(Range(2, MAX_CONTEXT, whole=True)),
+        metavar="N",
+        help="the longest context, in tokens (default: 4 times k2, from 128 to 1024)",
+    )
+    parser.add_argument(
+        "--targets",
+        type=bounded(Range(1, MAX_TARGETS, whole=True)),
+        default=2000,
+        metavar="N",
+        help="tokens that are predicted from each context (default: 2000)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=bounded(Range(1e-6, 10)),
+        default=0.01,
+        metavar="NATS",
+        help="losses this close count as one (default: 0.01)",
+    )
+    parser.add_out("outputs/memory")
+    options = parser.parse_args(argv)
+
+    from seqtrain.analysis.memory import measure
+
+    _check_task(options.run)
+    opened, data = open_with_data(options.run, options.split, options.checkpoint)
+    stream: Any = data.batcher(options.split)
+    memory = measure(
+        opened.model,
+        opened.task,
+        stream,
+        data.tbptt,
+        context=options.context,
+        num_targets=options.targets,
+        tolerance=options.tolerance,
+    )
+    about = {
+        "run": str(options.run),
+        "split": options.split,
+        "checkpoint": options.checkpoint,
+        "step": opened.step,
+        "hash": data.rows[options.split].hash,
+    }
+    _tell(memory, about, options)
+    return 0
+
+
+def _check_task(path: str) -> None:
+    """UserError where the run's task reads no stream of tokens; before its data are read."""
+    from seqtrain.inference.opened import checked_config
+    from seqtrain.runs.directory import Run
+    from seqtrain.training.model_and_task import task_class
+
+    task = task_class(checked_config(Run.open(path)))
+    if not task.streams or task.reads_values():
+        raise UserError(
+            f"run {path} is of task={task.name()}, which reads no stream of tokens; memory takes next_token"
+        )
+
+
+def _tell(memory: Memory, about: dict[str, Any], options: Any) -> None:
+    """Writes numbers and pictures, and prints what they say."""
+    from seqtrain.analysis import memory_pictures
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    record = {**about, **memory.record()}
+    pictures = memory_pictures.draw(memory, options.out, UNIT)
+    write_text(options.out / "memory.json", json.dumps(record, indent=1) + "\n")
+    if options.json:
+        print(json.dumps(record))
+    else:
+        print("\n".join(_lines(memory)))
+    for name in ("memory.json", *pictures):
+        say(f"written: {options.out / name}")
+
+
+def _lines(memory: Memory) -> list[str]:
+    """The losses as a table, and what they say."""
+    curves = memory.curves()
+    lines = [f"context  {UNIT}, of the same {memory.contexts.losses.shape[1]:,} tokens"]
+    for row in curves["by_context"]:
+        lines.append(f"{row['context']:7}  {row['loss']:.4f}")
+    lines += ["", f"tokens since the state began  carried  from nothing  ({UNIT})"]
+    for row in curves["since_reset"]:
+        if row["tokens"]:
+            span = f"{row['from']} to {row['to']}"
+            lines.append(f"{span:>28}  {row['carried']:7.4f}  {row['fresh']:12.4f}")
+    return [*lines, "", *memory.verdict()]

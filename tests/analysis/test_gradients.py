@@ -1,0 +1,174 @@
+"""How far gradients reach, as it is measured: exact zeros beyond the cut, exact powers, and only pairs that count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from seqtrain.analysis.gradient_decay import decay_of, mean_norms, spectral_radii
+from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
+from seqtrain.analysis.recording import INPUT, prepared
+from seqtrain.data.batching.examples import ExampleBatch
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
+from seqtrain.data.batching.stream import IGNORED, Stream
+from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.models.layers.front_ends import TokenEmbedding
+from seqtrain.models.recurrent import RNN
+from tests.support.model_cases import START, VOCABULARY, Case, cases, next_token
+
+K2 = 6
+STATEFUL = [case for case in cases(Capability.STATEFUL) if case.make().max_length is None]
+CUTS = {"k1 = k2": {"k1": K2}, "k1 < k2": {"k1": 2}, "documents": {"k1": K2, "reset": "document"}}
+
+
+def measured(
+    model: SequenceModel, task: Any = None, *, documents: list[int] | None = None, samples: int = 40, **cut: Any
+) -> Measured:
+    """What is measured of a random stream of three lanes, or of documents of these lengths."""
+    edges = np.cumsum([0, *(documents or [150])])
+    tokens = np.random.default_rng(0).integers(0, VOCABULARY, edges[-1])
+    tbptt = TBPTT(**{"k1": K2, "k2": K2, "carry": True, "reset": "never"} | cut)
+    plan = StreamPlan(documents=edges, lanes=3, tbptt=tbptt, seed=0, shuffle=False)
+    stream = Stream(tokens, edges, START)
+    task = task or next_token(model, tied=False)
+    return measure_stream(model, task, stream, plan, farthest=2 * K2, samples=samples)
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("case", STATEFUL, ids=str)
+def test_no_gradient_at_all_reaches_k2_and_some_reaches_the_distance_before(case: Case, cut: dict[str, Any]) -> None:
+    documents = [50, 50, 50] if "reset" in cut else None
+    every, _, share = mean_norms(measured(case.make(), documents=documents, **cut))
+    assert np.isfinite(every).all(), "each distance was measured"
+    assert (every[:, K2:] == 0.0).all()
+    assert (every[0, :K2] > 0).all()
+    assert (share[K2:] == 0).all()
+    assert share[0] == 1
+
+
+def test_with_k1_below_k2_the_warm_up_carries_the_gradient_over_the_chunks_before() -> None:
+    model = Case("rnn", ()).make()
+    narrow, wide = (mean_norms(measured(model, k1=2, k2=k2))[2] for k2 in (2, K2))
+    assert (narrow[2:] == 0).all()
+    assert (wide[: K2 - 1] == 1).all(), "each loss reaches at least k2 - k1 + 1 inputs"
+
+
+class Linear(SequenceModel):
+    """h_t = W h_(t-1) + x_t."""
+
+    capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.UNCONDITIONAL
+
+    def __init__(self, matrix: torch.Tensor) -> None:
+        super().__init__()
+        self.dim = len(matrix)
+        self.embed = TokenEmbedding(vocab_size=VOCABULARY, dim=self.dim)
+        self.matrix = nn.Parameter(matrix)
+
+    def initial(self, batch: int) -> dict[str, torch.Tensor]:
+        return {"hidden": self.matrix.new_zeros(batch, self.dim)}
+
+    def forward(self, tokens: Any, state: Any = None, lengths: Any = None) -> Any:
+        hidden = (self.initial(len(tokens)) if state is None else state)["hidden"]
+        outputs = []
+        for x in self.embed(tokens).unbind(1):
+            hidden = hidden @ self.matrix.T + x
+            outputs.append(hidden)
+        return torch.stack(outputs, 1), {"hidden": hidden}
+
+
+class Sum(nn.Module):
+    """The sum over `direction` of the hidden states that have a target, as a task."""
+
+    differentiated = ("loss",)
+
+    def __init__(self, direction: torch.Tensor) -> None:
+        super().__init__()
+        self.direction = nn.Parameter(direction)
+
+    def evaluate(self, model: SequenceModel, batch: Any, state: Any) -> Any:
+        hidden, after = model(batch.tokens, state, getattr(batch, "lengths", None))
+        return {"loss": ((hidden @ self.direction)[batch.targets != IGNORED].sum(), 1)}, after
+
+
+def test_a_linear_recurrence_gives_the_powers_of_its_matrix_and_the_rate_of_its_radius() -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(4, 4, generator=generator, dtype=torch.float64) * 0.4
+    direction = torch.randn(4, generator=generator, dtype=torch.float64)
+    _, norms, _ = mean_norms(measured(Linear(matrix), Sum(direction)))
+    powers = []
+    for distance in range(K2):
+        powers.append(torch.linalg.matrix_power(matrix.T, distance) @ direction)
+    np.testing.assert_allclose(norms[0, :K2], torch.stack(powers).norm(dim=1).numpy(), rtol=1e-12)
+    same = 0.7 * torch.eye(4, dtype=torch.float64)
+    decay = decay_of(measured(Linear(same), Sum(direction)))
+    assert decay.rate == pytest.approx(0.7)
+    assert decay.r2 == pytest.approx(1)
+    assert decay.half_life == pytest.approx(np.log(0.5) / np.log(0.7))  # of a geometric decay, whatever it begins at
+    assert decay.faded is None, "0.7 ** 5 is above a thousandth: nothing is said beyond what was measured"
+
+
+def test_what_grows_has_no_half_life() -> None:
+    direction = torch.ones(4, dtype=torch.float64)
+    decay = decay_of(measured(Linear(1.2 * torch.eye(4, dtype=torch.float64)), Sum(direction)))
+    assert decay.rate == pytest.approx(1.2)
+    assert decay.half_life is None
+
+
+def test_pairs_across_a_document_reset_are_not_counted_and_do_not_pull_the_mean_down() -> None:
+    """Documents of three tokens: beyond distance 2 no pair is there, rather than one whose gradient is 0."""
+    direction = torch.ones(4, dtype=torch.float64)
+    model = Linear(0.5 * torch.eye(4, dtype=torch.float64))
+    found = measured(model, Sum(direction), documents=[3] * 60, reset="document")
+    every, _, share = mean_norms(found)
+    np.testing.assert_allclose(every[0, :3], 2 * 0.5 ** np.arange(3), rtol=1e-12)
+    assert np.isnan(every[0, 3:]).all()
+    assert (share[:3] == 1).all()
+
+
+def test_padding_of_examples_is_not_counted() -> None:
+    model = Linear(0.5 * torch.eye(4, dtype=torch.float64))
+    lengths = torch.tensor([8, 3])
+    targets = torch.full((2, 8), IGNORED)
+    targets[0, 7] = targets[1, 2] = 1
+    batch = ExampleBatch(
+        tokens=torch.zeros(2, 8, dtype=torch.long),
+        lengths=lengths,
+        targets=targets,
+        index=torch.arange(2),
+        count=11,
+        totals={"loss": 2},
+    )
+    task: Any = Sum(torch.ones(4, dtype=torch.float64))
+    found = measure_examples(model, task, batch, k2=8, farthest=7, samples=2, both_ways=True)
+    pairs = np.stack(found.pairs).sum(0)
+    by_distance = dict(zip(found.distances.tolist(), pairs.tolist(), strict=True))
+    assert [by_distance[at] for at in range(8)] == [4, 4, 4, 2, 2, 2, 2, 2]  # two samples of each example
+    assert all(by_distance[at] == 0 for at in range(-7, 0)), "behind the losses there is padding only"
+
+
+def test_layers_of_a_fused_recurrence_are_seen_and_the_model_computes_what_it_did() -> None:
+    torch.manual_seed(0)
+    embed = TokenEmbedding(vocab_size=VOCABULARY, dim=8)
+    model = RNN(embed=embed, dim=8, num_layers=3, dropout=0.5, bidirectional=False, activation="tanh")
+    tokens = torch.randint(0, VOCABULARY, (2, 9))
+    expected, state = model.double().eval()(tokens)
+    hidden, after = prepared(model)(tokens)
+    torch.testing.assert_close(hidden, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(after["hidden"], state["hidden"], rtol=1e-12, atol=1e-12)
+    layers = measured(model).layers
+    assert layers[0] == INPUT
+    assert len(layers) == 3
+    assert list(spectral_radii(model)) == [f"layer.weight_hh_l{number}" for number in range(3)]
+
+
+def test_the_model_that_was_measured_is_left_as_it_was() -> None:
+    model = Case("lstm", ()).make().float().train()
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    measured(model)
+    assert model.training
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+    assert all(weight.grad is None for weight in model.parameters())

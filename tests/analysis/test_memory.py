@@ -1,0 +1,248 @@
+"""Laws of `seqtrain memory`: a model that looks back exactly so far is found to look back exactly so far."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from seqtrain.analysis.context import (
+    Contexts,
+    effective_context,
+    effective_length,
+    losses_by_context,
+    powers_up_to,
+    read_lanes,
+    targets,
+)
+from seqtrain.analysis.memory import Memory, measure
+from seqtrain.cli import main
+from seqtrain.data.batching.plan import TBPTT
+from seqtrain.data.batching.stream import Stream
+from seqtrain.errors import UserError
+from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.tasks.next_token import NextToken
+from tests.support.model_cases import VOCABULARY, Case, next_token, shipped_first
+from tests.support.untrained_runs import NEXT_TOKEN, SENTIMENT, make_run
+
+VOCAB_SIZE = 11
+LAG = 8  # the token to come is the one that stands so many before it
+
+
+class Lookback(SequenceModel):
+    """Says for sure that the token of LAG steps before comes again, and nothing where it has not read so far."""
+
+    capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.CONDITIONAL | Capability.UNCONDITIONAL
+    dim = VOCAB_SIZE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(VOCAB_SIZE, 1)
+
+    def initial(self, batch: int) -> dict[str, torch.Tensor]:
+        return {"read": torch.zeros(batch, LAG - 1, dtype=torch.long)}  # tokens + 1; 0: nothing
+
+    def forward(self, tokens: Any, state: Any = None, lengths: Any = None) -> Any:
+        state = self.initial(len(tokens)) if state is None else state
+        read = torch.cat([state["read"], tokens + 1], 1)
+        before = read[:, : tokens.shape[1]]  # of the token to come, LAG steps before it
+        hidden = nn.functional.one_hot(before, VOCAB_SIZE + 1)[..., 1:] * 50.0
+        return hidden.double(), {"read": read[:, tokens.shape[1] :]}
+
+
+class AsItIs(NextToken):
+    """Hidden states are the logits."""
+
+    def __init__(self) -> None:
+        super().__init__(tied=True, dim=VOCAB_SIZE, vocab_size=VOCAB_SIZE)
+
+    def logits(self, model: Any, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden
+
+
+def periodic(length: int = 4000) -> Stream:
+    """A text of which each token is the one that stands LAG before it."""
+    period = np.array([3, 1, 4, 1, 5, 9, 2, 6])
+    return Stream(np.tile(period, length // LAG), np.array([0, length]), int(period[-1]))
+
+
+def drawn(length: int) -> Stream:
+    """A text without any order, of the tokens that small models know."""
+    return Stream(np.random.default_rng(0).integers(VOCABULARY, size=length), np.array([0, length]), VOCABULARY)
+
+
+def cut(k2: int, *, carry: bool = True, reset: Any = "never") -> TBPTT:
+    return TBPTT(k2=k2, k1=k2, carry=carry, reset=reset)
+
+
+def measured(stream: Stream, k2: int, model: Any = None, *, carry: bool = True, context: int = 32) -> Memory:
+    model = Lookback() if model is None else model
+    return measure(model, AsItIs(), stream, cut(k2, carry=carry), context=context, num_targets=400, tolerance=0.01)
+
+
+def test_a_model_that_looks_back_eight_tokens_has_an_effective_context_of_eight() -> None:
+    memory = measured(periodic(), k2=64)
+    assert memory.contexts.means[:3] == pytest.approx([np.log(VOCAB_SIZE)] * 3)  # with 1, 2, 4 tokens: a guess
+    assert memory.contexts.means[3:] == pytest.approx([0, 0, 0], abs=1e-9)
+    assert memory.effective == pytest.approx((LAG, LAG, LAG), rel=0.01)
+    assert not memory.is_falling
+    assert "k2=64 is long enough" in memory.verdict()[1]
+
+
+def test_a_chunk_shorter_than_what_the_model_looks_back_is_said_to_be_too_short() -> None:
+    memory = measured(periodic(), k2=4)
+    assert "k2=4 is shorter than the context it uses" in memory.verdict()[1]
+    # Begun from nothing a chunk of four never sees the token of eight steps before; carried, each but the first ones.
+    lanes = memory.lanes
+    counted = (lanes.since_reset > lanes.in_chunk) & np.isfinite(lanes.carried)
+    known = (lanes.since_reset[counted] >= LAG).mean()
+    assert memory.gain_of_state.value == pytest.approx(known * np.log(VOCAB_SIZE))
+    assert "carried state lowers the loss by" in memory.verdict()[2]
+
+
+def test_a_k2_of_about_the_context_is_not_called_long_enough() -> None:
+    # What gradients never reached was never learned, so nobody can tell.
+    assert "train with a longer k2 and compare" in measured(periodic(), k2=8).verdict()[1]
+
+
+def test_a_context_that_still_helps_at_its_end_is_called_a_lower_bound() -> None:
+    memory = measured(periodic(), k2=64, context=8)
+    assert memory.is_falling
+    assert "lower bound" in memory.verdict()[0]
+
+
+def test_of_a_run_without_carry_it_is_said_that_it_was_not_trained_for_it() -> None:
+    assert "not what it was trained for" in measured(periodic(), k2=4, carry=False).verdict()[2]
+    assert "not what it was trained for" not in measured(periodic(), k2=4).verdict()[2]
+
+
+def test_an_untrained_model_is_said_to_use_no_context() -> None:
+    model = Case("lstm", ()).make()
+    stream = drawn(4000)
+    memory = measure(model, next_token(model), stream, cut(16), context=64, num_targets=400, tolerance=0.01)
+    assert memory.verdict()[0].startswith("no use of context is shown")
+    assert len(memory.verdict()) == 1
+
+
+STATEFUL = Capability.CAUSAL | Capability.STATEFUL | Capability.UNCONDITIONAL
+
+
+@pytest.mark.parametrize("case", shipped_first(STATEFUL), ids=str)
+def test_carried_losses_are_those_of_the_text_read_at_once_and_fresh_ones_those_of_its_chunks(case: Case) -> None:
+    model = case.make()
+    if model.max_length is not None and model.max_length < 40:
+        pytest.skip("its table of positions is shorter than the text")
+    task, stream = next_token(model), drawn(500)
+    text = stream.tokens
+    lanes = read_lanes(model, task, stream, cut(8), lanes=10, tokens=40)
+    assert lanes.carried.shape == (10, 40)
+    inputs = torch.tensor([VOCABULARY, *text[:39]])[None]
+    with torch.no_grad():
+        whole = task.token_losses(model, model(inputs)[0], torch.from_numpy(text[:40])[None])
+        third = task.token_losses(model, model(inputs[:, 16:24])[0], torch.from_numpy(text[16:24])[None])
+    assert lanes.carried[0] == pytest.approx(whole[0].numpy(), abs=1e-9)
+    assert lanes.fresh[0, 16:24] == pytest.approx(third[0].numpy(), abs=1e-9)
+    assert lanes.fresh[:, :8] == pytest.approx(lanes.carried[:, :8], abs=1e-12)  # nothing was read before
+
+
+def test_each_context_is_exactly_so_long_and_of_the_same_tokens() -> None:
+    model = Case("lstm", ()).make()
+    task, stream = next_token(model), drawn(300)
+    text = stream.tokens
+    positions = targets(stream.documents, 16, 7, within=False)
+    contexts = losses_by_context(model, task, stream, positions, [1, 4, 16])
+    for row, length in enumerate(contexts.lengths):
+        for column, position in enumerate(positions):
+            before = torch.from_numpy(text[position - length : position])[None]
+            with torch.no_grad():
+                loss = task.token_losses(model, model(before)[0][:, -1:], torch.tensor([[text[position]]]))
+            assert contexts.losses[row, column] == pytest.approx(loss.item(), abs=1e-12)
+
+
+def test_targets_are_spread_over_the_text_and_where_documents_begin_anew_stay_inside_them() -> None:
+    documents = np.array([0, 5, 30, 32, 60])
+    assert targets(documents, 10, 1000, within=False).tolist() == list(range(10, 60))
+    assert targets(documents, 10, 1000, within=True).tolist() == [*range(15, 30), *range(42, 60)]
+    some = targets(documents, 10, 5, within=False)
+    assert some.tolist() == [10, 20, 30, 40, 50]
+
+
+def test_tokens_since_the_state_began_are_counted_from_each_document_where_it_begins_anew() -> None:
+    stream = Stream(np.arange(96) % VOCAB_SIZE, np.array([0, 12, 96]), 0)
+    model, task = Lookback(), AsItIs()
+    lanes = read_lanes(model, task, stream, cut(4, reset="document"), lanes=8, tokens=12)
+    assert lanes.since_reset.max() <= 12
+    assert (lanes.since_reset[:, 0] == 1).all()  # every lane begins from nothing
+    never = read_lanes(model, task, stream, cut(4), lanes=8, tokens=12)
+    assert never.since_reset.tolist() == [list(range(1, 13))] * 8
+
+
+def test_the_effective_length_is_the_last_one_at_which_the_loss_is_still_too_high() -> None:
+    lengths = powers_up_to(16)
+    assert lengths == [1, 2, 4, 8, 16]
+    # At 2 the loss happens to be low, and at 4 high again: 2 is not enough.
+    assert 4 < effective_length(lengths, np.array([3.0, 1.0, 2.0, 1.0, 1.0]), 0.1) < 8
+    assert effective_length(lengths, np.full(5, 2.0), 0.1) == 1
+    halfway = effective_length(lengths, np.array([2.0, 2.0, 2.0, 1.0, 1.0]), 0.5)
+    assert halfway == pytest.approx(4 * 2**0.5)  # on a line over the logarithm
+
+
+def test_few_noisy_tokens_give_a_wide_interval_and_many_a_narrow_one() -> None:
+    rng = np.random.default_rng(0)
+    means = np.array([3.0, 2.5, 2.2, 2.05, 2.0])[:, None]
+
+    def width(count: int) -> float:
+        losses = means + rng.normal(size=(5, count)) * 0.5
+        found = effective_context(Contexts([1, 2, 4, 8, 16], losses), 0.1)
+        assert found.low <= found.value <= found.high
+        return found.high / found.low
+
+    assert width(5000) < width(50) / 1.5
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command; gives exit code, standard output and standard error."""
+
+    def run(*args: object) -> tuple[int, str, str]:
+        rc = main.main(["memory", *map(str, args)])
+        return rc, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_writes_what_it_prints(tmp_path: Path, call: Any) -> None:
+    (tmp_path / "text.txt").write_text("the animal was tired and slow\n" * 400)
+    data = ("data=text", f"data.path={tmp_path / 'text.txt'}", "data.split_by=position", "data.validation_fraction=0.4")
+    run, out = make_run(tmp_path / "run", *NEXT_TOKEN, *data, "tbptt.k2=8"), tmp_path / "out"
+    rc, printed, _ = call(run, "--out", out, "--targets", 200, "--json")
+    assert rc == 0
+    written = json.loads((out / "memory.json").read_text())
+    assert json.loads(printed) == written
+    assert [row["context"] for row in written["by_context"]] == powers_up_to(128)
+    assert written["targets"] == 200
+    assert set(written["numbers"]) >= {"effective_context", "gain_of_state", "gain_of_context"}
+    for name in ("context.png", "since_reset.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+    rc, _, errors = call(run, "--out", out, "--context", 65536)
+    assert rc == 2
+    assert "only 0 tokens have 65536 others before them" in errors
+
+
+def test_the_command_refuses_a_run_that_reads_no_stream(tmp_path: Path, call: Any) -> None:
+    rc, _, errors = call(make_run(tmp_path / "run", *SENTIMENT))
+    assert rc == 2
+    assert "reads no stream" in errors
+
+
+def test_a_text_too_short_for_lanes_is_refused_in_words() -> None:
+    with pytest.raises(UserError, match="too few for 8 lanes"):
+        read_lanes(Lookback(), AsItIs(), periodic(400), cut(64), lanes=8, tokens=64)

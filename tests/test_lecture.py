@@ -1,0 +1,71 @@
+"""Laws of docs/lecture.md: each number on it is one that a command above it wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seqtrain.cli.main import COMMANDS
+from tests import lecture
+from tests.lecture import Section, Value, filled, looked_up, sections, values
+
+TEXT = lecture.PAGE.read_text("utf-8")
+KEPT = json.loads(lecture.NUMBERS.read_text("utf-8"))
+
+
+def test_each_number_is_the_one_that_was_measured() -> None:
+    quoted = list(values(TEXT))
+    assert quoted
+    for value, shown in quoted:
+        assert shown == value.text(KEPT["numbers"][value.key]), value
+
+
+def test_the_commands_of_the_page_are_those_that_were_measured() -> None:
+    shown = [command for section in sections(TEXT) for command in section.commands]
+    assert sorted(shown) == sorted(KEPT["seconds"])
+
+
+def test_all_commands_together_take_less_than_twenty_minutes_on_two_cores() -> None:
+    # What was measured when the page was made; nothing is timed here.
+    assert sum(KEPT["seconds"].values()) < 2 * 20 * 60
+
+
+def test_each_picture_of_the_page_is_there_and_no_other() -> None:
+    shown = {lecture.KEPT / name for name in lecture.PICTURE.findall(TEXT)}
+    assert shown == set(lecture.KEPT.rglob("*.png"))
+
+
+def test_each_value_is_of_a_command_of_the_page() -> None:
+    written = set()
+    for section in sections(TEXT):
+        for command in section.commands:
+            words = command.split()
+            assert words[0] == "seqtrain", command
+            assert words[1] in COMMANDS, command
+            written.add(f"{words[1]}/{words[2]}" if words[1] == "demo" else words[1])
+    for value, _ in values(TEXT):
+        folders = value.file.split("/")
+        assert {folders[0], "/".join(folders[:2])} & written or _is_named(folders[0]), value
+
+
+def _is_named(folder: str) -> bool:
+    """Whether a command of the page names this folder of outputs/ as the place of its run or files."""
+    return any(f"outputs/{folder}" in command for section in sections(TEXT) for command in section.commands)
+
+
+def test_a_page_is_read_section_by_section() -> None:
+    page = "# t\n```\nseqtrain no\n```\n## a\n```bash\nseqtrain x \\\n  y\n```\n"
+    page += "## b\n<!-- alone -->\n```bash\nseqtrain z\n```\n"
+    assert sections(page) == [Section("a", ("seqtrain x    y",), False), Section("b", ("seqtrain z",), True)]
+
+
+def test_a_value_is_found_by_its_place_and_written_by_its_format(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"rows": [{"x": 1.0}, {"x": 2.345}]}))
+    value = Value("a.json", "rows.1.x", ".1f")
+    assert looked_up(value, tmp_path) == 2.345
+    page = "is <!-- value: a.json rows.1.x .1f -->9.9<!-- end --> long"
+    assert filled(page, {value.key: 2.345}) == page.replace("9.9", "2.3")
+    with pytest.raises(KeyError):
+        looked_up(Value("a.json", "rows.1.y", ".1f"), tmp_path)
