@@ -218,6 +218,10 @@ class Forecast(SeriesTask, ExampleTask):
             params = self.distribution.rescaled(params, newest.unsqueeze(2), 1.0)
         return params
 
+    def teacher_forced(self, model: SequenceModel, batch: WindowBatch) -> Float[Tensor, "B 1 H C P"]:
+        """The parameters of each step ahead where the values before it are known, which no forecast is told."""
+        return self._teacher_forced(model, *_window_and_ahead(batch))
+
     def _teacher_forced(
         self, model: SequenceModel, window: Float[Tensor, "B T F"], ahead: Float[Tensor, "B H F"]
     ) -> Float[Tensor, "B 1 H C P"]:

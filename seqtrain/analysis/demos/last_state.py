@@ -1,0 +1,187 @@
+"""A decoder that sees only the encoder's last state forgets; one that attends to all states does not."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from seqtrain.analysis import pictures, seeds
+from seqtrain.analysis.demo import Bench, Demo, Findings
+from seqtrain.analysis.measured_runs import SPLIT, open_measured, parameters
+from seqtrain.files.atomic import write_text
+
+LETTERS = "abcdefghijklmnop"
+CHANCE = 1 / len(LETTERS)  # of a letter: nothing tells it but the source
+SHORTEST, LONGEST = 2, 16  # letters of a source
+NUM_TRAIN, NUM_PER_LENGTH = 20_000, 60  # sources of train, and of validation for each length
+DIMS = {"none": 78, "additive": 60}  # attention's weights are paid for by width: 72,540 and 72,360 parameters
+MAX_APART = 0.02  # of the parameters
+SETTINGS = (
+    "task=translation",
+    "task.label_smoothing=0",
+    "data=parallel",
+    "tokenizer=word",
+    "model=rnn_encoder_decoder",
+    "model.dropout=0",
+    "optimizer.lr=0.004",
+    "trainer.max_steps=1000",
+    "trainer.validate_every=1000",
+)
+
+Curve = dict[int, float]
+"""The share of letters that are right, by the length of the source."""
+
+
+def run(bench: Bench) -> Findings:
+    """Trains both to say letters again, in order, and counts by the length of the source what they get right."""
+    files = _write_pairs(bench.out)
+    curves: dict[str, list[Curve]] = {}
+    sizes = {}
+    for attention, dim in DIMS.items():
+        curves[attention] = []
+        for seed in range(1, bench.seeds + 1):
+            path = bench.train(
+                f"{attention}-{seed}",
+                *SETTINGS,
+                *files,
+                f"model.attention={attention}",
+                f"model.dim={dim}",
+                f"seed={seed}",
+            )
+            curves[attention].append(accuracy_by_length(path, bench.say))
+            sizes[attention] = parameters(path)
+    found = findings(curves, sizes)
+    _draw(curves, bench.out / found.pictures[0])
+    return found
+
+
+def _write_pairs(folder: Path) -> list[str]:
+    """Letters as source, and the same as target, in two files; the overrides that name them."""
+    generator = random.Random(0)  # the task is the same for all seeds of models
+
+    def pair(length: int) -> str:
+        text = " ".join(generator.choices(LETTERS, k=length))
+        return json.dumps({"source": text, "target": text})
+
+    train, validation = [], []
+    for _ in range(NUM_TRAIN):
+        train.append(pair(generator.randint(SHORTEST, LONGEST)))
+    for length in range(SHORTEST, LONGEST + 1):
+        for _ in range(NUM_PER_LENGTH):
+            validation.append(pair(length))
+    overrides = []
+    for key, lines in (("path", train), ("validation_path", validation)):
+        file = folder / f"pairs_{key}.jsonl"
+        write_text(file, "\n".join(lines) + "\n")
+        overrides.append(f"data.{key}={file}")
+    return overrides
+
+
+def accuracy_by_length(path: Path, say: Callable[[str], None]) -> Curve:
+    """The share of letters that a run writes at their place, each after those that it wrote before."""
+    import torch
+
+    opened, data = open_measured(path, say)
+    texts = data.rows[SPLIT].texts("source")
+    with torch.no_grad():
+        answers = opened.task.translate(opened.model, texts, opened.preprocessor)  # type: ignore[attr-defined]
+    right: dict[int, int] = {}
+    asked: dict[int, int] = {}
+    for text, answer in zip(texts, answers, strict=True):
+        true = text.split()
+        right[len(true)] = right.get(len(true), 0) + letters_right(true, answer.split())
+        asked[len(true)] = asked.get(len(true), 0) + len(true)
+    return {length: right[length] / asked[length] for length in sorted(asked)}
+
+
+def letters_right(true: list[str], answer: list[str]) -> int:
+    """How many letters stand where they should; those that are not written are wrong, those too many do not count."""
+    return sum(map(str.__eq__, true, answer))
+
+
+def findings(curves: dict[str, list[Curve]], sizes: dict[str, int]) -> Findings:
+    """What the curves of each seed say of the claim.
+
+    That one model forgets is more than that it is worse: what is judged is how much more it loses than the other from
+    the shortest third of lengths to the longest.
+
+    Args:
+        curves: Of each kind of attention, for each seed.
+        sizes: Parameters of each.
+    """
+    # The same in all curves, as all read the same sources.
+    lengths = list(curves["none"][0])
+    third = max(len(lengths) // 3, 1)
+    rows: list[dict[str, str | float]] = []
+    for length in lengths:
+        row: dict[str, str | float] = {"length": str(length)}
+        for attention, of_seeds in curves.items():
+            of_length = seeds.spread([curve[length] for curve in of_seeds])
+            row[f"{attention}_accuracy"] = of_length.mean
+            row[f"{attention}_sd"] = "-" if of_length.deviation is None else of_length.deviation
+        rows.append(row | {"chance": CHANCE})
+    short: dict[str, list[float]] = {}
+    long: dict[str, list[float]] = {}
+    lost: dict[str, list[float]] = {}
+    for attention, of_seeds in curves.items():
+        short[attention] = [_mean(curve, lengths[:third]) for curve in of_seeds]
+        long[attention] = [_mean(curve, lengths[-third:]) for curve in of_seeds]
+        pairs = zip(short[attention], long[attention], strict=True)
+        lost[attention] = [before - after for before, after in pairs]
+    judged = seeds.paired(lost["none"], lost["additive"])
+    # More weights would hold more letters, too.
+    apart = abs(sizes["none"] / sizes["additive"] - 1)
+    numbers: dict[str, float] = {"chance": CHANCE, "more_lost": judged.mean}
+    for attention in curves:
+        numbers[f"{attention}_short"] = seeds.spread(short[attention]).mean
+        numbers[f"{attention}_long"] = seeds.spread(long[attention]).mean
+        numbers[f"{attention}_parameters"] = float(sizes[attention])
+    verdict = (
+        f"letters right in sources of {lengths[0]} to {lengths[third - 1]} and of {lengths[-third]} to {lengths[-1]} "
+        f"letters: from the last state alone {seeds.spread(short['none']).words()} and "
+        f"{seeds.spread(long['none']).words()} ({sizes['none']:,} parameters), with attention "
+        f"{seeds.spread(short['additive']).words()} and {seeds.spread(long['additive']).words()} "
+        f"({sizes['additive']:,}); a guess: {CHANCE:.3f}. The last state loses more with length by {judged.words()}"
+    )
+    holds = None if judged.sign is None else judged.sign > 0
+    # What was never learned is not lost with length either, so that the other's loss would always be the larger one.
+    if holds and numbers["additive_short"] < 2 * CHANCE:
+        verdict += "; but the model with attention has not learned the task, which says nothing"
+        holds = None
+    if apart > MAX_APART:
+        verdict += f"; but their parameters lie {apart:.0%} apart, so nothing follows"
+        holds = None
+    return Findings(rows, verdict, holds, ("last-state.png",), numbers)
+
+
+def _mean(curve: Curve, lengths: list[int]) -> float:
+    return sum(curve[length] for length in lengths) / len(lengths)
+
+
+def _draw(curves: dict[str, list[Curve]], path: Path) -> None:
+    """Accuracy by length: each seed thin, the mean thick."""
+    figure = pictures.new_figure(7, 4.2)
+    axes = figure.subplots()
+    labels = {"none": "sees the last state alone", "additive": "attends to all states"}
+    for color, (attention, of_seeds) in zip(pictures.COLORS, curves.items(), strict=False):
+        lengths = list(of_seeds[0])
+        means = []
+        for length in lengths:
+            means.append(seeds.spread([curve[length] for curve in of_seeds]).mean)
+        for curve in of_seeds:
+            axes.plot(lengths, list(curve.values()), color=color, linewidth=0.6)
+        axes.plot(lengths, means, "o-", color=color, label=f"{labels[attention]} (model.attention={attention})")
+    axes.axhline(CHANCE, linestyle=":", color=pictures.COLORS[-1], label="a guess")
+    axes.set(xlabel="letters of the source", ylabel="share of letters that are right", ylim=(0, 1.03))
+    axes.set_title("saying letters again: one state holds only so many")
+    axes.legend(fontsize=8)
+    pictures.save(figure, path)
+
+
+DEMO = Demo(
+    claim="A decoder that sees only the encoder's last state forgets long sources; attention does not.",
+    seconds=60,
+    run=run,
+)
