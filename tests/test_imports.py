@@ -73,6 +73,7 @@ ONLY = {
         "training.loggers",
         "inference.attention_maps",
         "inference.forecast_plot",
+        "inference.gate_pictures",
     ),
     "lightning": (),
 }

@@ -22,16 +22,15 @@ from seqtrain.data.batching.stream import IGNORED, Stream
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel, reset
 from seqtrain.tasks.base import Task
+from seqtrain.tasks.metrics.bootstrap import interval, resample
 
 TOKENS_AT_A_TIME = 32_768  # that a model reads in one call: bounds memory
 MIN_TARGETS = 100  # fewer tell nothing
 MIN_LANES = 8  # so few can still be drawn anew
-RESAMPLES = 1000
-CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """A number with the ends of its interval, of CONFIDENCE."""
+    """A number with the ends of its 95 % interval."""
 
     value: float
     low: float
@@ -185,11 +184,9 @@ def effective_length(lengths: Sequence[int], means: Float[np.ndarray, " C"], tol
 
 def effective_context(contexts: Contexts, tolerance: float, *, seed: int = 0) -> Interval:
     """`effective_length` with its interval: the tokens are drawn anew, the same ones for all lengths."""
-    rng = np.random.default_rng(seed)
     count = contexts.losses.shape[1]
     drawn = []
-    for _ in range(RESAMPLES):
-        means = contexts.losses[:, rng.integers(count, size=count)].mean(1)
+    for means in resample(lambda times_drawn: contexts.losses @ times_drawn / count, count, seed=seed):
         drawn.append(effective_length(contexts.lengths, means, tolerance))
     return _interval(effective_length(contexts.lengths, contexts.means, tolerance), drawn)
 
@@ -197,8 +194,7 @@ def effective_context(contexts: Contexts, tolerance: float, *, seed: int = 0) ->
 def gain_of_context(contexts: Contexts, *, seed: int = 0) -> Interval:
     """How much lower the loss is with the longest context than with a single token."""
     gain = contexts.losses[0] - contexts.losses[-1]
-    rng = np.random.default_rng(seed)
-    drawn = [gain[rng.integers(len(gain), size=len(gain))].mean() for _ in range(RESAMPLES)]
+    drawn = resample(lambda times_drawn: float(gain @ times_drawn) / len(gain), len(gain), seed=seed)
     return _interval(float(gain.mean()), drawn)
 
 
@@ -209,15 +205,14 @@ def gain_of_state(lanes: Lanes, *, seed: int = 0) -> Interval:
     """
     difference = np.where(lanes.since_reset > lanes.in_chunk, lanes.fresh - lanes.carried, np.nan)
     sums, counts = np.nansum(difference, 1), np.isfinite(difference).sum(1)
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(RESAMPLES):
-        index = rng.integers(len(sums), size=len(sums))
-        drawn.append(sums[index].sum() / max(counts[index].sum(), 1))
+
+    def mean(times_drawn: Int[np.ndarray, " B"]) -> float:
+        return float(sums @ times_drawn) / max(float(counts @ times_drawn), 1.0)
+
+    drawn = resample(mean, len(sums), seed=seed)
     return _interval(float(sums.sum() / max(counts.sum(), 1)), drawn)
 
 
-def _interval(value: float, drawn: Sequence[float]) -> Interval:
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail])
+def _interval(value: float, drawn: Sequence[float] | Float[np.ndarray, " R"]) -> Interval:
+    low, high = interval(np.asarray(drawn))
     return Interval(value, float(low), float(high))

@@ -37,7 +37,7 @@ class Options:
 
     distance: int | None  # the farthest one; None: past the cut, as far as costs little
     samples: int  # losses in each lane or example
-    uncut: bool  # whether the model itself is measured, without the cut of training
+    whole: bool  # whether the model itself is measured, without the cut of training
 
 
 @dataclass(frozen=True)
@@ -79,23 +79,24 @@ def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -
     tbptt = data.tbptt
     if isinstance(data, StreamData):
         default = tbptt.k2 + max(tbptt.k2 // 2, 8)
-        if options.uncut:
+        if options.whole:
             default = 2 * tbptt.k2
         farthest = options.distance or min(default, max(MAX_DEFAULT, tbptt.k2 + 8))
-        if not options.uncut:
+        if not options.whole:
             return Subject(data, replace(tbptt, jitter="none"), tbptt.k2, farthest)
         # One reading that is long enough for each of its later half to be measured without a cut.
         width = 2 * farthest
         if model.max_length is not None and width > model.max_length:
             raise UserError(
-                f"--uncut: reads {width} tokens at once for --distance {farthest}, and the model reads at most "
+                f"--whole: reads {width} tokens at once for --distance {farthest}, and the model reads at most "
                 f"{model.max_length}; give --distance {model.max_length // 2}"
             )
         return Subject(data, replace(tbptt, k1=width, k2=width, jitter="none"), None, farthest)
-    longest = int(data.batcher("validation").lengths.max())
+    examples: Any = data.batcher("validation")
+    longest = int(examples.lengths.max())
     cuts = task.needs_whole is None and longest > tbptt.k2
-    if cuts and options.uncut:
-        raise UserError(f"--uncut: task={task.name()} itself cuts at tbptt.k2; measure tbptt.k2={longest} instead")
+    if cuts and options.whole:
+        raise UserError(f"--whole: task={task.name()} itself cuts at tbptt.k2; measure tbptt.k2={longest} instead")
     cut = tbptt.k2 if cuts else None
     farthest = options.distance or min(longest - 1, MAX_DEFAULT if cut is None else 2 * cut)
     return Subject(data, tbptt, cut, max(min(farthest, longest - 1), 1))

@@ -90,18 +90,22 @@ def _trainer(folder: Path) -> demo.Train:
     """Trains runs below a folder."""
 
     def train(name: str, *overrides: str) -> Path:
-        from seqtrain.runs.directory import Run
+        from seqtrain.runs.directory import CONFIG, Run
 
         path = folder / name
         words = [*overrides, f"run_dir={path}", "logger=none"]
-        if not path.exists():
+        # Kept beside the run: its summary knows the newest command alone, which of a killed one is a resume.
+        asked = folder / f"{name}.overrides.json"
+        # A call that was killed at once leaves an empty folder, which `train` takes; what else there is, it refuses.
+        if not (path / CONFIG).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(asked, json.dumps(overrides) + "\n")
             say(f"trains: {pasted('seqtrain', 'train', *words)}")
             _start(words)
             return path
-        summary = Run.open(path).summary
-        if not _same(summary.command, words):
-            raise UserError(f"{path}: another command made this run; remove it, or give another --out")
-        if summary.status != "finished":
+        if _read(asked) != list(overrides):
+            raise UserError(f"{path}: other options made this run; remove it, or give another --out")
+        if Run.open(path).summary.status != "finished":
             _resume(path)
         return path
 
@@ -123,6 +127,9 @@ def _resume(path: Path) -> None:
     resume(str(path), [], ("seqtrain", "resume", str(path)))
 
 
-def _same(command: Sequence[str] | None, words: Sequence[str]) -> bool:
-    """Whether a run's command is the one that would make it now."""
-    return command is not None and list(command[2:]) == list(words)
+def _read(file: Path) -> object:
+    """What a JSON file holds; None where there is no such file, or no JSON in it."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None

@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("of", nargs="+", metavar="RUN|OVERRIDE")
     parser.add_argument("--checkpoint", default="best", choices=("best", "last"), help="of a run")
     parser.add_argument(
-        "--uncut", action="store_true", help="the model itself, without the cut of training: how far it could learn"
+        "--whole", action="store_true", help="the model itself, without the cut of training: how far it could learn"
     )
     parser.add_argument(
         "--distance",
@@ -77,7 +77,7 @@ def _measure(options: Namespace, is_run: bool) -> int:
     from seqtrain.analysis import gradient_picture, gradients
 
     model, task = made["untrained"]
-    wanted = gradients.Options(options.distance, options.samples, options.uncut)
+    wanted = gradients.Options(options.distance, options.samples, options.whole)
     subject = gradients.subject_of(data, task, model, wanted)
     found = gradients.measure_all(subject, made, options.samples)
     records = {}
@@ -87,7 +87,7 @@ def _measure(options: Namespace, is_run: bool) -> int:
     lines = _lines(records, found, subject.cut)
     record = {
         "measured": list(options.of),
-        "uncut": options.uncut,
+        "whole": options.whole,
         "k1": data.tbptt.k1,
         "k2": data.tbptt.k2,
         "numbers": numbers,
@@ -169,4 +169,4 @@ def _cut_words(records: dict[str, dict[str, Any]], cut: int) -> str:
         return f"k2 = {cut}: nothing was measured beyond it; give a larger --distance"
     if largest:
         return f"k2 = {cut}: the gradient beyond it is up to {largest:.3g}, and not 0"
-    return f"k2 = {cut}: beyond it every gradient is exactly 0; --uncut measures the model itself"
+    return f"k2 = {cut}: beyond it every gradient is exactly 0; --whole measures the model itself"

@@ -31,6 +31,7 @@ COMMANDS = {
     "compare": "compare runs and sweeps: a table, a verdict, a page",
     "serve": "serve that page, live while runs go on: seqtrain serve outputs",
     "sync": "send what runs have recorded to W&B, MLflow or TensorBoard",
+    "profile": "measure what models cost, beside what theory says of them",
     "gradients": "how far back gradients reach in a run's model, and where training cuts them",
     "demo": "show a claim of theory by an experiment: its numbers, a picture, a verdict",
     "matrix": "show which models do which tasks",

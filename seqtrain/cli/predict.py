@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from seqtrain.api import Trained, load
-from seqtrain.cli import predict_series
+from seqtrain.api import load
+from seqtrain.cli import predict_seen, predict_series
 from seqtrain.cli.answer_options import add_answer_options, as_typed, given, own_options, refuse_not_taken
 from seqtrain.cli.arguments import Parser, say
 from seqtrain.cli.lines import Line, batches, check_apart, from_arguments, from_file, open_lines
@@ -31,8 +31,8 @@ BATCH = 32  # texts answered side by side
 def main(argv: list[str]) -> int:
     """The command."""
     options = _parser().parse_intermixed_args(argv)
-    if options.attention is not None:
-        return _attend(options)
+    if predict_seen.asked(options):
+        return predict_seen.main(options)
     path: Path | None = options.input
     check_apart(path, options.output)  # before either of them is opened
     if options.output is not None:
@@ -91,6 +91,12 @@ def _parser() -> Parser:
         type=Path,
         metavar="FILE",
         help="draw where the model looks in the one TEXT: FILE.png, or FILE.html to explore",
+    )
+    parser.add_argument(
+        "--gates",
+        type=Path,
+        metavar="FILE",
+        help="draw what the gates of an LSTM or a GRU do in the one TEXT: FILE.png, or FILE.html to explore",
     )
     add_answer_options(parser)
     return parser
@@ -191,48 +197,3 @@ def _output(path: Path | None) -> Iterator[TextIO]:
             file.detach()  # what is written is flushed, and `atomic` closes
     except OSError as error:
         raise UserError(f"--output {path}: {error.strerror}") from None
-
-
-def _attend(options: argparse.Namespace) -> int:
-    """`--attention`: a picture, or a page, of one text."""
-    path: Path = options.attention
-    if path.suffix.lower() not in (".png", ".html"):
-        raise UserError(
-            f"--attention {path}: expected a name that ends in .png (a picture) or .html (a page to explore)"
-        )
-    if len(options.texts) != 1 or options.input is not None:
-        raise UserError("--attention: takes one TEXT, and no --input; it shows where the model looks in it")
-    useless = list(map(as_typed, given(options)))
-    if options.score:
-        useless.append("--score")
-    if options.option:
-        useless.append("--option")
-    if useless:
-        flags = ", ".join(useless)
-        raise UserError(f"{flags}: --attention draws where the model looks and answers nothing; leave one of them out")
-
-    trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
-    (line,) = from_arguments(options.texts)
-    reason = line.reason or trained.opened.text_reader.reason(line.text)
-    if reason:
-        raise UserError(f"{line.where}: {reason}")
-    return _draw(trained, line.text, path, options.json)
-
-
-def _draw(trained: Trained, text: str, path: Path, as_json: bool) -> int:
-    from seqtrain.inference import attention_maps
-
-    maps = trained.attention(text)
-    try:
-        left_out = attention_maps.save(maps, path, f"{trained.directory.name}: {text}")
-    except OSError as error:
-        raise UserError(f"--attention {path}: {error.strerror}") from None
-    names = [seen.name for seen in maps]  # layers of a stack, or of an encoder and a decoder
-    if as_json:
-        print(_json({"text": text, "attention": str(path), "maps": names, "left_out": left_out}))
-    else:
-        line = f"{path}: {', '.join(names)}"
-        if left_out:  # a picture has room for some of the layers only
-            line += f" (not shown: {left_out})"
-        print(line)
-    return 0

@@ -11,8 +11,7 @@ from seqtrain.compare.guard import Group
 from seqtrain.compare.quantities import decimals
 from seqtrain.compare.variants import CONFIDENCE
 from seqtrain.errors import UserError
-
-RESAMPLES = 1000
+from seqtrain.tasks.metrics.bootstrap import RESAMPLES, interval, resample
 
 Reduced = dict[str, tuple[Any, float]]  # sum and count of each loss term, as `task.measure` takes them
 
@@ -40,15 +39,9 @@ def bootstrap(
         first, second = (measure(_weighted(table, shapes, weights)) for table in tables)
         return second - first
 
-    size, rng = len(one), np.random.default_rng(seed)
-    differences = []
-    for _ in range(RESAMPLES):
-        # Sums and counts are drawn, not metrics, which holds for BLEU and others that are no mean over batches.
-        times_drawn = np.bincount(rng.integers(size, size=size), minlength=size)
-        differences.append(difference(times_drawn))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(differences, [tail, 1 - tail])
-    return difference(np.ones(size)), float(low), float(high)
+    # Sums and counts are drawn, not metrics, which holds for BLEU and others that are no mean over batches.
+    low, high = interval(resample(difference, len(one), seed=seed), CONFIDENCE)
+    return difference(np.ones(len(one))), float(low), float(high)
 
 
 def verdict(names: Sequence[str], found: tuple[float, float, float], group: Group, size: int, kind: str) -> str:

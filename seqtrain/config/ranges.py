@@ -145,6 +145,7 @@ RANGES: dict[str, Range] = {
     "model.num_layers": _count(MAX_LAYERS),
     "model.num_heads": _count(MAX_WIDTH),
     "model.dropout": PART,
+    "model.forget_bias": Range(0, 100),  # beyond, a gate is open for good
     "model.dim_feedforward": _count(2**20),
     "model.max_length": TOKENS,
     "model.num_segments": _count(2**16),

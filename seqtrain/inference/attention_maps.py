@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 import warnings
@@ -18,7 +17,7 @@ from torch import Tensor
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import atomic, write_text
-from seqtrain.inference.attention_page import page
+from seqtrain.inference.attention_page import as_data, page
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.recorder import AttentionMap, recording
 
@@ -172,7 +171,7 @@ def draw(maps: Sequence[Seen], path: Path, title: str) -> str:
     )
     bar.ax.tick_params(labelsize=7)
     left_out = _left_out(maps, cropped)
-    heading = textwrap.fill(_shorten(title, MAX_TITLE_CHARACTERS), int(10 * width))
+    heading = textwrap.fill(shorten(title, MAX_TITLE_CHARACTERS), int(10 * width))
     heading += "\neach row shares itself out among the columns"
     if left_out:
         heading += f"\nnot shown: {left_out}"
@@ -205,12 +204,12 @@ def _rows_with_key_names(maps: Sequence[Seen]) -> set[int]:
 
 def _name_tokens(axes: Any, queries: list[str], keys: list[str]) -> None:
     style: dict[str, Any] = {"fontsize": 7, "parse_math": False}  # a $ in a text is no formula
-    axes.set_xticks(range(len(keys)), [_shorten(key) for key in keys], rotation=90, **style)
-    axes.set_yticks(range(len(queries)), [_shorten(query) for query in queries], **style)
+    axes.set_xticks(range(len(keys)), [shorten(key) for key in keys], rotation=90, **style)
+    axes.set_yticks(range(len(queries)), [shorten(query) for query in queries], **style)
     axes.tick_params(length=0)
 
 
-def _shorten(text: str, max_characters: int = MAX_LABEL_CHARACTERS) -> str:
+def shorten(text: str, max_characters: int = MAX_LABEL_CHARACTERS) -> str:
     """A text of one line's length; a sign for one that is white space alone, which would show as nothing."""
     text = text.strip() or "␣"
     if len(text) <= max_characters:
@@ -253,10 +252,8 @@ def write_page(maps: Sequence[Seen], path: Path, title: str) -> str:
         content.append(
             {"name": seen.name, "queries": seen.queries, "keys": seen.keys, "same": same, "heads": thousandths}
         )
-    # A "</script>" in a text must not end the script that holds it.
-    data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     note = ""
     if left_out:
         note = f"Not shown: {left_out}."
-    write_text(path, page(_shorten(title, MAX_TITLE_CHARACTERS), note, data))
+    write_text(path, page(shorten(title, MAX_TITLE_CHARACTERS), note, as_data(content)))
     return left_out

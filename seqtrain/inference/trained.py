@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from seqtrain.data.tokenizers.recipes import Tokenizer
     from seqtrain.inference.attention_maps import Seen
     from seqtrain.inference.embedding import Pool
+    from seqtrain.inference.gates import Gates
     from seqtrain.inference.opened import Opened
     from seqtrain.models.base import SequenceModel
     from seqtrain.tasks.base import Task
@@ -291,13 +292,38 @@ class Trained:
         """
         from seqtrain.inference import attention_maps
 
+        return attention_maps.look(self.model, *self._looked_at(text, target))
+
+    def gates(self, text: str, target: str | None = None) -> list[Gates]:
+        """What the gates of each LSTM and GRU layer do while the model reads a text.
+
+        Args:
+            text: what is read.
+            target: of a translation what it writes meanwhile; None: its own greedy translation.
+
+        Returns:
+            Of each layer its `tokens`, the `values` (T, U) of each gate and state by name, and by `hold_times` (U,)
+            how many tokens each unit holds what it has: -1 / log(mean forget gate), of a GRU of the update gate.
+
+        Raises:
+            UserError: where the model has no layer of an LSTM or a GRU.
+        """
+        from seqtrain.inference import gates
+
+        return gates.look(self.model, *self._looked_at(text, target))
+
+    def _looked_at(
+        self, text: str, target: str | None
+    ) -> tuple[list[int], Callable[[int], str], list[int] | None, Callable[[int], str]]:
+        """Tokens and what they are called, the source that they are written from, if any, and what its are called."""
+        from seqtrain.inference import attention_maps
+
         self._check([text], self.opened.text_reader)
         tokens, source = self.task.attended(self.opened.loaded, text, target)
         ours = attention_maps.labels(self.tokenizer)
         if source is None:
-            return attention_maps.look(self.model, tokens, ours)
-        theirs = attention_maps.labels(self.opened.preprocessor.target_tokenizer)
-        return attention_maps.look(self.model, tokens, theirs, source, ours)
+            return tokens, ours, None, ours
+        return tokens, attention_maps.labels(self.opened.preprocessor.target_tokenizer), source, ours
 
 
 def _without_text(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -59,6 +59,12 @@ class AR(SequenceModel):
         hidden, inputs = filtered(self.dropout(self.embed(tokens)), state["inputs"], self.filters, lengths)
         return hidden, {"inputs": inputs}
 
+    def sequential_steps(self, length: int) -> int:
+        return 1
+
+    def longest_path(self, length: int) -> int | None:
+        return 1 if length <= self.window else None
+
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
         # Of longer inputs only the last window is looked at.
         return filtered_last(self.dropout(self.embed(tokens[:, -self.window :])), self.filters)

@@ -44,6 +44,7 @@ class SequenceModel(nn.Module, ABC):
     dim: int  # D, the width of the hidden states
     embed: nn.Module
     max_length: int | None = None  # tokens that may be read since a reset; None = no bound
+    num_folded: int = 1  # sets of filters that are added up before they read, so that they cost what one costs
     linear_order: int | None = None  # inputs whose least squares the weights begin as; None = they are drawn
 
     @abstractmethod
@@ -150,6 +151,15 @@ class SequenceModel(nn.Module, ABC):
         if needs_source:
             return counter.get_total_flops() / (2 * length)  # the source is as long as the target
         return counter.get_total_flops() / length
+
+    def sequential_steps(self, length: int) -> int | None:
+        """Steps that must wait for each other when `length` tokens are read at once; None: a model does not say."""
+        return None
+
+    def longest_path(self, length: int) -> int | None:
+        """Steps between the first and the last of `length` tokens, the fewest there are; None: a model does not say, or
+        the last hidden state does not depend on the first token."""
+        return None
 
     @property
     def can_encode(self) -> bool:

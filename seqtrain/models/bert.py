@@ -97,6 +97,12 @@ class BERT(SequenceModel):
             x = block(x, mask, rotary)
         return self.norm(x), {}
 
+    def sequential_steps(self, length: int) -> int:
+        return len(self.blocks)
+
+    def longest_path(self, length: int) -> int:
+        return len(self.blocks)
+
     def _segment(self, tokens: Shaped[Tensor, "B T *F"]) -> Int[Tensor, "B T"]:
         """The segment of each token: how many separators stand before it, as far as there are segments."""
         if tokens.is_floating_point():  # of real values none stands between two texts

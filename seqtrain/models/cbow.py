@@ -37,6 +37,12 @@ class CBOW(SequenceModel):
         mean = words.sum(1) / ends.clamp(min=1).unsqueeze(1)
         return self.dropout(mean).unsqueeze(1).expand(-1, width, -1), {}
 
+    def sequential_steps(self, length: int) -> int:
+        return 1
+
+    def longest_path(self, length: int) -> int:
+        return 1
+
     def _sorted(self, tokens: Shaped[Tensor, "B T *F"], padding: Bool[Tensor, "B T"]) -> Shaped[Tensor, "B T *F"]:
         """The tokens in the order of their ids, with padding behind them all; real values as they are."""
         if tokens.is_floating_point():

@@ -55,6 +55,13 @@ class CNN(SequenceModel):
         """Tokens that a hidden state can depend on, itself included."""
         return 1 + 2 * sum(self.reaches)
 
+    def sequential_steps(self, length: int) -> int:
+        return 2 * len(self.blocks)
+
+    def longest_path(self, length: int) -> int | None:
+        # The deepest convolutions reach farthest; all are passed, two a layer.
+        return 2 * len(self.blocks) if length <= self.receptive_field else None
+
     def initial(self, batch: int) -> State:
         if not self.causal:
             return {}

@@ -30,6 +30,7 @@ class DLinear(SequenceModel):
         self.embed = embed
         self.dim = dim
         self.window = window
+        self.num_folded = 2
         self.kernel_size = kernel_size
         self.dropout = nn.Dropout(dropout)
         # As published, both maps begin as the mean over the window; what tells units apart is the front end.
@@ -50,6 +51,12 @@ class DLinear(SequenceModel):
             state = self.initial(len(tokens))
         hidden, inputs = filtered(self.dropout(self.embed(tokens)), state["inputs"], self._filters(), lengths)
         return hidden, {"inputs": inputs}
+
+    def sequential_steps(self, length: int) -> int:
+        return 1
+
+    def longest_path(self, length: int) -> int | None:
+        return 1 if length <= self.window else None
 
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
         # Of longer inputs only the last window is looked at.

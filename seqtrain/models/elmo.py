@@ -94,5 +94,11 @@ class ELMo(SequenceModel):
 
         return side_by_side(self.state_dict(), (forwards, backwards), separator=separator, name_of=name_of)
 
+    def sequential_steps(self, length: int) -> int:
+        return length + len(self.forwards) - 1  # both stacks at once; a layer follows the one below by a token
+
+    def longest_path(self, length: int) -> int:
+        return length + len(self.forwards) - 1
+
     def flops_per_token(self, length: int, carried: bool) -> float:
         return super().flops_per_token(1, carried)  # each token costs the same; torch counts step by step

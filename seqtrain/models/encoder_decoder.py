@@ -73,6 +73,8 @@ class EncoderDecoder(SequenceModel):
         self.embed = embed
         self.target_embed = target_embed
         self.dim = dim
+        self.num_layers = num_layers
+        self.kinds = encoder, decoder
         size: dict[str, Any] = {"dim": dim, "num_layers": num_layers, "dropout": dropout}
         front: dict[str, Any] = {"dim": dim, "positions": positions, "max_length": max_length, "dropout": dropout}
         heads: dict[str, Any] = {"dim": dim, "num_heads": num_heads}
@@ -151,6 +153,17 @@ class EncoderDecoder(SequenceModel):
             state = self.initial(len(tokens))
         hidden, after = self.decoder(self.target_embed(tokens), state, lengths)
         return self.norm(hidden), after
+
+    def sequential_steps(self, length: int) -> int:
+        """Those of the source, then those of a target that is given, as in training."""
+        steps = 0
+        for kind in self.kinds:
+            steps += self.num_layers
+            if kind in CELLS:
+                steps += length - 1
+            if kind == "cnn":
+                steps += self.num_layers  # two convolutions a layer
+        return steps
 
     def flops_per_token(self, length: int, carried: bool) -> float:
         """The mean over tokens of source and target, both `length` long."""

@@ -114,6 +114,13 @@ class GPT(SequenceModel):
                 after[f"value.{layer}"] = self._newest(value, lengths, cached).to(dtype)
         return self.norm(x), after
 
+    def sequential_steps(self, length: int) -> int:
+        return len(self.blocks)
+
+    def longest_path(self, length: int) -> int | None:
+        # Each layer hands on what the window before it holds.
+        return len(self.blocks) if length - 1 <= len(self.blocks) * self.attention_window else None
+
     def encode(
         self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B S D"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
@@ -34,6 +36,12 @@ class MinGRU(SequenceModel):
         if state is None:
             state = self.initial(len(tokens))
         return read_by_length(self._read, tokens, state, lengths)
+
+    def sequential_steps(self, length: int) -> int:
+        return len(self.gates) * max(math.ceil(math.log2(length)), 1)  # the doublings of `scan`
+
+    def longest_path(self, length: int) -> int:
+        return length + len(self.gates) - 1  # each step multiplies, though many are done at a time
 
     def _read(self, tokens: Shaped[Tensor, "B T *F"], state: State) -> tuple[Float[Tensor, "B T D"], State]:
         """Reads tokens that are all real."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import product
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -144,6 +144,12 @@ class Recurrent(SequenceModel):
 
         return side_by_side(self.state_dict(), (forwards, backwards), separator=separator, name_of=name_of)
 
+    def sequential_steps(self, length: int) -> int:
+        return length + self.num_layers - 1  # a layer begins with a token as soon as the one below has read it
+
+    def longest_path(self, length: int) -> int:
+        return length + self.num_layers - 1
+
     def flops_per_token(self, length: int, carried: bool) -> float:
         return super().flops_per_token(1, carried)  # each token costs the same; torch counts step by step
 
@@ -195,5 +201,42 @@ class LSTM(Recurrent):
 
     state_names = ("hidden", "cell")
 
+    def __init__(
+        self,
+        *,
+        embed: nn.Module,
+        dim: int,
+        num_layers: int,
+        dropout: float,
+        bidirectional: bool,
+        bias: bool = True,
+        learned_state: bool = False,
+        forget_bias: float = 0.0,
+    ) -> None:
+        """`forget_bias`: what the forget gates' biases begin higher by; 1 or 2 lets cells hold from the first step on
+        (Jozefowicz et al. 2015)."""
+        self.forget_bias = forget_bias
+        super().__init__(
+            embed=embed,
+            dim=dim,
+            num_layers=num_layers,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            bias=bias,
+            learned_state=learned_state,
+        )
+
+    @classmethod
+    def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        if options.get("bias") is False:
+            return {"forget_bias": "with bias=false the gates have no bias"}
+        return {}
+
     def core(self, units: int, num_layers: int, dropout: float) -> nn.RNNBase:
-        return nn.LSTM(self.dim, units, num_layers, bias=self.bias, batch_first=True, dropout=dropout)
+        core = nn.LSTM(self.dim, units, num_layers, bias=self.bias, batch_first=True, dropout=dropout)
+        if self.bias and self.forget_bias:
+            with torch.no_grad():
+                for layer in range(num_layers):
+                    # torch has two biases, which are added; its gates stand in the order input, forget, cell, output.
+                    getattr(core, f"bias_ih_l{layer}")[units : 2 * units] += self.forget_bias
+        return core

@@ -21,7 +21,7 @@ SHIPPED = {
         "NextToken tied=True direction=forward",
         "PythonStdlib batch_size=32 eval_lanes=16 batch_tokens=4096 max_length=256 "
         "validation_fraction=0.05 test_fraction=0.05",
-        "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False bias=True learned_state=False",
+        "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False bias=True learned_state=False forget_bias=0.0",
         "BPE size=2048",
         "TBPTT k2=64 k1=64 carry=True reset=never jitter=none",
         "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
@@ -56,7 +56,7 @@ SHIPPED = {
         "Sentiment pool=max dropout=0.5 class_weights=none",
         "WordOrder batch_size=None eval_lanes=16 batch_tokens=1024 max_length=256 size=8000 "
         "seed=0 validation_fraction=0.1 test_fraction=0.1",
-        "LSTM dim=384 num_layers=1 dropout=0.3 bidirectional=False bias=True learned_state=False",
+        "LSTM dim=384 num_layers=1 dropout=0.3 bidirectional=False bias=True learned_state=False forget_bias=0.0",
         "Word max_size=None min_count=auto",
         "TBPTT k2=256 k1=256 carry=False reset=never jitter=none",
         "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",

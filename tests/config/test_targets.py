@@ -83,11 +83,11 @@ def test_what_they_define_may_run(target: str) -> None:
 def test_a_package_runs_only_when_it_is_trusted(package: str, tmp_path: Path) -> None:
     override = f"model._target_={package}.net.Net"
     with pytest.raises(UserError, match=f"--trust {package}"):
-        check.compose([override])
+        check.compose(["model=gru", override])
     with pytest.raises(UserError, match=f"--trust {package}"):
         resolve(f"{package}.net.Net")
     with trusting([package]):
-        config = check.compose([override]).config
+        config = check.compose(["model=gru", override]).config
         assert not (tmp_path / package / "imported").exists()  # stage 1 reads its source and runs nothing
         assert check.signature_faults(config) == []
     assert (tmp_path / package / "imported").exists()

@@ -73,3 +73,20 @@ def test_a_tied_head_gives_a_hidden_state_of_unit_scale_scores_of_unit_variance(
     scores = embed.logits(torch.randn(50, dim))
     assert scores.shape == (50, 2000)
     assert float(scores.detach().std()) == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_forget_gates_begin_open_by_as_much_as_is_asked_and_nothing_else_changes(bidirectional: bool) -> None:
+    options = {"num_layers": 2, "bidirectional": bidirectional}
+    plain, opened = (dict(fresh("lstm", **options, forget_bias=bias).named_parameters()) for bias in (0.0, 2.0))
+    units = WIDTH // 2 if bidirectional else WIDTH
+    changed = 0
+    for name, weight in opened.items():
+        difference = (weight - plain[name]).detach()
+        if "bias_ih" not in name:
+            assert difference.abs().max() == 0, name
+            continue
+        changed += 1
+        torch.testing.assert_close(difference[units : 2 * units], torch.full((units,), 2.0))
+        assert difference[:units].abs().max() == difference[2 * units :].abs().max() == 0
+    assert changed == (4 if bidirectional else 2)

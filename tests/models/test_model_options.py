@@ -49,12 +49,12 @@ def changes(*, idle: bool) -> Iterator[Any]:
 def read(case: Case, options: dict[str, Any]) -> tuple[Any, Tensor]:
     """What a model's weights are, and what it gives in training where they are drawn from one seed."""
     model = make_model(case.config(**options), VOCABULARY).double().train()
+    drawn = {name: (weight.shape, float(weight.detach().sum())) for name, weight in model.named_parameters()}
     torch.manual_seed(1)
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.4)
-    shapes = {name: weight.shape for name, weight in model.named_parameters()}
     # Weights that a task sets before the first step are other ones, though they are drawn alike.
-    weights = shapes, model.linear_order
+    weights = drawn, model.linear_order
     return weights, model(some_tokens(3, 12, specials=3), starting(model, 3))[0]
 
 

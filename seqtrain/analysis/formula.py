@@ -1,0 +1,131 @@
+"""What theory says that a model costs, from its layers alone: to be held against what torch counts.
+
+A matrix that is applied to a position costs two operations a weight, whether it stands in a linear map, a recurrence or
+a convolution; the products of attention cost 4 d operations for each pair of query and key (Vaswani et al. 2017). Which
+layers a model has is asked of the model itself: it reads one short input, and its layers tell what they were given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from seqtrain.models.base import Capability, SequenceModel, blank_input
+from seqtrain.models.layers.recorder import recording
+
+RECURRENCE = "recurrence"
+CONVOLUTION = "convolution"
+LINEAR = "linear maps"
+ATTENTION = "attention products"
+FILTERS = "filters"
+KINDS: dict[str, tuple[type[nn.Module], ...]] = {
+    RECURRENCE: (nn.RNNBase, nn.RNNCellBase),
+    CONVOLUTION: (nn.Conv1d,),
+    LINEAR: (nn.Linear,),
+}
+EXPONENTS: dict[str, tuple[float, float]] = {
+    RECURRENCE: (1, 2),
+    CONVOLUTION: (1, 2),
+    LINEAR: (1, 2),
+    ATTENTION: (2, 1),
+    FILTERS: (1, 1),
+}
+"""The powers of T and of d that each kind's operations grow with, where everything else stays the same."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Parameters and operations of a model's core by kind of layer."""
+
+    length: int  # T, tokens read at once; of a model with a source, of source and target each
+    parameters: dict[str, int] = field(default_factory=dict)  # of the core; `others` are norms and vectors
+    flops: dict[str, float] = field(default_factory=dict)  # of a forward pass, per token
+
+    @property
+    def total(self) -> float:
+        """Operations of a forward pass, per token."""
+        return sum(self.flops.values())
+
+
+def formula_of(model: SequenceModel, length: int) -> Formula:
+    """What theory says of a model that reads `length` tokens, from nothing, at once.
+
+    Args:
+        model: on the CPU, in evaluation mode; it reads one lane of blanks.
+        length: T.
+    """
+    positions: Counter[nn.Module] = Counter()
+
+    def count(module: nn.Module, given: tuple[Tensor, ...], out: object) -> None:
+        positions[module] += _positions(module, given[0])
+
+    core = core_of(model)
+    layers = [layer for layer in core if _kind_of(layer) is not None]
+    handles = [layer.register_forward_hook(count) for layer in layers]
+    try:
+        with torch.no_grad(), recording() as maps:
+            tokens = _read(model, length)
+    finally:
+        for handle in handles:
+            handle.remove()
+    parameters: Counter[str] = Counter()
+    flops: dict[str, float] = defaultdict(float)
+    for layer in layers:
+        kind = str(_kind_of(layer))
+        matrices = [weight for weight in layer.parameters(recurse=False) if weight.dim() > 1]
+        parameters[kind] += sum(weight.numel() for weight in layer.parameters(recurse=False))
+        flops[kind] += 2 * sum(weight.numel() for weight in matrices) * positions[layer]
+    for weight in _bare(core):
+        kind = FILTERS if weight.dim() > 1 else "others"
+        parameters[kind] += weight.numel()
+        if kind == FILTERS:
+            flops[kind] += 2 * weight.numel() * length / model.num_folded
+    for seen in maps:
+        queries, keys = seen.weights.shape[-2:]
+        flops[ATTENTION] += 4 * model.dim * queries * keys
+    return Formula(length, dict(parameters), {kind: value / tokens for kind, value in flops.items()})
+
+
+def core_of(model: SequenceModel) -> list[nn.Module]:
+    """All modules of a model but its front ends."""
+    fronts = {model.embed, getattr(model, "target_embed", model.embed)}
+    left_out = {module for front in fronts for module in front.modules()}
+    return [module for module in model.modules() if module not in left_out]
+
+
+def _read(model: SequenceModel, length: int) -> int:
+    """Lets the model read blanks; gives how many tokens it has read, those of a source among them."""
+    tokens = blank_input(model, 1, length)
+    if Capability.UNCONDITIONAL in model.capabilities:
+        model(tokens)
+        return length
+    model(tokens, model.begin(tokens))
+    return 2 * length
+
+
+def _kind_of(module: nn.Module) -> str | None:
+    for kind, types in KINDS.items():
+        if isinstance(module, types):
+            return kind
+    return None
+
+
+def _positions(module: nn.Module, given: Tensor) -> int:
+    """To how many positions a layer was applied."""
+    if _kind_of(module) == CONVOLUTION:
+        assert isinstance(module, nn.Conv1d)
+        # It takes (B, D, T), and gives fewer outputs than it has inputs.
+        return given.shape[-1] - module.dilation[0] * (module.kernel_size[0] - 1)
+    return given[..., 0].numel()
+
+
+def _bare(core: list[nn.Module]) -> list[Tensor]:
+    """The weights that stand in no layer of a known kind: norms, vectors, filters; tables cost no operation."""
+    weights: list[Tensor] = []
+    for module in core:
+        if _kind_of(module) is None and not isinstance(module, nn.Embedding):
+            weights += module.parameters(recurse=False)
+    return weights

@@ -1,0 +1,139 @@
+"""Which attention head looks from a pronoun to its noun: a score of each, and the best one on other sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from seqtrain.data.tokenizers.encoding import HIDDEN
+from seqtrain.inference.opened import Opened
+from seqtrain.models.layers.recorder import recording
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Words, one of which is hidden, and the places of nouns among them, one of which tells the hidden word."""
+
+    words: tuple[str, ...]
+    hidden: int
+    noun: int
+    others: tuple[int, ...]
+
+    @property
+    def answer(self) -> str:
+        """The hidden word."""
+        return self.words[self.hidden]
+
+    @property
+    def text(self) -> str:
+        """With [MASK] in place of the hidden word."""
+        shown = list(self.words)
+        shown[self.hidden] = HIDDEN
+        return " ".join(shown)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of N sentences, in each of L layers and H heads, what the hidden word's position looks at."""
+
+    margin: Float[np.ndarray, "L H N"]  # attention on the noun less the mean of that on the other nouns
+    found: Bool[np.ndarray, "L H N"]  # whether of all nouns the right one has the most
+
+
+@dataclass(frozen=True)
+class Best:
+    """The head of the largest mean margin on one half of the sentences, measured on the other half."""
+
+    layer: int  # from 0, as the head
+    head: int
+    margin: float
+    found: float  # share of sentences
+    error: float  # standard error of `found`
+
+
+def sentence(text: str, label: str, *, asked: str, noun: str, other: str) -> Sentence:
+    """A sentence whose label has a word for each of its words: which is asked for, its noun, and the other nouns."""
+    kinds = label.split()
+    others = []
+    for place, kind in enumerate(kinds):
+        if kind == other:
+            others.append(place)
+    return Sentence(tuple(text.split()), kinds.index(asked), kinds.index(noun), tuple(others))
+
+
+@torch.no_grad()
+def score(opened: Opened, sentences: Sequence[Sentence]) -> Scores:
+    """Scores each layer and head of an encoder whose tokens are words.
+
+    Args:
+        opened: a run of task=masked_lm.
+        sentences: at least one of them, all with as many nouns: chance would not be the same for them.
+    """
+    reader = opened.predictor("fill")
+    before, _ = opened.task.edges(opened.tokenizer)
+    places = []
+    for each in sentences:
+        # Behind what stands before a text; the nouns' places first, that of the right one before all.
+        places.append([len(before) + place for place in (each.noun, *each.others, each.hidden)])
+    on_nouns: list[torch.Tensor] = [torch.empty(0)] * len(sentences)
+    for lanes, tokens, lengths in reader.batches([each.text for each in sentences]):
+        with recording() as maps:
+            opened.model.encode(tokens, lengths)
+        weights = torch.stack([each.weights for each in maps])  # (L, B, H, T, N)
+        for row, lane in enumerate(lanes):
+            *nouns, hidden = places[lane]
+            on_nouns[lane] = weights[:, row, :, hidden, nouns]  # (L, H, nouns)
+    table = torch.stack(on_nouns, 2).double().numpy()  # (L, H, N, nouns)
+    margin = table[..., 0] - table[..., 1:].mean(-1)
+    # Above, not as much as: a head that looks at nothing in particular has found nothing.
+    return Scores(margin, table[..., 0] > table[..., 1:].max(-1))
+
+
+def halves(count: int, in_set: int) -> tuple[slice, slice]:
+    """The first and the second half of rows that come in sets, none of which stands in both."""
+    middle = count // in_set // 2 * in_set
+    return slice(middle), slice(middle, count)
+
+
+def best(scores: Scores, in_set: int) -> Best:
+    """Chooses the head on the first half and measures it on the second, so that the choice does not flatter it.
+
+    `in_set`: as many sentences that follow one another are alike, so that they count as one for the error.
+    """
+    choosing, measuring = halves(scores.margin.shape[-1], in_set)
+    means = scores.margin[..., choosing].mean(-1)  # (L, H)
+    layer, head = divmod(int(means.argmax()), means.shape[1])
+    found = scores.found[layer, head, measuring]
+    by_set = found.reshape(-1, in_set).mean(1)
+    return Best(
+        layer,
+        head,
+        float(scores.margin[layer, head, measuring].mean()),
+        float(found.mean()),
+        float(by_set.std(ddof=1) / len(by_set) ** 0.5),
+    )
+
+
+def filled_right(opened: Opened, sentences: Sequence[Sentence]) -> float:
+    """The share of sentences whose hidden word is the likeliest one."""
+    answers = opened.predictor("fill").predict([each.text for each in sentences], top_k=1)
+    right = 0
+    for each, answer in zip(sentences, answers, strict=True):
+        right += answer["masks"][0][0]["token"].strip() == each.answer
+    return right / len(sentences)
+
+
+@torch.no_grad()
+def attention_map(opened: Opened, one: Sentence, layer: int, head: int) -> Float[np.ndarray, "T T"]:
+    """Where each word of a sentence looks, in one head, without what stands before and after a text."""
+    reader = opened.predictor("fill")
+    before, after = opened.task.edges(opened.tokenizer)
+    (_, tokens, lengths), *_ = reader.batches([one.text])
+    with recording() as maps:
+        opened.model.encode(tokens, lengths)
+    text = slice(len(before), tokens.shape[1] - len(after))
+    return maps[layer].weights[0, head, text, text].double().numpy()

@@ -1,0 +1,274 @@
+"""What a model costs: counted, by formula, and measured over a grid of lengths and widths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from seqtrain.analysis import power_law, timing
+from seqtrain.analysis.formula import ATTENTION, EXPONENTS, RECURRENCE, formula_of
+from seqtrain.analysis.power_law import PowerLaw
+from seqtrain.analysis.timing import ALONE, REST, TRAINING
+from seqtrain.models.base import SequenceModel
+
+DOMINANT = 0.05  # share of the forward pass from which on a kind of work is fitted
+RULING = 0.85  # share from which on the whole pass must grow as one kind of work does
+PEAK = "matrix peak"
+WHOLE = (TRAINING, ALONE)  # timed by themselves, and no part of the forward pass
+
+Make = Callable[[int, int], SequenceModel]
+"""Makes the model for a width, to read so many tokens at once."""
+
+
+class Size(NamedTuple):
+    """What is read, and how wide the model is."""
+
+    length: int
+    dim: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The sizes that are measured: all lengths with one width, and all widths with one length."""
+
+    lengths: tuple[int, ...]
+    dims: tuple[int, ...]
+    at_dim: int  # of all lengths: small, so that what grows with T^2 shows
+    at_length: int  # of all widths
+    batch: int  # sequences at a time, of all lengths
+    dims_batch: int  # and of all widths: more, since few rows do not fill a product of wide matrices
+
+    def along(self, axis: str) -> list[Size]:
+        """The sizes along T or along d."""
+        if axis == "T":
+            return [Size(length, self.at_dim) for length in self.lengths]
+        return [Size(self.at_length, dim) for dim in self.dims]
+
+    def batch_of(self, size: Size) -> int:
+        """Sequences that are read at a time at this size."""
+        return self.batch if size in self.along("T") else self.dims_batch
+
+    def sizes(self) -> list[Size]:
+        """Each size once."""
+        return list(dict.fromkeys([*self.along("T"), *self.along("d")]))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How the time of one kind of work grows, beside what theory says."""
+
+    kind: str
+    axis: str  # "T" or "d"
+    law: PowerLaw | None  # None: it takes too small a share of the pass at too many sizes
+    theory: float | None
+    share: float  # of the forward pass, at the largest size
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        law = None if self.law is None else self.law.record()
+        return {"kind": self.kind, "axis": self.axis, "law": law, "theory": self.theory, "share": self.share}
+
+
+@dataclass
+class Profile:
+    """All that was found of one model."""
+
+    name: str
+    counted: list[dict[str, Any]] = field(default_factory=list)  # a row a length
+    seconds: dict[Size, dict[str, float]] = field(default_factory=dict)  # least of each kind of work
+    fits: list[Fitted] = field(default_factory=list)
+    peak_share: float = 0.0  # operations a second of training, where they are most, over the machine's best
+    tokens_per_second: float = 0.0  # of training, in the cell of the shortest length
+
+    def numbers(self) -> dict[str, float]:
+        """What a page may quote: exponents by kind and axis."""
+        found = {f"{self.name}_peak_share": self.peak_share, f"{self.name}_tokens_per_second": self.tokens_per_second}
+        for fitted in self.fits:
+            if fitted.law is not None:
+                kind = fitted.kind.replace(" ", "_")
+                found[f"{self.name}_{kind}_{fitted.axis}"] = fitted.law.exponent
+                found[f"{self.name}_{kind}_{fitted.axis}_error"] = fitted.law.error
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """For `--json` and the file beside the pictures."""
+        cells = []
+        for size, seconds in self.seconds.items():
+            cells.append({**size._asdict(), "seconds": seconds})
+        return {
+            "name": self.name,
+            "counted": self.counted,
+            "cells": cells,
+            "fits": [fitted.record() for fitted in self.fits],
+            "peak_share": self.peak_share,
+            "tokens_per_second": self.tokens_per_second,
+        }
+
+
+def count_by_length(make: Make, lengths: Sequence[int], dim: int) -> list[dict[str, Any]]:
+    """For each length what the formula and torch's counter say of a model of this width."""
+    rows = []
+    for length in lengths:
+        model = make(dim, length).eval()
+        formula = formula_of(model, length)
+        counted = model.flops_per_token(length, carried=False)
+        rows.append(
+            {
+                "length": length,
+                "parameters": formula.parameters,
+                "attention_parameters": _attention_parameters(model),
+                "flops_by_kind": formula.flops,
+                "flops": formula.total,
+                "counted_flops": counted,
+                "sequential_steps": model.sequential_steps(length),
+                "longest_path": model.longest_path(length),
+            }
+        )
+    return rows
+
+
+def _attention_parameters(model: SequenceModel) -> int:
+    """Weights of the modules called attention: the maps to queries, keys, values and back."""
+    total = 0
+    for name, weight in model.named_parameters():
+        if {"attention", "cross"} & set(name.split(".")):
+            total += weight.numel()
+    return total
+
+
+def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[Profile], float]:
+    """Measures all models at all sizes, turn by turn.
+
+    Args:
+        models: by name.
+        grid: the sizes.
+        repeats: how often each cell is measured; the least counts.
+
+    Returns:
+        A profile of each model, and the most operations a second that were seen: of products of matrices, measured
+        among the cells, and of the cells themselves.
+    """
+    made: dict[tuple[str, Size], SequenceModel] = {}
+    for name, make in models.items():
+        for size in grid.sizes():
+            made[name, size] = make(size.dim, size.length).eval()
+
+    num_heads = {name: timing.num_heads_of(made[name, grid.sizes()[0]]) for name in models}
+
+    def one(cell: tuple[str, Size] | None) -> dict[str, float]:
+        if cell is None:
+            return {PEAK: 1 / timing.matrix_flops_per_second()}
+        name, size = cell
+        return timing.seconds_by_kind(made[cell], grid.batch_of(size), size.length, num_heads[name])
+
+    cells = [*made, None]
+    least = timing.interleaved(cells, one, repeats=repeats)
+    peak = 1 / least[-1][PEAK]
+    profiles = []
+    for name, make in models.items():
+        profile = Profile(name, count_by_length(make, grid.lengths, grid.at_dim))
+        for cell, seconds in zip(cells, least, strict=True):
+            if cell is not None and cell[0] == name:
+                profile.seconds[cell[1]] = seconds
+        profile.fits = fits_of(profile.seconds, grid, profile.counted[-1]["flops_by_kind"])
+        profiles.append(profile)
+    rates = {profile.name: _best_rate(profile, made, grid) for profile in profiles}
+    # No product of matrices alone finds the best that a machine can do: kernels and sizes differ.
+    peak = max(peak, *rates.values())
+    for profile in profiles:
+        first = grid.along("T")[0]
+        profile.tokens_per_second = grid.batch * first.length / profile.seconds[first][TRAINING]
+        profile.peak_share = rates[profile.name] / peak
+    return profiles, peak
+
+
+def _best_rate(profile: Profile, made: dict[tuple[str, Size], SequenceModel], grid: Grid) -> float:
+    """Operations a second of a training pass, where there are most."""
+    best = 0.0
+    for size, seconds in profile.seconds.items():
+        model = made[profile.name, size]
+        # The backward pass costs twice the forward one; a model with a source reads as many tokens again.
+        tokens = size.length * (1 if model.can_encode else 2)
+        operations = 3 * formula_of(model, size.length).total * tokens * grid.batch_of(size)
+        best = max(best, operations / seconds[TRAINING])
+    return best
+
+
+def fits_of(seconds: dict[Size, dict[str, float]], grid: Grid, flops: dict[str, float]) -> list[Fitted]:
+    """The exponent of each kind of work, along the lengths and along the widths.
+
+    Args:
+        seconds: of each size by kind.
+        grid: the sizes.
+        flops: which kinds theory knows of this model.
+    """
+    found = []
+    kinds = [kind for kind in seconds[grid.sizes()[0]] if kind not in (REST, TRAINING)]
+    for kind in (*kinds, TRAINING):
+        for number, axis in enumerate(("T", "d")):
+            sizes = grid.along(axis)
+            values = [(getattr(size, "length" if axis == "T" else "dim"), seconds[size]) for size in sizes]
+            shares = [_share(each, kind) for _, each in values]
+            # Where it takes a trifle of the pass, what is timed is the call and not the work.
+            fitted = values
+            if kind not in WHOLE:
+                fitted = [pair for pair, share in zip(values, shares, strict=True) if share >= DOMINANT]
+            law = power_law.fit([size for size, _ in fitted], [each[kind] for _, each in fitted])
+            known = ATTENTION if kind == ALONE else kind
+            if kind == TRAINING:
+                known = _ruling_kind([seconds[size] for size in sizes], kinds)
+            theory = EXPONENTS[known][number] if known in flops else None
+            found.append(Fitted(kind, axis, law, theory, shares[-1]))
+    return found
+
+
+def _ruling_kind(seconds: Sequence[dict[str, float]], kinds: Sequence[str]) -> str | None:
+    """The kind of work that takes nearly all of the forward pass at each of these sizes, if there is one."""
+    for kind in kinds:
+        if kind not in WHOLE and all(_share(each, kind) >= RULING for each in seconds):
+            return kind
+    return None
+
+
+def _share(seconds: dict[str, float], kind: str) -> float:
+    """Of the forward pass; what is timed by itself is all of it."""
+    if kind in WHOLE:
+        return 1.0
+    return seconds.get(kind, 0.0) / sum(value for name, value in seconds.items() if name not in WHOLE)
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """The length from which on one layer of attention's products takes longer than a model's recurrence."""
+
+    recurrent: str
+    attending: str
+    counted: float  # where their operations are equal: d of an RNN of one layer, 4 d of an LSTM
+    measured: float  # where their fitted times are equal
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def crossovers(profiles: Sequence[Profile], dim: int) -> list[Crossover]:
+    """That of each pair of a recurrent and an attending model, at the width at which all lengths were measured."""
+    found = []
+    for recurrent in profiles:
+        for attending in profiles:
+            one, other = _law(recurrent, RECURRENCE), _law(attending, ALONE)
+            if one is None or other is None or other.exponent <= one.exponent:
+                continue
+            counted = recurrent.counted[0]["flops_by_kind"][RECURRENCE] / (4 * dim)
+            measured = (one.factor / other.factor) ** (1 / (other.exponent - one.exponent))
+            found.append(Crossover(recurrent.name, attending.name, counted, measured))
+    return found
+
+
+def _law(profile: Profile, kind: str) -> PowerLaw | None:
+    """How the time of a kind of work grows with the length."""
+    for fitted in profile.fits:
+        if fitted.kind == kind and fitted.axis == "T":
+            return fitted.law
+    return None

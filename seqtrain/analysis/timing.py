@@ -1,0 +1,142 @@
+"""How long a model takes, by the kind of work: the clock stands around each of torch's functions that it calls."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from seqtrain.analysis.formula import ATTENTION, CONVOLUTION, LINEAR, RECURRENCE
+from seqtrain.models.base import Capability, SequenceModel, blank_input
+from seqtrain.models.layers.recorder import recording
+
+FUNCTIONS = {
+    "linear": LINEAR,
+    "conv1d": CONVOLUTION,
+    "rnn_tanh": RECURRENCE,
+    "rnn_relu": RECURRENCE,
+    "gru": RECURRENCE,
+    "lstm": RECURRENCE,
+    "rnn_tanh_cell": RECURRENCE,
+    "gru_cell": RECURRENCE,
+    "lstm_cell": RECURRENCE,
+    "scaled_dot_product_attention": ATTENTION,
+}
+"""torch's functions by the kind of work they do; all others are `the rest`."""
+
+REST = "the rest"
+ALONE = "attention alone"
+TRAINING = "forward and backward"
+PEAK_SIZE = 768  # of the square matrices whose product is taken for the machine's peak
+PEAK_UNITS, PEAK_LENGTH = 128, 256  # of the LSTM that is tried beside it
+PEAK_TRIES = 8  # in a row, each of a few milliseconds: one of them finds the machine free
+
+Cell = TypeVar("Cell")
+
+
+class Clock(TorchFunctionMode):
+    """Adds up the seconds of each kind of work while it is open; on the CPU, where a call returns when it is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: dict[str, float] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kind = FUNCTIONS.get(getattr(func, "__name__", ""))
+        if kind is None:
+            return func(*args, **(kwargs or {}))
+        start = time.perf_counter()
+        out = func(*args, **(kwargs or {}))
+        self.seconds[kind] = self.seconds.get(kind, 0.0) + time.perf_counter() - start
+        return out
+
+
+def read(model: SequenceModel, batch: int, length: int) -> torch.Tensor:
+    """Hidden states of blanks; of a model with a source, of a target as long as its source."""
+    tokens = blank_input(model, batch, length)
+    if Capability.UNCONDITIONAL in model.capabilities:
+        return model(tokens)[0]
+    return model(tokens, model.begin(tokens))[0]
+
+
+def num_heads_of(model: SequenceModel) -> int:
+    """Heads of the first attention that the model calls; 0 where it calls none."""
+    with torch.no_grad(), recording() as maps:
+        read(model, 1, 2)
+    return maps[0].weights.shape[1] if maps else 0
+
+
+def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: int) -> dict[str, float]:
+    """Seconds of one forward pass by kind of work.
+
+    Under TRAINING stand those of a forward and a backward pass, and under ALONE, where there are heads, those of one
+    layer's products of attention by themselves, of every query with every key.
+    """
+    with torch.no_grad(), Clock() as clock:
+        start = time.perf_counter()
+        read(model, batch, length)
+        whole = time.perf_counter() - start
+    seconds = dict(clock.seconds)
+    seconds[REST] = whole - sum(seconds.values())
+    if num_heads:
+        # A causal model skips most keys that no query sees, but by whole blocks: it is timed without that, too.
+        query = torch.ones(batch, num_heads, length, model.dim // num_heads)
+        seconds[ALONE] = _seconds(lambda: functional.scaled_dot_product_attention(query, query, query))
+    start = time.perf_counter()
+    read(model, batch, length).sum().backward()
+    seconds[TRAINING] = time.perf_counter() - start
+    model.zero_grad(set_to_none=True)
+    return seconds
+
+
+def matrix_flops_per_second() -> float:
+    """Operations a second of products of matrices in float32: what this machine can do at most, as far as is seen.
+
+    The better of two: a product of large matrices, and the products inside an LSTM of torch, for which torch calls
+    another library, on some processors a much faster one.
+    """
+    left, right = torch.ones(PEAK_SIZE, PEAK_SIZE), torch.ones(PEAK_SIZE, PEAK_SIZE)
+    fused = nn.LSTM(PEAK_UNITS, PEAK_UNITS, batch_first=True)
+    inputs = torch.ones(4, PEAK_LENGTH, PEAK_UNITS)
+    plain_operations = 2 * PEAK_SIZE**3
+    fused_operations = 2 * 8 * PEAK_UNITS**2 * inputs.shape[0] * PEAK_LENGTH
+    best = 0.0
+    with torch.no_grad():
+        for _ in range(PEAK_TRIES):
+            best = max(best, plain_operations / _seconds(lambda: left @ right))
+            best = max(best, fused_operations / _seconds(lambda: fused(inputs)))
+    return best
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def interleaved(
+    cells: Sequence[Cell], measure: Callable[[Cell], dict[str, float]], *, repeats: int, seed: int = 0
+) -> list[dict[str, float]]:
+    """The least seconds of each cell by kind: all cells are measured once, in random order, then all again.
+
+    So a machine that slows down for a while slows all cells. The least and not the mean: what else runs on a machine
+    only adds to a time. The first round, which pays for what is done once, does not count.
+    """
+    order = list(range(len(cells)))
+    draw = random.Random(seed)
+    least: list[dict[str, float]] = [{} for _ in cells]
+    for repeat in range(repeats + 1):
+        draw.shuffle(order)
+        for index in order:
+            seconds = measure(cells[index])
+            if repeat == 0:
+                continue
+            for kind, value in seconds.items():
+                least[index][kind] = min(value, least[index].get(kind, value))
+    return least

@@ -1,0 +1,241 @@
+"""`seqtrain profile`: what models cost, by formula, counted and measured, each beside the others."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.config import check
+from seqtrain.config.ranges import Range
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import write_text
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from seqtrain.analysis.profile import Crossover, Grid, Make, Profile
+    from seqtrain.training.cost import Cost
+
+LENGTHS, DIMS = (256, 512, 1024, 2048), (384, 512, 768, 1024)
+MIN_SIZES = 3  # through two points every power fits
+MAX_SIZE = 2**17
+VOCAB_SIZE = 256  # of the models that are timed: a look-up costs next to nothing, whatever the size
+NEAR = 0.15  # of an exponent
+
+
+def main(argv: list[str]) -> int:
+    """The command."""
+    parser = Parser(
+        "profile",
+        "What a model costs: parameters by part, operations by formula and as torch counts them, sequential steps and\n"
+        "the longest path; then times over lengths and widths, with fitted exponents beside those of theory.\n"
+        "OVERRIDE as for `seqtrain train`. -m: several models, measured turn by turn: -m model=rnn,lstm,cnn,gpt",
+        "seqtrain profile -m model=rnn,lstm,cnn,gpt",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    parser.add_argument("-m", "--multirun", action="store_true", help="profile every combination of the values given")
+    parser.add_config_dir()
+    parser.add_argument("--lengths", type=_sizes, default=LENGTHS, metavar="T,T,T", help="default: 256,512,1024,2048")
+    parser.add_argument("--dims", type=_sizes, default=DIMS, metavar="D,D,D", help="default: 384,512,768,1024")
+    parser.add_argument("--at-dim", type=_size, default=128, metavar="D", help="width of all lengths (default: 128)")
+    parser.add_argument("--at-length", type=_size, default=16, metavar="T", help="length of all widths (default: 16)")
+    parser.add_argument("--repeats", type=bounded(Range(1, 1000, whole=True)), default=5, metavar="N")
+    parser.add_argument("--threads", type=bounded(Range(1, 1024, whole=True)), default=1, metavar="N")
+    parser.add_out("outputs/profile")
+    options = parser.parse_intermixed_args(argv)
+    overrides = _combinations(options.overrides) if options.multirun else [tuple(options.overrides)]
+    configs = {_name(words, overrides): check.compose(list(words), options.config_dir).config for words in overrides}
+    return _profile(configs, options)
+
+
+_size = bounded(Range(1, MAX_SIZE, whole=True))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """At least three sizes, from the smallest on."""
+    sizes = sorted({int(_size(word)) for word in text.split(",")})
+    if len(sizes) < MIN_SIZES:
+        raise argparse.ArgumentTypeError(
+            f"{text}: give at least {MIN_SIZES} sizes; through two points every power fits"
+        )
+    return tuple(sizes)
+
+
+def _combinations(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every combination of the values that words give, with commas between them."""
+    choices = []
+    for word in words:
+        key, equals, values = word.partition("=")
+        if not equals or values.startswith("["):
+            choices.append([word])
+        else:
+            choices.append([f"{key}={value}" for value in values.split(",")])
+    return list(itertools.product(*choices))
+
+
+def _name(words: Sequence[str], among: Sequence[tuple[str, ...]]) -> str:
+    """What a combination is called: the words that not all of them share."""
+    own = [word for word in words if not all(word in each for each in among)]
+    name = " ".join(own or words) or "the default model"
+    return name.removeprefix("model=")
+
+
+def _profile(configs: dict[str, DictConfig], options: Namespace) -> int:
+    import torch
+
+    from seqtrain.analysis.profile import Grid, crossovers, measure
+
+    torch.set_num_threads(options.threads)
+    grid = Grid(options.lengths, options.dims, options.at_dim, options.at_length, batch=2, dims_batch=24)
+    costs = {name: _cost(config) for name, config in configs.items()}
+    makes = {name: _maker(config, name) for name, config in configs.items()}
+    for name, make in makes.items():
+        _try_sizes(name, make, grid)
+    profiles, peak = measure(makes, grid, repeats=options.repeats)
+    found = crossovers(profiles, grid.at_dim)
+    _tell(costs, profiles, found, peak, grid, options)
+    return 0
+
+
+def _cost(config: DictConfig) -> Cost:
+    """What the training that the config describes costs, as `seqtrain train --dry-run` says it."""
+    from seqtrain.training.compatibility import check_pair
+    from seqtrain.training.data import make_data
+    from seqtrain.training.from_data import resolve_length
+    from seqtrain.training.session import cost_of
+
+    faults = check.signature_faults(config)
+    if faults:
+        raise UserError(*(line for fault in faults for line in fault.lines))
+    check_pair(config)
+    data = make_data(config, ("train", "validation"), say)
+    for line in resolve_length(config, data):
+        say(line)
+    return cost_of(config, data)
+
+
+def _maker(config: DictConfig, name: str) -> Make:
+    """Makes the config's model for a width and a length."""
+    from seqtrain.models.base import SequenceModel
+    from seqtrain.training.model_and_task import make_model
+
+    if "dim" not in config.model:
+        raise UserError(f"{name}: the model has no option dim, so it cannot be measured at several widths")
+    if "attention_window" in config.model:
+        say(f"{name}: model.attention_window is as long as what is read, here alone: a window would hide the T^2")
+
+    def make(dim: int, length: int) -> SequenceModel:
+        sized = config.copy()
+        sized.model.dim = dim
+        if "attention_window" in sized.model:
+            sized.model.attention_window = length
+        return make_model(sized, VOCAB_SIZE)
+
+    return make
+
+
+def _try_sizes(name: str, make: Make, grid: Grid) -> None:
+    """UserError where the model cannot be made, or read, at one of the sizes; before anything is timed."""
+    for size in grid.sizes():
+        try:
+            model = make(size.dim, size.length)
+        except (UserError, ValueError) as fault:
+            raise UserError(f"{name} at d={size.dim}: {fault}; give other --dims or --at-dim") from None
+        if model.max_length is not None and size.length > model.max_length:
+            raise UserError(f"{name}: reads at most model.max_length={model.max_length} tokens; give shorter --lengths")
+
+
+# -- what is told ----------------------------------------------------------------------------------------------------
+
+
+def _tell(
+    costs: dict[str, Cost],
+    profiles: Sequence[Profile],
+    found: Sequence[Crossover],
+    peak: float,
+    grid: Grid,
+    options: Namespace,
+) -> None:
+    """Writes numbers and pictures, and prints what they say."""
+    from seqtrain.analysis import profile_pictures
+    from seqtrain.runs import provenance
+
+    numbers: dict[str, float] = {"peak_gflops": peak / 1e9}
+    for profile in profiles:
+        numbers |= profile.numbers()
+    for crossover in found:
+        key = f"crossover_{crossover.recurrent}_{crossover.attending}"
+        numbers |= {key: crossover.measured, f"{key}_counted": crossover.counted}
+    record = {
+        **provenance.environment(),
+        "threads": options.threads,
+        "grid": {**vars(grid)},
+        "peak_flops_per_second": peak,
+        "cost": {name: cost.record() for name, cost in costs.items()},
+        "models": [profile.record() for profile in profiles],
+        "crossovers": [crossover.record() for crossover in found],
+        "numbers": numbers,
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    pictures = profile_pictures.draw(profiles, grid, options.out)
+    write_text(options.out / "profile.json", json.dumps(record, indent=1) + "\n")
+    if options.json:
+        print(json.dumps(record))
+    else:
+        for profile in profiles:
+            print("\n".join(_lines(profile, costs[profile.name], grid)))
+        print("\n".join(_end_lines(found, peak, grid, options)))
+    for name in ("profile.json", *pictures):
+        say(f"written: {options.out / name}")
+
+
+def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
+    """What is said of one model."""
+    parts = profile.counted[0]["parameters"]
+    lines = [
+        f"== {profile.name}",
+        *cost.lines(),
+        f"by kind         {', '.join(f'{kind} {size:,}' for kind, size in parts.items())} (core, d = {grid.at_dim})",
+        "       T  parameters of attention  operations a token: formula, counted  sequential steps  longest path",
+    ]
+    for row in profile.counted:
+        steps, path = (_or_dash(row[name]) for name in ("sequential_steps", "longest_path"))
+        operations = f"{row['flops']:18,.0f}, {row['counted_flops']:15,.0f}"
+        lines.append(f"{row['length']:8,}  {row['attention_parameters']:23,}  {operations}  {steps:>16}  {path:>12}")
+    lines.append("time of                 grows as       theory  share of the forward pass")
+    for fitted in profile.fits:
+        law, theory = "not fitted", "-"
+        if fitted.law is not None:
+            law = f"{fitted.axis}^{fitted.law.exponent:.2f} +- {fitted.law.error:.2f}"
+        if fitted.theory is not None:
+            theory = f"{fitted.axis}^{fitted.theory:g}"
+        lines.append(f"{fitted.kind:22}  {law:15}{theory:8}{fitted.share:.0%}")
+    lines.append(
+        f"training reads {profile.tokens_per_second:,.0f} tokens/s at T = {grid.lengths[0]}, d = {grid.at_dim}; at "
+        f"best it does {profile.peak_share:.0%} of the operations a second that this machine was seen to do"
+    )
+    return [*lines, ""]
+
+
+def _or_dash(value: Any) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _end_lines(found: Sequence[Crossover], peak: float, grid: Grid, options: Namespace) -> list[str]:
+    """What is said of the machine, and of models beside each other."""
+    lines = [
+        f"this machine was seen to do {peak / 1e9:.0f} GFLOP/s in float32, threads: {options.threads} (the best of "
+        "products of matrices, measured in between, and of all that was profiled)"
+    ]
+    for crossover in found:
+        lines.append(
+            f"one layer of attention's products takes longer than the recurrence of {crossover.recurrent} from T = "
+            f"{crossover.measured:.0f} on; by count from T = {crossover.counted:.0f} (d = {grid.at_dim}, "
+            f"{crossover.attending})"
+        )
+    return lines

@@ -1,0 +1,295 @@
+"""What the gates of LSTM and GRU layers do while a model reads a text, unit by unit.
+
+torch's fused kernels hand out hidden states only, so gates are computed again, step by step, from what each module was
+given and from its weights (Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000; Cho et al. 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqtrain.errors import UserError
+from seqtrain.inference.attention_maps import Label
+from seqtrain.models.base import SequenceModel, State
+
+GATED = ("lstm", "gru", "rnn_encoder_decoder", "encoder_decoder (model.encoder or model.decoder lstm or gru)")
+LSTM, GRU = (nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell)
+HOLDING = {"lstm": "forget", "gru": "update"}
+"""The gate whose value is the share of what a unit holds that the next step keeps."""
+
+
+@dataclass(frozen=True)
+class Gates:
+    """One layer that read T tokens with U units; units stand in the module's order."""
+
+    name: str
+    kind: str  # "lstm" or "gru"
+    tokens: list[str]  # T, as they are called
+    # (T, U) each. lstm: input, forget, output, cell, hidden; gru: reset, update, hidden. Gates lie between 0 and 1.
+    values: dict[str, Float[Tensor, "T U"]]
+
+    @property
+    def hold_times(self) -> Float[Tensor, " U"]:
+        """How long each unit holds, in tokens: -1 / log(mean of its forget gate, or of the update gate of a GRU).
+
+        After so many steps at that mean, 1/e of what a unit held is left (Mahto et al. 2021). A mean over this
+        text: of another one it may be another.
+        """
+        mean = self.values[HOLDING[self.kind]].double().mean(0)
+        # Without the sign, for 1 / log(1) would be minus infinity.
+        return 1 / mean.log().abs()
+
+    @property
+    def order(self) -> Int[Tensor, " U"]:
+        """The units, those first that hold longest."""
+        return self.hold_times.argsort(descending=True, stable=True)
+
+
+@dataclass
+class Run:
+    """All calls of one module of torch's while a text is read: what went in, and the state before the first."""
+
+    path: str  # the module's, in the model
+    module: nn.Module
+    inputs: list[Float[Tensor, "t E"]] = field(default_factory=list)
+    state: tuple[Float[Tensor, "L U"], ...] | None = None  # None: zeros
+
+
+@torch.no_grad()
+def look(
+    model: SequenceModel,
+    tokens: Sequence[int],
+    label: Label,
+    source: Sequence[int] | None = None,
+    source_label: Label | None = None,
+) -> list[Gates]:
+    """The gates of a model that reads tokens.
+
+    Args:
+        model: in evaluation mode.
+        tokens: what it reads; of a model that begins from a source, those of the target.
+        label: what a token is called.
+        source: tokens to begin from; None for a model that reads one text.
+        source_label: what a token of the source is called, where that differs.
+
+    Returns:
+        First the layers that read the source, then those that read the text, each from the first to the last; a layer
+        that reads both ways comes twice, and each value stands at the token that was just read.
+
+    Raises:
+        UserError: where the model has no layer of an LSTM or a GRU, or reads not token by token.
+    """
+    # The tokens go where the weights are.
+    device = next(model.parameters()).device
+    state: State | None = None
+    found: list[Gates] = []
+    if source is not None:
+        with _recording(model) as runs:
+            state = model.begin(torch.tensor([source], device=device))
+        found += _gates_of(runs, list(map(source_label or label, source)), "source ")
+    with _recording(model) as runs:
+        model(torch.tensor([tokens], device=device), state)
+    found += _gates_of(runs, list(map(label, tokens)), "")
+    if not found:
+        raise UserError(
+            f"model {type(model).__name__} has no gates of an LSTM or a GRU; models that have: {', '.join(GATED)}"
+        )
+    return found
+
+
+@contextmanager
+def _recording(model: nn.Module) -> Iterator[list[Run]]:
+    """Gives a list with a run for each LSTM and GRU that is called inside, in the order of their first calls."""
+    runs: dict[str, Run] = {}
+    hooks = []
+    for path, module in model.named_modules():
+        if isinstance(module, LSTM + GRU):
+            hooks.append(module.register_forward_pre_hook(_recorder(path, runs), with_kwargs=True))
+    found: list[Run] = []
+    try:
+        yield found
+        found += runs.values()
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _recorder(path: str, runs: dict[str, Run]) -> Any:
+    """A hook that keeps what a module is called with."""
+
+    def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x, state = (*args, *kwargs.values(), None)[:2]
+        # A module may be called once for the whole text, or once for each token, as the cells of a decoder are.
+        run = runs.setdefault(path, Run(path, module))
+        first = not run.inputs
+        run.inputs.append(_steps(module, x))
+        if first and state is not None:
+            run.state = _vectors(state)
+
+    return record
+
+
+def _steps(module: nn.Module, x: Any) -> Float[Tensor, "t E"]:
+    """What one lane reads in a call; one step of a cell."""
+    is_cell = isinstance(module, nn.RNNCellBase)
+    lane_first = is_cell or module.batch_first
+    if not isinstance(x, Tensor) or x.dim() != 3 - is_cell or x.shape[0 if lane_first else 1] != 1:
+        raise UserError(f"gates: a {type(module).__name__} of the model is not given a batch of one text")
+    if is_cell:
+        return x
+    return x.squeeze(0 if lane_first else 1)
+
+
+def _vectors(state: Any) -> tuple[Float[Tensor, "L U"], ...]:
+    """A state without its lane: (layers, units) of hidden, and of cell."""
+    if isinstance(state, Tensor):
+        state = (state,)
+    vectors = []
+    for value in state:
+        # (L, 1, U) of a fused module, (1, U) of a cell, which is one layer.
+        vectors.append(value.reshape(-1, value.shape[-1]))
+    return tuple(vectors)
+
+
+def _gates_of(runs: Sequence[Run], tokens: list[str], prefix: str) -> list[Gates]:
+    """The gates of all layers that were called, named by their places."""
+    parts = {run.path.partition(".")[0] for run in runs}
+    numbers: dict[tuple[str, str], int] = {}
+    found = []
+    backwards = {run.path for run in runs if _is_backwards(run, runs)}
+    for run in runs:
+        part = run.path.partition(".")[0]
+        ways = _ways(run, backwards, runs)
+        # An encoder and a decoder are named; a model that is one network needs no name.
+        name = f"{part} " if len(parts) > 1 or part in ("encoder", "decoder") else prefix
+        inputs = torch.cat(run.inputs)
+        if len(inputs) != len(tokens):
+            raise UserError(f"gates: {run.path} of the model reads {len(inputs)} steps of {len(tokens)} tokens")
+        # What a module reads from the end is computed in its own order, and turned round afterwards.
+        shown = tokens[::-1] if run.path in backwards else tokens
+        for way, kind, values in _layers(run, inputs):
+            number = numbers[part, ways + way] = numbers.get((part, ways + way), 0) + 1
+            gates = Gates(f"{name}layer {number}{ways}{way}", kind, shown, values)
+            found.append(_turned(gates) if run.path in backwards else gates)
+    return found
+
+
+def _is_backwards(run: Run, runs: Sequence[Run]) -> bool:
+    """Whether a module reads what a sibling reads, from its end: so layers read both ways without packing."""
+    parent = run.path.rpartition(".")[0]
+    for other in runs:
+        if other is run:  # the first of two reads forwards, also a text that is the same from both ends
+            return False
+        in_one_call = len(other.inputs) == len(run.inputs) == 1
+        is_sibling = other.path.rpartition(".")[0] == parent
+        if is_sibling and in_one_call and torch.equal(other.inputs[0].flip(0), run.inputs[0]):
+            return True
+    return False
+
+
+def _ways(run: Run, backwards: set[str], runs: Sequence[Run]) -> str:
+    """The direction in words, of a layer that reads both ways."""
+    if run.path in backwards:
+        return " backwards"
+    parent = run.path.rpartition(".")[0]
+    if any(path.rpartition(".")[0] == parent for path in backwards):
+        return " forwards"
+    return ""
+
+
+def _turned(gates: Gates) -> Gates:
+    """What was read from the end, in the order of the text."""
+    values = {name: value.flip(0) for name, value in gates.values.items()}
+    return Gates(gates.name, gates.kind, gates.tokens[::-1], values)
+
+
+# -- the recurrences, step by step ---------------------------------------------------------------------------------
+
+
+def _layers(run: Run, x: Float[Tensor, "T E"]) -> Iterator[tuple[str, str, dict[str, Float[Tensor, "T U"]]]]:
+    """Of each layer of a module its direction in words, its kind and its values; T in the order of the text."""
+    module: Any = run.module
+    kind = "lstm" if isinstance(module, LSTM) else "gru"
+    read = _lstm if kind == "lstm" else _gru
+    if isinstance(module, nn.RNNCellBase):
+        yield "", kind, read(x, _weights(module, ""), _first(run, 0))
+        return
+    if getattr(module, "proj_size", 0):
+        raise UserError(f"gates: {run.path} of the model is an LSTM with projections, whose gates are not shown")
+    directions = 2 if module.bidirectional else 1
+    for layer in range(module.num_layers):
+        outputs = []
+        for direction in range(directions):
+            suffix = f"_l{layer}" + "_reverse" * direction
+            # Dropout between layers is idle in evaluation.
+            turned = x.flip(0) if direction else x
+            values = read(turned, _weights(module, suffix), _first(run, layer * directions + direction))
+            if direction:
+                values = {name: value.flip(0) for name, value in values.items()}
+            # The next layer reads both directions of a token side by side.
+            outputs.append(values["hidden"])
+            way = "" if directions == 1 else (" forwards", " backwards")[direction]
+            yield way, kind, values
+        x = torch.cat(outputs, -1)
+
+
+def _first(run: Run, layer: int) -> list[Float[Tensor, " U"]]:
+    """What a layer begins from: hidden, and the cell of an LSTM."""
+    if run.state is None:
+        zeros = run.inputs[0].new_zeros(run.module.hidden_size)  # type: ignore[call-overload]
+        return [zeros, zeros]
+    return [vectors[layer] for vectors in run.state]
+
+
+def _weights(module: Any, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The maps of input and of state, and their biases."""
+    names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    return tuple(getattr(module, name, None) for name in names)  # type: ignore[return-value]
+
+
+def _lstm(
+    x: Float[Tensor, "T E"],
+    weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+    first: Sequence[Float[Tensor, " U"]],
+) -> dict[str, Float[Tensor, "T U"]]:
+    """c_t = f c_{t-1} + i g and h_t = o tanh(c_t)."""
+    of_input, of_state, input_bias, state_bias = weights
+    hidden, cell = first
+    rows = []
+    for step in nn.functional.linear(x, of_input, input_bias):
+        # torch keeps the four maps in this order, one below the other.
+        i, f, g, o = (step + nn.functional.linear(hidden, of_state, state_bias)).chunk(4)
+        i, f, o = i.sigmoid(), f.sigmoid(), o.sigmoid()
+        cell = f * cell + i * g.tanh()
+        hidden = o * cell.tanh()
+        rows.append(torch.stack([i, f, o, cell, hidden]))
+    return _by_name(rows, ("input", "forget", "output", "cell", "hidden"))
+
+
+def _gru(
+    x: Float[Tensor, "T E"],
+    weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+    first: Sequence[Float[Tensor, " U"]],
+) -> dict[str, Float[Tensor, "T U"]]:
+    """h_t = z h_{t-1} + (1 - z) n: torch's update gate z keeps, as in Cho et al., and its reset stands behind U h."""
+    of_input, of_state, input_bias, state_bias = weights
+    hidden = first[0]
+    rows = []
+    for step in nn.functional.linear(x, of_input, input_bias):
+        r, z, n = step.chunk(3)
+        state_r, state_z, state_n = nn.functional.linear(hidden, of_state, state_bias).chunk(3)
+        r, z = (r + state_r).sigmoid(), (z + state_z).sigmoid()
+        hidden = z * hidden + (1 - z) * (n + r * state_n).tanh()
+        rows.append(torch.stack([r, z, hidden]))
+    return _by_name(rows, ("reset", "update", "hidden"))
+
+
+def _by_name(rows: list[Float[Tensor, "G U"]], names: Sequence[str]) -> dict[str, Float[Tensor, "T U"]]:
+    return dict(zip(names, torch.stack(rows, 1).cpu(), strict=True))

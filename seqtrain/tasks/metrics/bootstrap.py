@@ -1,0 +1,47 @@
+"""Intervals of what is computed from blocks: they are drawn anew with replacement (Efron 1979; Künsch 1989)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+
+
+def resample(
+    statistic: Callable[[Int[np.ndarray, " N"]], float | Float[np.ndarray, " K"]],
+    num_blocks: int,
+    *,
+    num_resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Float[np.ndarray, " R *K"]:
+    """A statistic, or K of them, of blocks that are drawn again and again.
+
+    Args:
+        statistic: Of how often (N,) each block was drawn.
+        num_blocks: N. What stands within one may be correlated; the blocks themselves should not be.
+        num_resamples: R, how often all of them are drawn.
+        seed: Of the draws.
+
+    Returns:
+        The statistic of each draw.
+    """
+    rng = np.random.default_rng(seed)
+    draws = []
+    for _ in range(num_resamples):
+        # How often, and not which: a statistic of sums is then one product.
+        times_drawn = np.bincount(rng.integers(num_blocks, size=num_blocks), minlength=num_blocks)
+        draws.append(statistic(times_drawn))
+    return np.array(draws)
+
+
+def interval(
+    draws: Float[np.ndarray, " R *K"], confidence: float = CONFIDENCE
+) -> tuple[Float[np.ndarray, " *K"], Float[np.ndarray, " *K"]]:
+    """The lower and upper end of the interval that holds this share of all draws (Efron's percentiles)."""
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+    return low, high

@@ -1,0 +1,243 @@
+"""Laws of `seqtrain profile`: formula and counter agree for every model, and a fit finds the power that is there."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from seqtrain.analysis import power_law, timing
+from seqtrain.analysis.formula import ATTENTION, LINEAR, RECURRENCE, formula_of
+from seqtrain.analysis.profile import Fitted, Grid, Profile, Size, count_by_length, crossovers, fits_of
+from seqtrain.analysis.timing import ALONE, REST, TRAINING
+from seqtrain.cli import main
+from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.training.model_and_task import make_model
+from tests.support.model_cases import VOCABULARY, Case, cases
+
+SHIPPED = [case for case in cases(Capability.NONE) if not case.options]
+LENGTHS = (6, 12)
+
+
+def model_of(case: Case, **options: Any) -> SequenceModel:
+    """The model of a case, with a window that hides nothing."""
+    config = case.config(**options)
+    if "attention_window" in config.model:
+        config.model.attention_window = 64
+    return make_model(config, VOCABULARY).eval()
+
+
+@pytest.mark.parametrize("case", cases(Capability.NONE), ids=str)
+def test_the_formula_is_what_torch_counts_for_every_model(case: Case) -> None:
+    model = model_of(case)
+    for length in LENGTHS:
+        if model.max_length is not None and length > model.max_length:
+            continue
+        formula, counted = formula_of(model, length), model.flops_per_token(length, carried=False)
+        assert formula.total == pytest.approx(counted, rel=0.01), (str(case), length)
+
+
+def test_parameters_of_attention_are_no_function_of_the_length_and_its_products_are() -> None:
+    def make(dim: int, length: int) -> SequenceModel:
+        return model_of(Case("gpt", ()), dim=dim)
+
+    short, long = count_by_length(make, (8, 32), 16)
+    assert short["attention_parameters"] == long["attention_parameters"] > 0
+    assert short["parameters"] == long["parameters"]
+    assert long["flops_by_kind"][ATTENTION] == 4 * short["flops_by_kind"][ATTENTION]  # a token, of which there are 4 x
+    assert long["flops_by_kind"][LINEAR] == short["flops_by_kind"][LINEAR]
+
+
+@pytest.mark.parametrize("case", SHIPPED, ids=str)
+def test_a_recurrence_waits_for_each_token_and_all_others_do_not(case: Case) -> None:
+    model = model_of(case)
+    short, long = model.sequential_steps(16), model.sequential_steps(64)
+    assert short is not None and long is not None  # noqa: PT018
+    assert (long >= short + 48) == (RECURRENCE in formula_of(model, 4).flops)
+    if RECURRENCE not in formula_of(model, 4).flops:
+        assert long <= 2 * short  # of a scan it grows with the logarithm
+
+
+@pytest.mark.parametrize("case", SHIPPED, ids=str)
+def test_a_model_without_a_path_to_the_first_token_does_not_depend_on_it(case: Case) -> None:
+    model = case.make()
+    if Capability.UNCONDITIONAL not in model.capabilities:
+        assert model.longest_path(9) is None  # which path is meant, of a source and a target, is not said
+        return
+    for length in (2, 5, 9, 30):
+        if model.max_length is not None and length > model.max_length:
+            continue
+        tokens = torch.zeros(1, length, dtype=torch.long)
+        other = tokens.clone()
+        other[0, 0] = 1
+        with torch.no_grad():
+            depends = not torch.equal(model(tokens)[0][:, -1], model(other)[0][:, -1])
+        assert depends == (model.longest_path(length) is not None), length
+
+
+# -- fits --------------------------------------------------------------------------------------------------------
+
+
+def test_a_power_is_found_with_an_error_that_holds_it() -> None:
+    sizes = [64, 128, 256, 512, 1024]
+    noise = np.random.default_rng(0).normal(size=5) * 0.03
+    law = power_law.fit(sizes, [3e-6 * size**2 * np.exp(each) for size, each in zip(sizes, noise, strict=True)])
+    assert law is not None
+    assert abs(law.exponent - 2) < 3 * law.error < 0.15
+    assert law.at(256) == pytest.approx(3e-6 * 256**2, rel=0.05)
+
+
+def test_two_points_have_no_power() -> None:
+    assert power_law.fit([1, 2], [1.0, 4.0]) is None
+    assert power_law.fit([1, 2, 3], [1.0, 4.0, 0.0]) is None  # what took no time was not timed
+
+
+GRID = Grid((64, 128, 256, 512), (32, 64, 128, 256), at_dim=32, at_length=64, batch=2, dims_batch=2)
+
+
+def made_up(attention_share: float = 1.0) -> dict[Size, dict[str, float]]:
+    """Times as theory has them."""
+    seconds = {}
+    for size in GRID.sizes():
+        linear, attention = size.length * size.dim**2, attention_share * size.length**2 * size.dim
+        seconds[size] = {LINEAR: linear, ATTENTION: attention, REST: 0.01 * linear, TRAINING: 3 * (linear + attention)}
+    return {size: {kind: 1e-9 * value for kind, value in each.items()} for size, each in seconds.items()}
+
+
+def exponents(fits: list[Fitted]) -> dict[tuple[str, str], float | None]:
+    return {(each.kind, each.axis): None if each.law is None else each.law.exponent for each in fits}
+
+
+def test_each_kind_of_work_has_its_own_powers() -> None:
+    found = exponents(fits_of(made_up(), GRID, {LINEAR: 1.0, ATTENTION: 1.0}))
+    assert found[LINEAR, "T"] == pytest.approx(1)
+    assert found[LINEAR, "d"] == pytest.approx(2)
+    assert found[ATTENTION, "T"] == pytest.approx(2)
+    assert found[ATTENTION, "d"] == pytest.approx(1)
+
+
+def test_a_kind_of_work_that_takes_a_trifle_is_not_fitted() -> None:
+    found = exponents(fits_of(made_up(attention_share=1e-4), GRID, {LINEAR: 1.0, ATTENTION: 1.0}))
+    assert found[ATTENTION, "T"] is None
+    assert found[ATTENTION, "d"] is None
+
+
+def test_a_whole_pass_has_a_theory_only_where_one_kind_of_work_rules() -> None:
+    mixed = {(each.kind, each.axis): each.theory for each in fits_of(made_up(), GRID, {LINEAR: 1.0, ATTENTION: 1.0})}
+    assert mixed[TRAINING, "T"] is None
+    ruled = fits_of(made_up(attention_share=1e-4), GRID, {LINEAR: 1.0, ATTENTION: 1.0})
+    assert {each.axis: each.theory for each in ruled if each.kind == TRAINING} == {"T": 1, "d": 2}
+
+
+def test_the_crossover_of_an_rnn_and_attention_is_where_the_length_is_the_width() -> None:
+    dim = 128
+    recurrent = Profile("rnn", [{"flops_by_kind": {RECURRENCE: 4.0 * dim**2}}])
+    attending = Profile("gpt", [{"flops_by_kind": {}}])
+    lengths = [64, 128, 256, 512]
+    slow = power_law.fit(lengths, [1e-9 * 4 * dim**2 * length for length in lengths])
+    steep = power_law.fit(lengths, [1e-9 * 4 * dim * length**2 for length in lengths])
+    recurrent.fits = [Fitted(RECURRENCE, "T", slow, 1, 1.0)]
+    attending.fits = [Fitted(ALONE, "T", steep, 2, 1.0)]
+    (found,) = crossovers([recurrent, attending], dim)
+    assert (found.recurrent, found.attending) == ("rnn", "gpt")
+    assert found.counted == dim
+    assert found.measured == pytest.approx(dim)
+
+
+# -- times -------------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_that_was_slow_in_one_round_keeps_its_least_time_and_the_first_round_does_not_count() -> None:
+    calls: list[str] = []
+
+    def measure(cell: str) -> dict[str, float]:
+        calls.append(cell)
+        return {"work": {1: 0.1, 2: 5.0, 3: 2.0}[calls.count(cell)]}  # the first is fastest: it must not count
+
+    assert timing.interleaved(["a", "b"], measure, repeats=2) == [{"work": 2.0}] * 2
+    assert sorted(calls) == ["a"] * 3 + ["b"] * 3
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "cnn", "gpt", "bert"])
+def test_the_clock_knows_the_work_of_each_model(name: str) -> None:
+    model = model_of(Case(name, ()))
+    seconds = timing.seconds_by_kind(model, 2, 8, timing.num_heads_of(model))
+    assert set(formula_of(model, 8).flops) <= set(seconds)
+    assert (ALONE in seconds) == (name in ("gpt", "bert"))
+    assert all(value > 0 for kind, value in seconds.items() if kind != REST)
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_the_clock_adds_up_what_it_stands_around() -> None:
+    with timing.Clock() as clock:
+        start = time.perf_counter()
+        torch.nn.functional.linear(torch.ones(64, 64), torch.ones(64, 64))
+        whole = time.perf_counter() - start
+    assert 0 < clock.seconds[LINEAR] <= whole
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command; gives exit code, standard output and standard error."""
+
+    def run(*args: object) -> tuple[int, str, str]:
+        threads = torch.get_num_threads()
+        try:
+            rc = main.main(["profile", *map(str, args)])
+        finally:
+            torch.set_num_threads(threads)
+        return rc, *capsys.readouterr()
+
+    return run
+
+
+SMALL = ("--lengths", "8,16,32", "--dims", "8,16,32", "--at-dim", "8", "--at-length", "8", "--repeats", "1")
+TEXT = ("data=text", "data.split_by=position", "tokenizer=char", "trainer.max_steps=5")
+
+
+def test_the_command_profiles_several_models_and_writes_what_it_says(tmp_path: Path, call: Any) -> None:
+    (tmp_path / "text.txt").write_text("the animal was tired and slow\n" * 400)
+    words = (*TEXT, f"data.path={tmp_path / 'text.txt'}", "-m", "model=rnn,gpt", *SMALL, "--out", tmp_path / "out")
+    rc, out, _ = call(*words)
+    assert rc == 0
+    assert "== rnn" in out
+    assert "one layer of attention's products" in out or "T^" in out
+    record = json.loads((tmp_path / "out" / "profile.json").read_text())
+    assert [model["name"] for model in record["models"]] == ["rnn", "gpt"]
+    assert record["models"][0]["counted"][0]["flops"] == record["models"][0]["counted"][0]["counted_flops"]
+    assert 0 < record["numbers"]["gpt_peak_share"] <= 1
+    for name in ("times.png", "crossover.png"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--dims", "8,16"), "give at least 3 sizes"),
+        (("--lengths", "8,16,x"), "'x' is not"),
+        (("model=no_such",), "no_such"),
+        (("model=gpt", "model.num_heads=3", *SMALL, *TEXT), "must be a multiple of num_heads=3"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(words: tuple[str, ...], reason: str, call: Any, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the animal was tired and slow\n" * 400)
+    path = (f"data.path={tmp_path / 'text.txt'}",) if "data=text" in words else ()
+    rc, out, errors = call(*words, *path, "--out", tmp_path / "out")
+    assert (rc, out) == (2, "")
+    assert errors.splitlines()[-1].startswith("error: ")
+    assert reason in errors.splitlines()[-1]
+
+
+def test_every_shipped_model_says_its_steps() -> None:
+    for case in SHIPPED:
+        content = OmegaConf.to_container(case.config())
+        assert model_of(case).sequential_steps(8) is not None, content
