@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from seqtrain.cli.arguments import say
+from seqtrain.config.options import origins
 from seqtrain.data import leaks
 from seqtrain.data.leaks import Leak
 from seqtrain.data.preprocess import Rows
@@ -16,12 +18,12 @@ from seqtrain.runs.leaks import MIN_SAID, SKETCH, in_words, is_grave, notes, pla
 from seqtrain.runs.summary import Summary
 
 
-def check_leaks(run: Run, init_from: str | None, rows: dict[Any, Rows], summary: Summary) -> None:
+def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any, Rows], summary: Summary) -> None:
     """Adds to the summary how much of validation was trained on, says it, and keeps a sketch of the training text.
 
     Args:
         run: Its directory gets the sketch, so that runs which begin with this one can be asked the same.
-        init_from: The run whose weights it begins with.
+        init_from: The run whose weights it begins with, or two of them.
         rows: Of train and validation.
         summary: Of the attempt.
     """
@@ -69,8 +71,15 @@ def _tell(summary: Summary) -> None:
         say(line)
 
 
-def _parent_sketch(init_from: str) -> Sketch | None:
-    return _load(Run.open(init_from, export="take").path)
+def _parent_sketch(init_from: str | Sequence[str]) -> Sketch | None:
+    """What all of them read; None where one of them does not say it."""
+    whole: Sketch | None = None
+    for path in origins(init_from):
+        sketch = _load(Run.open(path, export="take").path)
+        if sketch is None:
+            return None
+        whole = sketch if whole is None else whole.joined(sketch)
+    return whole
 
 
 def _load(folder: Path) -> Sketch | None:

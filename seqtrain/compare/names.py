@@ -126,13 +126,15 @@ UNSET = "unset"  # like no value's repr, which would have quotes of its own
 
 def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int, str]:
     """The run that each began with, by as little of its path as tells apart whose weights they are."""
-    origins: dict[int, tuple[str, str]] = {}  # path and hash
+    origins: dict[int, tuple[tuple[str, ...], str]] = {}  # paths and hash
     for place, entry in enumerate(entries):
         value = settings[place].get("init_from")
         if value is not None and value != SEVERAL:
-            origins[place] = (str(entry.settings["init_from"]), str(value)[:HASH_DIGITS])
+            paths = entry.settings["init_from"]
+            paths = (paths,) if isinstance(paths, str) else tuple(map(str, paths))  # of a run, or of one a direction
+            origins[place] = (paths, str(value)[:HASH_DIGITS])
     names: dict[int, str] = {}
-    spellings: list[Callable[[str, str], str]] = [_folder_name, _path, _path_and_hash]
+    spellings: list[Callable[[tuple[str, ...], str], str]] = [_folder_name, _path, _path_and_hash]
     for spelling in spellings:
         names = {place: spelling(*origin) for place, origin in origins.items()}
         hashes = {(names[place], weights) for place, (_, weights) in origins.items()}
@@ -141,16 +143,16 @@ def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int
     return names
 
 
-def _folder_name(path: str, _: str) -> str:
-    return PurePath(path).name
+def _folder_name(paths: tuple[str, ...], _: str) -> str:
+    return "+".join(PurePath(path).name for path in paths)
 
 
-def _path(path: str, _: str) -> str:
-    return path
+def _path(paths: tuple[str, ...], _: str) -> str:
+    return "+".join(paths)
 
 
-def _path_and_hash(path: str, weights: str) -> str:
-    return f"{path}@{weights}"
+def _path_and_hash(paths: tuple[str, ...], weights: str) -> str:
+    return f"{_path(paths, weights)}@{weights}"
 
 
 def _limits(change: str) -> str:

@@ -31,7 +31,7 @@ def without_origin(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def has_several(variant: Counted) -> bool:
     """Whether the runs of a variant began with the weights of several runs."""
-    return len({entry.summary.parent or entry.settings.get(ORIGIN) for entry in variant.counted}) > 1
+    return len({entry.summary.parent or repr(entry.settings.get(ORIGIN)) for entry in variant.counted}) > 1
 
 
 def folded_sentence(ranked: Sequence[Counted]) -> str:

@@ -20,7 +20,7 @@ class RunOptions:
     seed: int
     run_dir: str | None  # None: a new folder below outputs/
     dry_run: bool
-    init_from: str | None  # a run whose weights and tokenizers are the beginning
+    init_from: str | list[str] | None  # a run whose weights and tokenizers are the beginning; or one a direction
     freeze: list[str]  # parts of the model that stay as they are
     # Four things make the learning rate, and they are multiplied: optimizer.lr (of Muon also lr_rest) is what a
     # parameter begins with, layer_decay scales it by depth, the schedule by the step, tbptt.jitter by the length of
@@ -30,8 +30,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         lines = []
-        if self.init_from == "":
-            lines.append("init_from=: an empty path; name the directory of a run, or null")
+        lines += _faults_of_origins(self.init_from)
         if self.run_dir == "":
             lines.append("run_dir=: an empty path; name a folder, or null for a new one below outputs/")
         try:
@@ -103,6 +102,31 @@ class Batching:
     def __post_init__(self) -> None:
         if self.batch_tokens is None and self.batch_size is None:
             raise UserError("data.batch_tokens=null: a step would read all examples; set it, or data.batch_size")
+
+
+def origins(init_from: str | Sequence[str] | None) -> list[str]:
+    """The runs that a run begins with: none, one, or the forward and the backward one."""
+    if init_from is None:
+        return []
+    if isinstance(init_from, str):
+        return [init_from]
+    return list(init_from)
+
+
+def origin_words(init_from: str | Sequence[str] | None) -> str:
+    """What stands in `init_from`, as it is written on a command line."""
+    if init_from is None or isinstance(init_from, str):
+        return str(init_from)
+    return f"[{','.join(init_from)}]"
+
+
+def _faults_of_origins(init_from: str | Sequence[str] | None) -> list[str]:
+    """Why there cannot be such runs, in lines."""
+    if "" in origins(init_from):
+        return ["init_from=: an empty path; name the directory of a run, or null"]
+    if init_from is None or isinstance(init_from, str) or len(init_from) == 2:
+        return []
+    return [f"init_from={origin_words(init_from)}: expected one run, or two: [FORWARD,BACKWARD]"]
 
 
 def read_budget(budget: str | Sequence[str] | None) -> dict[str, float]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.groups import own_options
+from seqtrain.config.options import origins
 from seqtrain.config.signatures import class_attribute
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
@@ -34,7 +36,7 @@ def check_machine_and_data(config: DictConfig) -> None:
         *_devices(values["trainer"], values["optimizer"]),
         *_time(values["tbptt"], values["schedule"]),
         *_place(values["run_dir"]),
-        *_origin(values["init_from"]),
+        *chain.from_iterable(map(_origin, origins(values["init_from"]))),
         *_source(values["data"], values["task"]),
         *_workers(values["data"]["workers"]),
     ]
@@ -142,10 +144,8 @@ def _place(run_dir: str | None) -> Iterator[UserError]:
         yield Unavailable(f"run_dir={run_dir}: {nearest} is not writable; give another run_dir")
 
 
-def _origin(init_from: str | None) -> Iterator[UserError]:
+def _origin(init_from: str) -> Iterator[UserError]:
     """Whether there is a run to begin from."""
-    if init_from is None:
-        return
     if any((Path(init_from) / name).is_file() for name in ("config.yaml", "config.json")):
         try:
             check_entries(Path(init_from))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,13 @@ class Corpus:
     def lengths(self) -> np.ndarray:
         """Tokens of each document."""
         return np.diff(self.documents)
+
+
+def from_the_end(corpus: Corpus) -> Corpus:
+    """The same tokens from the last one to the first, documents too; no copy is made of them."""
+    # A document that began n tokens before the end ends n tokens after the beginning.
+    documents = corpus.documents[-1] - corpus.documents[::-1]
+    return replace(corpus, tokens=corpus.tokens[::-1], documents=documents)
 
 
 def text_hash(documents: Iterable[str]) -> str:

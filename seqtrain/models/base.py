@@ -31,6 +31,7 @@ class Capability(enum.Flag):
     STATEFUL = enum.auto()  # chunks with carried state equal the whole
     CONDITIONAL = enum.auto()  # begin(source) matters
     UNCONDITIONAL = enum.auto()  # may start from nothing
+    SEPARABLE = enum.auto()  # bidirectional, and `directions` gives what each direction knows without the other
 
 
 class SequenceModel(nn.Module, ABC):
@@ -72,6 +73,33 @@ class SequenceModel(nn.Module, ABC):
         the first step, then of the next.
         """
         raise NotImplementedError(f"{type(self).__name__} is no linear map")
+
+    def directions(
+        self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
+        """Hidden states of both directions apart, of dim/2 units each: at t of x_1..t, and of x_t..T.
+
+        Only models that are SEPARABLE are asked.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no directions that can be read apart")
+
+    def from_directions(self, forwards: Mapping[str, Tensor], backwards: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights of this model, by name, with which it begins as two models of one direction side by side.
+
+        Args:
+            forwards: Weights by name of the model that reads from the first token on.
+            backwards: Those of the model that reads from the last token on.
+
+        Returns:
+            New weights by name, and, by names with a space in them, what of the two has no place here.
+
+        Raises:
+            UserError: where this model has no two directions, or others.
+        """
+        raise UserError(
+            f"init_from: {type(self).__name__} has no two directions that could begin with two runs; models that have: "
+            "elmo, and lstm, gru or rnn with model.bidirectional=true"
+        )
 
     @classmethod
     def idle(cls, options: Mapping[str, Any]) -> dict[str, str]:

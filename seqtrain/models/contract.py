@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.models.laws import reading, source, state, weights
+from seqtrain.models.laws import directions, reading, source, state, weights
 from seqtrain.models.laws.agreement import Broken
 from seqtrain.models.laws.subject import SPECIALS, VOCAB_SIZE, Law, Subject, prepare
 
@@ -43,6 +43,10 @@ LAWS: list[Law] = [
     reading.gradient_reaches_the_first_input,
     reading.no_token_sees_a_later_one,
     reading.every_token_sees_every_other,
+    directions.directions_are_halves,
+    directions.directions_see_one_side,
+    directions.directions_without_padding,
+    directions.directions_reach_every_weight,
     reading.lanes_are_independent,
     reading.padding_changes_nothing,
     state.state_is_that_after_lengths,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
 from seqtrain.models.layers.recurrence import mirror_index, pack_state, reverse, run_fused
+from seqtrain.models.layers.side_by_side import side_by_side
 
 
 class Recurrent(SequenceModel):
@@ -132,6 +133,16 @@ class Recurrent(SequenceModel):
             # The second direction is turned round again, so that both speak of the same position.
             x = self.dropout(torch.cat([there, reverse(back, mirror)], -1))
         return x
+
+    def from_directions(self, forwards: Mapping[str, Tensor], backwards: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if not self.bidirectional:
+            return super().from_directions(forwards, backwards)
+        separator: int = self.embed.separator  # type: ignore[assignment]
+
+        def name_of(direction: int, layer: int, kind: str) -> str:
+            return f"layers.{layer}.{direction}.{kind}_l0"
+
+        return side_by_side(self.state_dict(), (forwards, backwards), separator=separator, name_of=name_of)
 
     def sequential_steps(self, length: int) -> int:
         return length + self.num_layers - 1  # a layer begins with a token as soon as the one below has read it

@@ -119,6 +119,7 @@ class Task(nn.Module, ABC):
     predictors: ClassVar[Mapping[str, type[Predictor]]] = MappingProxyType({})  # by name; the first is the default
     example_text: ClassVar[str] = "TEXT"  # what `predict` may be asked
     fits_linear: bool = False  # whether `first_weights` sets those of a model that is to begin as least squares
+    direction: Literal["forward", "backward"] | None = None  # of a language model: which way it reads
     differentiated: tuple[str, ...] = ("loss",)  # the parts whose means are summed and descended
 
     @classmethod
@@ -181,6 +182,10 @@ class Task(nn.Module, ABC):
     def remedy(self, model: SequenceModel) -> str | None:
         """Options of the task with which this model does it, where it lacks what is required; None: there are none."""
         return None
+
+    def arrange(self, rows: Rows) -> Rows:
+        """A split in the order in which it is read; most tasks read it as it stands."""
+        return rows
 
     # -- loss and metrics ----------------------------------------------------------------------------------------
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 
 from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.batching.stream import IGNORED, EvalLoader, Stream, StreamBatch
+from seqtrain.data.corpus import from_the_end
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State, read_warmup
@@ -34,6 +36,8 @@ from seqtrain.tasks.base import (
 )
 from seqtrain.tasks.baselines.counts import baselines, xz_baselines
 from seqtrain.tasks.predictors import Predictor, Score
+
+T = TypeVar("T", np.ndarray, list[int], list[float])
 
 
 class Continue(Predictor["NextToken"]):
@@ -71,7 +75,7 @@ class Continue(Predictor["NextToken"]):
         return [{"prompt": prompt, "text": text} for prompt, text in zip(texts, continuations, strict=True)]
 
     def words(self, answer: dict[str, Any]) -> str:
-        return answer["prompt"] + answer["text"]
+        return self.task.in_words(answer["prompt"], answer["text"])
 
 
 class ScoreText(Score["NextToken"]):
@@ -84,6 +88,7 @@ class ScoreText(Score["NextToken"]):
     @torch.no_grad()
     def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
         model, tbptt, start = self.loaded.model, self.loaded.tbptt, self.loaded.tokenizer.start
+        ids = self.task.in_order(ids)
         documents = np.array([0, len(ids)])
         plan = StreamPlan(documents=documents, lanes=1, tbptt=tbptt, seed=0, shuffle=False)
         state = None
@@ -96,7 +101,7 @@ class ScoreText(Score["NextToken"]):
             # In float64: what evaluation sums over a whole split is here one token, and printed.
             log_probs = self.task.logits(model, hidden).double().log_softmax(-1)  # (1, T, V)
             nats += (-log_probs.gather(-1, batch.targets.unsqueeze(-1))).flatten().tolist()
-        return nats
+        return list(self.task.in_order(nats))  # each beside its token, whichever way they were read
 
     def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
         return {"bits_per_byte": nats / math.log(2) / len(text.encode())}
@@ -130,8 +135,11 @@ class NextToken(Task):
     )
     predictors = MappingProxyType({"continue": Continue, "score": ScoreText})
 
-    def __init__(self, *, tied: bool, dim: int, vocab_size: int) -> None:
+    def __init__(
+        self, *, tied: bool, dim: int, vocab_size: int, direction: Literal["forward", "backward"] = "forward"
+    ) -> None:
         super().__init__()
+        self.direction = direction
         self.vocab_size = vocab_size
         self.dim = dim
         self.head = None if tied else nn.Linear(dim, vocab_size)
@@ -204,15 +212,34 @@ class NextToken(Task):
             top_k=options.top_k,
             top_p=options.top_p,
         )
-        return [Sample(options.prompt + text, {"prompt": options.prompt, "continuation": text})]
+        return [Sample(self.in_words(options.prompt, text), {"prompt": options.prompt, "continuation": text})]
 
     def continue_texts(
         self, model: SequenceModel, tokenizer: Tokenizer, prompts: Sequence[str], **options: Any
     ) -> list[str]:
         """What the model writes after each prompt; `options` as those of `continue_tokens`."""
-        ids = [[tokenizer.start, *tokenizer.encode(prompt).tolist()] for prompt in prompts]
+        ids = [[tokenizer.start, *self.in_order(tokenizer.encode(prompt)).tolist()] for prompt in prompts]
         steps = continue_tokens(model, partial(self.logits, model), ids, **options)  # each a token of every text
-        return list(map(tokenizer.decode, torch.stack(list(steps), 1).tolist()))
+        return [tokenizer.decode(self.in_order(written)) for written in torch.stack(list(steps), 1).tolist()]
+
+    # -- direction -----------------------------------------------------------------------------------------------
+
+    def arrange(self, rows: Rows) -> Rows:
+        if self.direction == "forward":
+            return rows
+        return replace(rows, columns={name: from_the_end(corpus) for name, corpus in rows.columns.items()})
+
+    def in_order(self, tokens: T) -> T:
+        """Tokens of a text in the order in which the task reads them; what it wrote, in the order of a text."""
+        if self.direction == "forward":
+            return tokens
+        return tokens[::-1]
+
+    def in_words(self, prompt: str, written: str) -> str:
+        """A prompt, and where it goes on: behind it, or, read from the end, before it."""
+        if self.direction == "forward":
+            return prompt + written
+        return written + prompt
 
 
 def _texts(rows: Rows) -> Iterator[str]:

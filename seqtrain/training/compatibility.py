@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
-from seqtrain.config.options import DEFAULT_LANES
+from seqtrain.config.options import DEFAULT_LANES, origin_words
 from seqtrain.config.targets import resolve
 from seqtrain.data.batching.plan import TBPTT
 from seqtrain.errors import UserError, did_you_mean
@@ -31,6 +31,7 @@ WANTED = {
     Capability.STATEFUL: "a state that goes on from chunk to chunk",
     Capability.CONDITIONAL: "that it goes on from a source",
     Capability.UNCONDITIONAL: "that it may start from nothing",
+    Capability.SEPARABLE: "two directions of which neither sees what the other reads",
 }
 
 
@@ -274,7 +275,7 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     make(config.tokenizer)
     if config.init_from is None:
         return
-    remedy = f"the tokenizer is that of init_from={config.init_from}; leave it out"
+    remedy = f"the tokenizer is that of init_from={origin_words(config.init_from)}; leave it out"
     lines = [f"{text}: {remedy}" for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
     if lines:
         raise UserError(*lines)

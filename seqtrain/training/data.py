@@ -9,14 +9,14 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.instantiate import make, plain
-from seqtrain.config.options import Batching
+from seqtrain.config.options import Batching, origin_words
 from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.errors import UserError
-from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training import from_data
 from seqtrain.training.model_and_task import make_pair, task_class
+from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
 
 MAX_UNKNOWN = 0.5  # fraction of the tokens that a tokenizer from elsewhere may not know
@@ -47,13 +47,12 @@ def make_data(
         say(line)
     origin = None
     if preprocessor is None and config.init_from is not None:
-        run = Run.open(config.init_from, export="take")
-        origin = Preprocessor.load(run.path, run.summary.hashes)
-        _check_origin(str(config.init_from), origin, task_type)
+        origin = shared_preprocessor(config.init_from)
+        _check_origin(origin_words(config.init_from), origin, task_type)
         if task_type.reads_values():
             origin = None  # the scaling is that of the new train
         else:
-            say(f"tokenizer: that of {config.init_from}")
+            say(f"tokenizer: that of {origin_words(config.init_from)}")
     preprocessor, rows = prepare_rows(
         source,
         make(config.tokenizer),
@@ -67,10 +66,12 @@ def make_data(
     )
     for line in source.notes():
         say(line)
-    _say_unknown(rows, say, None if origin is None else str(config.init_from))
+    _say_unknown(rows, say, None if origin is None else origin_words(config.init_from))
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with torch.device("meta"):
         _, task = make_pair(config, preprocessor)
+    for split in rows:
+        rows[split] = task.arrange(rows[split])
     layout: type[Data] = ExampleData
     if task.streams:
         layout = StreamData if preprocessor.series is None else SeriesData

@@ -10,12 +10,11 @@ import torch
 from omegaconf import DictConfig
 
 from seqtrain.config.instantiate import make
-from seqtrain.config.options import TrainerOptions
+from seqtrain.config.options import TrainerOptions, origin_words
 from seqtrain.data.batching.loader import ENDLESS, TrainLoader
 from seqtrain.data.batching.plan import ExamplePlan, StreamPlan
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
-from seqtrain.inference.opened import open_run
 from seqtrain.runs.checkpoint import load, step_of
 from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import shown
@@ -24,6 +23,7 @@ from seqtrain.training.checkpoint_check import check
 from seqtrain.training.cost import Cost, count, estimate
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.optim.warmup import warmup_steps
+from seqtrain.training.origins import Origin
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import make_trainer, trainer_options
 from seqtrain.training.transfer import copy_matching, freeze
@@ -277,13 +277,14 @@ def set_first_weights(config: DictConfig, session: Session, say: Say) -> None:
     model, task = session.learner.model, session.learner.task
     if model.linear_order is not None and config.init_from is not None:
         raise UserError(
-            f"model.fit=least_squares: init_from={config.init_from} brings weights of its own; leave one of them out"
+            f"model.fit=least_squares: init_from={origin_words(config.init_from)} brings weights of its own; leave one "
+            "of them out"
         )
     task.first_weights(model, session.data.rows["train"], session.data.preprocessor, say)
 
 
 def load_initial_weights(config: DictConfig, session: Session, say: Say, *, parent_hash: str | None) -> dict[str, Any]:
-    """Puts the weights of the run `config.init_from` into a session that has trained nothing yet.
+    """Puts the weights of the run, or two runs, of `config.init_from` into a session that has trained nothing yet.
 
     Args:
         config: Names the run whose weights are taken.
@@ -292,24 +293,20 @@ def load_initial_weights(config: DictConfig, session: Session, say: Say, *, pare
         parent_hash: That of the weights which an earlier attempt of the same run took, if there was one.
 
     Returns:
-        Entries of the summary: `parent`, the hash of the weights that were taken, and `lineage`, theirs and those of
-        all runs that they go back to.
+        Entries of the summary: `parent`, the hash of all weights that were taken, and `lineage`, those of each run and
+        of all runs that they go back to.
 
     Raises:
         UserError: where that is not `parent_hash`, or nothing fits.
     """
-    origin = open_run(config.init_from)
+    origin = Origin.open(config)
     if parent_hash not in (None, origin.hash):
         raise UserError(
-            f"init_from={config.init_from}: its weights or tokenizers are not those that the run began with; "
+            f"init_from={origin.words}: its weights or tokenizers are not those that the run began with; "
             "put that run back, or start a new one"
         )
-    weights = {f"model.{name}": value for name, value in origin.model.state_dict().items()}
-    weights |= {f"task.{name}": value for name, value in origin.task.state_dict().items()}
     learner = session.learner
-    same = type(origin.task) is type(learner.task)
+    weights, same = origin.weights(learner.model), origin.is_of(learner.task)
     with torch.no_grad():
-        copy_matching(learner.model, learner.task, weights, same_task=same, say=say)
-    summary = origin.run.summary
-    earlier = summary.lineage or ([] if summary.parent is None else [summary.parent])
-    return {"parent": origin.hash, "lineage": [origin.hash, *earlier]}
+        copy_matching(learner.model, learner.task, weights, same_task=same, say=say, whose=origin.each)
+    return {"parent": origin.hash, "lineage": origin.lineage}

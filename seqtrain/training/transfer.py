@@ -8,6 +8,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
+from seqtrain.config.options import origins
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.inference.opened import checked_config
 from seqtrain.models.base import SequenceModel
@@ -18,16 +19,24 @@ MAX_MODULES = 6  # that a line about weights names
 
 
 def take_tokenizer(config: DictConfig) -> None:
-    """Puts into the config the tokenizer that the run `config.init_from` brings, in the place of the one configured.
+    """Puts into the config the tokenizer that `config.init_from` brings, in the place of the one configured.
+
+    Of two runs it is the first one's: that both have the same is checked where it is read.
 
     Raises:
         UserError: where there is no such run, or its config is not what it may be.
     """
-    config.tokenizer = checked_config(Run.open(config.init_from, export="take")).tokenizer
+    config.tokenizer = checked_config(Run.open(origins(config.init_from)[0], export="take")).tokenizer
 
 
 def copy_matching(
-    model: SequenceModel, task: Task, weights: dict[str, Tensor], *, same_task: bool, say: Callable[[str], None]
+    model: SequenceModel,
+    task: Task,
+    weights: dict[str, Tensor],
+    *,
+    same_task: bool,
+    say: Callable[[str], None],
+    whose: str = "",
 ) -> None:
     """Copies the weights of another run that fit into model and task, in place, and says what was done.
 
@@ -37,6 +46,7 @@ def copy_matching(
         weights: Of a checkpoint's state_dict, so named `model.*` and `task.*`.
         same_task: Whether they were trained for a task of this class.
         say: Is told what was loaded, what is new and what was left behind.
+        whose: ` of RUN`, in that line, where there is more than one.
 
     Raises:
         UserError: in one line, for weights of the model that have another shape, or where most are missing.
@@ -72,7 +82,7 @@ def copy_matching(
             f"init_from: that run has only {known} of this model's {len(inner)} weights; use the same model"
         )
     left = [name for name in weights if name not in own or name in new]
-    say(f"init_from: loaded {_summary(loaded)}; new: {_summary(new)}; left behind: {_summary(left)}")
+    say(f"init_from: loaded {_summary(loaded)}{whose}; new: {_summary(new)}; left behind: {_summary(left)}")
 
 
 def _has_more_specials(name: str, value: Tensor, given: Tensor) -> bool:

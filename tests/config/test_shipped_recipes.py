@@ -18,7 +18,7 @@ LAYOUT = ("eval_batch_size", "workers")  # change no number
 
 SHIPPED = {
     "next_token": [
-        "NextToken tied=True",
+        "NextToken tied=True direction=forward",
         "PythonStdlib batch_size=32 eval_lanes=16 batch_tokens=4096 max_length=256 "
         "validation_fraction=0.05 test_fraction=0.05",
         "LSTM dim=384 num_layers=1 dropout=0.0 bidirectional=False bias=True learned_state=False forget_bias=0.0",
@@ -38,6 +38,17 @@ SHIPPED = {
         "BPE size=2048",
         "TBPTT k2=64 k1=64 carry=False reset=never jitter=none",
         "Muon lr=0.01 lr_rest=0.003 momentum=0.95 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01",
+        "Cosine warmup=50 final=0.0",
+        "accumulate=1 grad_clip=1.0 max_steps=1500 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
+    ],
+    "bidirectional_lm": [
+        "BidirectionalLM tied=True",
+        "PythonStdlib batch_size=None eval_lanes=16 batch_tokens=2048 max_length=64 "
+        "validation_fraction=0.05 test_fraction=0.05",
+        "ELMo dim=256 num_layers=2 dropout=0.0 bias=True",
+        "BPE size=2048",
+        "TBPTT k2=64 k1=64 carry=False reset=never jitter=none",
+        "AdamW lr=0.006 betas=[0.9, 0.95] eps=1e-08 weight_decay=0.01 fused=True",
         "Cosine warmup=50 final=0.0",
         "accumulate=1 grad_clip=1.0 max_steps=1500 max_epochs=None max_seconds=None validate_every=500 keep_best=1",
     ],

@@ -289,6 +289,68 @@ class OneWay(Sound):
     capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
 
 
+class Apart(Sound):
+    """A sum over what was read, forwards in one half of the units and backwards in the other."""
+
+    capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL | Capability.SEPARABLE
+
+    def initial(self, batch):
+        return {}
+
+    def forward(self, tokens, state=None, lengths=None):
+        return torch.cat(self.directions(tokens, lengths), -1), {}
+
+    def directions(self, tokens, lengths=None):
+        there, back = self.over(self.embed(tokens)).tanh().chunk(2, -1)
+        ends = torch.full((len(tokens),), tokens.shape[1]) if lengths is None else lengths
+        real = (torch.arange(tokens.shape[1]) < ends.unsqueeze(1)).unsqueeze(-1)
+        return there.cumsum(1), (back * real).flip(1).cumsum(1).flip(1)
+
+
+@breaks("directions_are_halves", r"forward hidden states are \(3, 24, 8\) instead of \(3, 24, 4\)")
+class WholeDirections(Apart):
+    def directions(self, tokens, lengths=None):
+        there, back = super().directions(tokens, lengths)
+        return torch.cat([there, there], -1), torch.cat([back, back], -1)
+
+
+@breaks("directions_see_one_side", "forward, other tokens from position 1 on: hidden states that came before: lane 0")
+class ForwardLooksAhead(Apart):
+    def directions(self, tokens, lengths=None):
+        there, back = super().directions(tokens, lengths)
+        return there + back, back
+
+
+@breaks("directions_see_one_side", "backward, other tokens from position 1 on: hidden states that came before: lane 0")
+class BackwardLooksBack(Apart):
+    def directions(self, tokens, lengths=None):
+        there, back = super().directions(tokens, lengths)
+        return there, back + there
+
+
+@breaks("directions_see_one_side", "backward: another token at position 1 gives the same hidden state at lane 0")
+class BackwardLags(Apart):
+    def directions(self, tokens, lengths=None):
+        there, back = super().directions(tokens, lengths)
+        return there, F.pad(back, (0, 0, 0, 1))[:, 1:]
+
+
+@breaks("directions_without_padding", "backward beside each lane read alone: lane 1, position 0, unit 0")
+class DirectionsReadPadding(Apart):
+    def directions(self, tokens, lengths=None):
+        return super().directions(tokens)
+
+
+@breaks("directions_reach_every_weight", "no gradient reaches extra")
+class IdleWeight(Apart):
+    def __init__(self, *, embed, dim, dropout):
+        super().__init__(embed=embed, dim=dim, dropout=dropout)
+        self.extra = nn.Parameter(torch.zeros(1))
+
+    def forward(self, tokens, state=None, lengths=None):
+        return super().forward(tokens, state, lengths)[0] * self.extra, {}
+
+
 @breaks("lanes_are_independent", r"selected as lanes \[2, 0, 2, 1\]: hidden states: lane 0, position 0, unit 0")
 class Mixes(Sound):
     def read(self, tokens, state):

@@ -32,6 +32,7 @@ def test_every_promise_has_a_law_of_its_own() -> None:
         Capability.BIDIRECTIONAL,
         Capability.STATEFUL,
         Capability.CONDITIONAL,
+        Capability.SEPARABLE,
     }
 
 

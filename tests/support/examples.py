@@ -18,6 +18,7 @@ DATA = {
         "data.eval_lanes=3",
     ),
     "masked_lm": ("data=text", "data.path=text.txt", "data.split_by=position", "data.batch_tokens=64"),
+    "bidirectional_lm": ("data=text", "data.path=text.txt", "data.split_by=position", "data.batch_tokens=64"),
     "sentiment": ("data=labelled", "data.path=labelled.tsv", "data.batch_tokens=64"),
     "translation": (
         *("data=parallel", "data.source_path=source.txt", "data.target_path=target.txt", "data.batch_tokens=64"),
@@ -31,6 +32,7 @@ DATA = {
 
 MODELS = {
     "masked_lm": ("model=bert", "model.num_layers=1", "model.num_heads=2"),
+    "bidirectional_lm": ("model=elmo", "model.num_layers=1"),
     "sentiment": ("model=gru",),
     "regress": ("model=gru",),
     "tag": ("model=gru",),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.batching.stream import IGNORED, StreamBatch
+from seqtrain.data.corpus import Corpus
+from seqtrain.data.preprocess import Rows
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import Facts
-from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.next_token import NextToken, ScoreText
 from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token, some_tokens
 
 NO_WORDS = Facts(bytes_per_token=1.0, words_per_token=None)
@@ -113,3 +119,51 @@ def test_a_hopeless_loss_has_a_finite_perplexity_of_words(words_per_token: float
 def test_metrics_do_not_depend_on_how_sums_and_counts_were_gathered() -> None:
     facts = Facts(bytes_per_token=3.0, words_per_token=0.5)
     assert measure(6.0, 4, facts) == measure(1.0 + 5.0, 1 + 3, facts)
+
+
+# -- from the end ------------------------------------------------------------------------------------------------
+
+
+def backward_task(model: SequenceModel) -> NextToken:
+    return NextToken(tied=True, dim=model.dim, vocab_size=VOCABULARY, direction="backward")
+
+
+def test_read_from_the_end_a_split_is_its_documents_turned_round_and_forward_it_is_left_alone() -> None:
+    tokens, documents = np.array([1, 2, 3, 4, 5], dtype=np.uint16), np.array([0, 2, 5])
+    rows = Rows({"text": Corpus(tokens, documents, 5, 0, 0, "hash")}, None, lambda: iter(()))
+    model = Case("gru", ()).make()
+    turned = backward_task(model).arrange(rows).columns["text"]
+    assert turned.tokens.tolist() == [5, 4, 3, 2, 1]
+    assert turned.documents.tolist() == [0, 3, 5]
+    assert next_token(model).arrange(rows) is rows
+
+
+def test_a_text_scored_from_the_end_has_the_surprisals_of_the_turned_text_each_beside_its_token() -> None:
+    model, ids = Case("gru", ()).make(), np.array([1, 4, 2, 6, 3])
+    loaded: Any = SimpleNamespace(
+        model=model,
+        tbptt=TBPTT(k2=3, k1=3, carry=True, reset="never"),
+        tokenizer=SimpleNamespace(start=START),
+    )
+    forward, backward = next_token(model).eval(), backward_task(model).eval()
+    of_turned = ScoreText(forward, loaded).surprisals(ids[::-1].copy())
+    assert ScoreText(backward, loaded).surprisals(ids) == pytest.approx(of_turned[::-1], rel=1e-12)
+
+
+def test_what_is_written_from_the_end_stands_before_its_prompt() -> None:
+    model, prompt = Case("gru", ()).make(), [1, 4, 2]
+    tokenizer: Any = SimpleNamespace(
+        start=START,
+        encode=lambda text: np.array([int(digit) for digit in text]),
+        decode=lambda tokens: "".join(map(str, tokens)),
+    )
+    task = backward_task(model).eval()
+    (text,) = task.continue_texts(model, tokenizer, ["142"], num_tokens=4, temperature=0.0)
+    read, expected = [START, *prompt[::-1]], []
+    for _ in range(4):
+        hidden = model(torch.tensor([read]))[0]
+        read.append(int(task.logits(model, hidden)[0, -1].argmax()))
+        expected.insert(0, str(read[-1]))
+    assert text == "".join(expected)
+    assert task.in_words("142", text) == text + "142"
+    assert next_token(model).in_words("142", text) == "142" + text

@@ -1,0 +1,104 @@
+"""ELMo (Peters et al. 2018): a forward and a backward stack of LSTM layers, and a learned mix of all their layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.layers.recurrence import mirror_index, reverse
+from seqtrain.models.layers.side_by_side import side_by_side
+
+
+class ELMo(SequenceModel):
+    """h_t = gamma * sum_j softmax(s)_j [forward_j; backward_j] over the layers j, of which the embedding is the first.
+
+    Shallow: neither stack reads what the other makes, so each alone is a language model of its direction. (Both layers
+    of a bidirectional LSTM read both directions: it is deep.) The embedding is one for both, as in the paper; in place
+    of its convolutions over characters stands the front end of the tokenizer, and no layer has a residual connection.
+    """
+
+    capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL | Capability.SEPARABLE
+
+    def __init__(self, *, embed: nn.Module, dim: int, num_layers: int, dropout: float, bias: bool) -> None:
+        """Raises ValueError for an odd `dim`: each direction has half of it."""
+        super().__init__()
+        if dim % 2:
+            raise ValueError(f"dim={dim} must be even: each direction has half of it")
+        self.embed = embed
+        self.dim = dim
+        self.dropout = nn.Dropout(dropout)
+        self.forwards = nn.ModuleList()
+        self.backwards = nn.ModuleList()
+        for layer in range(num_layers):
+            # One module a layer, since torch's stack of layers gives the outputs of the last one alone.
+            inputs = dim if layer == 0 else dim // 2
+            for stack in (self.forwards, self.backwards):
+                stack.append(nn.LSTM(inputs, dim // 2, bias=bias, batch_first=True))
+        self.mix = nn.Parameter(torch.zeros(num_layers + 1))  # s: of equal weights at first
+        self.scale = nn.Parameter(torch.ones(1))  # gamma
+
+    def initial(self, batch: int) -> State:
+        return {}
+
+    def layer_weights(self) -> Float[Tensor, " L+1"]:
+        """How much of each layer the hidden states are made of, the embedding first; they sum to 1."""
+        return self.mix.softmax(0)
+
+    def forward(
+        self,
+        tokens: Shaped[Tensor, "B T *F"],
+        state: State | None = None,
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], State]:
+        """The mix of all layers; there is no state, so one that is given is not read."""
+        layers = self._layers(tokens, lengths)
+        mixed = torch.zeros_like(layers[0])
+        for weight, layer in zip(self.layer_weights(), layers, strict=True):
+            mixed = mixed + weight * layer
+        return self.scale * mixed, {}
+
+    def directions(
+        self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None = None
+    ) -> tuple[Float[Tensor, "B T U"], Float[Tensor, "B T U"]]:
+        """The last layer of each stack: of what stands up to each token, and of what stands from it on."""
+        last = self._layers(tokens, lengths)[-1]
+        # The mix takes no part in a language model, and several processes wait for a gradient of every weight: zeros.
+        nothing = 0.0 * (self.mix.sum() + self.scale.sum())
+        forwards, backwards = (last + nothing).chunk(2, -1)
+        return forwards, backwards
+
+    def _layers(
+        self, tokens: Shaped[Tensor, "B T *F"], lengths: Int[Tensor, " B"] | None
+    ) -> list[Float[Tensor, "B T D"]]:
+        """The embedding, and the outputs of each layer: forwards in the first half of the units, then backwards."""
+        x = self.dropout(self.embed(tokens))
+        mirror = mirror_index(x, lengths)
+        layers = [x]
+        there, back = x, reverse(x, mirror)
+        for forwards, backwards in zip(self.forwards, self.backwards, strict=True):
+            there = self.dropout(forwards(there)[0])
+            back = self.dropout(backwards(back)[0])
+            # What was read backwards is turned round again, so that both halves speak of the same position.
+            layers.append(torch.cat([there, reverse(back, mirror)], -1))
+        return layers
+
+    def from_directions(self, forwards: Mapping[str, Tensor], backwards: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        separator: int = self.embed.separator  # type: ignore[assignment]
+
+        def name_of(direction: int, layer: int, kind: str) -> str:
+            return f"{('forwards', 'backwards')[direction]}.{layer}.{kind}_l0"
+
+        return side_by_side(self.state_dict(), (forwards, backwards), separator=separator, name_of=name_of)
+
+    def sequential_steps(self, length: int) -> int:
+        return length + len(self.forwards) - 1  # both stacks at once; a layer follows the one below by a token
+
+    def longest_path(self, length: int) -> int:
+        return length + len(self.forwards) - 1
+
+    def flops_per_token(self, length: int, carried: bool) -> float:
+        return super().flops_per_token(1, carried)  # each token costs the same; torch counts step by step

@@ -1,0 +1,205 @@
+"""Two language models at once: each token from those before it, and from those behind it (Peters et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqtrain.data.batching.examples import ExampleBatch
+from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.batching.stretches import StretchExamples
+from seqtrain.data.corpus import from_the_end
+from seqtrain.data.preprocess import Preprocessor, Rows
+from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
+from seqtrain.tasks.baselines.counts import baselines
+from seqtrain.tasks.masked_text import bracketed
+from seqtrain.tasks.predictors import Score
+
+DIRECTIONS = ("forward", "backward")
+
+
+class ScoreBothWays(Score["BidirectionalLM"]):
+    """How surprising each token is: the mean of what the tokens before it say, and of what those behind it say."""
+
+    @torch.no_grad()
+    def surprisals(self, ids: Int[np.ndarray, " n"]) -> list[float]:
+        before, after = self.task.edges(self.loaded.tokenizer)
+        device = next(self.loaded.model.parameters()).device
+        tokens = torch.tensor([[*before, *ids.tolist(), *after]], device=device)
+        targets = tokens.clone()
+        targets[:, [0, -1]] = IGNORED
+        forward, backward = self.task.surprisals(self.loaded.model, tokens, targets, None)
+        return ((forward + backward) / 2)[0, 1:-1].tolist()
+
+    def total(self, nats: float, loss: float, text: str) -> dict[str, float]:
+        return {"perplexity": perplexity(loss)}
+
+    def total_words(self, answer: dict[str, float]) -> str:
+        return f"perplexity {answer['perplexity']:.4g} (mean of both directions)"
+
+
+class BidirectionalLM(ExampleTask):
+    """Cross entropy of each token twice: from the hidden state before it, and from the one behind it; one head.
+
+    The loss is the mean of the two. Each direction is a language model by itself: neither sees what it predicts.
+    """
+
+    requires = Capability.SEPARABLE | Capability.UNCONDITIONAL
+    metrics = (
+        Metric("loss", "min", "nats a token"),
+        Metric("loss_forward", "min", "nats a token forward"),
+        Metric("loss_backward", "min", "nats a token backward"),
+        Metric("perplexity", "min", "perplexity"),
+        Metric("bits_per_byte", "min", "bits per byte", tokenizer_free=True),
+        Metric("accuracy", "max", "accuracy"),
+    )
+    compared_by = "bits_per_byte"
+    trained_by = ("tied",)
+    known_baselines = MappingProxyType(
+        {
+            "unigram": Baseline("how often each token is", "the unigram"),
+            "bigram": Baseline("which token follows which, and which stands before which", "the bigram"),
+        }
+    )
+    predictors = MappingProxyType({"score": ScoreBothWays})
+    needs_whole = "it is read from both ends"
+
+    def __init__(self, *, tied: bool, dim: int, vocab_size: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.vocab_size = vocab_size
+        units = dim // 2  # of each direction
+        # A tied head compares with the embedding's vectors, which are as wide as both directions together.
+        self.head = nn.Linear(units, dim if tied else vocab_size)
+        self.tied = tied
+
+    def logits(self, model: SequenceModel, hidden: Float[Tensor, "... U"]) -> Float[Tensor, "... V"]:
+        """Unnormalised log-probabilities of the next token in the direction that these hidden states are of."""
+        logits = self.head(hidden)
+        if self.tied:
+            return model.embed.logits(logits)  # type: ignore[operator]
+        return logits
+
+    # -- loss and metrics ----------------------------------------------------------------------------------------
+
+    def predictions(
+        self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None
+    ) -> tuple[Float[Tensor, "B N V"], Float[Tensor, "B N V"]]:
+        """Logits of the tokens at 1..T-1 from those before each, and of the tokens at 0..T-2 from those behind."""
+        forwards, backwards = model.directions(tokens, lengths)
+        # A hidden state has read its own token, so it predicts the neighbour and never itself.
+        return self.logits(model, forwards[:, :-1]), self.logits(model, backwards[:, 1:])
+
+    def surprisals(
+        self,
+        model: SequenceModel,
+        tokens: Int[Tensor, "B T"],
+        targets: Int[Tensor, "B T"],
+        lengths: Int[Tensor, " B"] | None,
+    ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+        """Nats of each target by both directions, at its own place and in float64; 0 where there is no target."""
+        from_before, from_behind = self.predictions(model, tokens, lengths)
+        nats = []
+        for logits, there, sides in ((from_before, slice(1, None), (1, 0)), (from_behind, slice(None, -1), (0, 1))):
+            wanted = targets[:, there]
+            losses = F.cross_entropy(
+                logits.double().flatten(0, 1), wanted.flatten(), ignore_index=IGNORED, reduction="none"
+            )
+            nats.append(F.pad(losses.view_as(wanted), sides))  # the edges are predicted by one direction alone
+        return nats[0], nats[1]
+
+    def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
+        """`loss` in nats a token; outside training also that of each direction, and `accuracy`, the mean of both."""
+        # Each example has two special tokens beside its text; counted on the CPU, where no GPU is waited for.
+        count = batch.count - 2 * len(batch.tokens) if batch.count else 0
+        unpadded = batch.count == batch.tokens.numel()
+        lengths = None if unpadded else batch.lengths
+        if not self.training:
+            return self._measured(model, batch, lengths, count), {}
+        from_before, from_behind = self.predictions(model, batch.tokens, lengths)
+        total = _total(from_before, batch.targets[:, 1:]) + _total(from_behind, batch.targets[:, :-1])
+        return {"loss": (total / 2, count)}, {}
+
+    def _measured(
+        self, model: SequenceModel, batch: ExampleBatch, lengths: Int[Tensor, " B"] | None, count: int
+    ) -> LossTerms:
+        from_before, from_behind = self.predictions(model, batch.tokens, lengths)
+        after, before = batch.targets[:, 1:], batch.targets[:, :-1]
+        forward, backward = _total(from_before.double(), after), _total(from_behind.double(), before)
+        right = (from_before.argmax(-1) == after).sum() + (from_behind.argmax(-1) == before).sum()
+        return {
+            "loss": ((forward + backward) / 2, count),
+            "forward": (forward, count),
+            "backward": (backward, count),
+            "accuracy": (right, 2 * count),
+        }
+
+    def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
+        """`loss` in nats a token, `loss_forward`, `loss_backward`, `perplexity`, `bits_per_byte`, `accuracy`."""
+        total, count = totals["loss"]
+        loss = total / count
+        metrics = {"loss": loss, "perplexity": perplexity(loss)}
+        metrics["bits_per_byte"] = loss / math.log(2) / facts.bytes_per_token
+        for direction in DIRECTIONS:
+            if direction in totals:
+                metrics[f"loss_{direction}"] = totals[direction][0] / totals[direction][1]
+        if "accuracy" in totals:
+            metrics["accuracy"] = totals["accuracy"][0] / totals["accuracy"][1]
+        return metrics
+
+    def head_flops(self) -> float:
+        """Of both directions: each token is predicted twice."""
+        units = self.dim // 2
+        if self.tied:
+            return 2 * 2.0 * (units * self.dim + self.dim * self.vocab_size)
+        return 2 * 2.0 * units * self.vocab_size
+
+    # -- data ----------------------------------------------------------------------------------------------------
+
+    def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> StretchExamples:
+        """Documents cut into stretches; raises UserError where `max_length` leaves no room for text."""
+        return StretchExamples(rows.columns["text"], preprocessor.tokenizer, max_length=max_length)
+
+    def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
+        """Counts of one and two tokens of `train`: the bigram once in each direction, as the model reads."""
+        size = preprocessor.tokenizer.vocab_size
+        train_text, split_text = train.columns["text"], split.columns["text"]
+        forward = baselines(train_text, split_text, size)
+        backward = baselines(from_the_end(train_text), from_the_end(split_text), size)
+        found: dict[str, dict[str, float]] = {}
+        for name in self.known_baselines:
+            both = forward[name], backward[name]
+            found[name] = {"loss_forward": both[0]["loss"], "loss_backward": both[1]["loss"]}
+            for metric in ("loss", "bits_per_byte"):
+                found[name][metric] = (both[0][metric] + both[1][metric]) / 2
+        return found
+
+    # -- texts ---------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def show(
+        self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
+    ) -> Sequence[str]:
+        """The beginning of each example with a guess at each token, from both sides: `[word]`, or `[guess|word]`."""
+        from_before, from_behind = self.predictions(model, batch.tokens, batch.lengths)
+        # Tokens that both directions predict: all but the first and the last, which are no text.
+        both = from_before[:, :-1].log_softmax(-1) + from_behind[:, 1:].log_softmax(-1)
+        guesses = both.argmax(-1)
+        lines = []
+        for row, guess, length in zip(batch.tokens, guesses, batch.lengths.tolist(), strict=True):
+            text = slice(0, length - 2)
+            lines.append(bracketed(preprocessor.tokenizer, row[1:][text].tolist(), guess[text].tolist()))
+        return lines
+
+
+def _total(logits: Float[Tensor, "B N V"], targets: Int[Tensor, "B N"]) -> Float[Tensor, ""]:
+    """The summed cross entropy of what is a target."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")

@@ -1,0 +1,123 @@
+"""The runs that a run begins with: one whose weights fit, or a forward and a backward one, side by side."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig
+from torch import Tensor
+
+from seqtrain.config.options import origin_words, origins
+from seqtrain.data.preprocess import Preprocessor
+from seqtrain.errors import UserError
+from seqtrain.inference.opened import Opened, open_run
+from seqtrain.models.base import SequenceModel
+from seqtrain.models.layers.side_by_side import DIRECTIONS
+from seqtrain.runs.directory import Run
+from seqtrain.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a run begins with."""
+
+    words: str  # `init_from` as it is written
+    runs: Sequence[Opened]
+
+    @classmethod
+    def open(cls, config: DictConfig) -> Origin:
+        """The runs that `config.init_from` names, opened.
+
+        Raises:
+            UserError: where one is none, or where two do not read in the two directions.
+        """
+        runs = [open_run(path) for path in origins(config.init_from)]
+        if len(runs) == 2:
+            _check_directions(runs)
+        return cls(origin_words(config.init_from), runs)
+
+    @property
+    def hash(self) -> str:
+        """Hash of the weights of all of them, and of what turns text into numbers."""
+        if len(self.runs) == 1:
+            return self.runs[0].hash
+        both = " ".join(run.hash for run in self.runs)
+        return hashlib.blake2b(both.encode(), digest_size=16).hexdigest()
+
+    @property
+    def lineage(self) -> list[str]:
+        """Hashes of all runs whose weights these go back to, their own first."""
+        hashes = [run.hash for run in self.runs]
+        for opened in self.runs:
+            summary = opened.run.summary
+            hashes += summary.lineage or ([] if summary.parent is None else [summary.parent])
+        return list(dict.fromkeys(hashes))
+
+    def weights(self, model: SequenceModel) -> dict[str, Tensor]:
+        """Weights named `model.*` and `task.*`, as they fit this model where they come of two runs."""
+        states = [run.model.state_dict() for run in self.runs]
+        if len(states) == 1:
+            return _named(states[0], self.runs[0].task)
+        found = {}
+        for name, value in model.from_directions(states[0], states[1]).items():
+            found[f"model.{name}"] = value
+        # Heads of language models fit no other task; they are named, so that what is left behind is said.
+        for direction, opened in zip(DIRECTIONS, self.runs, strict=True):
+            for name in opened.task.state_dict():
+                found[f"task.{name} of the {direction} run"] = opened.task.state_dict()[name]
+        return found
+
+    def is_of(self, task: Task) -> bool:
+        """Whether the weights were trained for a task of this class, so that its head fits."""
+        return len(self.runs) == 1 and type(self.runs[0].task) is type(task)
+
+    @property
+    def each(self) -> str:
+        """Which run is which direction, in words; empty of a single run."""
+        if len(self.runs) == 1:
+            return ""
+        words = [f"{opened.run.path} ({name})" for name, opened in zip(DIRECTIONS, self.runs, strict=True)]
+        return f" of {' and '.join(words)}"
+
+
+def shared_preprocessor(init_from: str | Sequence[str]) -> Preprocessor:
+    """The preprocessor of the runs, whose tokenizers are one.
+
+    Raises:
+        UserError: where two runs have two tokenizers: token 7 of one is another word to the other.
+    """
+    found: dict[str, Preprocessor] = {}
+    for path in origins(init_from):
+        run = Run.open(path, export="take")
+        found[path] = Preprocessor.load(run.path, run.summary.hashes)
+    first, *others = found.values()
+    for other in others:
+        if other.hashes.get("tokenizer") != first.hashes.get("tokenizer"):
+            raise UserError(
+                f"init_from={origin_words(init_from)}: the two runs have two tokenizers; train the second on the data "
+                "and with the tokenizer options of the first"
+            )
+    return first
+
+
+def _named(state: dict[str, Any], task: Task) -> dict[str, Tensor]:
+    weights = {f"model.{name}": value for name, value in state.items()}
+    return weights | {f"task.{name}": value for name, value in task.state_dict().items()}
+
+
+def _check_directions(runs: Sequence[Opened]) -> None:
+    """UserError unless the first run reads forwards and the second backwards: swapped, both would fit and be wrong."""
+    lines = []
+    for direction, opened in zip(DIRECTIONS, runs, strict=True):
+        found = opened.task.direction
+        if found != direction:
+            words = f"reads {found}" if found else f"is of task={opened.task.name()}, which reads in no one direction"
+            lines.append(f"{opened.run.path} {words}")
+    if lines:
+        raise UserError(
+            f"init_from: of two runs the first reads forward and the second backward (task=next_token "
+            f"task.direction=backward): {' and '.join(lines)}"
+        )
