@@ -1,7 +1,9 @@
 """A law of loss against compute, fitted to small trainings and asked about a larger one.
 
 L(C) = a C^-b + c, with c the loss that no compute takes away (Hoffmann et al. 2022, arXiv 2203.15556). It is fitted to
-the logarithm of the loss with a robust loss function; intervals come from drawing the residuals anew and fitting again.
+the logarithm of the loss with a robust loss function. Intervals come from drawing the residuals anew and fitting again;
+and, since no law need hold beyond what it was fitted to, from how well it would have predicted the ladder's own rungs,
+each from those below it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize
 
-MIN_RUNGS = 4  # budgets of different size: three numbers are fitted
+MIN_RUNGS = 4  # budgets of different size: three numbers are fitted, and one rung is left to be predicted
 CONFIDENCE = 0.9
 RESAMPLES = 400
 HUBER = 0.01  # residuals of log loss beyond this count less: a run that went wrong does not bend the law
@@ -58,14 +60,18 @@ class Fitted:
     c_low: float
     c_high: float
     residual: float  # standard deviation of log loss around the law
+    miss: float  # of log loss for each doubling of compute beyond what was fitted, root mean square over the rungs
+    largest: float  # FLOPs of the largest rung that was fitted
     drawn: list[Law] = field(default_factory=list, repr=False)
     residuals: list[float] = field(default_factory=list, repr=False)
 
     def predict(self, flops: float, *, seed: int = 0) -> Prediction:
         """The loss of one training of this compute, with its interval."""
         rng = np.random.default_rng(seed)
-        # A single run lies off the law as those that were fitted do.
+        # A single run lies off the law as those that were fitted do, and the law off the truth the more, the farther.
+        doublings = max(np.log2(flops / self.largest), 0.0)
         noise = rng.choice(self.residuals, size=len(self.drawn))
+        noise = noise + rng.normal(size=len(noise)) * self.miss * doublings
         losses = [law.at(flops) * np.exp(each) for law, each in zip(self.drawn, noise, strict=True)]
         tail = (1 - CONFIDENCE) / 2
         low, high = np.quantile(losses, [tail, 1 - tail])
@@ -73,7 +79,7 @@ class Fitted:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        names = ("b_low", "b_high", "c_low", "c_high", "residual")
+        names = ("b_low", "b_high", "c_low", "c_high", "residual", "miss")
         return {"law": asdict(self.law), "plain": asdict(self.plain)} | {name: getattr(self, name) for name in names}
 
     def remarks(self) -> list[str]:
@@ -86,13 +92,14 @@ class Fitted:
         return said
 
 
-def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0) -> Fitted:
+def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> Fitted:
     """Fits the law to trainings.
 
     Args:
         flops: that each has spent.
         losses: in nats, one of each.
         seed: of the resamples.
+        resamples: how often residuals are drawn anew.
 
     Returns:
         The law, with intervals of CONFIDENCE for b and c.
@@ -110,7 +117,7 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0) -> Fi
     residuals *= np.sqrt(len(residuals) / max(len(residuals) - 3, 1))
     rng = np.random.default_rng(seed)
     drawn = []
-    for _ in range(RESAMPLES):
+    for _ in range(resamples):
         again = expected * np.exp(rng.choice(residuals, size=len(residuals)))
         drawn.append(_fit(compute, again, free=True, start=law))
     tail = (1 - CONFIDENCE) / 2
@@ -124,9 +131,24 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0) -> Fi
         c_low=float(c_low),
         c_high=float(c_high),
         residual=float(residuals.std()),
+        miss=_miss(compute, measured),
+        largest=float(compute.max()),
         drawn=drawn,
         residuals=residuals.tolist(),
     )
+
+
+def _miss(flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"]) -> float:
+    """How far the law misses each of the upper rungs where it is fitted to those below it, for each doubling."""
+    # Runs of one rung spend the same compute but for a percent.
+    rungs = np.round(np.log2(flops), 1)
+    misses = []
+    for rung in np.unique(rungs)[MIN_RUNGS - 1 :]:
+        below, there = rungs < rung, rungs == rung
+        law = _fit(flops[below], losses[below], free=True)
+        doublings = np.log2(flops[there].mean() / flops[below].max())
+        misses.append(np.log(losses[there].mean() / law.at(flops[there].mean())) / doublings)
+    return float(np.sqrt(np.mean(np.square(misses))))
 
 
 def _fit(

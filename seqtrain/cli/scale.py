@@ -19,7 +19,7 @@ from seqtrain.files.atomic import write_text
 if TYPE_CHECKING:
     from seqtrain.analysis.scaling_law import Fitted, Prediction
 
-LADDER = (1e11, 2e11, 4e11, 8e11)
+LADDER = (1e11, 2e11, 4e11, 8e11, 1.6e12)
 MIN_RUNGS = 4
 HELD_BACK = 4  # times the largest rung of the ladder
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022
@@ -53,7 +53,9 @@ def main(argv: list[str]) -> int:
         "seqtrain scale model=lstm,gpt tokenizer=byte --seeds 2",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument("--flops", type=_ladder, default=LADDER, metavar="C,C,...", help="default: 1e11,2e11,4e11,8e11")
+    parser.add_argument(
+        "--flops", type=_ladder, default=LADDER, metavar="C,C,...", help="default: 1e11,2e11,4e11,8e11,1.6e12"
+    )
     budget = bounded(Range(1e6, 1e24))
     parser.add_argument("--hold-back", type=budget, metavar="C", help="default: 4 times the largest of --flops")
     parser.add_argument("--seeds", type=bounded(Range(1, 100, whole=True)), default=2, metavar="N", help="default: 2")
@@ -218,7 +220,11 @@ def _verdict(
         f"{model}: L(C) = {law.a:.3f} (C / {law.unit:.2g})^-{law.b:.3f} + {law.c:.3f}; b {fitted.b_low:.3f} to "
         f"{fitted.b_high:.3f}, c {fitted.c_low:.3f} to {fitted.c_high:.3f} (90 %)"
     ]
-    lines += [f"  {remark}" for remark in fitted.remarks()]
+    for remark in fitted.remarks():
+        lines.append(f"  {remark}")
+    lines.append(
+        f"  its own upper rungs, predicted from those below: off by {fitted.miss:.1%} of the loss for a doubling of C"
+    )
     lines.append(f"  predicted for one training of {prediction.flops:.3g} FLOPs: {_words(prediction)}")
     for loss in held_back:
         place = "inside" if prediction.low <= loss <= prediction.high else "outside"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from seqtrain.analysis.scaling_law import CONFIDENCE, fit
+from seqtrain.analysis import scaling_law
+from seqtrain.analysis.scaling_law import CONFIDENCE
 
+fit = partial(scaling_law.fit, resamples=60)  # enough to see what an interval does
 LADDER = np.array([1e11, 2e11, 4e11, 8e11])
 HELD_BACK = 3.2e12
 
@@ -24,6 +28,7 @@ def test_a_law_without_noise_is_found_again_and_predicts() -> None:
     assert prediction.low <= prediction.loss <= prediction.high
 
 
+@pytest.mark.long
 def test_the_interval_holds_a_single_training_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     ladder = np.repeat(LADDER, 3)
@@ -48,6 +53,20 @@ def test_more_noise_gives_a_wider_interval() -> None:
         return prediction.high - prediction.low
 
     assert width(0.02) > 2 * width(0.002)
+
+
+def test_a_ladder_that_does_not_predict_itself_promises_little() -> None:
+    bent = law(LADDER)
+    bent[-1] *= 0.95  # the last rung falls by more than those below it had promised
+    ladder = np.repeat(LADDER, 2)
+
+    def width(losses: np.ndarray) -> float:
+        found = fit(ladder.tolist(), np.repeat(losses, 2).tolist())
+        prediction = found.predict(HELD_BACK)
+        return (prediction.high - prediction.low) / prediction.loss
+
+    assert width(law(LADDER)) < 0.005
+    assert width(bent) > 0.1
 
 
 def test_one_run_that_went_wrong_does_not_bend_the_law() -> None:
