@@ -62,8 +62,10 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
     def count(module: nn.Module, given: tuple[Tensor, ...], out: object) -> None:
         positions[module] += _positions(module, given[0])
 
+    # A look-up in a table of vectors is no operation.
     core = core_of(model)
     layers = [layer for layer in core if _kind_of(layer) is not None]
+    # Hooks, since a matrix may be applied to fewer positions than there are tokens: once for a whole source.
     handles = [layer.register_forward_hook(count) for layer in layers]
     try:
         with torch.no_grad(), recording() as maps:
@@ -83,6 +85,7 @@ def formula_of(model: SequenceModel, length: int) -> Formula:
         parameters[kind] += weight.numel()
         if kind == FILTERS:
             flops[kind] += 2 * weight.numel() * length / model.num_folded
+    # Each map is one layer of attention: every query with every key, whether a mask hides it or not.
     for seen in maps:
         queries, keys = seen.weights.shape[-2:]
         flops[ATTENTION] += 4 * model.dim * queries * keys
@@ -102,6 +105,7 @@ def _read(model: SequenceModel, length: int) -> int:
     if Capability.UNCONDITIONAL in model.capabilities:
         model(tokens)
         return length
+    # Its source is as long as its target.
     model(tokens, model.begin(tokens))
     return 2 * length
 
@@ -119,6 +123,7 @@ def _positions(module: nn.Module, given: Tensor) -> int:
         assert isinstance(module, nn.Conv1d)
         # It takes (B, D, T), and gives fewer outputs than it has inputs.
         return given.shape[-1] - module.dilation[0] * (module.kernel_size[0] - 1)
+    # A linear map takes (..., D), and a recurrence (B, T, D) or, step by step, (B, D).
     return given[..., 0].numel()
 
 

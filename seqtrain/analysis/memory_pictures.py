@@ -23,12 +23,14 @@ def _draw_context(memory: Memory, path: Path, unit: str) -> None:
     axes = figure.subplots()
     contexts = memory.contexts
     axes.plot(contexts.lengths, contexts.means, "o-", color=COLORS[0], label="loss with exactly so much context")
+    # Without a gain there is no length to mark.
     if memory.uses_context:
         axes.axvspan(memory.effective.low, memory.effective.high, color=COLORS[2], alpha=0.25)
         axes.axvline(
             memory.effective.value, color=COLORS[2], label=f"effective context: {memory.effective.value:.0f} tokens"
         )
     axes.axvline(memory.tbptt.k2, color=COLORS[1], linestyle=":", label=f"k2 = {memory.tbptt.k2}: gradients end here")
+    # Each step doubles the context, so steps are even.
     axes.set_xscale("log", base=2)
     axes.set_xticks(contexts.lengths, [str(length) for length in contexts.lengths])
     axes.set(xlabel="context (tokens)", ylabel=unit, title="The same tokens, predicted from longer and longer contexts")
@@ -39,8 +41,10 @@ def _draw_context(memory: Memory, path: Path, unit: str) -> None:
 def _draw_reset(memory: Memory, path: Path, unit: str) -> None:
     """Loss since the state began, and by position in the chunk, with the state carried and thrown away."""
     figure = new_figure(9.6, 3.6)
+    # One axis of losses, so that the two can be held against each other.
     left, right = figure.subplots(1, 2, sharey=True)
     curves = memory.curves()
+    # A span, or a place, that no token fell into has no loss.
     since = [row for row in curves["since_reset"] if row["tokens"]]
     places = [row for row in curves["in_chunk"] if row["tokens"]]
     for name, color, label in (

@@ -111,6 +111,7 @@ def count_by_length(make: Make, lengths: Sequence[int], dim: int) -> list[dict[s
     rows = []
     for length in lengths:
         model = make(dim, length).eval()
+        # Two ways to one number: layers times what each costs, and what torch sees being done.
         formula = formula_of(model, length)
         counted = model.flops_per_token(length, carried=False)
         rows.append(
@@ -132,6 +133,7 @@ def _attention_parameters(model: SequenceModel) -> int:
     """Weights of the modules called attention: the maps to queries, keys, values and back."""
     total = 0
     for name, weight in model.named_parameters():
+        # By name: a model of others may call its attention otherwise, and then has none here.
         if {"attention", "cross"} & set(name.split(".")):
             total += weight.numel()
     return total
@@ -149,11 +151,13 @@ def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[
         A profile of each model, and the most operations a second that were seen: of products of matrices, measured
         among the cells, and of the cells themselves.
     """
+    # All are made before the first is timed: making one takes longer than reading.
     made: dict[tuple[str, Size], SequenceModel] = {}
     for name, make in models.items():
         for size in grid.sizes():
             made[name, size] = make(size.dim, size.length).eval()
 
+    # The same at all sizes, as heads are an option of their own.
     num_heads = {name: timing.num_heads_of(made[name, grid.sizes()[0]]) for name in models}
 
     def one(cell: tuple[str, Size] | None) -> dict[str, float]:
@@ -162,6 +166,7 @@ def measure(models: dict[str, Make], grid: Grid, *, repeats: int) -> tuple[list[
         name, size = cell
         return timing.seconds_by_kind(made[cell], grid.batch_of(size), size.length, num_heads[name])
 
+    # None stands for the products of matrices, which are measured in turn with the models.
     cells = [*made, None]
     least = timing.interleaved(cells, one, repeats=repeats)
     peak = 1 / least[-1][PEAK]
@@ -258,8 +263,10 @@ def crossovers(profiles: Sequence[Profile], dim: int) -> list[Crossover]:
     for recurrent in profiles:
         for attending in profiles:
             one, other = _law(recurrent, RECURRENCE), _law(attending, ALONE)
+            # Two lines of one slope never meet.
             if one is None or other is None or other.exponent <= one.exponent:
                 continue
+            # 4 d T operations a token are those of attention, so T is where both are equal.
             counted = recurrent.counted[0]["flops_by_kind"][RECURRENCE] / (4 * dim)
             measured = (one.factor / other.factor) ** (1 / (other.exponent - one.exponent))
             found.append(Crossover(recurrent.name, attending.name, counted, measured))

@@ -27,9 +27,11 @@ def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
         for column, axis in enumerate(("T", "d")):
             axes = figure.add_subplot(len(profiles), 2, 2 * row + column + 1)
             sizes = grid.along(axis)
+            # The value of each size along this axis; the other one stays the same.
             across = [size.length if axis == "T" else size.dim for size in sizes]
             fits = [fitted for fitted in profile.fits if fitted.axis == axis and fitted.kind != TRAINING]
             for color, fitted in zip(COLORS, fits, strict=False):
+                # Not every kind of work is done at every size.
                 values = [1000 * profile.seconds[size].get(fitted.kind, float("nan")) for size in sizes]
                 label = fitted.kind
                 if fitted.law is not None:
@@ -41,6 +43,7 @@ def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
                     axes.plot(across, theory, "--", color=color, linewidth=1, label=f"theory: {axis}^{fitted.theory:g}")
             axes.set(xscale="log", yscale="log", xlabel=AXES[axis], ylabel="ms, forward", title=profile.name)
             axes.set_xticks(across, [str(size) for size in across])
+            # Ticks of a logarithmic axis stand at powers of ten, and no size does.
             axes.minorticks_off()
             axes.legend(fontsize=7)
     save(figure, path)
@@ -55,7 +58,9 @@ def _draw_costs(profiles: Sequence[Profile], path: Path) -> None:
         left.plot(lengths, [row["flops"] for row in profile.counted], "o-", color=color, label=profile.name)
         for kind, style in ((ALONE, ":"), (TRAINING, "-")):
             found = [(size.length, each[kind]) for size, each in profile.seconds.items() if kind in each]
+            # Those along the widths are read at another length.
             found = [(length, seconds) for length, seconds in found if length in lengths]
+            # Both lines of a model have its colour.
             label = profile.name if kind == TRAINING else f"{profile.name}: {ALONE}, one layer"
             across, seconds = zip(*found, strict=True) if found else ((), ())
             right.plot(across, [1000 * value for value in seconds], style, marker="o", color=color, label=label)

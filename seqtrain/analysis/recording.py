@@ -46,6 +46,7 @@ def _layer_of(core: nn.RNNBase, number: int) -> nn.RNNBase:
     options: dict[str, Any] = {"bias": core.bias, "batch_first": True}
     if core.mode.startswith("RNN"):
         options["nonlinearity"] = core.mode.removeprefix("RNN_").lower()
+    # Layers above the first read what the layer below has given.
     width = core.input_size if number == 0 else core.hidden_size
     layer: Any = type(core)(width, core.hidden_size, **options)  # type: ignore[arg-type]
     layer = layer.double()
@@ -61,6 +62,7 @@ def prepared(module: Any) -> Any:
     own = copy.deepcopy(module).double().eval()
     for parent in list(own.modules()):
         for name, child in list(parent.named_children()):
+            # A single layer is hooked as it is.
             is_stack = isinstance(child, nn.RNNBase) and child.num_layers > 1
             if is_stack and not child.bidirectional and child.batch_first and not child.proj_size:
                 setattr(parent, name, OneByOne(child))

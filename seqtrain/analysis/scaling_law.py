@@ -72,6 +72,7 @@ class Fitted:
         doublings = max(np.log2(flops / self.largest), 0.0)
         noise = rng.choice(self.residuals, size=len(self.drawn))
         noise = noise + rng.normal(size=len(noise)) * self.miss * doublings
+        # Noise is of the logarithm: a loss cannot be below 0.
         losses = [law.at(flops) * np.exp(each) for law, each in zip(self.drawn, noise, strict=True)]
         tail = (1 - CONFIDENCE) / 2
         low, high = np.quantile(losses, [tail, 1 - tail])
@@ -111,13 +112,16 @@ def fit(flops: Sequence[float], losses: Sequence[float], *, seed: int = 0, resam
     if len(np.unique(np.round(np.log(compute), 2))) < MIN_RUNGS:
         raise ValueError(f"{len(compute)} trainings of fewer than {MIN_RUNGS} budgets: three numbers cannot be fitted")
     law, plain = _fit(compute, measured, free=True), _fit(compute, measured, free=False)
+    # What the law says of each training that it was fitted to.
     expected = np.array([law.at(each) for each in compute])
     residuals = np.log(measured / expected)
     # Three numbers have taken up some of the scatter.
     residuals *= np.sqrt(len(residuals) / max(len(residuals) - 3, 1))
+    # A seed of its own: the same trainings always give the same interval.
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(resamples):
+        # The same budgets with other luck.
         again = expected * np.exp(rng.choice(residuals, size=len(residuals)))
         drawn.append(_fit(compute, again, free=True, start=law))
     tail = (1 - CONFIDENCE) / 2
@@ -155,6 +159,7 @@ def _fit(
     flops: Float[np.ndarray, " N"], losses: Float[np.ndarray, " N"], *, free: bool, start: Law | None = None
 ) -> Law:
     """The law of least robust error; `free`: whether c may be above 0. `start`: where the search begins, if known."""
+    # In units of the smallest budget, so that a is of the size of a loss.
     unit, least = flops.min(), losses.min()
     logs = np.log(flops / unit)
 
@@ -162,6 +167,7 @@ def _fit(
         log_a, b, c = numbers
         return np.log(np.exp(log_a - b * logs) + c) - np.log(losses)
 
+    # A floor above a loss that was reached would be none.
     most = 0.999 * least if free else 1e-12
     begins = []
     if start is not None:
@@ -173,6 +179,7 @@ def _fit(
     best: Any = None
     for begin in begins:
         bounds = ([-20, 1e-4, 0.0], [20, MAX_EXPONENT, most])
+        # The search wants to begin inside its bounds, not on them.
         inside = np.clip(begin, np.array(bounds[0]) + 1e-9, np.array(bounds[1]) - 1e-13)
         found = optimize.least_squares(errors, inside, bounds=bounds, loss="huber", f_scale=HUBER)
         if best is None or found.cost < best.cost:

@@ -48,6 +48,7 @@ class Clock(TorchFunctionMode):
         self.seconds: dict[str, float] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Methods of tensors come here, too, and most of what is called is no work of ours.
         kind = FUNCTIONS.get(getattr(func, "__name__", ""))
         if kind is None:
             return func(*args, **(kwargs or {}))
@@ -82,6 +83,7 @@ def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: in
         start = time.perf_counter()
         read(model, batch, length)
         whole = time.perf_counter() - start
+    # What no clock stood around: activations, norms, masks, Python itself.
     seconds = dict(clock.seconds)
     seconds[REST] = whole - sum(seconds.values())
     if num_heads:
@@ -91,6 +93,7 @@ def seconds_by_kind(model: SequenceModel, batch: int, length: int, num_heads: in
     start = time.perf_counter()
     read(model, batch, length).sum().backward()
     seconds[TRAINING] = time.perf_counter() - start
+    # Else the next backward pass would add to them, and take longer than the first.
     model.zero_grad(set_to_none=True)
     return seconds
 
@@ -135,6 +138,7 @@ def interleaved(
         draw.shuffle(order)
         for index in order:
             seconds = measure(cells[index])
+            # Kernels are chosen and memory is taken in the first round.
             if repeat == 0:
                 continue
             for kind, value in seconds.items():

@@ -56,6 +56,7 @@ def main(argv: list[str]) -> int:
 
     from seqtrain.analysis.memory import measure
 
+    # What can be told from the config alone is told before data are read.
     _check_task(options.run)
     opened, data = open_with_data(options.run, options.split, options.checkpoint)
     stream: Any = data.batcher(options.split)

@@ -14,6 +14,7 @@ from seqtrain.config import check
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
+from seqtrain.runs import provenance
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -80,6 +81,7 @@ def _combinations(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _name(words: Sequence[str], among: Sequence[tuple[str, ...]]) -> str:
     """What a combination is called: the words that not all of them share."""
+    # What all have in common tells none from another.
     own = [word for word in words if not all(word in each for each in among)]
     name = " ".join(own or words) or "the default model"
     return name.removeprefix("model=")
@@ -90,10 +92,13 @@ def _profile(configs: dict[str, DictConfig], options: Namespace) -> int:
 
     from seqtrain.analysis.profile import Grid, crossovers, measure
 
+    # One by default: two threads on a shared machine wait for each other.
     torch.set_num_threads(options.threads)
     grid = Grid(options.lengths, options.dims, options.at_dim, options.at_length, batch=2, dims_batch=24)
     costs = {name: _cost(config) for name, config in configs.items()}
+    # The models that are timed are made apart: other widths, and a small table of vectors.
     makes = {name: _maker(config, name) for name, config in configs.items()}
+    # A size that cannot be is told before a minute of measuring.
     for name, make in makes.items():
         _try_sizes(name, make, grid)
     profiles, peak = measure(makes, grid, repeats=options.repeats)
@@ -163,7 +168,6 @@ def _tell(
 ) -> None:
     """Writes numbers and pictures, and prints what they say."""
     from seqtrain.analysis import profile_pictures
-    from seqtrain.runs import provenance
 
     numbers: dict[str, float] = {"peak_gflops": peak / 1e9}
     for profile in profiles:

@@ -72,6 +72,7 @@ def main(argv: list[str]) -> int:
         options.hold_back = HELD_BACK * options.flops[-1]
     if options.hold_back <= options.flops[-1]:
         raise UserError(f"--hold-back {options.hold_back:g}: must be above the largest rung, {options.flops[-1]:g}")
+    # A model is an axis of the ladder, not an override of all of it.
     models, others = _models(options.overrides)
     return finish_failed(lambda: _scale(models, others, options))
 
@@ -102,6 +103,7 @@ def _scale(models: Sequence[str], others: Sequence[str], options: Any) -> int:
     from seqtrain.analysis import scaling_law, scaling_picture
 
     options.out.mkdir(parents=True, exist_ok=True)
+    # A run that is there already is taken, so a killed ladder goes on.
     train = trainer(options.out / "runs")
     found: dict[str, tuple[Fitted, Prediction]] = {}
     rungs: list[Rung] = []
@@ -133,6 +135,7 @@ def _train_rungs(train: Train, model: str, others: Sequence[str], budgets: Seque
 
     rungs = []
     for flops in budgets:
+        # C = 6 N D with D = R N, so N = sqrt(C / (6 R)).
         parameters = math.sqrt(flops / (FLOPS_PER_WEIGHT_AND_TOKEN * options.tokens_per_parameter))
         for seed in range(1, options.seeds + 1):
             words = [f"model={model}", f"seed={seed}", f"budget=[params:{parameters:.4g},flops:{flops:g}]", *others]
@@ -183,6 +186,7 @@ def _found(
         lines += ["", *_verdict(model, fitted, prediction, held_back, last)]
         if any(rung.epochs > 1 for rung in own):
             lines.append("  some rungs read the data more than once, which a law of compute does not know: more data")
+        # Each seed for itself: the interval is that of one training.
         inside = [prediction.low <= loss <= prediction.high for loss in held_back]
         measured = sum(held_back) / len(held_back)
         models[model] = {

@@ -34,6 +34,7 @@ class Origin:
         Raises:
             UserError: where one is none, or where two do not read in the two directions.
         """
+        # Opened and checked here, once: weights, tokenizers and hashes are all taken from these.
         runs = [open_run(path) for path in origins(config.init_from)]
         if len(runs) == 2:
             _check_directions(runs)
@@ -53,6 +54,7 @@ class Origin:
         hashes = [run.hash for run in self.runs]
         for opened in self.runs:
             summary = opened.run.summary
+            # A run of an older version knows its parent alone.
             hashes += summary.lineage or ([] if summary.parent is None else [summary.parent])
         return list(dict.fromkeys(hashes))
 
@@ -72,6 +74,7 @@ class Origin:
 
     def is_of(self, task: Task) -> bool:
         """Whether the weights were trained for a task of this class, so that its head fits."""
+        # Of two heads none is the head of this task.
         return len(self.runs) == 1 and type(self.runs[0].task) is type(task)
 
     @property

@@ -54,6 +54,7 @@ def _measured(bench: Bench, path: Path, name: str, seed: int, axes: object, colo
     rows: list[dict[str, str | float]] = []
     for weights, (measured, decay) in gradients.measure_all(subject, made, 3).items():
         norms = mean_norms(measured)[1][0]
+        # One seed is drawn: three times four lines could not be told apart.
         if axes is not None:
             style = "-" if weights == "trained" else "--"
             axes.plot(measured.distances, norms, style, color=color, label=f"{name}, {weights}")  # type: ignore[attr-defined]
@@ -89,6 +90,7 @@ def _findings(rows: list[dict[str, str | float]]) -> Findings:
                 row[name] = "none"
     # Of several seeds the least favourable ones.
     shorter, longer = max(trained["rnn"]), min(trained["lstm"])
+    # Untrained half-lives stand beside them, since open gates hold before anything is learnt.
     verdict = (
         f"trained, the gradient's half-life is {_tokens(shorter)} in the RNN and {_tokens(longer)} in the LSTM "
         f"(untrained {_tokens(max(untrained['rnn']))} and {_tokens(min(untrained['lstm']))}: its gates begin open); "

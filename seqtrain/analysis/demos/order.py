@@ -77,9 +77,11 @@ def run(bench: Bench) -> Findings:
             folder = bench.train(f"{reader.slug}-{seed}", *reader.asked(seed))
             # The last checkpoint: the best of the run is chosen by validation, and here nothing is to be chosen.
             opened = open_run(folder, "last")
+            # Test, since validation has chosen when to stop.
             test = list(make_source(opened.config).rows("test"))
             accuracy = order.accuracy(opened, test)
             groups = order.permuted([row["text"] for row in test[:NUM_TEXTS]], NUM_ORDERS, seed)
+            # Untrained too: what training has not learned to use may still be there.
             before = order.change(untrained(opened), groups)
             rows.append(_row(reader, seed, accuracy, before, order.change(opened, groups)))
     return _findings(bench, rows)
