@@ -57,15 +57,20 @@ def _draw_costs(profiles: Sequence[Profile], path: Path) -> None:
         lengths = [row["length"] for row in profile.counted]
         left.plot(lengths, [row["flops"] for row in profile.counted], "o-", color=color, label=profile.name)
         for kind, style in ((ALONE, ":"), (TRAINING, "-")):
-            found = [(size.length, each[kind]) for size, each in profile.seconds.items() if kind in each]
             # Those along the widths are read at another length.
+            found = [(size.length, each[kind]) for size, each in profile.seconds.items() if kind in each]
             found = [(length, seconds) for length, seconds in found if length in lengths]
+            if not found:  # the model does not attend
+                continue
             # Both lines of a model have its colour.
             label = profile.name if kind == TRAINING else f"{profile.name}: {ALONE}, one layer"
-            across, seconds = zip(*found, strict=True) if found else ((), ())
+            across, seconds = zip(*found, strict=True)
             right.plot(across, [1000 * value for value in seconds], style, marker="o", color=color, label=label)
     left.set(xscale="log", yscale="log", xlabel=AXES["T"], ylabel="operations a token, forward", title="Counted")
     right.set(xscale="log", yscale="log", xlabel=AXES["T"], ylabel="ms a training pass", title="Measured")
+    lengths = [row["length"] for row in profiles[0].counted]
     for axes in (left, right):
+        axes.set_xticks(lengths, [str(length) for length in lengths])
+        axes.minorticks_off()
         axes.legend(fontsize=7)
     save(figure, path)

@@ -78,16 +78,18 @@ def run(bench: Bench) -> Findings:
         # One picture: heads have other numbers in each seed.
         if seed == 1:
             chosen = heads.best(scores["trained"], IN_SET)
-            shown = _longest(sentences[measured])
+            margins = scores["trained"].margin[chosen.layer, chosen.head, measured]
+            shown = _typical(sentences[measured], margins)
             weights = heads.attention_map(opened, shown, chosen.layer, chosen.head)
             _draw(bench, scores, shown, weights, f"layer {chosen.layer + 1}, head {chosen.head + 1}")
     verdict, holds = judge(rows)
     return Findings(rows, verdict, holds, ("agreement.png",), _numbers(rows))
 
 
-def _longest(sentences: list[Sentence]) -> Sentence:
-    """The first of those whose noun stands farthest before the pronoun, with another one before it if there is any."""
-    return max(sentences, key=lambda each: (min(each.others) < each.noun, each.hidden - each.noun))
+def _typical(sentences: list[Sentence], margins: np.ndarray) -> Sentence:
+    """The sentence of the median margin: neither the head's best nor its worst."""
+    order = np.argsort(margins, kind="stable")
+    return sentences[int(order[len(order) // 2])]
 
 
 def _numbers(rows: list[Row]) -> dict[str, float]:
@@ -184,12 +186,14 @@ def _draw_map(figure: Figure, shown: Sentence, weights: np.ndarray, head: str) -
     axes.axhline(shown.hidden - 0.5, color=pictures.COLORS[1], linewidth=0.8)
     axes.axhline(shown.hidden + 0.5, color=pictures.COLORS[1], linewidth=0.8)
     axes.set(xlabel="is looked at", ylabel="looks")
-    axes.set_title(f"{head}, one sentence: the pronoun and its noun in orange,\nthe other nouns in blue", fontsize=10)
+    axes.set_title(
+        f"{head}, the median sentence:\nthe pronoun and its noun in orange, the other nouns in blue", fontsize=10
+    )
     figure.colorbar(image, ax=axes, label="attention", shrink=0.7)
 
 
 DEMO = Demo(
     claim="To fill in a pronoun, an encoder has a head that looks from it to its noun, past other nouns between.",
-    seconds=60,
+    seconds=100,
     run=run,
 )
