@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.written_config import plain_config
-from seqtrain.config import check
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -109,6 +108,8 @@ def _of_overrides(
     overrides: Sequence[str], config_dirs: Sequence[Path]
 ) -> tuple[DictConfig, Data, dict[str, tuple[SequenceModel, Task]]]:
     """The config that overrides compose, its data, and its model with the weights that training would begin with."""
+    from seqtrain.config import check
+
     composed = check.compose(list(overrides), config_dirs)
     config = composed.config
 

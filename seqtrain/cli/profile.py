@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
-from seqtrain.config import check
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -49,6 +48,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--threads", type=bounded(Range(1, 1024, whole=True)), default=1, metavar="N")
     parser.add_out("outputs/profile")
     options = parser.parse_intermixed_args(argv)
+    from seqtrain.config import check
+
     overrides = _combinations(options.overrides) if options.multirun else [tuple(options.overrides)]
     configs = {_name(words, overrides): check.compose(list(words), options.config_dir).config for words in overrides}
     return _profile(configs, options)
@@ -109,6 +110,7 @@ def _profile(configs: dict[str, DictConfig], options: Namespace) -> int:
 
 def _cost(config: DictConfig) -> Cost:
     """What the training that the config describes costs, as `seqtrain train --dry-run` says it."""
+    from seqtrain.config import check
     from seqtrain.training.compatibility import check_pair
     from seqtrain.training.data import make_data
     from seqtrain.training.from_data import resolve_length

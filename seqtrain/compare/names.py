@@ -131,8 +131,9 @@ def _origins(entries: Sequence[Entry], settings: Sequence[Settings]) -> dict[int
         value = settings[place].get("init_from")
         if value is not None and value != SEVERAL:
             paths = entry.settings["init_from"]
-            paths = (paths,) if isinstance(paths, str) else tuple(map(str, paths))  # of a run, or of one a direction
-            origins[place] = (paths, str(value)[:HASH_DIGITS])
+            if not isinstance(paths, list):  # of one run; of two, one for each direction
+                paths = [paths]
+            origins[place] = (tuple(map(str, paths)), str(value)[:HASH_DIGITS])
     names: dict[int, str] = {}
     spellings: list[Callable[[tuple[str, ...], str], str]] = [_folder_name, _path, _path_and_hash]
     for spelling in spellings:

@@ -30,7 +30,7 @@ RESERVED = re.compile(r"_(target|partial|convert|recursive)_$|_recommend_")
 
 
 # Names of classes that are not written as the others are.
-CALLED = {"DLinear": "dlinear", "NoText": "none"}
+CALLED = {"DLinear": "dlinear", "ELMo": "elmo", "NoText": "none"}
 
 
 def option_name(target: str) -> str:

@@ -19,7 +19,7 @@ from seqtrain.errors import UserError
 from seqtrain.inference.attention_maps import Label
 from seqtrain.models.base import SequenceModel, State
 
-GATED = ("lstm", "gru", "rnn_encoder_decoder", "encoder_decoder (model.encoder or model.decoder lstm or gru)")
+GATED = ("lstm", "gru", "elmo", "rnn_encoder_decoder", "encoder_decoder (model.encoder or model.decoder lstm or gru)")
 LSTM, GRU = (nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell)
 HOLDING = {"lstm": "forget", "gru": "update"}
 """The gate whose value is the share of what a unit holds that the next step keeps."""

@@ -22,6 +22,10 @@ State = dict[str, Tensor]
 """What earlier tokens left: a flat dict, every tensor batch-first, all zeros = nothing read yet."""
 
 
+Weights = Mapping[str, Shaped[Tensor, "..."]]
+"""Weights by name, as `state_dict` gives them."""
+
+
 class Capability(enum.Flag):
     """What a model instance promises; each promise is kept by a contract test."""
 
@@ -83,7 +87,7 @@ class SequenceModel(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no directions that can be read apart")
 
-    def from_directions(self, forwards: Mapping[str, Tensor], backwards: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def from_directions(self, forwards: Weights, backwards: Weights) -> Weights:
         """Weights of this model, by name, with which it begins as two models of one direction side by side.
 
         Args:

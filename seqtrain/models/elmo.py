@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.base import Capability, SequenceModel, State, Weights
 from seqtrain.models.layers.recurrence import mirror_index, reverse
 from seqtrain.models.layers.side_by_side import side_by_side
 
@@ -44,7 +42,7 @@ class ELMo(SequenceModel):
     def initial(self, batch: int) -> State:
         return {}
 
-    def layer_weights(self) -> Float[Tensor, " L+1"]:
+    def layer_weights(self) -> Float[Tensor, " N"]:
         """How much of each layer the hidden states are made of, the embedding first; they sum to 1."""
         return self.mix.softmax(0)
 
@@ -86,7 +84,7 @@ class ELMo(SequenceModel):
             layers.append(torch.cat([there, reverse(back, mirror)], -1))
         return layers
 
-    def from_directions(self, forwards: Mapping[str, Tensor], backwards: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def from_directions(self, forwards: Weights, backwards: Weights) -> Weights:
         separator: int = self.embed.separator  # type: ignore[assignment]
 
         def name_of(direction: int, layer: int, kind: str) -> str:

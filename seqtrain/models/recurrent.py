@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
+from seqtrain.models.base import Capability, SequenceModel, State, Weights, read_by_length
 from seqtrain.models.layers.recurrence import mirror_index, pack_state, reverse, run_fused
 from seqtrain.models.layers.side_by_side import side_by_side
 
@@ -134,7 +134,7 @@ class Recurrent(SequenceModel):
             x = self.dropout(torch.cat([there, reverse(back, mirror)], -1))
         return x
 
-    def from_directions(self, forwards: Mapping[str, Tensor], backwards: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def from_directions(self, forwards: Weights, backwards: Weights) -> Weights:
         if not self.bidirectional:
             return super().from_directions(forwards, backwards)
         separator: int = self.embed.separator  # type: ignore[assignment]

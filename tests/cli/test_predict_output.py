@@ -22,6 +22,7 @@ class Continuing(Continue):
 
     def __init__(self, at_end: BaseException | None = None) -> None:
         self.at_end = at_end
+        self.task = NextToken(tied=True, dim=1, vocab_size=2)  # says in which order prompt and answer stand
 
     def reason(self, text: str) -> str | None:
         return None if text else "holds no text"

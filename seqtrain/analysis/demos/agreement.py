@@ -194,6 +194,6 @@ def _draw_map(figure: Figure, shown: Sentence, weights: np.ndarray, head: str) -
 
 DEMO = Demo(
     claim="To fill in a pronoun, an encoder has a head that looks from it to its noun, past other nouns between.",
-    seconds=100,
+    seconds=90,
     run=run,
 )

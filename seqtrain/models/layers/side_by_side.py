@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqtrain.errors import UserError
 
-Weights = Mapping[str, Tensor]
+Weights = Mapping[str, Shaped[Tensor, "..."]]
 
 OF_LAYER = re.compile(r"layer\.(?P<kind>\w+)_l(?P<layer>\d+)")
 DIRECTIONS = ("forward", "backward")  # the order of the two runs, and of the halves of the units
@@ -19,7 +19,7 @@ DIRECTIONS = ("forward", "backward")  # the order of the two runs, and of the ha
 
 def side_by_side(
     own: Weights, runs: tuple[Weights, Weights], *, separator: int, name_of: Callable[[int, int, str], str]
-) -> dict[str, Tensor]:
+) -> dict[str, Shaped[Tensor, "..."]]:
     """Weights of a bidirectional model that reads as two stacks of one direction do, each with half of its units.
 
     A layer that reads both directions begins with zeros where it would read the other one: training may fill them.
