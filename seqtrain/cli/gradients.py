@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
-from seqtrain.cli.written_config import plain_config
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
@@ -74,6 +73,7 @@ def _measure(options: Namespace, is_run: bool) -> int:
         config, data, made = _of_overrides(options.of, options.config_dir)
 
     from seqtrain.analysis import gradient_picture, gradients
+    from seqtrain.cli.written_config import plain_config
 
     model, task = made["untrained"]
     wanted = gradients.Options(options.distance, options.samples, options.whole)
