@@ -58,6 +58,7 @@ def main(argv: list[str]) -> int:
 
     # What can be told from the config alone is told before data are read.
     _check_task(options.run)
+    options.out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is told before a minute's work
     opened, data = open_with_data(options.run, options.split, options.checkpoint)
     stream: Any = data.batcher(options.split)
     memory = measure(
@@ -97,7 +98,6 @@ def _tell(memory: Memory, about: dict[str, Any], options: Any) -> None:
     """Writes numbers and pictures, and prints what they say."""
     from seqtrain.analysis import memory_pictures
 
-    options.out.mkdir(parents=True, exist_ok=True)
     record = {**about, **memory.record()}
     pictures = memory_pictures.draw(memory, options.out, UNIT)
     write_text(options.out / "memory.json", json.dumps(record, indent=1) + "\n")

@@ -101,7 +101,10 @@ def _models(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _scale(models: Sequence[str], others: Sequence[str], options: Any) -> int:
     from seqtrain.analysis import scaling_law, scaling_picture
+    from seqtrain.config import check
 
+    for model in models:  # all that can be refused at once is refused before a folder is made
+        check.compose([f"model={model}", *others], ())
     options.out.mkdir(parents=True, exist_ok=True)
     # A run that is there already is taken, so a killed ladder goes on.
     train = trainer(options.out / "runs")

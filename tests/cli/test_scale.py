@@ -31,6 +31,8 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
         (("model.dim=64",), "the ladder decides it"),
         (("budget=flops:1e9",), "the ladder decides it"),
         (("seed=3",), "the ladder decides it"),
+        (("model=lstm,nope",), "no such model"),
+        (("optimizer.lrr=1",), "lrr"),
     ],
 )
 def test_nonsense_is_refused_before_anything_is_trained(
