@@ -349,7 +349,7 @@ def spaces() -> list[str]:
     return [name for name in ConfFiles().options("sweep") if name != "optuna" and not name.startswith("_")]
 
 
-TASKS = {"bert": "masked_lm", "cbow": "sentiment"} | dict.fromkeys(
+TASKS = {"bert": "masked_lm", "cbow": "sentiment", "elmo": "bidirectional_lm"} | dict.fromkeys(
     ["encoder_decoder", "rnn_encoder_decoder"], "translation"
 )
 """What models learn that cannot learn next_token."""
