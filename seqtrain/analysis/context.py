@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
@@ -49,6 +49,16 @@ class Contexts:
         """The mean loss with each length."""
         return self.losses.mean(1)
 
+    def best_length(self, tolerance: float) -> int:
+        """The longest length whose mean loss is within `tolerance` nats of the lowest: what is longer does harm."""
+        means = self.means
+        return self.lengths[int(np.flatnonzero(means <= means.min() + tolerance)[-1])]
+
+    def up_to(self, length: int) -> Contexts:
+        """Those no longer than a length that was measured."""
+        count = self.lengths.index(length) + 1
+        return Contexts(self.lengths[:count], self.losses[:count])
+
 
 @dataclass(frozen=True)
 class Lanes:
@@ -58,6 +68,35 @@ class Lanes:
     fresh: Float[np.ndarray, "B T"]  # with each chunk begun from nothing
     since_reset: Int[np.ndarray, "B T"]  # tokens read before its target, from the last reset on
     in_chunk: Int[np.ndarray, " T"]  # tokens read before it in its chunk, from 1 on
+
+    def by_reset(self) -> list[dict[str, float]]:
+        """Mean losses by tokens since the reset, in powers of two."""
+        rows: list[dict[str, float]] = []
+        low, most = 1, int(self.since_reset.max())
+        while low <= most:
+            high = min(2 * low - 1, most)
+            inside = (self.since_reset >= low) & (self.since_reset <= high)
+            rows.append({"from": low, "to": high, **self._means(inside)})
+            low *= 2
+        return rows
+
+    def by_place(self) -> list[dict[str, float]]:
+        """Mean losses by position in the chunk, of chunks that something was read before."""
+        later = self.since_reset > self.in_chunk
+        rows: list[dict[str, float]] = []
+        for place in range(1, int(self.in_chunk.max()) + 1):
+            rows.append({"position": place, **self._means(later & (self.in_chunk == place))})
+        return rows
+
+    def _means(self, chosen: Bool[np.ndarray, "B T"]) -> dict[str, float]:
+        """The mean losses of some tokens, and how many there are."""
+        carried = self.carried[chosen]
+        real = np.isfinite(carried)
+        count = int(real.sum())
+        if count == 0:
+            return {"tokens": 0}
+        fresh = self.fresh[chosen][real]
+        return {"tokens": count, "carried": float(carried[real].mean()), "fresh": float(fresh.mean())}
 
 
 def powers_up_to(most: int) -> list[int]:

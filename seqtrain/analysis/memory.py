@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from seqtrain.analysis.context import (
     MIN_TARGETS,
     Contexts,
@@ -39,16 +37,27 @@ class Memory:
     tbptt: TBPTT
     tolerance: float  # nats
     contexts: Contexts
-    lanes: Lanes
-    gain_of_context: Interval
-    gain_of_state: Interval
+    lanes: Lanes | None  # None: the state was not measured, for `without_state` says why
+    without_state: str
+    gain_of_context: Interval  # up to the best length
+    gain_of_state: Interval | None
     effective: Interval  # tokens
+
+    @property
+    def best_length(self) -> int:
+        """The longest context that does no harm."""
+        return self.contexts.best_length(self.tolerance)
 
     @property
     def is_falling(self) -> bool:
         """Whether the loss still falls at the longest context measured, so that the effective one may be longer."""
         means = self.contexts.means
-        return len(means) > 1 and bool(means[-2] - means[-1] > self.tolerance)
+        return len(means) > 1 and bool(means[-2] - means[-1] > self.tolerance) and not self.is_rising
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether the longest contexts do harm: a model may not know what to make of more than it was trained with."""
+        return self.best_length < self.contexts.lengths[-1]
 
     @property
     def uses_context(self) -> bool:
@@ -58,16 +67,15 @@ class Memory:
     @property
     def most_of_gain(self) -> float:
         """The context with which SHARE of all that context gives is there, in tokens."""
-        return effective_length(
-            self.contexts.lengths, self.contexts.means, (1 - SHARE) * max(self.gain_of_context.value, 0.0)
-        )
+        helpful = self.contexts.up_to(self.best_length)
+        return effective_length(helpful.lengths, helpful.means, (1 - SHARE) * max(self.gain_of_context.value, 0.0))
 
     def verdict(self) -> list[str]:
         """What the numbers say, a sentence each."""
         if not self.uses_context:
             return [
                 "no use of context is shown: the loss with one token of context and that with "
-                f"{self.contexts.lengths[-1]} differ by {_signed(self.gain_of_context)} nats a token"
+                f"{self.best_length} differ by {_signed(self.gain_of_context)} nats a token"
             ]
         return [self._of_context(), self._of_k2(), self._of_state()]
 
@@ -75,13 +83,26 @@ class Memory:
         low, high = self.effective.low, self.effective.high
         words = (
             f"effective context: {self.effective.value:.0f} tokens (95 % interval {low:.0f} to {high:.0f}); longer "
-            f"ones change the loss by less than {self.tolerance:g} nats. {SHARE:.0%} of what context gives, "
-            f"{self.gain_of_context.value:.3f} nats, is there after {self.most_of_gain:.0f} tokens"
+            f"ones{self._until()} change the loss by less than {self.tolerance:g} nats. {SHARE:.0%} of what context "
+            f"gives, {self.gain_of_context.value:.3f} nats, is there after {self.most_of_gain:.0f} tokens"
         )
+        if self.is_rising:
+            words += f". {self._of_harm()}"
         if self.is_falling:
             words += (
                 f". The loss still falls at {self.contexts.lengths[-1]} tokens, so take it as a lower bound: --context"
             )
+        return words
+
+    def _until(self) -> str:
+        return f", up to {self.best_length}," if self.is_rising else ""
+
+    def _of_harm(self) -> str:
+        """What contexts beyond the best one do, and why they may."""
+        longest, harm = self.contexts.lengths[-1], self.contexts.means[-1] - self.contexts.means.min()
+        words = f"Beyond {self.best_length} tokens context does harm: at {longest} the loss is {harm:.3f} nats higher"
+        if not self.tbptt.carry and self.best_length < 2 * self.tbptt.k2:
+            words += f", for in training nothing longer than k2={self.tbptt.k2} was read from nothing"
         return words
 
     def _of_k2(self) -> str:
@@ -98,6 +119,8 @@ class Memory:
 
     def _of_state(self) -> str:
         gain = self.gain_of_state
+        if gain is None:
+            return f"carried state: not measured, for {self.without_state}"
         if gain.low <= 0 <= gain.high:
             words = f"carried state: no difference is shown ({_signed(gain)} nats a token)"
         else:
@@ -107,8 +130,14 @@ class Memory:
                 f"carried state {change} the loss by {abs(gain.value):.4f} nats a token (95 % interval {low:.4f} to "
                 f"{high:.4f}), beside chunks of {self.tbptt.k2} begun from nothing"
             )
+        # Either way one of the two readings is not the one that the weights were fitted to.
         if not self.tbptt.carry:
             words += "; this run was trained without it, so this is not what it was trained for"
+        elif gain.low > 0:
+            words += (
+                "; this run was trained with carried state, and one trained on chunks from nothing may do better on "
+                "them, so that carrying may be worth less"
+            )
         return words
 
     def curves(self) -> dict[str, list[dict[str, float]]]:
@@ -116,35 +145,9 @@ class Memory:
         by_context: list[dict[str, float]] = []
         for length, loss in zip(self.contexts.lengths, self.contexts.means, strict=True):
             by_context.append({"context": length, "loss": float(loss)})
-        return {"by_context": by_context, "since_reset": self._since_reset(), "in_chunk": self._in_chunk()}
-
-    def _since_reset(self) -> list[dict[str, float]]:
-        rows: list[dict[str, float]] = []
-        low, most = 1, int(self.lanes.since_reset.max())
-        while low <= most:
-            high = min(2 * low - 1, most)
-            inside = (self.lanes.since_reset >= low) & (self.lanes.since_reset <= high)
-            rows.append({"from": low, "to": high, **self._means(inside)})
-            low *= 2
-        return rows
-
-    def _in_chunk(self) -> list[dict[str, float]]:
-        """Of chunks that something was read before."""
-        later = self.lanes.since_reset > self.lanes.in_chunk
-        rows: list[dict[str, float]] = []
-        for place in range(1, int(self.lanes.in_chunk.max()) + 1):
-            rows.append({"position": place, **self._means(later & (self.lanes.in_chunk == place))})
-        return rows
-
-    def _means(self, chosen: np.ndarray) -> dict[str, float]:
-        """The mean losses of some tokens, and how many there are."""
-        carried = self.lanes.carried[chosen]
-        real = np.isfinite(carried)
-        count = int(real.sum())
-        if count == 0:
-            return {"tokens": 0}
-        fresh = self.lanes.fresh[chosen][real]
-        return {"tokens": count, "carried": float(carried[real].mean()), "fresh": float(fresh.mean())}
+        if self.lanes is None:
+            return {"by_context": by_context, "since_reset": [], "in_chunk": []}
+        return {"by_context": by_context, "since_reset": self.lanes.by_reset(), "in_chunk": self.lanes.by_place()}
 
     def record(self) -> dict[str, Any]:
         """For `--json` and the file beside the pictures."""
@@ -152,20 +155,27 @@ class Memory:
             "tbptt": asdict(self.tbptt),
             "tolerance": self.tolerance,
             "targets": self.contexts.losses.shape[1],
-            "lanes": len(self.lanes.carried),
-            "numbers": {
-                "effective_context": self.effective.value,
-                "effective_context_low": self.effective.low,
-                "effective_context_high": self.effective.high,
-                "most_of_gain": self.most_of_gain,
-                "gain_of_context": self.gain_of_context.value,
-                "gain_of_state": self.gain_of_state.value,
-                "gain_of_state_low": self.gain_of_state.low,
-                "gain_of_state_high": self.gain_of_state.high,
-            },
+            "lanes": 0 if self.lanes is None else len(self.lanes.carried),
+            "numbers": self._numbers(),
             "verdict": self.verdict(),
             **self.curves(),
         }
+
+    def _numbers(self) -> dict[str, float]:
+        """Those that a page quotes by name."""
+        numbers = {
+            "effective_context": self.effective.value,
+            "effective_context_low": self.effective.low,
+            "effective_context_high": self.effective.high,
+            "best_context": float(self.best_length),
+            "most_of_gain": self.most_of_gain,
+            "gain_of_context": self.gain_of_context.value,
+        }
+        if self.gain_of_state is not None:
+            numbers["gain_of_state"] = self.gain_of_state.value
+            numbers["gain_of_state_low"] = self.gain_of_state.low
+            numbers["gain_of_state_high"] = self.gain_of_state.high
+        return numbers
 
 
 def measure(
@@ -181,7 +191,7 @@ def measure(
     """Measures the memory of a model in evaluation mode.
 
     Args:
-        model: Causal, with a state that goes on.
+        model: Causal; of one without a state that goes on, only what context gives is measured.
         task: Has a loss of each token.
         stream: The text.
         tbptt: The cut of time that the model was trained with.
@@ -192,11 +202,8 @@ def measure(
     Raises:
         UserError: where the model cannot be asked, or the text is too short.
     """
-    needed = Capability.CAUSAL | Capability.STATEFUL
-    if needed not in model.capabilities:
-        raise UserError(
-            f"model {type(model).__name__}: has no state that goes on from chunk to chunk; nothing to measure"
-        )
+    if Capability.CAUSAL not in model.capabilities:
+        raise UserError(f"model {type(model).__name__}: sees later tokens, so its context is not what stands before")
     lengths = powers_up_to(_longest(context, tbptt.k2, model.max_length))
     within = tbptt.reset == "document"
     positions = targets(stream.documents, lengths[-1], num_targets, within=within)
@@ -206,25 +213,35 @@ def measure(
             f"only {len(positions)} tokens have {lengths[-1]} others before them; {where} must be longer, or --context "
             f"shorter ({MIN_TARGETS} tokens at least)"
         )
-    tokens = max(lengths[-1], 4 * tbptt.k2)
-    if model.max_length is not None:
-        tokens = model.max_length // tbptt.k2 * tbptt.k2
-        if tokens < 2 * tbptt.k2:
-            raise UserError(
-                f"the model reads at most model.max_length={model.max_length} tokens, which is less than two chunks of "
-                f"k2={tbptt.k2}: there is no state to carry"
-            )
-    lanes = read_lanes(model, task, stream, tbptt, lanes=LANES, tokens=tokens)
+    without_state, lanes = _why_no_state(model, tbptt), None
+    if not without_state:
+        tokens = max(lengths[-1], 4 * tbptt.k2)
+        if model.max_length is not None:
+            tokens = model.max_length // tbptt.k2 * tbptt.k2
+        lanes = read_lanes(model, task, stream, tbptt, lanes=LANES, tokens=tokens)
     contexts = losses_by_context(model, task, stream, positions, lengths)
+    helpful = contexts.up_to(contexts.best_length(tolerance))
     return Memory(
         tbptt=tbptt,
         tolerance=tolerance,
         contexts=contexts,
         lanes=lanes,
-        gain_of_context=gain_of_context(contexts),
-        gain_of_state=gain_of_state(lanes),
-        effective=effective_context(contexts, tolerance),
+        without_state=without_state,
+        gain_of_context=gain_of_context(helpful),
+        gain_of_state=None if lanes is None else gain_of_state(lanes),
+        effective=effective_context(helpful, tolerance),
     )
+
+
+def _why_no_state(model: SequenceModel, tbptt: TBPTT) -> str:
+    """Why there is no state to carry from chunk to chunk; nothing where there is one."""
+    if Capability.STATEFUL not in model.capabilities:
+        return f"model {type(model).__name__} has no state that goes on from chunk to chunk"
+    if model.max_length is not None and model.max_length < 2 * tbptt.k2:
+        return (
+            f"the model reads at most model.max_length={model.max_length} tokens, less than two chunks of k2={tbptt.k2}"
+        )
+    return ""
 
 
 def _longest(context: int | None, k2: int, max_length: int | None) -> int:

@@ -13,6 +13,8 @@ CONTEXT, RESET = "context.png", "since_reset.png"
 def draw(memory: Memory, folder: Path, unit: str) -> tuple[str, ...]:
     """Writes the pictures into a folder; gives their names."""
     _draw_context(memory, folder / CONTEXT, unit)
+    if memory.lanes is None:
+        return (CONTEXT,)
     _draw_reset(memory, folder / RESET, unit)
     return CONTEXT, RESET
 

@@ -115,7 +115,8 @@ def _lines(memory: Memory) -> list[str]:
     lines = [f"context  {UNIT}, of the same {memory.contexts.losses.shape[1]:,} tokens"]
     for row in curves["by_context"]:
         lines.append(f"{row['context']:7}  {row['loss']:.4f}")
-    lines += ["", f"tokens since the state began  carried  from nothing  ({UNIT})"]
+    if curves["since_reset"]:
+        lines += ["", f"tokens since the state began  carried  from nothing  ({UNIT})"]
     for row in curves["since_reset"]:
         if row["tokens"]:
             span = f"{row['from']} to {row['to']}"

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from seqtrain.analysis import memory_pictures
 from seqtrain.analysis.context import (
     Contexts,
     effective_context,
@@ -99,6 +100,8 @@ def test_a_chunk_shorter_than_what_the_model_looks_back_is_said_to_be_too_short(
     assert "k2=4 is shorter than the context it uses" in memory.verdict()[1]
     # Begun from nothing a chunk of four never sees the token of eight steps before; carried, each but the first ones.
     lanes = memory.lanes
+    assert lanes is not None
+    assert memory.gain_of_state is not None
     counted = (lanes.since_reset > lanes.in_chunk) & np.isfinite(lanes.carried)
     known = (lanes.since_reset[counted] >= LAG).mean()
     assert memory.gain_of_state.value == pytest.approx(known * np.log(VOCAB_SIZE))
@@ -119,6 +122,61 @@ def test_a_context_that_still_helps_at_its_end_is_called_a_lower_bound() -> None
 def test_of_a_run_without_carry_it_is_said_that_it_was_not_trained_for_it() -> None:
     assert "not what it was trained for" in measured(periodic(), k2=4, carry=False).verdict()[2]
     assert "not what it was trained for" not in measured(periodic(), k2=4).verdict()[2]
+
+
+def test_of_a_run_with_carry_it_is_said_that_chunks_from_nothing_are_not_what_it_was_trained_for() -> None:
+    words = "one trained on chunks from nothing may do better"
+    assert words in measured(periodic(), k2=4).verdict()[2]
+    assert words not in measured(periodic(), k2=4, carry=False).verdict()[2]
+
+
+class Forgetful(Lookback):
+    """Keeps nothing from one chunk to the next."""
+
+    capabilities = Capability.CAUSAL | Capability.UNCONDITIONAL
+
+
+def test_of_a_model_without_state_the_context_is_measured_and_the_state_is_said_not_to_be(tmp_path: Path) -> None:
+    memory, stateful = measured(periodic(), k2=64, model=Forgetful()), measured(periodic(), k2=64)
+    assert memory.effective == stateful.effective
+    assert memory.verdict()[:2] == stateful.verdict()[:2]
+    assert memory.verdict()[2].startswith("carried state: not measured, for model Forgetful has no state")
+    assert "gain_of_state" not in memory.record()["numbers"]
+    assert memory_pictures.draw(memory, tmp_path, "nats") == ("context.png",)
+
+
+def test_a_table_of_positions_shorter_than_two_chunks_leaves_the_context_to_be_measured() -> None:
+    model = Lookback()
+    model.max_length = 100
+    memory = measured(periodic(), k2=64, model=model)
+    assert memory.effective.value == pytest.approx(LAG, rel=0.01)
+    assert "at most model.max_length=100 tokens, less than two chunks of k2=64" in memory.verdict()[2]
+
+
+def test_a_model_that_sees_later_tokens_is_refused() -> None:
+    model = Lookback()
+    model.capabilities = Capability.BIDIRECTIONAL | Capability.UNCONDITIONAL
+    with pytest.raises(UserError, match="sees later tokens"):
+        measured(periodic(), k2=64, model=model)
+
+
+class Confused(Lookback):
+    """Knows nothing any more once it has read more than sixteen tokens at once."""
+
+    def forward(self, tokens: Any, state: Any = None, lengths: Any = None) -> Any:
+        hidden, state = super().forward(tokens, state, lengths)
+        if tokens.shape[1] > 2 * LAG:
+            hidden = -hidden
+        return hidden, state
+
+
+def test_contexts_that_do_harm_are_not_taken_for_no_use_of_context() -> None:
+    # Measured against the longest context, whose loss is the highest, nothing would seem to help.
+    memory = measured(periodic(), k2=LAG, model=Confused(), carry=False)
+    assert memory.best_length == 2 * LAG
+    assert memory.effective.value == pytest.approx(LAG, rel=0.01)
+    assert not memory.is_falling
+    assert f"Beyond {2 * LAG} tokens context does harm: at 32" in memory.verdict()[0]
 
 
 def test_an_untrained_model_is_said_to_use_no_context() -> None:
