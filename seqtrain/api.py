@@ -41,7 +41,7 @@ def load(run: str | Path, *, trust: Sequence[str] = (), checkpoint: Literal["bes
     """
     from seqtrain.inference.opened import open_run
 
-    _check_list("trust", trust)
+    check_list("trust", trust)
     if checkpoint not in CHECKPOINTS:  # any other word would be taken for one of them
         raise UserError(f"checkpoint={checkpoint!r}: expected {' or '.join(map(repr, CHECKPOINTS))}")
     with trusting(trust):
@@ -63,9 +63,9 @@ def train(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
         UserError: for what the caller can mend, another training in this process among it.
         KeyboardInterrupt: where it was interrupted.
     """
-    _check_list("trust", trust)
-    _check_list("config_dirs", config_dirs)
-    with _alone(), trusting(trust):
+    check_list("trust", trust)
+    check_list("config_dirs", config_dirs)
+    with alone(), trusting(trust):
         return _train(overrides, config_dirs)
 
 
@@ -89,9 +89,9 @@ def sweep(*overrides: str, trust: Sequence[str] = (), config_dirs: Sequence[str 
             begin.
         KeyboardInterrupt: where it was interrupted.
     """
-    _check_list("trust", trust)
-    _check_list("config_dirs", config_dirs)
-    with _alone(), trusting(trust):
+    check_list("trust", trust)
+    check_list("config_dirs", config_dirs)
+    with alone(), trusting(trust):
         return compare(_sweep(overrides, config_dirs))
 
 
@@ -124,14 +124,14 @@ def compare(
     """
     from seqtrain.compare import compared
 
-    _check_list("across", across)
-    _check_list("by", by)
-    _check_list("where", where)
+    check_list("across", across)
+    check_list("by", by)
+    check_list("where", where)
     return compared.compare(paths, metric=metric, x=x, checkpoint=checkpoint, across=across, by=by, where=where)
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Held by one training of this process at a time; UserError for a second one."""
     if not _TRAINING.acquire(blocking=False):
         raise UserError(
@@ -144,7 +144,23 @@ def _alone() -> Iterator[None]:
         _TRAINING.release()
 
 
-def _check_list(name: str, value: Sequence[str | Path]) -> None:
+@contextlib.contextmanager
+def interruptible(words: str = "it was interrupted") -> Iterator[None]:
+    """Keeps the notebook's own threads, which trainings change, and makes an interrupt what a notebook knows."""
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        yield
+    except Interrupted as interrupted:
+        if interrupted.number != signal.SIGINT:  # the process is being ended, not the cell
+            raise
+        raise KeyboardInterrupt(words) from None
+    finally:
+        torch.set_num_threads(threads)
+
+
+def check_list(name: str, value: Sequence[str | Path]) -> None:
     """UserError for what is no list of words: the letters of one word would be taken for several."""
     if isinstance(value, str | Path):
         raise UserError(f"{name}={str(value)!r}: expected a list; write {name}=[{str(value)!r}]")
@@ -153,8 +169,6 @@ def _check_list(name: str, value: Sequence[str | Path]) -> None:
 
 
 def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Trained:
-    import torch
-
     from seqtrain.cli.start import Request, start
     from seqtrain.config import check
     from seqtrain.inference.opened import open_run
@@ -164,15 +178,8 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
     if composed.config.dry_run:
         raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.start.dry_run")
     request = Request(list(overrides), directories, ("seqtrain.train", *overrides))
-    threads = torch.get_num_threads()  # the notebook's own, which trainer.threads changes
-    try:
+    with interruptible("the training was interrupted; it can be resumed"):
         run = start(composed.config, composed.choices, request)
-    except Interrupted as interrupted:
-        if interrupted.number != signal.SIGINT:  # the process is being ended, not the cell
-            raise
-        raise KeyboardInterrupt("the training was interrupted; it can be resumed") from None
-    finally:
-        torch.set_num_threads(threads)
     return Trained(open_run(run.path))
 
 
@@ -184,13 +191,8 @@ def _sweep(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Path:
     if "dry_run=true" in overrides:
         raise UserError("dry_run=true: leaves no runs to compare; use `seqtrain train -m --dry-run`")
     request = Request(list(overrides), tuple(map(Path, config_dirs)), ("seqtrain.sweep", *overrides))
-    try:
-        # A stop reaches each trial, which saves; Python's own exception would come between two of their lines.
-        with Signals():
-            sweep, _ = command.run_new(request)
-    except Interrupted as interrupted:
-        if interrupted.number != signal.SIGINT:  # the process is being ended, not the cell
-            raise
-        raise KeyboardInterrupt("the sweep was interrupted; `seqtrain resume` goes on with it") from None
+    # A stop reaches each trial, which saves; Python's own exception would come between two of their lines.
+    with interruptible("the sweep was interrupted; `seqtrain resume` goes on with it"), Signals():
+        sweep, _ = command.run_new(request)
     sweep.close()  # this process may go on for hours, and another one may want to resume it
     return sweep.path

@@ -45,9 +45,10 @@ MAY_IMPORT = {
     "sweeps": "files distributed config runs tasks training",
     "compare": "files config runs sweeps tasks",
     "api": "config training inference analysis cli compare",
+    "measures": "api config cli",
     "experiment": "cli config distributed runs training",
     "cli": "experiment files data distributed config runs models tasks training inference analysis sweeps compare api",
-    "": "api runs",
+    "": "api measures runs",
 }
 """What each room may import of seqtrain, beside itself, errors and terminal; the last one is the package."""
 
@@ -211,9 +212,9 @@ def test_a_package_is_known_only_to_whom_it_concerns(module: str) -> None:
         assert homes is None or any(f"{inside}.".startswith(f"{home}.") for home in homes), f"{module} imports {name}"
 
 
-def test_beside_its_rooms_the_package_has_four_modules() -> None:
+def test_beside_its_rooms_the_package_has_five_modules() -> None:
     assert {name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py"} == {
-        f"seqtrain.{name}" for name in ("api", "errors", "experiment", "terminal")
+        f"seqtrain.{name}" for name in ("api", "errors", "experiment", "measures", "terminal")
     }
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from argparse import Namespace
 
 from seqtrain.analysis import demo
-from seqtrain.analysis.demo import Bench, Demo, Findings
+from seqtrain.analysis.demo import Bench, Findings
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
 from seqtrain.cli.kept_runs import trainer
+from seqtrain.cli.measured import Measured, written
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError, did_you_mean
-from seqtrain.files.atomic import write_text
 
 MAX_SEEDS = 100
 SHOWN_DIGITS = 4
@@ -19,6 +19,18 @@ SHOWN_DIGITS = 4
 
 def main(argv: list[str]) -> int:
     """The command."""
+    options = _options(argv)
+    if options.name is None:
+        return _list(options.json)
+    return finish_failed(lambda: _show(options).tell())
+
+
+def measured(argv: list[str]) -> Measured:
+    """What the demonstration that is named finds, as `main` tells it."""
+    return _show(_options(argv))
+
+
+def _options(argv: list[str]) -> Namespace:
     parser = Parser(
         "demo",
         "Show a claim of theory by an experiment: its numbers, a picture, and what they say of the claim.\n"
@@ -29,13 +41,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seeds", type=bounded(Range(1, MAX_SEEDS, whole=True)), default=1, metavar="N")
     parser.add_out("outputs/demo")
     options = parser.parse_args(argv)
-    if options.name is None:
-        return _list(options.json)
-    if options.name not in demo.names():
+    if options.name is not None and options.name not in demo.names():
         raise UserError(f"{options.name}: no such demonstration{did_you_mean(options.name, demo.names())}")
-    chosen = demo.load(options.name)
-    folder = options.out / options.name
-    return finish_failed(lambda: _show(options.name, chosen, folder, options.seeds, options.json))
+    return options
 
 
 def _list(as_json: bool) -> int:
@@ -48,20 +56,15 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _show(name: str, chosen: Demo, folder: Path, seeds: int, as_json: bool) -> int:
+def _show(options: Namespace) -> Measured:
+    name, seeds = options.name, options.seeds
+    chosen = demo.load(name)
+    folder = options.out / name
     folder.mkdir(parents=True, exist_ok=True)
     say(f"claim: {chosen.claim}")
     findings = chosen.run(Bench(folder, trainer(folder / "runs"), say, seeds))
     record = {"name": name, "claim": chosen.claim, "seeds": seeds, **findings.record()}
-    file = folder / f"{name}.json"
-    write_text(file, json.dumps(record, indent=1) + "\n")
-    if as_json:
-        print(json.dumps(record))
-    else:
-        print("\n".join([*_table(findings), "", findings.verdict]))
-    for path in (file, *(folder / picture for picture in findings.pictures)):
-        say(f"written: {path}")
-    return 0
+    return written(folder, name, record, [*_table(findings), "", findings.verdict], list(findings.pictures), options)
 
 
 def _table(findings: Findings) -> list[str]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.measured import Measured, written
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import write_text
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,6 +25,11 @@ MAX_SAMPLES = 4096
 
 def main(argv: list[str]) -> int:
     """The command."""
+    return measured(argv).tell()
+
+
+def measured(argv: list[str]) -> Measured:
+    """What the command finds, as `main` tells it."""
     parser = Parser(
         "gradients",
         "Measure the norm of d loss_t / d x_(t-j) over the distance j on validation data, through the reading of\n"
@@ -64,7 +68,7 @@ def main(argv: list[str]) -> int:
     return _measure(options, is_run)
 
 
-def _measure(options: Namespace, is_run: bool) -> int:
+def _measure(options: Namespace, is_run: bool) -> Measured:
     if is_run:
         from seqtrain.analysis.gradients import open_subject
 
@@ -94,14 +98,9 @@ def _measure(options: Namespace, is_run: bool) -> int:
         "config": plain_config(config),
     }
     options.out.mkdir(parents=True, exist_ok=True)
-    picture, file = options.out / "gradients.png", options.out / "gradients.json"
     title = f"How far gradients reach: {' '.join(options.of)}"
-    gradient_picture.draw(picture, found, subject.cut, title)
-    write_text(file, json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record) if options.json else "\n".join(lines))
-    for path in (file, picture):
-        say(f"written: {path}")
-    return 0
+    gradient_picture.draw(options.out / "gradients.png", found, subject.cut, title)
+    return written(options.out, "gradients", record, lines, ["gradients.png"], options)
 
 
 def _of_overrides(

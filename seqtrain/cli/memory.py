@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.arguments import Parser, bounded
 from seqtrain.cli.evaluate import open_with_data
+from seqtrain.cli.measured import Measured, written
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import write_text
 
 if TYPE_CHECKING:
     from seqtrain.analysis.memory import Memory
@@ -21,6 +21,11 @@ UNIT = "nats a token"
 
 def main(argv: list[str]) -> int:
     """The command."""
+    return measured(argv).tell()
+
+
+def measured(argv: list[str]) -> Measured:
+    """What the command finds, as `main` tells it."""
     parser = Parser(
         "memory",
         "How much context a run uses, what its carried state gives, and what that says of k2.\n"
@@ -77,8 +82,7 @@ def main(argv: list[str]) -> int:
         "step": opened.step,
         "hash": data.rows[options.split].hash,
     }
-    _tell(memory, about, options)
-    return 0
+    return _written(memory, about, options)
 
 
 def _check_task(path: str) -> None:
@@ -94,19 +98,13 @@ def _check_task(path: str) -> None:
         )
 
 
-def _tell(memory: Memory, about: dict[str, Any], options: Any) -> None:
-    """Writes numbers and pictures, and prints what they say."""
+def _written(memory: Memory, about: dict[str, Any], options: Namespace) -> Measured:
+    """What was found, with numbers and pictures written."""
     from seqtrain.analysis import memory_pictures
 
     record = {**about, **memory.record()}
     pictures = memory_pictures.draw(memory, options.out, UNIT)
-    write_text(options.out / "memory.json", json.dumps(record, indent=1) + "\n")
-    if options.json:
-        print(json.dumps(record))
-    else:
-        print("\n".join(_lines(memory)))
-    for name in ("memory.json", *pictures):
-        say(f"written: {options.out / name}")
+    return written(options.out, "memory", record, _lines(memory), list(pictures), options)
 
 
 def _lines(memory: Memory) -> list[str]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
+from seqtrain.cli.measured import Measured, written
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import write_text
 from seqtrain.runs import provenance
 
 if TYPE_CHECKING:
@@ -30,6 +29,11 @@ NEAR = 0.15  # of an exponent
 
 def main(argv: list[str]) -> int:
     """The command."""
+    return measured(argv).tell()
+
+
+def measured(argv: list[str]) -> Measured:
+    """What the command finds, as `main` tells it."""
     parser = Parser(
         "profile",
         "What a model costs: parameters by part, operations by formula and as torch counts them, sequential steps and\n"
@@ -88,7 +92,7 @@ def _name(words: Sequence[str], among: Sequence[tuple[str, ...]]) -> str:
     return name.removeprefix("model=")
 
 
-def _profile(configs: dict[str, DictConfig], options: Namespace) -> int:
+def _profile(configs: dict[str, DictConfig], options: Namespace) -> Measured:
     import torch
 
     from seqtrain.analysis.profile import Grid, crossovers, measure
@@ -104,8 +108,7 @@ def _profile(configs: dict[str, DictConfig], options: Namespace) -> int:
         _try_sizes(name, make, grid)
     profiles, peak = measure(makes, grid, repeats=options.repeats)
     found = crossovers(profiles, grid.at_dim)
-    _tell(costs, profiles, found, peak, grid, options)
-    return 0
+    return _written(costs, profiles, found, peak, grid, options)
 
 
 def _cost(config: DictConfig) -> Cost:
@@ -160,15 +163,15 @@ def _try_sizes(name: str, make: Make, grid: Grid) -> None:
 # -- what is told ----------------------------------------------------------------------------------------------------
 
 
-def _tell(
+def _written(
     costs: dict[str, Cost],
     profiles: Sequence[Profile],
     found: Sequence[Crossover],
     peak: float,
     grid: Grid,
     options: Namespace,
-) -> None:
-    """Writes numbers and pictures, and prints what they say."""
+) -> Measured:
+    """What was found, with numbers and pictures written."""
     from seqtrain.analysis import profile_pictures
 
     numbers: dict[str, float] = {"peak_gflops": peak / 1e9}
@@ -189,15 +192,11 @@ def _tell(
     }
     options.out.mkdir(parents=True, exist_ok=True)
     pictures = profile_pictures.draw(profiles, grid, options.out)
-    write_text(options.out / "profile.json", json.dumps(record, indent=1) + "\n")
-    if options.json:
-        print(json.dumps(record))
-    else:
-        for profile in profiles:
-            print("\n".join(_lines(profile, costs[profile.name], grid)))
-        print("\n".join(_end_lines(found, peak, grid, options)))
-    for name in ("profile.json", *pictures):
-        say(f"written: {options.out / name}")
+    lines: list[str] = []
+    for profile in profiles:
+        lines += _lines(profile, costs[profile.name], grid)
+    lines += _end_lines(found, peak, grid, options)
+    return written(options.out, "profile", record, lines, list(pictures), options)
 
 
 def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:

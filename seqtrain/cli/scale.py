@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from seqtrain.analysis.demo import Train
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
 from seqtrain.cli.kept_runs import trainer
+from seqtrain.cli.measured import Measured, written
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
-from seqtrain.files.atomic import write_text
 
 if TYPE_CHECKING:
     from seqtrain.analysis.scaling_law import Fitted, Prediction
@@ -44,6 +44,11 @@ class Rung:
 
 def main(argv: list[str]) -> int:
     """The command."""
+    return finish_failed(lambda: measured(argv).tell())
+
+
+def measured(argv: list[str]) -> Measured:
+    """What the command finds, as `main` tells it."""
     parser = Parser(
         "scale",
         "Train a ladder of budgets, fit L(C) = a C^-b + c to it, predict a larger rung, train that, and say by how\n"
@@ -74,7 +79,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--hold-back {options.hold_back:g}: must be above the largest rung, {options.flops[-1]:g}")
     # A model is an axis of the ladder, not an override of all of it.
     models, others = _models(options.overrides)
-    return finish_failed(lambda: _scale(models, others, options))
+    return _scale(models, others, options)
 
 
 def _ladder(text: str) -> tuple[float, ...]:
@@ -99,7 +104,7 @@ def _models(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return models, others
 
 
-def _scale(models: Sequence[str], others: Sequence[str], options: Any) -> int:
+def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> Measured:
     from seqtrain.analysis import scaling_law, scaling_picture
     from seqtrain.config import check
 
@@ -122,14 +127,10 @@ def _scale(models: Sequence[str], others: Sequence[str], options: Any) -> int:
         # At what was really spent, which is not to the last digit what was asked for.
         found[model] = fitted, fitted.predict(held_back[0].flops)
     record, lines = _found(found, rungs, options)
-    picture = options.out / "scale.png"
     laws = {model: fitted for model, (fitted, _) in found.items()}
-    scaling_picture.draw(laws, [(rung.model, rung.flops, rung.loss) for rung in rungs], options.flops[-1], picture)
-    write_text(options.out / "scale.json", json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record) if options.json else "\n".join(lines))
-    for path in (options.out / "scale.json", picture):
-        say(f"written: {path}")
-    return 0
+    points = [(rung.model, rung.flops, rung.loss) for rung in rungs]
+    scaling_picture.draw(laws, points, options.flops[-1], options.out / "scale.png")
+    return written(options.out, "scale", record, lines, ["scale.png"], options)
 
 
 def _train_rungs(train: Train, model: str, others: Sequence[str], budgets: Sequence[float], options: Any) -> list[Rung]:

@@ -1,0 +1,213 @@
+"""seqtrain from Python, second part: what models cost, remember and see, as the commands of the same names measure it.
+
+Each function gives the record that its command writes as COMMAND.json: plain dicts, lists and numbers; a list of rows
+goes into a pandas DataFrame as it is. Options are the command's flags; what is left out is as the command's help says.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from seqtrain.api import alone, check_list, interruptible
+from seqtrain.config.trust import trusting
+from seqtrain.errors import UserError
+
+
+def profile(
+    *overrides: str,
+    out: str | Path | None = None,
+    lengths: Sequence[int] | None = None,
+    dims: Sequence[int] | None = None,
+    at_dim: int | None = None,
+    at_length: int | None = None,
+    repeats: int | None = None,
+    threads: int | None = None,
+    trust: Sequence[str] = (),
+    config_dirs: Sequence[str | Path] = (),
+) -> dict[str, Any]:
+    """Measures what models cost, as `seqtrain profile -m OVERRIDE ...` does.
+
+    Args:
+        overrides: such as "model=rnn,lstm,gpt"; every combination of values is profiled.
+        out: a folder for profile.json and the pictures; None: none are kept.
+        lengths: T of the grid, in tokens.
+        dims: d of the grid.
+        at_dim: the width at which all lengths are read.
+        at_length: the length at which all widths are read.
+        repeats: how often each size is timed.
+        threads: that torch computes with meanwhile.
+        trust: packages of others whose classes the config may name.
+        config_dirs: folders with configs of your own.
+
+    Returns:
+        "cost", "models" (counted and timed, with fitted exponents), "crossovers", and "numbers" by name.
+
+    Raises:
+        UserError: for what the caller can mend.
+    """
+    options = {"lengths": lengths, "dims": dims, "at-dim": at_dim, "at-length": at_length}
+    options |= {"repeats": repeats, "threads": threads}
+    return _measured("profile", ["-m", *_words(overrides)], out, options, trust, config_dirs)
+
+
+def gradients(
+    *of: str | Path,
+    out: str | Path | None = None,
+    checkpoint: Literal["best", "last"] = "best",
+    whole: bool = False,
+    distance: int | None = None,
+    samples: int | None = None,
+    trust: Sequence[str] = (),
+    config_dirs: Sequence[str | Path] = (),
+) -> dict[str, Any]:
+    """Measures how far back gradients reach, as `seqtrain gradients RUN|OVERRIDE ...` does.
+
+    Args:
+        of: a run, or overrides such as "model=rnn", "tbptt.k2=20".
+        out: a folder for gradients.json and the picture; None: none are kept.
+        checkpoint: of a run.
+        whole: the model itself, without the cut of training.
+        distance: the farthest, in tokens.
+        samples: losses in each lane, or example.
+        trust: packages of others whose classes the config may name.
+        config_dirs: folders with configs of your own.
+
+    Returns:
+        "models" ("untrained", and of a run "trained": norms by layer and distance, half-life, rate), and "numbers" by
+        name.
+
+    Raises:
+        UserError: for what the caller can mend.
+    """
+    words = [f"--checkpoint={checkpoint}", *(["--whole"] if whole else []), *_words(of)]
+    return _measured("gradients", words, out, {"distance": distance, "samples": samples}, trust, config_dirs)
+
+
+def memory(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    split: Literal["train", "validation", "test"] = "validation",
+    checkpoint: Literal["best", "last"] = "best",
+    context: int | None = None,
+    targets: int | None = None,
+    tolerance: float | None = None,
+    trust: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Measures how much context a run uses and what its carried state gives, as `seqtrain memory RUN` does.
+
+    Args:
+        run: its path.
+        out: a folder for memory.json and the pictures; None: none are kept.
+        split: the text that is read.
+        checkpoint: the best by the task's own measure, or the newest.
+        context: the longest, in tokens.
+        targets: tokens that are predicted from each context.
+        tolerance: nats a token within which two losses count as one.
+        trust: packages of others whose classes its config may name.
+
+    Returns:
+        "by_context", "since_reset" and "in_chunk" (rows), "verdict" (sentences), and "numbers" by name.
+
+    Raises:
+        UserError: for what the caller can mend.
+    """
+    words = [f"--split={split}", f"--checkpoint={checkpoint}", *_words([run])]
+    options = {"context": context, "targets": targets, "tolerance": tolerance}
+    return _measured("memory", words, out, options, trust)
+
+
+def scale(
+    *overrides: str,
+    out: str | Path | None = None,
+    flops: Sequence[float] | None = None,
+    hold_back: float | None = None,
+    seeds: int | None = None,
+    tokens_per_parameter: float | None = None,
+    trust: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Trains a ladder of budgets and predicts a larger rung, as `seqtrain scale OVERRIDE ...` does.
+
+    Args:
+        overrides: such as "model=lstm,gpt".
+        out: a folder for scale.json, the picture and the runs, which a second call takes from there; None: none are
+            kept.
+        flops: budgets of the ladder.
+        hold_back: the budget that is predicted.
+        seeds: trainings of each budget.
+        tokens_per_parameter: how a budget is divided.
+        trust: packages of others whose classes the configs may name.
+
+    Returns:
+        "rungs" (rows), "models" (law, prediction, measured), and "numbers" by name.
+
+    Raises:
+        UserError: for what the caller can mend.
+        KeyboardInterrupt: where it was interrupted; with `out`, a second call goes on.
+    """
+    options = {"flops": flops, "hold-back": hold_back, "seeds": seeds, "tokens-per-parameter": tokens_per_parameter}
+    return _measured("scale", _words(overrides), out, options, trust)
+
+
+def demo(name: str, *, out: str | Path | None = None, seeds: int = 1) -> dict[str, Any]:
+    """Shows a claim of theory by an experiment, as `seqtrain demo NAME` does.
+
+    Args:
+        name: of the demonstration; `seqtrain demo` lists them.
+        out: a folder for NAME/NAME.json, the pictures and the runs, which a second call takes from there; None: none
+            are kept.
+        seeds: trainings of each variant.
+
+    Returns:
+        "claim", "rows", "verdict" (a sentence), and "numbers" by name.
+
+    Raises:
+        UserError: for what the caller can mend.
+        KeyboardInterrupt: where it was interrupted; with `out`, a second call goes on.
+    """
+    return _measured("demo", _words([name]), out, {"seeds": seeds})
+
+
+def _measured(
+    command: str,
+    words: list[str],
+    out: str | Path | None,
+    options: dict[str, Any],
+    trust: Sequence[str] = (),
+    config_dirs: Sequence[str | Path] = (),
+) -> dict[str, Any]:
+    """The record of a command with these words and flags; of flags that are None the command knows the default."""
+    check_list("trust", trust)
+    check_list("config_dirs", config_dirs)
+    for flag, value in options.items():
+        if value is not None:
+            words.append(f"--{flag}={_text(value)}")
+    for flag, values in (("--trust", trust), ("--config-dir", config_dirs)):
+        for value in values:
+            words += [flag, str(value)]
+    module = importlib.import_module(f"seqtrain.cli.{command}")
+    with alone(), trusting(trust), interruptible():
+        if out is not None:
+            return module.measured([*words, f"--out={out}"]).record
+        with tempfile.TemporaryDirectory(prefix=f"seqtrain_{command}_") as folder:
+            return module.measured([*words, f"--out={folder}"]).record
+
+
+def _words(words: Sequence[str | Path]) -> list[str]:
+    """Words that are no flags: UserError for one that is."""
+    texts = [str(word) for word in words]
+    for text in texts:
+        if text.startswith("-"):
+            raise UserError(f"{text}: flags of the command are keyword arguments here")
+    return texts
+
+
+def _text(value: Any) -> str:
+    """As it is typed; several with commas between them."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)

@@ -1,0 +1,90 @@
+"""Laws of the Python entries: they give what the commands give, and keep what they were told to keep."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import seqtrain
+from seqtrain.cli import main
+from seqtrain.errors import UserError
+from tests.support.untrained_runs import NEXT_TOKEN, make_run
+
+SMALL = ("model=rnn", "model.dim=8", "tbptt.k2=4", "tokenizer=byte")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> tuple[str, ...]:
+    """Overrides that read a small text."""
+    (tmp_path / "text.txt").write_text("the animal was tired and slow\n" * 400)
+    return "data=text", f"data.path={tmp_path / 'text.txt'}", "data.split_by=position", "data.validation_fraction=0.4"
+
+
+def of_command(capsys: pytest.CaptureFixture[str], *argv: object) -> Any:
+    """The record that a command prints."""
+    assert main.main([*map(str, argv), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_gradients_give_the_record_of_the_command(
+    tmp_path: Path, text: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = of_command(capsys, "gradients", *SMALL, *text, "--samples", 4, "--whole", "--out", tmp_path / "command")
+    out = tmp_path / "python"
+    found = seqtrain.gradients(*SMALL, *text, samples=4, whole=True, out=out)
+    assert found == wanted
+    assert json.loads((out / "gradients.json").read_text()) == wanted
+    assert (out / "gradients.png").read_bytes() == (tmp_path / "command" / "gradients.png").read_bytes()
+
+
+def test_memory_gives_the_record_of_the_command_and_of_no_folder_keeps_nothing(
+    tmp_path: Path, text: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", *NEXT_TOKEN, *text, "tbptt.k2=8")
+    wanted = of_command(capsys, "memory", run, "--targets", 200, "--tolerance", 0.1, "--out", tmp_path / "command")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    monkeypatch.setattr(tempfile, "tempdir", str(empty))
+    assert seqtrain.memory(run, targets=200, tolerance=0.1) == wanted
+    assert list(empty.iterdir()) == []
+
+
+def test_a_demonstration_gives_the_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = of_command(capsys, "demo", "perpendicular", "--out", tmp_path)
+    assert seqtrain.demo("perpendicular", out=tmp_path / "python") == wanted
+    assert (tmp_path / "python" / "perpendicular" / "perpendicular.png").exists()
+
+
+def test_a_profile_has_what_the_command_counts_and_leaves_the_threads_as_they_were(tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    try:
+        found = seqtrain.profile(
+            *("model=rnn,gru", "task=next_token", "tokenizer=byte"),
+            lengths=[2, 4, 8], dims=(4, 8, 16), at_dim=8, at_length=2, repeats=1, threads=1,
+        )  # fmt: skip
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert [model["name"] for model in found["models"]] == ["rnn", "gru"]
+    assert [row["length"] for row in found["models"][0]["counted"]] == [2, 4, 8]
+
+
+def test_mistakes_are_user_errors() -> None:
+    with pytest.raises(UserError, match="ordr: no such demonstration; did you mean order"):
+        seqtrain.demo("ordr")
+    with pytest.raises(UserError, match="flags of the command are keyword arguments"):
+        seqtrain.scale("--seeds")
+    with pytest.raises(UserError, match="give at least 4 budgets"):
+        seqtrain.scale(flops=[1e9, 1e10, 1e11])
+    with pytest.raises(UserError, match="nowhere"):
+        seqtrain.memory("nowhere")
+    with pytest.raises(UserError, match="one run is measured at a time"):
+        seqtrain.gradients("nowhere", "tbptt.k2=3")
+    with pytest.raises(UserError, match="trust='abc': expected a list"):
+        seqtrain.memory("nowhere", trust="abc")
