@@ -183,16 +183,20 @@ def _measured(
     """The record of a command with these words and flags; of flags that are None the command knows the default."""
     check_list("trust", trust)
     check_list("config_dirs", config_dirs)
+    # Through the parser of the command, so that ranges and refusals are the same ones.
     for flag, value in options.items():
         if value is not None:
             words.append(f"--{flag}={_text(value)}")
     for flag, values in (("--trust", trust), ("--config-dir", config_dirs)):
         for value in values:
             words += [flag, str(value)]
+    # When it is asked for: a notebook that compares runs need not load what measures them.
     module = importlib.import_module(f"seqtrain.cli.{command}")
+    # Alone: measuring draws weights and sets threads, which belong to the whole process.
     with alone(), trusting(trust), interruptible():
         if out is not None:
             return module.measured([*words, f"--out={out}"]).record
+        # Pictures are made all the same; they are a small part of the time.
         with tempfile.TemporaryDirectory(prefix=f"seqtrain_{command}_") as folder:
             return module.measured([*words, f"--out={folder}"]).record
 

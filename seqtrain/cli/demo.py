@@ -69,6 +69,7 @@ def _show(options: Namespace) -> Measured:
 
 def _table(findings: Findings) -> list[str]:
     """The rows as text, each column as wide as its widest cell."""
+    # A demonstration may have a picture and a sentence alone.
     if not findings.rows:
         return []
     header = list(findings.rows[0])

@@ -130,6 +130,7 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
     """What a person reads: a table of norms, and a line for each model."""
     from seqtrain.analysis.gradients import decay_words
 
+    # The input alone: the picture has every layer.
     lines = ["mean norm of d loss_t / d x_(t-j) over sampled losses"]
     lines.append(f"{'j':>8}" + "".join(f"{name:>14}" for name in records))
     first = next(iter(records.values()))
@@ -142,6 +143,7 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
         lines.append(f"{first['distance'][place]:>8}" + "".join(cells))
     for name, (_, decay) in found.items():
         lines.append(f"{name}: {decay_words(decay)}")
+        # Only what is recurrent has one.
         radii = records[name]["spectral_radius"]
         if radii:
             words = ", ".join(f"{weight} {radius:.3f}" for weight, radius in radii.items())

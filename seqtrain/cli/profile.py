@@ -201,6 +201,7 @@ def _written(
 
 def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
     """What is said of one model."""
+    # At every length they are the same, which the column of attention's shows.
     parts = profile.counted[0]["parameters"]
     lines = [
         f"== {profile.name}",
@@ -214,6 +215,7 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
         lines.append(f"{row['length']:8,}  {row['attention_parameters']:23,}  {operations}  {steps:>16}  {path:>12}")
     lines.append("time of                 grows as       theory  share of the forward pass")
     for fitted in profile.fits:
+        # What takes too little time, or does not grow as a power, has no exponent.
         law, theory = "not fitted", "-"
         if fitted.law is not None:
             law = f"{fitted.axis}^{fitted.law.exponent:.2f} +- {fitted.law.error:.2f}"

@@ -184,6 +184,7 @@ def _found(
     numbers: dict[str, float] = {}
     models: dict[str, Any] = {}
     for model, (fitted, prediction) in found.items():
+        # The rungs of all models stand in one list, as they were trained.
         own = [rung for rung in rungs if rung.model == model]
         held_back = [rung.loss for rung in own if rung.asked_flops == options.hold_back]
         last = [rung.loss for rung in own if rung.asked_flops == options.flops[-1]]
