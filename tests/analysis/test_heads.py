@@ -58,7 +58,7 @@ def test_scores_are_of_the_place_of_the_mask_whatever_stands_beside_it_in_a_batc
             others = phrases[:, list(each.others)]
             margin = phrases[:, each.noun] - others.mean(1)
             np.testing.assert_allclose(together.margin[layer, :, number], margin, atol=1e-6)
-            assert (together.found[layer, :, number] == (row[:, 1 + each.noun] > others.max(1))).all()
+            assert (together.found[layer, :, number] == (phrases[:, each.noun] > others.max(1))).all()
 
 
 def test_the_map_of_a_head_is_of_the_words_alone(opened: Opened):
