@@ -117,7 +117,9 @@ def findings(measured: Measured, sizes: dict[str, dict[str, int]]) -> Findings:
         # Between two models that guess there is nothing to choose.
         if trial.chance is not None and min(numbers[f"{name}_{model}"] for model in MODELS) > trial.chance / 2:
             told += f", and neither has learned it (chance {trial.chance:.3f})"
-        sentences.append(f"{name} ({trial.label}), {words}: {told}")
+        # A verdict goes on from what stands before it; each sentence behind its first begins anew.
+        begin = name.capitalize() if sentences else name
+        sentences.append(f"{begin} ({trial.label}), {words}: {told}")
     # Never True: that chance explains the difference does not mean that there is none.
     holds = False if is_told_apart else None
     return Findings(rows, ". ".join(sentences), holds, ("lstm-gru.png",), numbers)

@@ -42,15 +42,16 @@ def _findings(bench: Bench, rows: list[dict[str, str | float]]) -> Findings:
     """What the table says, and its picture."""
     figure = pictures.new_figure(9, 3.6)
     angle, product = figure.subplots(1, 2)
-    for axes, measured, theory, title in (
-        (angle, "cosine_sd", "theory_1/sqrt(d)", "cosine of two random vectors"),
-        (product, "product_sd", "theory_sqrt(d)", "their product, before division by sqrt(d)"),
+    for axes, measured, theory, title, ticks in (
+        (angle, "cosine_sd", "theory_1/sqrt(d)", "cosine of two random vectors", (0.03, 0.1, 0.3)),
+        (product, "product_sd", "theory_sqrt(d)", "their product, before division by sqrt(d)", (1, 3, 10, 30)),
     ):
         axes.loglog(DIMS, [row[measured] for row in rows], "o", color=pictures.COLORS[0], label="measured")
         axes.loglog(DIMS, [row[theory] for row in rows], "--", color=pictures.COLORS[0], label=theory[len("theory_") :])
         axes.set(xlabel="dimensions d", ylabel="standard deviation", title=title)
         # The widths that were drawn, rather than powers of ten.
         axes.set_xticks(DIMS, [str(dim) for dim in DIMS], fontsize=8)
+        axes.set_yticks(ticks, [str(tick) for tick in ticks])
         axes.minorticks_off()
         axes.legend()
     pictures.save(figure, bench.out / "perpendicular.png")
