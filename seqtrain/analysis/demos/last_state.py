@@ -176,7 +176,8 @@ def _draw(curves: dict[str, list[Curve]], path: Path) -> None:
     axes.axhline(CHANCE, linestyle=":", color=pictures.COLORS[-1], label="a guess")
     axes.set(xlabel="letters of the source", ylabel="share of letters that are right", ylim=(0, 1.03))
     axes.set_title("Letters said again: one state holds only so many")
-    axes.legend(fontsize=8)
+    # Below the model that forgets nothing, right of the one that forgets.
+    axes.legend(fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.92))
     pictures.save(figure, path)
 
 

@@ -242,7 +242,7 @@ def _draw(series: Curves, text: Curves, path: Path) -> None:
         (left, series, "best_forced", 0, "--", "the best possible, fed the truth"),
         (left, series, "free", 1, "-", "fed its own answers"),
         (left, series, "direct", 2, "-", "another model, all hours at once"),
-        (left, series, "best_free", 1, "--", "the best possible, fed its own"),
+        (left, series, "best_free", 1, "--", "the best possible, not told the truth"),
         (right, text, "forced", 0, "-", "fed the truth"),
         (right, text, "free", 1, "-", "fed its own answers"),
         (right, text, "unbroken", 3, "-", "fed its own, and no byte wrong so far"),
