@@ -11,10 +11,20 @@ from torch.nn import functional
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import window_mask
+from seqtrain.models.layers.block_stepper import BlockStepper
 from seqtrain.models.layers.blocks import DecoderBlock, Norm, final_norm
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.lengths import real_lengths
-from seqtrain.models.layers.positions import Positions, check_sizes, learned_positions, place, rotary_table
+from seqtrain.models.layers.positions import (
+    Positions,
+    check_sizes,
+    learned_positions,
+    place,
+    rotary_table,
+    rotate,
+)
+from seqtrain.models.layers.slots import KeysValues, Seen
+from seqtrain.models.stepper import Stepper
 
 
 class GPT(SequenceModel):
@@ -97,13 +107,8 @@ class GPT(SequenceModel):
             cached, num_before = self.attention_window, state["filled"]
             num_read = num_before + num_read
             mask = window_mask(num_before, length, cached, self.attention_window)
-        x = self.embed(tokens)
-        if self.positions == "sinusoidal":
-            x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
-        x = self.dropout(place(x, self.positions, self.table, num_before))
-        rotary = None
-        if self.positions == "rotary":
-            rotary = rotary_table(cached + length, self.dim // self.num_heads, x.device).to(x.dtype)
+        x = self.front(tokens, num_before)
+        rotary = self.rotary(cached + length, x)
         dtype = next(self.blocks.parameters()).dtype  # state keeps the parameters' precision under autocast
         after: State = {"filled": num_read}
         for layer, block in enumerate(self.blocks):
@@ -113,6 +118,19 @@ class GPT(SequenceModel):
                 after[f"key.{layer}"] = self._newest(key, lengths, cached).to(dtype)
                 after[f"value.{layer}"] = self._newest(value, lengths, cached).to(dtype)
         return self.norm(x), after
+
+    def front(self, tokens: Shaped[Tensor, "B T *F"], num_before: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
+        """What the first block reads; `num_before`: tokens that each lane has read before, None for none."""
+        x = self.embed(tokens)
+        if self.positions == "sinusoidal":
+            x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
+        return self.dropout(place(x, self.positions, self.table, num_before))
+
+    def rotary(self, length: int, like: Tensor, begin: int = 0) -> Float[Tensor, "2 {length} K"] | None:
+        """Cosines and sines of `length` positions from `begin` on, in the precision of `like`; None: none are used."""
+        if self.positions != "rotary":
+            return None
+        return rotary_table(length, self.dim // self.num_heads, like.device, begin).to(like.dtype)
 
     def sequential_steps(self, length: int) -> int:
         return len(self.blocks)
@@ -130,6 +148,9 @@ class GPT(SequenceModel):
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
         return self.encode(tokens)[:, -1:]
 
+    def stepper(self, state: State, *, branches: bool = False) -> Stepper:
+        return GPTStepper(self, state, branches)
+
     def _newest(
         self, keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int
     ) -> Float[Tensor, "B H {self.attention_window} K"]:
@@ -142,3 +163,25 @@ class GPT(SequenceModel):
         # The window that ends at a lane's length begins `attention_window` keys before it, so `lengths` keys in.
         index = lengths.unsqueeze(1) + torch.arange(self.attention_window, device=keys.device)  # (B, M)
         return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
+
+
+class GPTStepper(BlockStepper):
+    """Writes token by token: keys are rotated once, and written in place."""
+
+    def __init__(self, model: GPT, state: State, branches: bool) -> None:
+        filled, cached = state["filled"], state["key.0"].shape[2]
+        count = min(cached, int(filled.max()))  # slots that hold a token of any lane
+        table = model.rotary(count, state["key.0"])
+        prefixes: list[KeysValues] = []
+        for layer in range(len(model.blocks)):
+            key, value = (state[f"{name}.{layer}"][:, :, cached - count :] for name in ("key", "value"))
+            prefixes.append((key if table is None else rotate(key, table), value))
+        super().__init__(prefixes, filled, attention_window=model.attention_window, branches=branches)
+        self.model = model
+
+    def step(self, tokens: Int[Tensor, "N 1"], seen: Seen) -> Float[Tensor, "N 1 D"]:
+        x = self.model.front(tokens, self.num_before)
+        rotary = self.model.rotary(1, x, self.slot)
+        for block, slots in zip(self.model.blocks, self.layers, strict=True):
+            x = block.step(x, slots, seen, rotary)  # type: ignore[operator]
+        return self.model.norm(x)
