@@ -52,15 +52,15 @@ class StateStepper(Stepper):
 
     def keep(self, rows: Int[Tensor, "B W"]) -> None:
         lanes = rows[:, 0] // self.width
-        after = {}
+        flat, after = rows.flatten(), {}
         for name, value in self.state.items():
             if name not in self.shared:
-                after[name] = value[rows.flatten()]
+                after[name] = value.index_select(0, flat)
             # Lanes stay in order, so as many as before are all of them.
             elif len(lanes) == len(value):
                 after[name] = value
             else:
-                after[name] = value[lanes]
+                after[name] = value.index_select(0, lanes)
         self.state = after
         self.width = rows.shape[1]
 

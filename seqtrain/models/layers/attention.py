@@ -132,9 +132,11 @@ class CausalSelfAttention(SelfAttention):
         self, x: Float[Tensor, "N 1 D"], slots: Slots, seen: Seen, rotary: Float[Tensor, "2 1 K"] | None
     ) -> Float[Tensor, "N 1 D"]:
         """Gives the mixed values of one more token, which `slots` then has."""
-        query, key, value = heads(self.query_key_value(x), 3, self.num_heads)
+        query_key_value = heads(self.query_key_value(x), 3, self.num_heads)
+        query, key = query_key_value[:2]
         if rotary is not None:
-            query, key = rotate(query, rotary), rotate(key, rotary)
+            query, key = rotate(query_key_value[:2], rotary)  # both at once: at one token a call is the cost
+        value = query_key_value[2]
         return self.out(slots.attend(query, key, value, seen))
 
 

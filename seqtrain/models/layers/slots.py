@@ -44,18 +44,23 @@ class Slots:
     """
 
     def __init__(self, prefix: KeysValues, shared: bool) -> None:
+        count = prefix[0].shape[2]
         self.prefix: KeysValues | None = prefix if shared else None
-        self.first = prefix[0].shape[2] if shared else 0  # the slot of the first key in the buffers
-        self.used = 0 if shared else prefix[0].shape[2]  # keys in the buffers
-        empty = prefix[0][:, :, :0], prefix[1][:, :, :0]
-        self.key, self.value = empty if shared else prefix
+        self.first = count if shared else 0  # the slot of the first key in the buffers
+        self.used = 0  # keys in the buffers
+        self.key, self.value = prefix[0][:, :, :0], prefix[1][:, :, :0]
+        if not shared:
+            self.used = count
+            self.key, self.value = _with_room(prefix[0], count, prefix[0]), _with_room(prefix[1], count, prefix[1])
+        self.spares: list[Tensor | None] = [None, None]  # the buffers of before: memory that is at hand
 
     def keep(self, rows: Int[Tensor, " N"], lanes: Int[Tensor, " B"] | None) -> None:
         """Goes on with some rows; with some lanes of the prefix, where not all go on."""
         if self.used:
-            self.key, self.value = self.key[rows], self.value[rows]
+            self.key, self.spares[0] = _picked(self.key, self.used, rows, self.spares[0]), self.key
+            self.value, self.spares[1] = _picked(self.value, self.used, rows, self.spares[1]), self.value
         if self.prefix is not None and lanes is not None:
-            self.prefix = self.prefix[0][lanes], self.prefix[1][lanes]
+            self.prefix = self.prefix[0].index_select(0, lanes), self.prefix[1].index_select(0, lanes)
 
     def attend(
         self,
@@ -91,20 +96,32 @@ class Slots:
         if self.used == self.key.shape[2]:
             # Room for as many again: so each key is moved a few times at most, however long the text becomes.
             first = max(begin, self.first)
-            kept = self.used - (first - self.first)
-            room = kept + max(kept, SPARE)
-            self.key = _moved(self.key, self.used - kept, self.used, room, key)
-            self.value = _moved(self.value, self.used - kept, self.used, room, value)
-            self.first, self.used = first, kept
+            begin = first - self.first
+            self.key = _with_room(self.key[:, :, begin : self.used], self.used - begin, key)
+            self.value = _with_room(self.value[:, :, begin : self.used], self.used - begin, value)
+            self.first, self.used = first, self.used - begin
+            self.spares = [None, None]
         self.key[:, :, self.used] = key[:, :, 0]
         self.value[:, :, self.used] = value[:, :, 0]
         self.used += 1
 
 
-def _moved(
-    buffer: Float[Tensor, "N H C K"], begin: int, end: int, room: int, like: Float[Tensor, "N H 1 K"]
-) -> Float[Tensor, "N H {room} K"]:
-    """A buffer with room for more, that begins with some of another."""
-    larger = like.new_empty(len(like), buffer.shape[1], room, buffer.shape[3])
-    larger[:, :, : end - begin] = buffer[:, :, begin:end]
-    return larger
+def _with_room(keys: Float[Tensor, "N H C K"], count: int, like: Float[Tensor, "M H T K"]) -> Float[Tensor, "M H _ K"]:
+    """A new buffer, in the precision of `like`, that begins with `count` keys and has room for as many again."""
+    buffer = like.new_empty(len(like), keys.shape[1], count + max(count, SPARE), keys.shape[3])
+    if count:
+        buffer[:, :, :count] = keys
+    return buffer
+
+
+def _picked(
+    buffer: Float[Tensor, "N H C K"], used: int, rows: Int[Tensor, " M"], spare: Tensor | None
+) -> Float[Tensor, "M H C K"]:
+    """Some rows of a buffer, as far as it is used, in the memory of a spare one where that is large enough."""
+    # New memory of megabytes at each token would cost more than the copying: the system hands it out page by page.
+    if spare is None or len(spare) < len(rows):
+        spare = buffer.new_empty(len(rows), *buffer.shape[1:])
+    picked = spare[: len(rows)]
+    # Many times as fast as indexing with [rows], which copies number by number.
+    torch.index_select(buffer[:, :, :used], 0, rows, out=picked[:, :, :used])
+    return picked

@@ -132,7 +132,7 @@ class DecoderStepper(BlockStepper):
         if lanes is None:
             return
         self.source_mask = self.source_mask[lanes]
-        self.sources = [(key[lanes], value[lanes]) for key, value in self.sources]
+        self.sources = [(key.index_select(0, lanes), value.index_select(0, lanes)) for key, value in self.sources]
 
 
 def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:
