@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import nn
 
 from seqtrain.analysis.gradient_reach import Measured
 from seqtrain.models.base import SequenceModel
+from seqtrain.tasks.metrics.bootstrap import resample
 
 FADED = 1e-3  # of its value at distance 0
 FLOOR = 1e-10  # of its value at distance 0: below, float64 leaves too few digits for a fit
@@ -101,15 +102,16 @@ def _spread(norms: Float[np.ndarray, "N J"], reached: Float[np.ndarray, "N J"], 
     # Not that of the line's residuals: neighbouring distances share their paths, and are far from independent.
     if len(norms) < 2:
         return None
-    draw = np.random.default_rng(0)
-    rates = []
-    for _ in range(RESAMPLES):
-        chosen = draw.integers(0, len(norms), len(norms))
+
+    def rate(times_drawn: Int[np.ndarray, " N"]) -> float:
+        # A distance that no drawn unit has is 0 / 0, and such a draw has no rate.
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = _line(norms[chosen].sum(0) / reached[chosen].sum(0), end)
-        if found is not None:
-            rates.append(found[0])
-    return float(np.std(rates, ddof=1)) if len(rates) > 1 else None
+            found = _line((times_drawn @ norms) / (times_drawn @ reached), end)
+        return math.nan if found is None else found[0]
+
+    rates = resample(rate, len(norms), num_resamples=RESAMPLES)
+    known = rates[np.isfinite(rates)]
+    return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
 
 def _below(means: Float[np.ndarray, " J"], limit: float) -> int | None:

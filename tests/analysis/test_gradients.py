@@ -11,13 +11,20 @@ from torch import nn
 
 from seqtrain.analysis.gradient_decay import decay_of, mean_norms, spectral_radii
 from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
+from seqtrain.analysis.gradients import Options, subject_of
 from seqtrain.analysis.recording import INPUT, prepared
+from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import IGNORED, Stream
+from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.recurrent import RNN
+from seqtrain.tasks.base import Task
+from seqtrain.training.data import make_data
+from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.splits import Data
 from tests.support.model_cases import START, VOCABULARY, Case, cases, next_token
 
 K2 = 6
@@ -172,3 +179,84 @@ def test_the_model_that_was_measured_is_left_as_it_was() -> None:
     assert model.training
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
     assert all(weight.grad is None for weight in model.parameters())
+
+
+# -- whole tasks, each beside autograd by hand ----------------------------------------------------------------------
+
+TINY = ("model.dim=8", "model.dropout=0", "data.batch_size=4")
+
+
+def made(*overrides: str) -> tuple[Any, Data, SequenceModel, Task]:
+    """What `seqtrain gradients` measures of overrides: the subject, its data, and the pair in float64."""
+    config = check.compose([*overrides, *TINY]).config
+    data = make_data(config, ("train", "validation"), lambda line: None)
+    model, task = make_pair(config, data.preprocessor, data.label_counts)
+    return subject_of(data, task, model, Options(None, 1, False)), data, prepared(model), task
+
+
+def in_double(values: torch.Tensor) -> torch.Tensor:
+    """Values in float64; tokens stay whole numbers."""
+    return values.double() if values.is_floating_point() else values
+
+
+def norms_by_hand(model: SequenceModel, loss_of: Any) -> torch.Tensor:
+    """The norm (T,) of the gradient of a loss of one example with respect to each vector of the front end."""
+    seen = []
+    hooks = [
+        model.embed.register_forward_pre_hook(lambda module, args: in_double(args[0])),
+        model.embed.register_forward_hook(lambda module, args, out: seen.append(out)),
+    ]
+    loss = loss_of()
+    for hook in hooks:
+        hook.remove()
+    (gradient,) = torch.autograd.grad(loss, seen)
+    return gradient[0].norm(dim=-1)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("task=sentiment", "model=gru", "data.size=40", "task.dropout=0"),
+        ("task=regress", "model=gru", "data.size=40"),
+        ("task=forecast", "model=gru", "data.size=2", "data.length=300", "task.horizon=4", "data.max_length=16"),
+    ],
+    ids=lambda overrides: overrides[0],
+)
+def test_of_an_answer_at_the_end_distances_count_back_from_the_last_real_token(overrides: tuple[str, ...]) -> None:
+    subject, data, model, task = made(*overrides)
+    one = data.sample("validation", 1)
+    found = subject.measure(model, task, 1)
+    training = task.double().train()
+    by_hand = norms_by_hand(model, lambda: training.evaluate(model, one, None)[0]["loss"][0])
+    length = int(one.lengths[0]) * len(by_hand) // one.tokens.shape[1]  # several time steps may be read as one
+    expected = by_hand[:length].flip(0)[: subject.farthest + 1]
+    np.testing.assert_allclose(found.norms[0][0][: len(expected)], expected.numpy(), rtol=1e-9)
+    assert found.pairs[0].sum() == len(expected)
+    assert found.distances[0] == 0  # a causal model: nothing stands behind the answer
+
+
+def test_of_a_hidden_token_distances_go_both_ways_and_padding_is_none_of_them() -> None:
+    subject, data, model, task = made("task=masked_lm", "model=bert", "model.num_layers=1", "model.num_heads=2")
+    one = data.sample("validation", 1)
+    found = subject.measure(model, task, 1)
+    hidden_at = (one.targets[0] != IGNORED).nonzero().flatten()
+    place = int(hidden_at[len(hidden_at) // 2])
+    task.double()
+
+    def loss() -> torch.Tensor:
+        vectors = model.encode(one.tokens, one.lengths)
+        return nn.functional.cross_entropy(task.logits(model, vectors[0, place]), one.targets[0, place])
+
+    by_hand = norms_by_hand(model, loss)
+    for distance, norm, count in zip(found.distances.tolist(), found.norms[0][0], found.pairs[0], strict=True):
+        at = place - distance
+        inside = 0 <= at < int(one.lengths[0])
+        assert count == inside
+        if inside:
+            assert norm == pytest.approx(by_hand[at].item(), rel=1e-9)
+    assert found.pairs[0][found.distances < 0].any()
+
+
+def test_a_task_that_writes_another_text_than_it_reads_is_refused() -> None:
+    with pytest.raises(UserError, match="reads one text and writes another"):
+        made("task=translation")

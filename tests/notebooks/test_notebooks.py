@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -61,3 +62,19 @@ def test_the_notebook_on_comparisons_trains_compares_and_draws(executed: Any, tm
     assert data(shown["run"])["text/plain"].startswith("Trained(one_more: finished, GRU on next_token")
     assert "gru" in shown["print(together)"][0]["text"]
     assert len(list((tmp_path / "sweep").glob("00*/summary.json"))) == 4
+
+
+@pytest.mark.long
+def test_the_tour_shows_what_the_theory_says(executed: Any) -> None:
+    shown = executed(REPOSITORY / "notebooks" / "tour.ipynb")
+    assert "<table" in data(shown["compared"])["text/html"]
+    differences = ast.literal_eval(data(shown["differences"])["text/plain"])
+    assert set(differences) == {"lstm", "gpt"}
+    assert max(differences.values()) < 1e-5  # of float32
+    # What a cell says stands before the pictures that it leaves open.
+    assert shown["ahead"][0]["data"]["text/plain"] == "0.0"
+    assert shown["beyond"][0]["data"]["text/plain"] == "0.0"
+    pictures = [outputs for outputs in shown.values() if any("image/png" in each.get("data", {}) for each in outputs)]
+    assert len(pictures) == 4
+    verdict = shown['memory["verdict"]'][0]["data"]["text/plain"]
+    assert "effective context" in verdict
