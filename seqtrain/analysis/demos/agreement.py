@@ -148,7 +148,10 @@ def _draw(bench: Bench, scores: dict[str, Scores], shown: Sentence, weights: np.
     upper, lower = tables.subplots(2, 1)
     for axes, name in ((upper, "untrained"), (lower, "trained")):
         _draw_scores(axes, scores[name], name)
-    tables.suptitle("Attention from the hidden pronoun: on its noun and\nthe article before it, less the mean on the others", fontsize=10)
+    tables.suptitle(
+        "Attention from the hidden pronoun: on its noun and\nthe article before it, less the mean on the others",
+        fontsize=10,
+    )
     _draw_map(single, shown, weights, head)
     pictures.save(figure, bench.out / "agreement.png")
 
