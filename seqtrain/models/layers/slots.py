@@ -52,7 +52,10 @@ class Slots:
         if not shared:
             self.used = count
             self.key, self.value = _with_room(prefix[0], count, prefix[0]), _with_room(prefix[1], count, prefix[1])
-        self.spares: list[Tensor | None] = [None, None]  # the buffers of before: memory that is at hand
+        self.spares: list[Float[Tensor, "N H C K"] | None] = [
+            None,
+            None,
+        ]  # the buffers of before: memory that is at hand
 
     def keep(self, rows: Int[Tensor, " N"], lanes: Int[Tensor, " B"] | None) -> None:
         """Goes on with some rows; with some lanes of the prefix, where not all go on."""
@@ -115,7 +118,7 @@ def _with_room(keys: Float[Tensor, "N H C K"], count: int, like: Float[Tensor, "
 
 
 def _picked(
-    buffer: Float[Tensor, "N H C K"], used: int, rows: Int[Tensor, " M"], spare: Tensor | None
+    buffer: Float[Tensor, "N H C K"], used: int, rows: Int[Tensor, " M"], spare: Float[Tensor, "R H C K"] | None
 ) -> Float[Tensor, "M H C K"]:
     """Some rows of a buffer, as far as it is used, in the memory of a spare one where that is large enough."""
     # New memory of megabytes at each token would cost more than the copying: the system hands it out page by page.
