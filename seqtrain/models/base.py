@@ -17,11 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.errors import UserError
-from seqtrain.models.stepper import StateStepper, Stepper
-
-State = dict[str, Tensor]
-"""What earlier tokens left: a flat dict, every tensor batch-first, all zeros = nothing read yet."""
-
+from seqtrain.models.stepper import State, StateStepper, Stepper
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
 """Weights by name, as `state_dict` gives them."""

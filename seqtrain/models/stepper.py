@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection
 from jaxtyping import Float, Int
 from torch import Tensor
 
+State = dict[str, Tensor]
+"""What earlier tokens left: a flat dict, every tensor batch-first, all zeros = nothing read yet."""
+
 
 class Stepper(ABC):
     """Reads a token at a time for each row, which is one of the W continuations of a lane; rows lie lane by lane."""
@@ -37,8 +40,8 @@ class StateStepper(Stepper):
 
     def __init__(
         self,
-        forward: Callable[[Int[Tensor, "N T"], dict[str, Tensor]], tuple[Float[Tensor, "N T D"], dict[str, Tensor]]],
-        state: dict[str, Tensor],
+        forward: Callable[[Int[Tensor, "N T"], State], tuple[Float[Tensor, "N T D"], State]],
+        state: State,
         shared: Collection[str] = (),
     ) -> None:
         self.forward = forward

@@ -118,8 +118,8 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
     learned = min(float(row["fills_pronoun"]) for row in trained)
     words = (
         f"the best head, chosen on other sentences, looks from the hidden pronoun at its noun (and the article before "
-        f"it) more than at any of the three others in {_shares(trained, 'finds_noun')} of sentences, that of the untrained model in "
-        f"{_shares(blank, 'finds_noun')}, chance {CHANCE:.0%}; the pronoun is filled in right in "
+        f"it) more than at any of the three others in {_shares(trained, 'finds_noun')} of sentences, that of the "
+        f"untrained model in {_shares(blank, 'finds_noun')}, chance {CHANCE:.0%}; the pronoun is filled in right in "
         f"{_shares(trained, 'fills_pronoun')}, untrained {_shares(blank, 'fills_pronoun')}, chance {CHANCE:.0%}"
     )
     if learned < LEARNED:
@@ -148,10 +148,8 @@ def _draw(bench: Bench, scores: dict[str, Scores], shown: Sentence, weights: np.
     upper, lower = tables.subplots(2, 1)
     for axes, name in ((upper, "untrained"), (lower, "trained")):
         _draw_scores(axes, scores[name], name)
-    tables.suptitle(
-        "Attention from the hidden pronoun: on its noun and\nthe article before it, less the mean on the others",
-        fontsize=10,
-    )
+    title = "Attention from the hidden pronoun: on its noun and\nthe article before it, less the mean on the others"
+    tables.suptitle(title, fontsize=10)
     _draw_map(single, shown, weights, head)
     pictures.save(figure, bench.out / "agreement.png")
 

@@ -52,10 +52,8 @@ class Slots:
         if not shared:
             self.used = count
             self.key, self.value = _with_room(prefix[0], count, prefix[0]), _with_room(prefix[1], count, prefix[1])
-        self.spares: list[Float[Tensor, "N H C K"] | None] = [
-            None,
-            None,
-        ]  # the buffers of before: memory that is at hand
+        # The buffers of before: memory that is at hand.
+        self.spares: list[Float[Tensor, "N H C K"] | None] = [None, None]
 
     def keep(self, rows: Int[Tensor, " N"], lanes: Int[Tensor, " B"] | None) -> None:
         """Goes on with some rows; with some lanes of the prefix, where not all go on."""
