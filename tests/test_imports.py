@@ -98,6 +98,7 @@ TASKS_KNOW = (
 """What of data tasks may import: rows and batches, not where they come from."""
 
 SHARED = {
+    "seqtrain.models.stepper",
     *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
     *(
         f"seqtrain.tasks.{name}"
