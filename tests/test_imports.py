@@ -99,7 +99,7 @@ TASKS_KNOW = (
 
 SHARED = {
     "seqtrain.models.stepper",
-    *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
+    *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding", "stepper")),
     *(
         f"seqtrain.tasks.{name}"
         for name in (
