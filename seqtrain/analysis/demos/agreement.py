@@ -117,10 +117,10 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
         found = found and float(row["finds_noun"]) > least
     learned = min(float(row["fills_pronoun"]) for row in trained)
     words = (
-        f"the best head, chosen on other sentences, looks from the hidden pronoun at its noun (and the article before "
-        f"it) more than at any of the three others in {_shares(trained, 'finds_noun')} of sentences, that of the "
-        f"untrained model in {_shares(blank, 'finds_noun')}, chance {CHANCE:.0%}; the pronoun is filled in right in "
-        f"{_shares(trained, 'fills_pronoun')}, untrained {_shares(blank, 'fills_pronoun')}, chance {CHANCE:.0%}"
+        f"The pronoun is filled in right in {_shares(trained, 'fills_pronoun')} of sentences (untrained "
+        f"{_shares(blank, 'fills_pronoun')}, chance {CHANCE:.0%}). The best head, chosen on other sentences, looks "
+        f"from the hidden pronoun at its noun, or the article before it, more than at any of the three others in "
+        f"{_shares(trained, 'finds_noun')} of sentences (untrained {_shares(blank, 'finds_noun')}, chance {CHANCE:.0%})"
     )
     if learned < LEARNED:
         return f"{words}; below {LEARNED:.0%} the model has not learnt what a head could be found for", None

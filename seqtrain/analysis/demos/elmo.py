@@ -75,9 +75,9 @@ VARIANTS = {
 LINEAR = "linear_model"
 # Each kind as its paper uses it: ELMo's layers stay, and a mix of them is learned; BERT is tuned as a whole.
 COMPARED = {
-    "elmo_gain": ("elmo_frozen", "elmo_scratch", "pretraining adds to ELMo (frozen)"),
-    "bert_gain": ("bert_tuned", "bert_scratch", "pretraining adds to BERT (tuned)"),
-    "shallow_over_deep": ("elmo_frozen", "bert_tuned", "shallow less deep"),
+    "elmo_gain": ("elmo_frozen", "elmo_scratch", "Pretraining adds to ELMo (frozen)"),
+    "bert_gain": ("bert_tuned", "bert_scratch", "Pretraining adds to BERT (tuned)"),
+    "shallow_over_deep": ("elmo_frozen", "bert_tuned", "ELMo (frozen) minus BERT (tuned)"),
 }
 
 
@@ -185,20 +185,20 @@ def findings(measured: Measured) -> Findings:
     for name, (first, second, words) in COMPARED.items():
         judged[name] = seeds.paired(measured.accuracy[first], measured.accuracy[second], len(COMPARED))
         numbers[name] = judged[name].mean
-        sentences.append(f"{words} {judged[name].words()}{_told(judged[name])}")
+        sentences.append(f"{words}: {judged[name].words()}{_told(judged[name])}")
     holds = _holds([judged["elmo_gain"], judged["bert_gain"]])
     sentences.append(_layers(measured))
     # What learned nothing of the text has nothing to bring to the labels, however it is read.
     failed = [name for name, values in measured.pretrained.items() if max(values) >= 0]
     if failed:
-        sentences.append(f"but {' and '.join(failed)} did not get below a bigram of the text, in some seed")
+        sentences.append(f"But {' and '.join(failed)} did not get below a bigram of the text, in some seed")
         holds = None
     apart = abs(measured.parameters["elmo_tuned"] / measured.parameters["bert_tuned"] - 1)
     numbers["parameters_apart"] = apart
     if apart > MAX_APART:
-        sentences.append(f"but the parameters of the two kinds lie {apart:.0%} apart, so nothing follows")
+        sentences.append(f"But the parameters of the two kinds lie {apart:.0%} apart, so nothing follows")
         holds = None
-    return Findings(rows, "; ".join(sentences), holds, ("elmo.png",), numbers)
+    return Findings(rows, ". ".join(sentences), holds, ("elmo.png",), numbers)
 
 
 def _holds(gains: list[seeds.Difference]) -> bool | None:
@@ -221,12 +221,12 @@ def _accuracies(measured: Measured) -> str:
         return seeds.spread(measured.accuracy[name]).words()
 
     words = (
-        f"accuracy after {NUM_LABELLED} labels: ELMo from scratch {share('elmo_scratch')}, pretrained on "
-        f"{NUM_UNLABELLED:,} texts without labels {share('elmo_tuned')} (frozen {share('elmo_frozen')}, joined from "
-        f"two runs {share('joined_tuned')}); BERT {share('bert_scratch')}, pretrained {share('bert_tuned')} (frozen "
-        f"{share('bert_frozen')})"
+        f"Accuracy after {NUM_LABELLED} labels, from scratch: ELMo {share('elmo_scratch')}, BERT "
+        f"{share('bert_scratch')}. Pretrained on {NUM_UNLABELLED:,} texts without labels: ELMo frozen "
+        f"{share('elmo_frozen')}, tuned {share('elmo_tuned')}, joined from two runs and tuned {share('joined_tuned')}; "
+        f"BERT frozen {share('bert_frozen')}, tuned {share('bert_tuned')}"
     )
-    return f"{words}; a linear model {share(LINEAR)}" if LINEAR in measured.accuracy else words
+    return f"{words}. A linear model: {share(LINEAR)}" if LINEAR in measured.accuracy else words
 
 
 def _layers(measured: Measured) -> str:
@@ -235,7 +235,7 @@ def _layers(measured: Measured) -> str:
     largest = weights.index(max(weights))
     # At first all layers weigh the same; a mix that stayed there has chosen nothing.
     return (
-        f"the mix over the frozen layers gives layer {largest} the most, {max(weights):.2f} of 1 "
+        f"The mix over the frozen layers gives layer {largest} the most, {max(weights):.2f} of 1 "
         f"(at first {1 / len(weights):.2f})"
     )
 
@@ -275,7 +275,7 @@ def _draw_accuracy(axes: Axes, accuracy: dict[str, list[float]]) -> None:
     axes.invert_yaxis()
     axes.set(xlabel="accuracy of test (points: seeds)", xlim=(0, 1.03))
     axes.set_title(f"{NUM_LABELLED} labels, {NUM_UNLABELLED:,} texts without", fontsize=10)
-    axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0.08, 0.0))
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(-0.45, -0.02))  # where no bar is
 
 
 def _draw_mix(axes: Axes, mix: dict[str, list[list[float]]]) -> None:
