@@ -112,7 +112,7 @@ def rows(found: float, filled: float, before: float = 0.3) -> list[dict[str, str
 @pytest.mark.parametrize(
     ("rows", "holds", "said"),
     [
-        (rows(0.9, 1.0), True, "in 90% of sentences, that of the untrained model in 30%, chance 25%"),
+        (rows(0.9, 1.0), True, "in 90% of sentences (untrained 30%, chance 25%)"),
         (rows(0.35, 1.0), False, "no head is told from chance"),
         (rows(0.9, 1.0, before=0.85), False, "no head is told from chance"),
         (rows(0.9, 0.6), None, "below 90% the model has not learnt"),

@@ -81,8 +81,8 @@ def findings(measured: Measured, sizes: dict[str, int]) -> Findings:
         signs[name] = judged.sign
         numbers[f"{name}_loss_apart"] = judged.mean
         share = sizes[name] / sizes["encoder_decoder"]
-        words.append(f"a decoder alone with {share:.0%} of the parameters: {judged.words()}, {_told(judged)}")
-    verdict = f"loss in nats a token of the target, against the encoder-decoder's: {'; '.join(words)}"
+        words.append(f"a decoder alone with {share:.0%} of the parameters: {judged.words()}{_told(judged)}")
+    verdict = f"Loss in nats a token of the target, minus that of the encoder-decoder: {'; '.join(words)}"
     # The other comparison tells whether it is the size or the kind of model that makes the difference.
     half = signs["gpt_half"]
     return Findings(rows, verdict, None if half is None else half < 0, ("decoder-only.png",), numbers)
@@ -91,10 +91,10 @@ def findings(measured: Measured, sizes: dict[str, int]) -> Findings:
 def _told(judged: seeds.Difference) -> str:
     """What a difference in loss means."""
     if judged.low is None:
-        return "so nothing is told apart"
+        return ""
     if judged.sign is None:
-        return "so these seeds cannot tell them apart"
-    return "better" if judged.sign < 0 else "worse"
+        return ", so these seeds cannot tell them apart"
+    return ", better" if judged.sign < 0 else ", worse"
 
 
 def _draw(measured: Measured, sizes: dict[str, int], path: Path) -> None:
