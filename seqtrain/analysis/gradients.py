@@ -51,6 +51,11 @@ class Subject:
     cut: int | None  # the first distance that no gradient can reach; None where nothing is cut
     farthest: int
 
+    @property
+    def can_be_whole(self) -> bool:
+        """Whether the model can be measured without the cut: examples are cut by their task."""
+        return isinstance(self.data, StreamData)
+
     def measure(self, model: SequenceModel, task: Task, samples: int) -> Measured:
         """The norms of one model, trained or not."""
         if isinstance(self.data, StreamData):

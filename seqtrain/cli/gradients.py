@@ -89,6 +89,8 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
         records[name] = gradients.record_of(measured, decay, made[name][0])
     numbers = gradients.flat_numbers(records, subject.cut)
     lines = _lines(records, found, subject.cut)
+    if subject.cut is not None and subject.can_be_whole:
+        lines[-1] += "; --whole measures the model itself"
     record = {
         "measured": list(options.of),
         "whole": options.whole,
@@ -188,4 +190,4 @@ def _cut_words(records: dict[str, dict[str, Any]], cut: int) -> str:
         return f"k2 = {cut}: nothing was measured beyond it; give a larger --distance"
     if largest:
         return f"k2 = {cut}: the gradient beyond it is up to {largest:.3g}, and not 0"
-    return f"k2 = {cut}: beyond it every gradient is exactly 0; --whole measures the model itself"
+    return f"k2 = {cut}: beyond it every gradient is exactly 0"

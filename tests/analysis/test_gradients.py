@@ -308,6 +308,10 @@ def test_a_language_model_of_both_directions_never_sees_its_target_and_fades_fro
         assert decay.start == 1
         assert decay.half_life is not None, "half of what? not of the 0 at the target"
         assert decay.rate is not None
+    after = decay_behind(found)
+    assert after is not None
+    assert after.at_start == pytest.approx(norms[-1])
+    assert norms[-1] != pytest.approx(norms[1])
 
 
 def test_layers_that_read_backwards_are_left_out_rather_than_drawn_in_the_wrong_place() -> None:
