@@ -21,11 +21,14 @@ class _WithoutDraws(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        kwargs = kwargs or {}
         # To draw nothing, torch would import its compiler first: a second and 69 MiB of each start. That of nn.init
-        # comes here as a function of its own, and what it calls does not.
-        if func in (torch.Tensor.normal_, nn.init.normal_) and args[0].is_meta:
-            return args[0]
-        return func(*args, **(kwargs or {}))
+        # comes here as a function of its own, with names, and what it calls does not.
+        if func in (torch.Tensor.normal_, nn.init.normal_):
+            drawn = args[0] if args else kwargs["tensor"]
+            if drawn.is_meta:
+                return drawn
+        return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
