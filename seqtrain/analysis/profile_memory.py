@@ -22,8 +22,8 @@ KINDS = {
     OPTIMIZER: "optimizer's states",
     KEPT: "kept for backward",
     PEAK: "peak of a pass",
-    FUSED: "attention alone, fused",
-    MATERIALISED: "attention alone, made",
+    FUSED: "attention, fused",
+    MATERIALISED: "attention, T x T made",
 }
 """Each kind of memory in words for a table."""
 
@@ -68,9 +68,10 @@ class MemoryProfile:
         for kind in (KEPT, PEAK):
             found[f"{self.name}_memory_{kind}_per_token"] = self.cells[longest][kind] / tokens
         widest = self.grid.along("d")[-1]
-        # Bytes beside each number of the weights: 8 are Adam's two moments in float32.
-        parameters = self.cells[widest][WEIGHTS] / BYTES
-        found[f"{self.name}_memory_optimizer_per_parameter"] = self.cells[widest][OPTIMIZER] / parameters
+        # A bag of words has no core.
+        if parameters := self.core_parameters[widest.dim]:
+            # Bytes beside each number of the weights: 8 are Adam's two moments in float32.
+            found[f"{self.name}_memory_optimizer_per_parameter"] = self.cells[widest][OPTIMIZER] / parameters
         return found
 
     def record(self) -> dict[str, Any]:
@@ -105,14 +106,15 @@ class MemoryProfile:
         tokens = longest.length * self.grid.batch_of(longest)
         lines.append(
             f"a training pass keeps {cell[KEPT] / tokens:,.0f} bytes a token at T = {longest.length}, d = "
-            f"{longest.dim}, with a peak of {cell[PEAK] / tokens:,.0f}; without a head, on {self.device}"
+            f"{longest.dim}, with a peak of {cell[PEAK] / tokens:,.0f} ({_seen(self.device)}; without a head)"
         )
         count = self.core_parameters[widest.dim]
-        lines.append(
-            f"at d = {widest.dim} the core weighs {wide[WEIGHTS]:,} bytes (by formula {BYTES * count:,}), and the "
-            f"optimizer's states {wide[OPTIMIZER]:,}, {wide[OPTIMIZER] / count:.2f} bytes a parameter (Adam's two "
-            f"moments: {2 * BYTES})"
-        )
+        if count:
+            lines.append(
+                f"at d = {widest.dim} the core weighs {wide[WEIGHTS]:,} bytes (by formula {BYTES * count:,}), and the "
+                f"optimizer's states {wide[OPTIMIZER]:,}, {wide[OPTIMIZER] / count:.2f} bytes a parameter (Adam's "
+                f"two moments: {2 * BYTES})"
+            )
         if self.materialised:
             lines.append(
                 "attention makes its products in this pass (as it does on the CPU with dropout), so what is kept "
@@ -193,10 +195,20 @@ def memory_fits(cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool) 
         sizes = grid.along(axis)
         values = [cells[size].get(kind, 0) for size in sizes]
         law = power_law.fit([_along(size, axis) for size in sizes], values)
+        # A fit of numbers that are all the same has no error.
+        if law is not None and len(set(values)) == 1:
+            law = PowerLaw(0.0, 0.0, float(values[0]), len(values))
         # Not every model attends, and an optimizer such as plain SGD has no states.
         if law is not None:
             found.append(MemoryFit(kind, axis, law, theories[kind, axis]))
     return found
+
+
+def _seen(device: str) -> str:
+    """What a peak holds."""
+    if device == "cpu":
+        return "of tensors on the CPU; what one call of torch, such as a whole LSTM, takes meanwhile is not seen"
+    return f"all that was allocated on {device}"
 
 
 def _along(size: Size, axis: str) -> int:

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from seqtrain.analysis.formula import core_of
 from seqtrain.analysis.timing import read
+from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.recorder import recording
 
@@ -56,6 +57,9 @@ def training_memory(
         make_optimizer: makes the optimizer.
         batch: sequences at a time.
         length: T; of a model with a source, of source and target each.
+
+    Raises:
+        UserError: where the optimizer cannot make its first step.
     """
     device = next(model.parameters()).device
     with Allocations((*model.parameters(), *model.buffers())) as seen:
@@ -69,7 +73,11 @@ def training_memory(
         peak = seen.peak if on_card is None else torch.cuda.max_memory_allocated(device) - on_card
     # Gradients are there now. A step makes the states, which most optimizers do not have before it.
     optimizer = make_optimizer(groups)
-    optimizer.step()
+    try:
+        # With a closure, which some optimizers, such as LBFGS, cannot do without.
+        optimizer.step(lambda: loss.item())
+    except (RuntimeError, TypeError) as fault:
+        raise UserError(f"optimizer: its first step fails: {fault}") from None
     weights, gradients, states = 0, 0, 0
     for module in core_of(model):
         for weight in module.parameters(recurse=False):
@@ -102,12 +110,14 @@ def attention_kept(query: Tensor, *, fused: bool) -> int:
         fused: by torch's kernel, or by products that are made, as in Vaswani et al. (2017).
     """
     key, value = query.clone(), query.clone()
-    tensors = [tensor.requires_grad_() for tensor in (query, key, value)]
+    for tensor in (query, key, value):
+        tensor.requires_grad_()
     with kept_storages(nn.Module()) as kept:
         if fused:
-            functional.scaled_dot_product_attention(*tensors)
+            functional.scaled_dot_product_attention(query, key, value)
         else:
-            ((query @ key.mT) / query.shape[-1] ** 0.5).softmax(-1) @ value
+            weights = (query @ key.mT / query.shape[-1] ** 0.5).softmax(-1)
+            torch.matmul(weights, value)
     return bytes_of(kept)
 
 

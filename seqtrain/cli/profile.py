@@ -107,9 +107,9 @@ def _profile(configs: dict[str, DictConfig], options: Namespace) -> Measured:
     # A size that cannot be is told before a minute of measuring.
     for name, make in makes.items():
         _try_sizes(name, make, grid)
-    profiles, peak = measure(makes, grid, repeats=options.repeats)
-    # After the times: bytes are the same whatever was measured before them.
+    # First, as it is the shorter part: an optimizer that cannot make a step is told before minutes of timing.
     memory = [_memory(name, config, makes[name], grid) for name, config in configs.items()]
+    profiles, peak = measure(makes, grid, repeats=options.repeats)
     found = crossovers(profiles, grid.at_dim)
     return _written(costs, profiles, memory, found, peak, grid, options)
 
