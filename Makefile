@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench lecture docs clean
+.PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench bench-peers lecture docs clean
 
 train: .venv/run
 	$(BIN)/seqtrain train
@@ -58,6 +58,15 @@ format: .venv/dev
 bench: .venv/run
 	$(BIN)/python -m tests.bench
 
+# Beside peers, in an environment of their own: here nobody needs them, and what is installed slows the start.
+bench-peers: .venv-peers/ready
+	OMP_NUM_THREADS=1 .venv-peers/bin/python -m tests.peers.decoding $(BENCH)
+
+.venv-peers/ready: pyproject.toml tests/peers/requirements.txt
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install -q -e . -r tests/peers/requirements.txt
+	touch $@
+
 # Runs every command of docs/lecture.md, takes over their pictures and writes their numbers; under 20 minutes on two cores.
 lecture: .venv/run
 	$(BIN)/python -m tests.lecture
@@ -87,4 +96,4 @@ docs: .venv/docs
 	touch $@
 
 clean:
-	rm -rf .venv build dist site *.egg-info
+	rm -rf .venv .venv-peers build dist site *.egg-info

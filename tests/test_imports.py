@@ -98,7 +98,8 @@ TASKS_KNOW = (
 """What of data tasks may import: rows and batches, not where they come from."""
 
 SHARED = {
-    *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding")),
+    "seqtrain.models.stepper",
+    *(f"seqtrain.models.{name}" for name in ("base", "contract", "decoding", "stepper")),
     *(
         f"seqtrain.tasks.{name}"
         for name in (

@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import nn
 
 from seqtrain.analysis.gradient_reach import Measured
 from seqtrain.models.base import SequenceModel
+from seqtrain.tasks.metrics.bootstrap import resample
 
-FADED = 1e-3  # of its value at distance 0
-FLOOR = 1e-10  # of its value at distance 0: below, float64 leaves too few digits for a fit
+FADED = 1e-3  # of its value at the start
+FLOOR = 1e-10  # of its value at the start: below, float64 leaves too few digits for a fit
 MIN_POINTS = 4  # distances of a fit
 RESAMPLES = 200
 
@@ -23,13 +24,14 @@ RESAMPLES = 200
 class Decay:
     """How the mean norm falls over the distance, where a path exists; None where the distances do not tell."""
 
-    at_zero: float  # the mean norm at distance 0
+    start: int  # the distance that all is held against: 0, or 1 where the token at the target itself is not seen
+    at_start: float  # the mean norm there
     rate: float | None  # of the fit norm_j = a rate^j
     rate_error: float | None  # its standard error: the spread over resamples of lanes and examples (bootstrap)
     r2: float | None  # share of the variance of log norms that the line explains: near 1, the decay is geometric
     fitted: tuple[int, int] | None  # the first and the last distance of the fit
-    half_life: float | None  # the distance from which on every norm is below half of that at distance 0, see `_below`
-    faded: int | None  # the first distance from which on every measured norm is below FADED of that at distance 0
+    half_life: float | None  # tokens after the start from which on every norm is below half of that at it, see `_below`
+    faded: int | None  # the first distance from which on every measured norm is below FADED of that at the start
     measured_to: int  # the farthest distance to which any path exists
 
     def record(self) -> dict[str, object]:
@@ -60,9 +62,12 @@ def decay_of(measured: Measured) -> Decay:
         means = norms.sum(0) / reached.sum(0)
     known = np.flatnonzero(np.isfinite(means))
     farthest = int(known[-1]) if len(known) else 0
-    at_zero = float(means[0]) if np.isfinite(means[0]) else math.nan
     means = means[: farthest + 1]
-    above = np.nan_to_num(means) > FLOOR * at_zero
+    # A language model of both directions never sees the token that it predicts: its norm is exactly 0, and no start.
+    start = 1 if len(means) > 1 and means[0] == 0 else 0
+    at_start = float(means[start]) if np.isfinite(means[start]) else math.nan
+    above = np.nan_to_num(means) > FLOOR * at_start
+    above[:start] = True
     end = farthest if above.all() else int(np.argmin(above)) - 1
     fit = None
     if end >= MIN_POINTS:
@@ -71,16 +76,28 @@ def decay_of(measured: Measured) -> Decay:
     if fit is not None:
         rate, r2 = fit
         error = _spread(norms, reached, end)
+    faded = _below(means[start:], FADED * at_start)
     return Decay(
-        at_zero=at_zero,
+        start=start,
+        at_start=at_start,
         rate=rate,
         rate_error=error,
         r2=r2,
         fitted=None if fit is None else (1, end),
-        half_life=_half_life(means),
-        faded=_below(means, FADED * at_zero),
+        half_life=_half_life(means[start:]),
+        faded=None if faded is None else start + faded,
         measured_to=farthest,
     )
+
+
+def mirrored(measured: Measured) -> Measured:
+    """The same, with the inputs behind a loss at the distances above 0."""
+    turned = Measured(-measured.distances[::-1], measured.layers, losses=measured.losses)
+    for norms in measured.norms:
+        turned.norms.append(norms[:, ::-1])
+    turned.pairs = [pairs[::-1] for pairs in measured.pairs]
+    turned.reached = [reached[::-1] for reached in measured.reached]
+    return turned
 
 
 def _line(means: Float[np.ndarray, " J"], end: int) -> tuple[float, float] | None:
@@ -101,15 +118,16 @@ def _spread(norms: Float[np.ndarray, "N J"], reached: Float[np.ndarray, "N J"], 
     # Not that of the line's residuals: neighbouring distances share their paths, and are far from independent.
     if len(norms) < 2:
         return None
-    draw = np.random.default_rng(0)
-    rates = []
-    for _ in range(RESAMPLES):
-        chosen = draw.integers(0, len(norms), len(norms))
+
+    def rate(times_drawn: Int[np.ndarray, " N"]) -> float:
+        # A distance that no drawn unit has is 0 / 0, and such a draw has no rate.
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = _line(norms[chosen].sum(0) / reached[chosen].sum(0), end)
-        if found is not None:
-            rates.append(found[0])
-    return float(np.std(rates, ddof=1)) if len(rates) > 1 else None
+            found = _line((times_drawn @ norms) / (times_drawn @ reached), end)
+        return math.nan if found is None else found[0]
+
+    rates = resample(rate, len(norms), num_resamples=RESAMPLES)
+    known = rates[np.isfinite(rates)]
+    return float(np.std(known, ddof=1)) if len(known) > 1 else None
 
 
 def _below(means: Float[np.ndarray, " J"], limit: float) -> int | None:
@@ -120,9 +138,10 @@ def _below(means: Float[np.ndarray, " J"], limit: float) -> int | None:
 
 
 def _half_life(means: Float[np.ndarray, " J"]) -> float | None:
-    """Where the norm falls below half of that at distance 0 for good, between two tokens by their logarithms.
+    """Where the norm falls below half of the first one for good, between two tokens by their logarithms.
 
-    From the norms and not from the fit: a gradient that comes back, as at the lag of a copied symbol, has not faded.
+    Counted from the first one, and from the norms, not the fit: a gradient that comes back, as at the lag of a copied
+    symbol, has not faded.
     """
     half = means[0] / 2
     first = _below(means, half)

@@ -12,6 +12,8 @@ from seqtrain.analysis import pictures
 from seqtrain.analysis.gradient_decay import Decay, mean_norms
 from seqtrain.analysis.gradient_reach import Measured
 
+ZERO_COLOR = "#dddddd"
+
 
 def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | None, title: str) -> None:
     """Writes the picture.
@@ -22,7 +24,7 @@ def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | Non
         cut: The distance from which on training cuts the gradient; None where nothing is cut.
         title: What was measured.
     """
-    from matplotlib.colors import LogNorm
+    from matplotlib.colors import ListedColormap, LogNorm
 
     columns = len(measured)
     layers = max(len(each.layers) for each, _ in measured.values())
@@ -35,15 +37,18 @@ def draw(path: Path, measured: dict[str, tuple[Measured, Decay]], cut: int | Non
         _curve(curve, each, decay, pictures.COLORS[column])
         curve.set(yscale="log", ylim=(lowest, highest * 2), title=name)
         curve.set_ylabel("norm of d loss_t / d x_(t-j)")
-        # An exact zero has no place on a logarithmic scale: it is drawn in a colour of its own.
-        shades = np.ma.masked_less_equal(np.nan_to_num(mean_norms(each)[0]), 0)
+        # An exact zero has no place on a logarithmic scale: it is drawn in a colour of its own, and what was not
+        # measured in none.
+        values = mean_norms(each)[0]
+        shades = np.ma.masked_where(~(values > 0), values)
+        zeros = np.ma.masked_where(values != 0, values)
         edges = np.append(each.distances - 0.5, each.distances[-1] + 0.5)
         rows = np.arange(len(each.layers) + 1)
-        heat.set_facecolor("#dddddd")
+        heat.pcolormesh(edges, rows, zeros, cmap=ListedColormap([ZERO_COLOR]))
         image = heat.pcolormesh(edges, rows, shades, norm=LogNorm(lowest, highest), cmap="viridis")
         heat.set_yticks(rows[:-1] + 0.5, each.layers)
         heat.invert_yaxis()
-        heat.set_xlabel("distance j in tokens (grey: exactly 0)")
+        heat.set_xlabel(f"distance j in {each.unit}s from {each.origin}\n(grey: exactly 0; white: not measured)")
         for part in (curve, heat):
             if cut is not None and each.distances[0] <= cut <= each.distances[-1]:
                 part.axvline(cut - 0.5, color="black", linewidth=1, linestyle=":")
@@ -79,4 +84,4 @@ def _curve(axes: Any, measured: Measured, decay: Decay, color: str) -> None:
         distances = np.arange(first, last + 1)
         logs = np.log(with_path[0][measured.distances >= 0][first : last + 1])
         line = np.exp(logs.mean() + np.log(decay.rate) * (distances - distances.mean()))
-        axes.plot(distances, line, "--", color=color, label=f"fit: times {decay.rate:.3g} a token")
+        axes.plot(distances, line, "--", color=color, label=f"fit: times {decay.rate:.3g} a {measured.unit}")

@@ -10,17 +10,17 @@ import copy
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
+from seqtrain.analysis.gradient_targets import at, chosen, present, unit, with_one_target
 from seqtrain.analysis.recording import INPUT, Reading, prepared, recording
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import Chunk, StreamPlan
-from seqtrain.data.batching.stream import IGNORED, Stream
+from seqtrain.data.batching.stream import Stream
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import LossTerms, Task
@@ -31,7 +31,7 @@ from seqtrain.training.carried_state import CarriedState, read_batch
 class Placed(NamedTuple):
     """A reading and the position of its first input in each lane."""
 
-    reading: Reading
+    reading: Reading  # empty: read without a gradient
     begin: Int[np.ndarray, " B"]
     count: Int[np.ndarray, " B"]  # inputs that are real, and no padding
 
@@ -46,6 +46,9 @@ class Measured:
     pairs: list[Float[np.ndarray, " J"]] = field(default_factory=list)  # of a loss and an input, that were counted
     reached: list[Float[np.ndarray, " J"]] = field(default_factory=list)  # of them those with a path for the gradient
     losses: int = 0
+    origin: str = ""  # what stands at distance 0, in words
+    unit: str = "token"  # one step of the distance
+    left_out: list[str] = field(default_factory=list)  # layers that read in another order, so that theirs are none
 
     def add(self, norms: dict[str, Float[np.ndarray, " J"]], pairs: np.ndarray, reached: np.ndarray) -> None:
         """Adds one loss as a unit of its own."""
@@ -78,16 +81,20 @@ def measure_stream(
         UserError: where the stream is too short for one loss.
     """
     model, task = prepared(model), _in_training(task)
-    measured = Measured(np.arange(farthest + 1))
+    measured = Measured(np.arange(farthest + 1), origin="the newest input before the target")
+    if task.direction == "backward":
+        measured.origin += ", in the order of reading, which is backward"
     lanes = slice(0, plan.lanes)
     carried = CarriedState()
     kept: deque[Placed] = deque()
     first = plan.chunk(0, 0).begin
     wanted = _steps(plan, farthest, samples)
     with recording(model) as recorder:
+        measured.left_out = recorder.left_out
         for step in range(max(wanted) + 1):
             chunk = plan.chunk(0, step)
             batch = stream.batch(chunk, lanes)
+            measured.unit = unit(batch)
             before = copy.copy(carried.slices)
             # The first pass leaves the state; a loss each is read again, from the same state.
             width = batch.targets.shape[1]  # fewer than k1 where no lane has more left
@@ -95,11 +102,11 @@ def measure_stream(
             for place in places or [None]:
                 carried.slices = copy.copy(before)
                 recorder.readings = []
-                own = batch if place is None else _with_one_target(batch, _at(batch, place))
+                own = batch if place is None else with_one_target(batch, at(batch, place))
                 terms, _ = read_batch(model, task, own, carried if plan.carry else None)
                 now = _placed(recorder.readings, chunk)
                 if place is not None:
-                    real = _present(batch.targets)[:, place].numpy()
+                    real = present(batch.targets)[:, place].numpy()
                     losses = chunk.begin + place
                     origin = _origins(plan, stream, losses, first)
                     _add(measured, terms, task, [*kept, *now], losses, real, origin)
@@ -119,29 +126,36 @@ def measure_examples(
     Args:
         batch: Examples whose targets stand at positions, or for each one at its end.
         k2: Tokens at the end of an example that gradients reach, where the task cuts it.
-        both_ways: Whether inputs behind the loss are measured too, at distances below 0.
+        both_ways: Whether inputs behind a target that stands at a position are measured too, at distances below 0.
 
     Raises:
         UserError: where the model does not read the positions of the batch.
     """
     model, task = prepared(model), _in_training(task)
-    measured = Measured(np.arange(-farthest if both_ways else 0, farthest + 1))
     lengths = batch.lengths.numpy()
     width = batch.tokens.shape[1]
     at_positions = batch.targets.dim() > 1 and batch.targets.shape[1] == width > 1
+    # Behind the end of an example there is nothing to measure.
+    measured = Measured(np.arange(-farthest if both_ways and at_positions else 0, farthest + 1), unit=unit(batch))
+    measured.origin = "the place of the target itself" if at_positions else "the last real input of an example"
     origin = np.zeros_like(lengths)
     with recording(model) as recorder:
+        measured.left_out = recorder.left_out
         if not at_positions:
             terms, _ = task.evaluate(model, batch, None)
             now = _ended(recorder.readings, lengths, width, k2)
             ends = now[-1].begin + now[-1].count - 1
-            _add(measured, terms, task, now, ends, lengths > 0, origin)
+            # What has no answer has no loss, and its zeros would pull the mean down.
+            answered = present(batch.targets).reshape(len(lengths), -1).any(1).numpy()
+            _add(measured, terms, task, now, ends, answered, origin)
+            if not measured.losses:
+                raise UserError("data: none of the examples measured has an answer; give it more of them")
             return measured
-        present = _present(batch.targets).numpy()
+        known = present(batch.targets).numpy()
         for share in (np.arange(samples) + 0.5) / samples:
-            losses, real = _chosen(present, share)
+            losses, real = chosen(known, share)
             recorder.readings = []
-            terms, _ = task.evaluate(model, _with_one_target(batch, torch.from_numpy(losses)), None)
+            terms, _ = task.evaluate(model, with_one_target(batch, torch.from_numpy(losses)), None)
             now = _ended(recorder.readings, lengths, width, k2)
             _add(measured, terms, task, now, losses, real, origin)
     return measured
@@ -201,38 +215,9 @@ def _ended(readings: Sequence[Reading], lengths: np.ndarray, width: int, k2: int
         raise UserError("task: it reads more than its examples, so that distances from their end have no meaning")
     if len(readings) > 1:  # what lies before the last k2 tokens was read without a gradient
         begin = np.maximum(lengths - k2, 0)
-        return [Placed(live[0], begin, lengths - begin)]
+        return [Placed({}, np.zeros_like(lengths), begin), Placed(live[0], begin, lengths - begin)]
     count = lengths if read == width else -(-lengths * read // width)  # several time steps are read as one
     return [Placed(live[0], np.zeros_like(lengths), count)]
-
-
-def _present(targets: Tensor) -> Bool[Tensor, "B T"]:
-    """Where there is a target."""
-    found = ~targets.isnan() if targets.is_floating_point() else targets != IGNORED
-    return found.flatten(2).any(2) if found.dim() > 2 else found
-
-
-def _at(batch: Any, place: int) -> Int[Tensor, " B"]:
-    return torch.full((len(batch.targets),), place)
-
-
-def _with_one_target(batch: Any, places: Int[Tensor, " B"]) -> Any:
-    """The batch with the target of one place of each lane, and no other."""
-    targets = batch.targets
-    blank = torch.full_like(targets, torch.nan if targets.is_floating_point() else IGNORED)
-    lanes = torch.arange(len(targets))
-    blank[lanes, places] = targets[lanes, places]
-    own = copy.copy(batch)
-    own.targets = blank
-    return own
-
-
-def _chosen(present: Bool[np.ndarray, "B T"], share: float) -> tuple[Int[np.ndarray, " B"], Bool[np.ndarray, " B"]]:
-    """Of each example the target at this share of all its targets, and whether it has any."""
-    count = present.sum(1)
-    wanted = np.minimum((count * share).astype(int), np.maximum(count - 1, 0))
-    ordered = np.argsort(~present, axis=1, kind="stable")  # positions with a target come first, in order
-    return ordered[np.arange(len(count)), wanted], count > 0
 
 
 def _add(
@@ -259,6 +244,9 @@ def _add(
     norms = {key: np.zeros(shape) for key in names}
     pairs, reached = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     for each in readings:
+        if not each.reading:
+            lanes, _, index = _pairs(each, int(each.count.max()), measured.distances, losses, origin)
+            pairs[lanes, index] = True
         for key, tensor in each.reading.items():
             gradient = next(gradients)
             # No gradient at all means that there is no path: exactly 0, which autograd says and nobody masks.

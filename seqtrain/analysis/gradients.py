@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from omegaconf import DictConfig
 
-from seqtrain.analysis.gradient_decay import FADED, Decay, decay_of, mean_norms, spectral_radii
+from seqtrain.analysis.gradient_decay import FADED, Decay, decay_of, mean_norms, mirrored, spectral_radii
 from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
 from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
 from seqtrain.errors import UserError
@@ -20,7 +21,7 @@ from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training.data import make_data
-from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.model_and_task import make_model, make_pair, make_task
 from seqtrain.training.splits import Data, StreamData
 
 Pair = tuple[SequenceModel, Task]
@@ -28,6 +29,7 @@ Pair = tuple[SequenceModel, Task]
 MAX_DEFAULT = 256  # tokens: farther where --distance asks for it
 LANES = 8
 EXAMPLES = 16
+ANY_SIZE = 2  # tokens: a vocabulary large enough to ask a task what its losses are
 GEOMETRIC = 0.98  # of the variance of log norms
 
 
@@ -49,6 +51,11 @@ class Subject:
     cut: int | None  # the first distance that no gradient can reach; None where nothing is cut
     farthest: int
 
+    @property
+    def can_be_whole(self) -> bool:
+        """Whether the model can be measured without the cut: examples are cut by their task."""
+        return isinstance(self.data, StreamData)
+
     def measure(self, model: SequenceModel, task: Task, samples: int) -> Measured:
         """The norms of one model, trained or not."""
         if isinstance(self.data, StreamData):
@@ -64,18 +71,37 @@ class Subject:
         )
 
 
+def refuse_unplaced(task: Task) -> None:
+    """UserError where a loss of the task stands at no one distance from what is read."""
+    reason = task.no_distance()
+    if reason is not None:
+        raise UserError(
+            f"task={task.name()}: {reason}, so that a loss has no one distance to what is read; measure a task whose "
+            "losses have, such as task=next_token"
+        )
+
+
+def check_task(config: DictConfig) -> None:
+    """The same of the task of a config, before data is read.
+
+    Raises:
+        UserError: as `refuse_unplaced` says.
+    """
+    # On the meta device nothing is computed, and no memory taken.
+    with torch.device("meta"):
+        refuse_unplaced(make_task(config, make_model(config, ANY_SIZE), ANY_SIZE))
+
+
 def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -> Subject:
     """What is to be measured of this data.
 
     Raises:
         UserError: where a loss has no distance to what is read, or nothing can be cut.
     """
-    rows = data.rows["validation"]
-    if len(rows.columns) > 1:
-        raise UserError(
-            f"task={task.name()}: reads one text and writes another, so that a loss has no one distance to what is "
-            "read; measure a task that reads one, such as task=next_token"
-        )
+    refuse_unplaced(task)
+    # A task of others may not have said so.
+    if len(data.rows["validation"].columns) > 1:
+        raise UserError(f"task={task.name()}: it reads several texts, so that a loss has no one distance to them")
     tbptt = data.tbptt
     if isinstance(data, StreamData):
         default = tbptt.k2 + max(tbptt.k2 // 2, 8)
@@ -106,10 +132,11 @@ def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfi
     """The config, the validation data and the models of a run: as it was trained, and drawn anew from its seed.
 
     Raises:
-        UserError: where it is no run that can be opened, or its data has changed.
+        UserError: where it is no run that can be opened, its losses have no distance, or its data has changed.
     """
     Run.open(path)  # an export does not know its data
     opened = open_run(path, checkpoint)
+    refuse_unplaced(opened.task)
     data = make_data(opened.config, ("validation",), say, opened.preprocessor, opened.run.summary.data)
     known = opened.run.summary.hashes.get("validation")
     if known is not None and known != data.rows["validation"].hash:
@@ -121,34 +148,48 @@ def open_subject(path: Path | str, checkpoint: str, say: Say) -> tuple[DictConfi
 def record_of(measured: Measured, decay: Decay, model: SequenceModel) -> dict[str, Any]:
     """All numbers of one model, for JSON; None where there is none."""
     every, with_path, share = mean_norms(measured)
+    behind = decay_behind(measured)
     return {
         "losses": measured.losses,
+        "distance_0": measured.origin,
+        "unit": measured.unit,
         "distance": measured.distances.tolist(),
         "layers": measured.layers,
+        "layers_left_out": measured.left_out,
         "norm": [_plain(row) for row in every],
         "norm_with_path": [_plain(row) for row in with_path],
         "share_with_path": _plain(share),
         "decay": decay.record(),
+        "decay_behind": None if behind is None else behind.record(),
         "spectral_radius": spectral_radii(model),
     }
+
+
+def decay_behind(measured: Measured) -> Decay | None:
+    """The decay over the inputs behind a loss, at distances below 0; None where none of them was measured."""
+    if measured.distances[0] == 0:
+        return None
+    return decay_of(mirrored(measured))
 
 
 def _plain(row: np.ndarray) -> list[float | None]:
     return [float(value) if math.isfinite(value) else None for value in row]
 
 
-def decay_words(decay: Decay) -> str:
-    """The numbers of a decay in one line."""
+def decay_words(decay: Decay, unit: str = "token") -> str:
+    """The numbers of a decay in one line; `unit`: what one step of the distance is."""
     if decay.rate is None:
         return "too few distances with a gradient for a fit"
     error = "" if decay.rate_error is None else f" +- {decay.rate_error:.2g}"
-    words = f"times {decay.rate:.4g}{error} a token (fit over {decay.fitted}, r2 {decay.r2:.3f})"
+    words = f"times {decay.rate:.4g}{error} a {unit} (fit over {decay.fitted}, r2 {decay.r2:.3f})"
     if decay.r2 is not None and decay.r2 < GEOMETRIC:
         words += ", which is not geometric"
-    half_life = f"more than {decay.measured_to} tokens" if decay.half_life is None else f"{decay.half_life:.3g} tokens"
-    faded = f"not within {decay.measured_to} tokens"
+    half_life = f"more than {decay.measured_to - decay.start} {unit}s"
+    if decay.half_life is not None:
+        half_life = f"{decay.half_life:.3g} {unit}s"
+    faded = f"not within {decay.measured_to} {unit}s"
     if decay.faded is not None:
-        faded = f"from {decay.faded} tokens on"
+        faded = f"from {decay.faded} {unit}s on"
     return f"{words}; half-life {half_life}; below {FADED:g} of its start {faded}"
 
 
@@ -156,15 +197,21 @@ def flat_numbers(records: Mapping[str, Mapping[str, Any]], cut: int | None) -> d
     """What a page may quote, by name: those of each model behind its name."""
     numbers: dict[str, float] = {} if cut is None else {"k2": float(cut)}
     for name, record in records.items():
-        for key in ("rate", "rate_error", "r2", "half_life", "faded"):
-            if record["decay"][key] is not None:
-                numbers[f"{name}_{key}"] = float(record["decay"][key])
+        for place, decay in ((name, record["decay"]), (f"{name}_behind", record["decay_behind"])):
+            for key in ("rate", "rate_error", "r2", "half_life", "faded"):
+                if decay is not None and decay[key] is not None:
+                    numbers[f"{place}_{key}"] = float(decay[key])
         radii = record["spectral_radius"]
         if len(radii) == 1:
             numbers[f"{name}_spectral_radius"] = next(iter(radii.values()))
         if cut is not None:
-            beyond = [norm for at, norm in zip(record["distance"], record["norm"][0], strict=True) if at >= cut]
-            numbers[f"{name}_largest_beyond_k2"] = max((norm or 0.0 for norm in beyond), default=0.0)
+            beyond = []
+            for at, norm in zip(record["distance"], record["norm"][0], strict=True):
+                if at >= cut and norm is not None:
+                    beyond.append(norm)
+            # What was not measured is not called 0.
+            if beyond:
+                numbers[f"{name}_largest_beyond_k2"] = max(beyond)
     return numbers
 
 

@@ -40,8 +40,8 @@ class Sentence:
 class Scores:
     """Of N sentences, in each of L layers and H heads, what the hidden word's position looks at."""
 
-    margin: Float[np.ndarray, "L H N"]  # attention on the noun less the mean of that on the other nouns
-    found: Bool[np.ndarray, "L H N"]  # whether of all nouns the right one has the most
+    margin: Float[np.ndarray, "L H N"]  # attention on the noun's phrase less the mean of that on the others'
+    found: Bool[np.ndarray, "L H N"]  # whether of all phrases the right one has the most
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def sentence(text: str, label: str, *, asked: str, noun: str, other: str) -> Sen
 
 @torch.no_grad()
 def score(opened: Opened, sentences: Sequence[Sentence]) -> Scores:
-    """Scores each layer and head of an encoder whose tokens are words.
+    """Scores each layer and head of an encoder whose tokens are words, by what falls on a noun and its article.
 
     Args:
         opened: a run of task=masked_lm.
@@ -79,15 +79,18 @@ def score(opened: Opened, sentences: Sequence[Sentence]) -> Scores:
     for each in sentences:
         # Behind what stands before a text; the nouns' places first, that of the right one before all.
         places.append([len(before) + place for place in (each.noun, *each.others, each.hidden)])
-    on_nouns: list[torch.Tensor] = [torch.empty(0)] * len(sentences)
+    on_phrases: list[torch.Tensor] = [torch.empty(0)] * len(sentences)
     for lanes, tokens, lengths in reader.batches([each.text for each in sentences]):
         with recording() as maps:
             opened.model.encode(tokens, lengths)
         weights = torch.stack([each.weights for each in maps])  # (L, B, H, T, N)
         for row, lane in enumerate(lanes):
             *nouns, hidden = places[lane]
-            on_nouns[lane] = weights[:, row, :, hidden, nouns]  # (L, H, nouns)
-    table = torch.stack(on_nouns, 2).double().numpy()  # (L, H, N, nouns)
+            looks = weights[:, row, :, hidden]  # (L, H, T)
+            # With the article before it: a layer below may have put there what the noun is, and in some trainings has.
+            articles = [noun - 1 for noun in nouns]
+            on_phrases[lane] = looks[..., nouns] + looks[..., articles]  # (L, H, nouns)
+    table = torch.stack(on_phrases, 2).double().numpy()  # (L, H, N, nouns)
     margin = table[..., 0] - table[..., 1:].mean(-1)
     # Above, not as much as: a head that looks at nothing in particular has found nothing.
     return Scores(margin, table[..., 0] > table[..., 1:].max(-1))

@@ -74,6 +74,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []
+        self.left_out: list[str] = []  # layers that are given their positions in another order
+        self._checked: set[str] = set()
 
     def keep_input(self, module: nn.Module, args: Any, out: Tensor) -> Tensor:
         """Begins a reading with what the front end gave."""
@@ -87,8 +89,27 @@ class Recorder:
         if not self.readings or not isinstance(x, Tensor) or x.dim() != 3 or not x.requires_grad:
             return
         reading = self.readings[-1]
-        if x.shape[:2] == reading[INPUT].shape[:2]:
+        if x.shape[:2] != reading[INPUT].shape[:2]:
+            return
+        # Of one position no order is seen.
+        if name not in self._checked and x.shape[1] > 1:
+            self._checked.add(name)
+            if not _in_order(x, reading[INPUT]):
+                self.left_out.append(name)
+        if name not in self.left_out:
             reading.setdefault(name, x)
+
+
+def _in_order(x: Float[Tensor, "B T D"], read: Float[Tensor, "B T E"]) -> bool:
+    """Whether what a layer is given first is made of what the model read first.
+
+    The layers of a stack that reads backwards are given the last position first.
+    """
+    (gradient,) = torch.autograd.grad(x[:, 0].sum(), read, retain_graph=True, allow_unused=True)
+    if gradient is None:
+        return False
+    # A lane of one token is the same in both orders, so most decide.
+    return bool((gradient[:, 0].abs().sum(-1) > 0).double().mean() > 0.5)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_DISTANCE = 4096
 MAX_SAMPLES = 4096
+MAX_RADII = 4  # that a line names; of more, as of several layers, it gives the range
 
 
 def main(argv: list[str]) -> int:
@@ -88,6 +89,8 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
         records[name] = gradients.record_of(measured, decay, made[name][0])
     numbers = gradients.flat_numbers(records, subject.cut)
     lines = _lines(records, found, subject.cut)
+    if subject.cut is not None and subject.can_be_whole:
+        lines[-1] += "; --whole measures the model itself"
     record = {
         "measured": list(options.of),
         "whole": options.whole,
@@ -112,12 +115,14 @@ def _of_overrides(
     composed = check.compose(list(overrides), config_dirs)
     config = composed.config
 
+    from seqtrain.analysis.gradients import check_task
     from seqtrain.training.compatibility import check_pair
     from seqtrain.training.data import make_data
     from seqtrain.training.from_data import resolve_length
     from seqtrain.training.model_and_task import make_pair
 
     check_pair(config)
+    check_task(config)
     # Train too: the tokenizer is made from it.
     data = make_data(config, ("train", "validation"), say)
     for line in resolve_length(config, data):
@@ -128,10 +133,13 @@ def _of_overrides(
 
 def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int | None) -> list[str]:
     """What a person reads: a table of norms, and a line for each model."""
-    from seqtrain.analysis.gradients import decay_words
+    from seqtrain.analysis.gradients import decay_behind, decay_words
 
     # The input alone: the picture has every layer.
+    one = next(iter(found.values()))[0]
+    behind = "; below 0: behind it" if one.distances[0] < 0 else ""
     lines = ["mean norm of d loss_t / d x_(t-j) over sampled losses"]
+    lines.append(f"j: {one.unit}s back from {one.origin} (0){behind}")
     lines.append(f"{'j':>8}" + "".join(f"{name:>14}" for name in records))
     first = next(iter(records.values()))
     shown = [place for place, at in enumerate(first["distance"]) if _is_shown(at, cut)]
@@ -141,11 +149,22 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
             norm = record["norm"][0][place]
             cells.append(f"{'-' if norm is None else f'{norm:.3g}':>14}")
         lines.append(f"{first['distance'][place]:>8}" + "".join(cells))
-    for name, (_, decay) in found.items():
-        lines.append(f"{name}: {decay_words(decay)}")
+    for name, (measured, decay) in found.items():
+        lines.append(f"{name}: {decay_words(decay, measured.unit)}")
+        after = decay_behind(measured)
+        if after is not None:
+            lines.append(f"  behind the target: {decay_words(after, measured.unit)}")
+        if measured.left_out:
+            names = ", ".join(measured.left_out)
+            lines.append(f"  layers left out, which are given their positions in another order: {names}")
+        if decay.start:
+            lines.append("  the target itself is not seen: half-life and start are counted from j = 1")
         # Only what is recurrent has one.
         radii = records[name]["spectral_radius"]
-        if radii:
+        if len(radii) > MAX_RADII:
+            least, most = min(radii.values()), max(radii.values())
+            lines.append(f"  spectral radii of {len(radii)} recurrent weights: {least:.3f} to {most:.3f}")
+        elif radii:
             words = ", ".join(f"{weight} {radius:.3f}" for weight, radius in radii.items())
             lines.append(f"  spectral radius of recurrent weights: {words}")
     if cut is not None:
@@ -171,4 +190,4 @@ def _cut_words(records: dict[str, dict[str, Any]], cut: int) -> str:
         return f"k2 = {cut}: nothing was measured beyond it; give a larger --distance"
     if largest:
         return f"k2 = {cut}: the gradient beyond it is up to {largest:.3g}, and not 0"
-    return f"k2 = {cut}: beyond it every gradient is exactly 0; --whole measures the model itself"
+    return f"k2 = {cut}: beyond it every gradient is exactly 0"

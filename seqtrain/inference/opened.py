@@ -30,6 +30,7 @@ from seqtrain.tasks.base import Task
 from seqtrain.tasks.predictors import Loaded, Predictor, TextReader
 from seqtrain.terminal import pasted
 from seqtrain.training.checkpoint_check import check_weights
+from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_pair
 
 
@@ -155,7 +156,7 @@ def _check_fit(
     if config.model.get("num_layers", 1) > len(weights):
         raise UserError(words)
     # Made there first, so that a config of absurd sizes takes no more memory than its checkpoint has.
-    with torch.device("meta"):
+    with on_meta():
         model, task = make_pair(config, preprocessor)
     expected = {f"model.{key}": value for key, value in model.state_dict().items()}
     expected |= {f"task.{key}": value for key, value in task.state_dict().items()}

@@ -17,10 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqtrain.errors import UserError
-
-State = dict[str, Tensor]
-"""What earlier tokens left: a flat dict, every tensor batch-first, all zeros = nothing read yet."""
-
+from seqtrain.models.stepper import State, StateStepper, Stepper
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
 """Weights by name, as `state_dict` gives them."""
@@ -178,6 +175,17 @@ class SequenceModel(nn.Module, ABC):
         # regard lengths reads in a single dense call.
         hidden, _ = self(source, None, None if Capability.CAUSAL in self.capabilities else lengths)
         return hidden
+
+    def stepper(self, state: State, *, branches: bool = False) -> Stepper:
+        """Goes on from a state token by token, without gradients; the state itself stays as it is.
+
+        A model that can do it with less copying than `forward` overrides this.
+
+        Args:
+            state: of all lanes.
+            branches: whether a lane will have several continuations, as in a beam.
+        """
+        return StateStepper(self, state)
 
     def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
         """What to generate from: by default `source` is read as a prefix."""

@@ -12,9 +12,11 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from seqtrain.models.base import SequenceModel, State, select
+from seqtrain.models.base import SequenceModel, State
+from seqtrain.models.stepper import Stepper
 
 
 def continue_tokens(
@@ -48,7 +50,7 @@ def continue_tokens(
     limit = model.max_length
     read = [_last(prompt, limit) for prompt in prompts]  # what each lane's state has seen
     with torch.no_grad():
-        hidden, state = _read(model, read, device)
+        hidden, stepper = _read(model, read, device)
         for step in range(num_tokens):
             token = pick(logits(hidden), draws[:, step].to(device), temperature, top_k, top_p)
             yield token.cpu()
@@ -62,10 +64,9 @@ def continue_tokens(
                 for number, lane in enumerate(read):
                     if len(lane) > limit:
                         read[number] = _last(lane, max(limit // 2, 1))
-                hidden, state = _read(model, read, device)
+                hidden, stepper = _read(model, read, device)
             else:
-                out, state = model(token.unsqueeze(1), state)
-                hidden = out[:, -1]
+                hidden = stepper.read(token)
 
 
 def _uniforms(lanes: int, num_tokens: int, seed: int) -> Float[Tensor, "{lanes} {num_tokens}"]:
@@ -109,24 +110,24 @@ def pick(
     return order.indices.gather(1, place.unsqueeze(1)).squeeze(1)
 
 
-def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) -> tuple[Float[Tensor, "B D"], State]:
-    """The hidden state of each prompt's last token, and the state after it."""
+def _read(model: SequenceModel, prompts: list[list[int]], device: torch.device) -> tuple[Float[Tensor, "B D"], Stepper]:
+    """The hidden state of each prompt's last token, and what goes on from there."""
     rows = [torch.tensor(prompt, device=device) for prompt in prompts]
     tokens = pad_sequence(rows, batch_first=True)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     # Prompts of one length are read in one dense call.
     unpadded = bool((lengths == lengths[0]).all())
-    hidden, state = model(tokens, model.initial(len(prompts)), None if unpadded else lengths)
-    return hidden[torch.arange(len(prompts), device=device), lengths - 1], state
+    hidden, state = model(tokens, None, None if unpadded else lengths)
+    return hidden[torch.arange(len(prompts), device=device), lengths - 1], model.stepper(state)
 
 
-Read = Callable[[Int[Tensor, " N"], State], tuple[Float[Tensor, "N V_and_end"], State]]
-"""One more token of each lane, and the state before it, to scores with the end last, and the state after it."""
+Logits = Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V_and_end"]]
+"""Hidden states to scores of the next token, the end's last."""
 
 
 def decode(
     model: SequenceModel,
-    logits: Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V_and_end"]],
+    logits: Logits,
     state: State,
     *,
     start: int,
@@ -156,31 +157,28 @@ def decode(
     if beam < 1 or int(max_tokens.min()) < 1:
         raise ValueError(f"beam={beam}, max_tokens={max_tokens.tolist()}: must be at least 1")
 
-    def read(tokens: Int[Tensor, " N"], state: State) -> tuple[Float[Tensor, "N W"], State]:
-        hidden, state = model(tokens.unsqueeze(1), state)
-        return logits(hidden[:, -1]), state
-
     with torch.no_grad():
+        stepper = model.stepper(state, branches=beam > 1)
         if beam == 1:
-            return _greedy(read, state, start, end, max_tokens)
-        return _beam_search(read, state, start, end, max_tokens, beam, length_penalty)
+            return _greedy(stepper, logits, start, end, max_tokens)
+        return _beam_search(stepper, logits, start, end, max_tokens, beam, length_penalty)
 
 
-def _greedy(read: Read, state: State, start: int, end: int, limits: Int[Tensor, " B"]) -> list[list[int]]:
+def _greedy(stepper: Stepper, logits: Logits, start: int, end: int, limits: Int[Tensor, " B"]) -> list[list[int]]:
     """The likeliest token again and again, until the end or the limit of each lane."""
-    lanes = torch.arange(len(limits), device=limits.device)  # those that go on; `newest` and `state` are of them
+    lanes = torch.arange(len(limits), device=limits.device)  # those that go on; `newest` is of them
     # One place more than the longest target, so that each row holds an end.
     tokens = limits.new_full((len(limits), int(limits.max()) + 1), end)
     newest = torch.full_like(limits, start)
     for step in range(tokens.shape[1] - 1):
-        logits, state = read(newest, state)
-        newest = logits.argmax(-1)
+        newest = logits(stepper.read(newest)).argmax(-1)
         tokens[lanes, step] = newest
         going_on = (newest != end) & (step + 1 < limits[lanes])
         if not going_on.any():
             break
         if not going_on.all():
-            lanes, newest, state = lanes[going_on], newest[going_on], select(state, going_on)
+            lanes, newest = lanes[going_on], newest[going_on]
+            stepper.keep(going_on.nonzero())
     return [target[: target.index(end)] for target in tokens.tolist()]
 
 
@@ -200,8 +198,8 @@ class _Beams(NamedTuple):
 
 
 def _beam_search(
-    read: Read,
-    state: State,
+    stepper: Stepper,
+    logits: Logits,
     start: int,
     end: int,
     limits: Int[Tensor, " B"],
@@ -221,9 +219,9 @@ def _beam_search(
         log_probs=torch.zeros(len(limits), 1, dtype=torch.double, device=device),
     )
     for step in range(1, int(limits.max()) + 1):
-        logits, state = read(beams.tokens[..., -1].flatten(), state)
+        scores = logits(stepper.read(beams.tokens[..., -1].flatten()))
         width = beams.tokens.shape[1]  # 1 before the first step, `beam` from then on
-        beams, parents = _extend(beams, logits, beam)
+        beams, parents = _extend(beams, scores, beam)
         finished = (beams.tokens[..., -1] == end) | (beams.limits.unsqueeze(1) == step)
         values, which = (beams.log_probs.masked_fill(~finished, -torch.inf) / step**length_penalty).max(1)
         better = values > beams.best
@@ -237,18 +235,22 @@ def _beam_search(
         going_on = _may_improve(beams, step, length_penalty)
         if not going_on.any():
             break
-        # States lie lane by lane, hypothesis by hypothesis, as they were before this step.
+        # Rows lie lane by lane, hypothesis by hypothesis, as they were before this step.
         rows = torch.arange(len(parents), device=device).unsqueeze(1) * width + parents
-        state = select(state, rows[going_on].flatten())
+        stepper.keep(rows[going_on])
         beams = beams.select(going_on)
     return [answer[:-1] if answer[-1:] == [end] else answer for answer in answers]
 
 
 def _extend(beams: _Beams, logits: Float[Tensor, "M C"], beam: int) -> tuple[_Beams, Int[Tensor, "N {beam}"]]:
     """The likeliest hypotheses that are one token longer (of C), and which of the shorter ones each comes from."""
-    longer = beams.log_probs.unsqueeze(-1) + logits.log_softmax(-1).unflatten(0, beams.log_probs.shape)  # (N, W, V+1)
-    log_probs, index = _largest(longer.flatten(1), beam)
-    parents, newest = index // logits.shape[-1], index % logits.shape[-1]
+    num_lanes, width = beams.log_probs.shape
+    # The best of a lane are among the best of its hypotheses, so only those are reckoned in float64.
+    best, tokens = _largest(logits, min(beam, logits.shape[-1]))
+    log_chances = (best - logits.logsumexp(-1, keepdim=True)).double()  # (N*W, k)
+    longer = beams.log_probs.unsqueeze(-1) + log_chances.unflatten(0, (num_lanes, width))  # (N, W, k)
+    log_probs, index = _first_largest(longer.flatten(1), beam)
+    parents, newest = index // best.shape[-1], tokens.view(num_lanes, -1).gather(1, index)
     written = beams.tokens.gather(1, parents.unsqueeze(-1).expand(-1, -1, beams.tokens.shape[-1]))
     # What has finished keeps its place: only as many go on as there are places left.
     taken = torch.arange(beam, device=index.device) >= beams.places.unsqueeze(1)
@@ -266,13 +268,23 @@ def _may_improve(beams: _Beams, step: int, length_penalty: float) -> Bool[Tensor
     return beams.best < beams.log_probs.amax(1) / kindest**length_penalty
 
 
-def _largest(values: Float[Tensor, "N M"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """The `count` largest of each row, in order, and their indices; `values` loses them."""
-    # Of equals `max` gives the first, which topk leaves open.
-    largest, indices = [], []
-    for _ in range(count):
-        value, index = values.max(1)
-        largest.append(value)
-        indices.append(index)
-        values.scatter_(1, index.unsqueeze(1), -torch.inf)
-    return torch.stack(largest, 1), torch.stack(indices, 1)
+def _largest(values: Float[Tensor, "N C"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
+    """The `count` largest of each row, in order, and their indices; of equals the first."""
+    # Which of equals topk takes is left open; so one more is taken, which tells whether the last has an equal.
+    asked = min(count + 1, values.shape[1])
+    largest, index = values.topk(asked, sorted=True)
+    if asked > count and bool((largest[:, count - 1] == largest[:, count]).any()):
+        return _first_largest(values, count)
+    # Those that were taken stand in the order of their indices before equals keep it.
+    index, order = index[:, :count].sort(1)
+    largest, order = largest.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return largest, index.gather(1, order)
+
+
+def _first_largest(values: Float[Tensor, "N C"], count: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
+    """The same by sorting all: for few values, or where equals stand at the edge; of too few, some of -inf."""
+    width = values.shape[1]
+    if count > width:
+        values = F.pad(values, (0, count - width), value=-torch.inf)
+    largest, index = values.sort(dim=1, descending=True, stable=True)
+    return largest[:, :count], index[:, :count].clamp(max=width - 1)

@@ -22,6 +22,7 @@ from seqtrain.models.layers.weights import initialise_transformer
 from seqtrain.models.parts.encoders import ConvolutionalEncoder, Encoded, RecurrentEncoder, TransformerEncoder
 from seqtrain.models.parts.recurrent_decoder import Attention, RecurrentDecoder
 from seqtrain.models.parts.transformer_decoder import TransformerDecoder
+from seqtrain.models.stepper import Stepper
 
 EncoderKind = Literal["transformer", "rnn", "gru", "lstm", "cnn"]
 DecoderKind = Literal["transformer", "rnn", "gru", "lstm"]
@@ -142,6 +143,11 @@ class EncoderDecoder(SequenceModel):
         """What the decoder needs of sources, which the encoder reads once."""
         out, last = self.encoder(self.embed(source), lengths)
         return self.decoder.begin(Encoded(self.source_norm(out), last), real_lengths(source, lengths))
+
+    def stepper(self, state: State, *, branches: bool = False) -> Stepper:
+        if isinstance(self.decoder, TransformerDecoder):
+            return self.decoder.stepper(self.target_embed, self.norm, state, branches)
+        return super().stepper(state, branches=branches)
 
     def forward(
         self,

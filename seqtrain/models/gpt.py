@@ -11,10 +11,20 @@ from torch.nn import functional
 
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.models.layers.attention import window_mask
+from seqtrain.models.layers.block_stepper import BlockStepper
 from seqtrain.models.layers.blocks import DecoderBlock, Norm, final_norm
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.layers.lengths import real_lengths
-from seqtrain.models.layers.positions import Positions, check_sizes, learned_positions, place, rotary_table
+from seqtrain.models.layers.positions import (
+    Positions,
+    check_sizes,
+    learned_positions,
+    place,
+    rotary_table,
+    rotate,
+)
+from seqtrain.models.layers.slots import KeysValues, Seen
+from seqtrain.models.stepper import Stepper
 
 
 class GPT(SequenceModel):
@@ -66,8 +76,12 @@ class GPT(SequenceModel):
                 nn.init.normal_(weight, std=0.02 / math.sqrt(2 * len(self.blocks)))
 
     def initial(self, batch: int) -> State:
+        return self._unread(batch, self.attention_window)
+
+    def _unread(self, batch: int, slots: int) -> State:
+        """The state before anything was read, with this many places for keys."""
         like = next(self.blocks.parameters())
-        shape = (batch, self.num_heads, self.attention_window, self.dim // self.num_heads)
+        shape = (batch, self.num_heads, slots, self.dim // self.num_heads)
         state: State = {}
         for layer in range(len(self.blocks)):
             state[f"key.{layer}"] = like.new_zeros(shape)
@@ -84,35 +98,46 @@ class GPT(SequenceModel):
     ) -> tuple[Float[Tensor, "B T D"], State]:
         """Hidden states, and the last `attention_window` keys and values, unrotated, with the count of tokens read.
 
-        Without `keep_state` the count alone: a window of thousands is then not filled for a sentence of ten tokens.
+        A state with fewer places for keys, as `begin` gives it, grows by those of what is read. Without `keep_state`
+        the count alone: a window of thousands is then not filled for a sentence of ten tokens.
         """
         length = tokens.shape[1]
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
         if state is None and length > self.attention_window + 1:
             state = self.initial(len(tokens))
-        cached = 0
+        cached, kept = 0, self.attention_window
         num_before = mask = None
         num_read = real_lengths(tokens, lengths)
         if state is not None:
-            cached, num_before = self.attention_window, state["filled"]
+            cached, num_before = state["key.0"].shape[2], state["filled"]
             num_read = num_before + num_read
-            mask = window_mask(num_before, length, cached, self.attention_window)
-        x = self.embed(tokens)
-        if self.positions == "sinusoidal":
-            x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
-        x = self.dropout(place(x, self.positions, self.table, num_before))
-        rotary = None
-        if self.positions == "rotary":
-            rotary = rotary_table(cached + length, self.dim // self.num_heads, x.device).to(x.dtype)
+            kept = min(kept, cached + length)
+            if cached or length > self.attention_window + 1:
+                mask = window_mask(num_before, length, cached, self.attention_window)
+        x = self.front(tokens, num_before)
+        rotary = self.rotary(cached + length, x)
         dtype = next(self.blocks.parameters()).dtype  # state keeps the parameters' precision under autocast
         after: State = {"filled": num_read}
         for layer, block in enumerate(self.blocks):
             cache = None if state is None else (state[f"key.{layer}"], state[f"value.{layer}"])
             x, (key, value) = block(x, cache, mask, rotary)
             if keep_state:
-                after[f"key.{layer}"] = self._newest(key, lengths, cached).to(dtype)
-                after[f"value.{layer}"] = self._newest(value, lengths, cached).to(dtype)
+                after[f"key.{layer}"] = newest(key, lengths, cached, kept).to(dtype)
+                after[f"value.{layer}"] = newest(value, lengths, cached, kept).to(dtype)
         return self.norm(x), after
+
+    def front(self, tokens: Shaped[Tensor, "B T *F"], num_before: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
+        """What the first block reads; `num_before`: tokens that each lane has read before, None for none."""
+        x = self.embed(tokens)
+        if self.positions == "sinusoidal":
+            x = x * math.sqrt(self.dim)  # as in the paper, since sinusoids are of size 1
+        return self.dropout(place(x, self.positions, self.table, num_before))
+
+    def rotary(self, length: int, like: Float[Tensor, "*Any"], begin: int = 0) -> Float[Tensor, "2 {length} K"] | None:
+        """Cosines and sines of `length` positions from `begin` on, in the precision of `like`; None: none are used."""
+        if self.positions != "rotary":
+            return None
+        return rotary_table(length, self.dim // self.num_heads, like.device, begin).to(like.dtype)
 
     def sequential_steps(self, length: int) -> int:
         return len(self.blocks)
@@ -127,18 +152,48 @@ class GPT(SequenceModel):
         # What is padded on the right changes nothing that was said before, so lengths are not needed.
         return self(source, keep_state=False)[0]
 
+    def begin(self, source: Shaped[Tensor, "B S *F"], lengths: Int[Tensor, " B"] | None = None) -> State:
+        # As many places as the source has tokens: those of a whole window would be attended to and copied for nothing.
+        return self(source, self._unread(len(source), 0), lengths)[1]
+
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
         return self.encode(tokens)[:, -1:]
 
-    def _newest(
-        self, keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int
-    ) -> Float[Tensor, "B H {self.attention_window} K"]:
-        """The last `attention_window` of `cached` and T new keys: before the end, or before each lane's length."""
-        if lengths is None:
-            keys = keys[:, :, max(keys.shape[2] - self.attention_window, 0) :]
-            # The state keeps one shape: what is not there yet is zero, on the left, and masked by the count.
-            return functional.pad(keys, (0, 0, self.attention_window - keys.shape[2], 0))
-        keys = functional.pad(keys, (0, 0, self.attention_window - cached, 0))
-        # The window that ends at a lane's length begins `attention_window` keys before it, so `lengths` keys in.
-        index = lengths.unsqueeze(1) + torch.arange(self.attention_window, device=keys.device)  # (B, M)
-        return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
+    def stepper(self, state: State, *, branches: bool = False) -> Stepper:
+        return GPTStepper(self, state, branches)
+
+
+def newest(
+    keys: Float[Tensor, "B H N K"], lengths: Int[Tensor, " B"] | None, cached: int, count: int
+) -> Float[Tensor, "B H {count} K"]:
+    """The last `count` of `cached` and T new keys: before the end, or before each lane's length."""
+    if lengths is None:
+        keys = keys[:, :, max(keys.shape[2] - count, 0) :]
+        # The state keeps one shape: what is not there yet is zero, on the left, and masked by the count of tokens.
+        return functional.pad(keys, (0, 0, count - keys.shape[2], 0))
+    keys = functional.pad(keys, (0, 0, count - cached, 0))
+    # The places that end at a lane's length begin `count` keys before it, so `lengths` keys in.
+    index = lengths.unsqueeze(1) + torch.arange(count, device=keys.device)  # (B, M)
+    return keys.gather(2, index[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3]))
+
+
+class GPTStepper(BlockStepper):
+    """Writes token by token: keys are rotated once, and written in place."""
+
+    def __init__(self, model: GPT, state: State, branches: bool) -> None:
+        filled, cached = state["filled"], state["key.0"].shape[2]
+        count = min(cached, int(filled.max()))  # slots that hold a token of any lane
+        table = model.rotary(count, state["key.0"])
+        prefixes: list[KeysValues] = []
+        for layer in range(len(model.blocks)):
+            key, value = (state[f"{name}.{layer}"][:, :, cached - count :] for name in ("key", "value"))
+            prefixes.append((key if table is None else rotate(key, table), value))
+        super().__init__(prefixes, filled, attention_window=model.attention_window, branches=branches)
+        self.model = model
+
+    def step(self, tokens: Int[Tensor, "N 1"], seen: Seen) -> Float[Tensor, "N 1 D"]:
+        x = self.model.front(tokens, self.num_before)
+        rotary = self.model.rotary(1, x, self.slot)
+        for block, slots in zip(self.model.blocks, self.layers, strict=True):
+            x = block.step(x, slots, seen, rotary)  # type: ignore[operator]
+        return self.model.norm(x)

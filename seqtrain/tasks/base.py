@@ -179,6 +179,10 @@ class Task(nn.Module, ABC):
         """Why the task cannot be done with this model although it promises what is required; None where it can."""
         return None
 
+    def no_distance(self) -> str | None:
+        """Why a loss stands at no one distance from what is read, so that none is measured; None where it does."""
+        return None
+
     def remedy(self, model: SequenceModel) -> str | None:
         """Options of the task with which this model does it, where it lacks what is required; None: there are none."""
         return None

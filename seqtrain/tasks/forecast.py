@@ -148,6 +148,11 @@ class Forecast(SeriesTask, ExampleTask):
     def reads_stream(cls, carry: bool) -> bool:
         return carry
 
+    def no_distance(self) -> str | None:
+        if not self.recursive:
+            return None
+        return "by strategy=recursive a window has a loss at each step ahead, and reads on between them"
+
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.streams and self.patch > 1:
             return f"task.patch={self.patch}: of a stream each row is a time step; use tbptt=whole, or task.patch=1"

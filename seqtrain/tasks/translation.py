@@ -135,6 +135,9 @@ class Translation(ExampleTask):
             return {}
         return {"length_penalty": "with task.beam=1 no length is judged; only `predict --beam` will look at it"}
 
+    def no_distance(self) -> str | None:
+        return "it reads one text and writes another"
+
     def incompatibility(self, model: SequenceModel) -> str | None:
         if not self.shared_vocab and reads_in_one(model):
             name = type(model).__name__

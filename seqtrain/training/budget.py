@@ -14,6 +14,7 @@ from seqtrain.config.check import key_of
 from seqtrain.config.options import read_budget
 from seqtrain.config.ranges import MAX_STEPS, MAX_WIDTH
 from seqtrain.errors import UserError
+from seqtrain.training.meta import on_meta
 
 if TYPE_CHECKING:  # the first two functions are asked before anything heavy is imported
     from omegaconf import DictConfig
@@ -112,7 +113,6 @@ def _solve_width(config: DictConfig, data: Data, number: float) -> int:
 
 def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
     """The parameters of the run by width and inner width, asked on the meta device, where weights take no memory."""
-    import torch
 
     from seqtrain.training.cost import count
     from seqtrain.training.model_and_task import make_pair
@@ -124,7 +124,7 @@ def _sizes(config: DictConfig, data: Data) -> Callable[..., int]:
         other.model.dim = dim
         if INNER in other.model:
             other.model[INNER] = inner
-        with torch.device("meta"):
+        with on_meta():
             return sum(map(count, make_pair(other, data.preprocessor, data.label_counts)))
 
     return size

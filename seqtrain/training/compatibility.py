@@ -21,6 +21,7 @@ from seqtrain.tasks.base import Task
 from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
 from seqtrain.training.memory import check_model
+from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_model, make_task, task_class
 from seqtrain.training.shipped import compose_data, models, shipped, tasks, with_model
 from seqtrain.training.transfer import freeze
@@ -75,7 +76,7 @@ def check_pair(config: DictConfig) -> None:
 
 def _on_meta(config: DictConfig, vocab_size: int) -> tuple[SequenceModel, Task, TBPTT]:
     """Model, task and cut of time, to be asked what fits."""
-    with torch.device("meta"):
+    with on_meta():
         model = make_model(config, vocab_size)
         task = make_task(config, model, vocab_size)
     return model, task, make(config.tbptt)
@@ -238,7 +239,7 @@ def _fitting_models(config: DictConfig, task: Task, tbptt: TBPTT) -> list[str]:
     for words in models():
         name, *options = words.split()
         # One that this config cannot make, for a width that its heads do not share, does not fit either.
-        with torch.device("meta"), contextlib.suppress(UserError):
+        with on_meta(), contextlib.suppress(UserError):
             model = make_model(with_model(config, words), ANY_SIZE)
             if incompatibility(model, task, tbptt, config.data.max_length) is not None:
                 continue

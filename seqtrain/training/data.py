@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config.instantiate import make, plain
@@ -15,6 +14,7 @@ from seqtrain.data.sources.base import Source, Split
 from seqtrain.errors import UserError
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training import from_data
+from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_pair, task_class
 from seqtrain.training.origins import shared_preprocessor
 from seqtrain.training.splits import Data, ExampleData, SeriesData, StreamData
@@ -68,7 +68,7 @@ def make_data(
         say(line)
     _say_unknown(rows, say, None if origin is None else origin_words(config.init_from))
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
-    with torch.device("meta"):
+    with on_meta():
         _, task = make_pair(config, preprocessor)
     for split in rows:
         rows[split] = task.arrange(rows[split])

@@ -21,6 +21,7 @@ from seqtrain.runs.identity import shown
 from seqtrain.tasks.base import Say
 from seqtrain.training.checkpoint_check import check
 from seqtrain.training.cost import Cost, count, estimate
+from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_pair
 from seqtrain.training.optim.warmup import warmup_steps
 from seqtrain.training.origins import Origin
@@ -262,7 +263,7 @@ def cost_of(config: DictConfig, data: Data) -> Cost:
     options, plan = trainer_options(config), data.plan("train")
     # Made apart from those that train: a budget asks before these can be made, and to count, models are copied,
     # which takes no memory on the meta device. Those that `make_data` made may have another width than a budget chose.
-    with torch.device("meta"):
+    with on_meta():
         model, task = make_pair(config, data.preprocessor, data.label_counts)
     steps = max_steps(options, plan)
     return estimate(model, task, plan, data.reading(), accumulate=options.accumulate, steps=steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,23 @@ from torch import nn
 
 from seqtrain.analysis.gradient_decay import decay_of, mean_norms, spectral_radii
 from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
+from seqtrain.analysis.gradients import Options, decay_behind, flat_numbers, record_of, subject_of
 from seqtrain.analysis.recording import INPUT, prepared
+from seqtrain.cli.main import main as run_command
+from seqtrain.config import check
 from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import IGNORED, Stream
-from seqtrain.models.base import Capability, SequenceModel
+from seqtrain.errors import UserError
+from seqtrain.models.base import Capability, SequenceModel, read_in_segments
 from seqtrain.models.layers.front_ends import TokenEmbedding
 from seqtrain.models.recurrent import RNN
+from seqtrain.tasks.base import Task
+from seqtrain.training.data import make_data
+from seqtrain.training.model_and_task import make_pair
+from seqtrain.training.splits import Data
 from tests.support.model_cases import START, VOCABULARY, Case, cases, next_token
+from tests.support.untrained_runs import TRANSLATION, make_run
 
 K2 = 6
 STATEFUL = [case for case in cases(Capability.STATEFUL) if case.make().max_length is None]
@@ -172,3 +182,260 @@ def test_the_model_that_was_measured_is_left_as_it_was() -> None:
     assert model.training
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
     assert all(weight.grad is None for weight in model.parameters())
+
+
+# -- whole tasks, each beside autograd by hand ----------------------------------------------------------------------
+
+TINY = ("model.dim=8", "model.dropout=0", "data.batch_size=4")
+
+
+def made(*overrides: str) -> tuple[Any, Data, SequenceModel, Task]:
+    """What `seqtrain gradients` measures of overrides: the subject, its data, and the pair in float64."""
+    config = check.compose([*overrides, *TINY]).config
+    data = make_data(config, ("train", "validation"), lambda line: None)
+    model, task = make_pair(config, data.preprocessor, data.label_counts)
+    return subject_of(data, task, model, Options(None, 1, False)), data, prepared(model), task
+
+
+def in_double(values: torch.Tensor) -> torch.Tensor:
+    """Values in float64; tokens stay whole numbers."""
+    return values.double() if values.is_floating_point() else values
+
+
+def norms_by_hand(model: SequenceModel, loss_of: Any) -> torch.Tensor:
+    """The norm (T,) of the gradient of a loss of one example with respect to each vector of the front end."""
+    seen = []
+    hooks = [
+        model.embed.register_forward_pre_hook(lambda module, args: in_double(args[0])),
+        model.embed.register_forward_hook(lambda module, args, out: seen.append(out)),
+    ]
+    loss = loss_of()
+    for hook in hooks:
+        hook.remove()
+    (gradient,) = torch.autograd.grad(loss, seen)
+    return gradient[0].norm(dim=-1)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("task=sentiment", "model=gru", "data.size=40", "task.dropout=0"),
+        ("task=regress", "model=gru", "data.size=40"),
+        ("task=forecast", "model=gru", "data.size=2", "data.length=300", "task.horizon=4", "data.max_length=16"),
+    ],
+    ids=lambda overrides: overrides[0],
+)
+def test_of_an_answer_at_the_end_distances_count_back_from_the_last_real_token(overrides: tuple[str, ...]) -> None:
+    subject, data, model, task = made(*overrides)
+    one = data.sample("validation", 1)
+    found = subject.measure(model, task, 1)
+    training = task.double().train()
+    by_hand = norms_by_hand(model, lambda: training.evaluate(model, one, None)[0]["loss"][0])
+    length = int(one.lengths[0]) * len(by_hand) // one.tokens.shape[1]  # several time steps may be read as one
+    expected = by_hand[:length].flip(0)[: subject.farthest + 1]
+    np.testing.assert_allclose(found.norms[0][0][: len(expected)], expected.numpy(), rtol=1e-9)
+    assert found.pairs[0].sum() == len(expected)
+    assert found.distances[0] == 0  # a causal model: nothing stands behind the answer
+
+
+def test_of_a_hidden_token_distances_go_both_ways_and_padding_is_none_of_them() -> None:
+    subject, data, model, task = made("task=masked_lm", "model=bert", "model.num_layers=1", "model.num_heads=2")
+    one = data.sample("validation", 1)
+    found = subject.measure(model, task, 1)
+    hidden_at = (one.targets[0] != IGNORED).nonzero().flatten()
+    place = int(hidden_at[len(hidden_at) // 2])
+    task.double()
+
+    def loss() -> torch.Tensor:
+        vectors = model.encode(one.tokens, one.lengths)
+        return nn.functional.cross_entropy(task.logits(model, vectors[0, place]), one.targets[0, place])
+
+    by_hand = norms_by_hand(model, loss)
+    for distance, norm, count in zip(found.distances.tolist(), found.norms[0][0], found.pairs[0], strict=True):
+        at = place - distance
+        inside = 0 <= at < int(one.lengths[0])
+        assert count == inside
+        if inside:
+            assert norm == pytest.approx(by_hand[at].item(), rel=1e-9)
+    assert found.pairs[0][found.distances < 0].any()
+
+
+@pytest.mark.parametrize("model", ["gru", "bert"])
+def test_of_a_tagged_word_distances_count_from_the_word(model: str) -> None:
+    subject, data, model_, task = made("task=tag", f"model={model}", "data.size=40", "task.dropout=0")
+    one = data.sample("validation", 1)
+    found = subject.measure(model_, task, 1)
+    words = (one.targets[0] != IGNORED).nonzero().flatten()
+    place = int(words[len(words) // 2])
+    task.double()
+
+    def loss() -> torch.Tensor:
+        hidden = model_.encode(one.tokens, one.lengths)
+        return nn.functional.cross_entropy(task.logits(model_, hidden[0, place]), one.targets[0, place])
+
+    by_hand = norms_by_hand(model_, loss)
+    norms = dict(zip(found.distances.tolist(), found.norms[0][0], strict=True))
+    assert (min(norms) < 0) == (model == "bert"), "a causal model has nothing behind the word"
+    for distance in range(min(norms), place + 1):
+        if place - distance < int(one.lengths[0]):
+            assert norms[distance] == pytest.approx(by_hand[place - distance].item(), rel=1e-9)
+
+
+BOTH_WAYS = ("task=bidirectional_lm", "tokenizer=byte", "data=induction", "data.size=200", "data.max_length=16")
+
+
+def test_a_language_model_of_both_directions_never_sees_its_target_and_fades_from_its_neighbours_on() -> None:
+    subject, data, model, task = made(*BOTH_WAYS)
+    one = data.sample("validation", 1)
+    found = subject.measure(model, task, 1)
+    place = 1 + (int(one.lengths[0]) - 2) // 2  # the text stands between two special tokens
+    logits = task.double().logits
+
+    def loss() -> torch.Tensor:
+        forwards, backwards = model.directions(one.tokens, one.lengths)
+        target = one.targets[0, place]
+        before = nn.functional.cross_entropy(logits(model, forwards[0, place - 1]), target)
+        return (before + nn.functional.cross_entropy(logits(model, backwards[0, place + 1]), target)) / 2
+
+    by_hand = norms_by_hand(model, loss)
+    norms = dict(zip(found.distances.tolist(), found.norms[0][0], strict=True))
+    for at in range(int(one.lengths[0])):
+        if place - at in norms:
+            assert norms[place - at] == pytest.approx(by_hand[at].item(), rel=1e-9)
+    assert norms[0] == 0
+    for decay in (decay_of(found), decay_behind(found)):
+        assert decay is not None
+        assert decay.start == 1
+        assert decay.half_life is not None, "half of what? not of the 0 at the target"
+        assert decay.rate is not None
+    after = decay_behind(found)
+    assert after is not None
+    assert after.at_start == pytest.approx(norms[-1])
+    assert norms[-1] != pytest.approx(norms[1])
+
+
+def test_layers_that_read_backwards_are_left_out_rather_than_drawn_in_the_wrong_place() -> None:
+    subject, _, model, task = made(*BOTH_WAYS, "model.num_layers=2")
+    found = subject.measure(model, task, 1)
+    assert found.layers == [INPUT, "forwards 2"]
+    assert found.left_out == ["backwards 2"]
+    forwards = found.norms[0][1]
+    assert not forwards[found.distances <= 0].any(), "no path from the forward stack's later positions"
+
+
+def ended(targets: torch.Tensor, lengths: torch.Tensor, task: Any, k2: int) -> Measured:
+    """What is measured of examples with an answer at the end."""
+    batch = ExampleBatch(
+        tokens=torch.zeros(len(lengths), 8, dtype=torch.long),
+        lengths=lengths,
+        targets=targets,
+        index=torch.arange(len(lengths)),
+        count=int(lengths.sum()),
+        totals={"loss": 2},
+    )
+    model = Linear(0.5 * torch.eye(4, dtype=torch.float64))
+    return measure_examples(model, task, batch, k2=k2, farthest=7, samples=1, both_ways=True)
+
+
+class AtEnd(Sum):
+    """The sum of the last hidden state of each example with an answer."""
+
+    def evaluate(self, model: SequenceModel, batch: Any, state: Any) -> Any:
+        found = torch.zeros((), dtype=torch.float64)
+        for lanes, hidden, counts in read_in_segments(model, batch.tokens, batch.lengths, 3):
+            last = hidden[torch.arange(len(lanes)), (counts - 1).clamp(min=0)] @ self.direction
+            if len(lanes) == len(batch.tokens):
+                found = torch.where(batch.targets[lanes] == IGNORED, 0.0, last).sum()
+        return {"loss": (found, 2)}, {}
+
+
+def test_what_an_example_has_before_its_cut_is_measured_as_0_and_what_it_has_not_is_not_measured() -> None:
+    found = ended(torch.tensor([1, 1]), torch.tensor([8, 5]), AtEnd(torch.ones(4, dtype=torch.float64)), 3)
+    every, _, share = mean_norms(found)
+    np.testing.assert_allclose(every[0], [2, 1, 0.5, 0, 0, 0, 0, 0], rtol=1e-12)
+    assert np.stack(found.pairs).sum(0).tolist() == [2, 2, 2, 2, 2, 1, 1, 1]
+    assert share.tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
+def test_an_example_without_an_answer_has_no_loss_and_does_not_pull_the_mean_down() -> None:
+    task = AtEnd(torch.ones(4, dtype=torch.float64))
+    found = ended(torch.tensor([1, IGNORED]), torch.tensor([8, 8]), task, 3)
+    assert found.losses == 1
+    assert mean_norms(found)[0][0, 0] == pytest.approx(2)
+    with pytest.raises(UserError, match="none of the examples measured has an answer"):
+        ended(torch.tensor([IGNORED, IGNORED]), torch.tensor([8, 8]), task, 3)
+
+
+def test_what_was_not_measured_beyond_k2_is_no_number_and_not_0() -> None:
+    direction = torch.ones(4, dtype=torch.float64)
+    model = Linear(0.5 * torch.eye(4, dtype=torch.float64))
+    found = measured(model, Sum(direction), documents=[3] * 60, reset="document")
+    records = {"untrained": record_of(found, decay_of(found), model)}
+    assert "untrained_largest_beyond_k2" not in flat_numbers(records, K2)
+    assert (
+        flat_numbers({"untrained": record_of(measured(model), decay_of(found), model)}, K2)[
+            "untrained_largest_beyond_k2"
+        ]
+        == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (("task=translation",), "writes another"),
+        (("task=forecast", "task.strategy=recursive"), "at each step ahead"),
+    ],
+    ids=["translation", "recursive"],
+)
+def test_a_task_without_one_distance_is_refused_before_data_is_read(
+    overrides: tuple[str, ...], reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(*args: Any) -> None:
+        raise AssertionError("data was read")
+
+    monkeypatch.setattr("seqtrain.training.data.make_data", read)
+    assert run_command(["gradients", *overrides]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: task=")
+    assert reason in line
+
+
+def test_a_run_of_such_a_task_is_refused_before_its_data_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(*args: Any) -> None:
+        raise AssertionError("data was read")
+
+    monkeypatch.setattr("seqtrain.analysis.gradients.make_data", read)
+    run = make_run(tmp_path / "run", *TRANSLATION)
+    assert run_command(["gradients", str(run)]) == 2
+    assert "writes another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "origin", "unit"),
+    [
+        (("task=sentiment", "model=gru", "data.size=40"), "the last real input", "token"),
+        (
+            ("task=forecast", "model=gru", "data.size=2", "data.length=300", "data.max_length=16"),
+            "the last",
+            "time step",
+        ),
+        (BOTH_WAYS, "the place of the target", "token"),
+        (("data=induction", "data.size=200", "model=gru", "tokenizer=byte"), "the newest input before", "token"),
+        (
+            ("data=induction", "data.size=200", "model=gru", "tokenizer=byte", "task.direction=backward"),
+            "which is backward",
+            "token",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_it_is_said_where_distances_begin_and_what_they_count(
+    overrides: tuple[str, ...], origin: str, unit: str
+) -> None:
+    subject, _, model, task = made(*overrides)
+    found = subject.measure(model, task, 1)
+    assert origin in found.origin
+    assert found.unit == unit

@@ -68,10 +68,10 @@ def test_a_table_is_shown_with_its_verdict(seqtrain: Seqtrain, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", demo.names())
-def test_each_demonstration_says_what_it_claims_and_takes_at_most_a_minute_and_a_half(name: str) -> None:
+def test_each_demonstration_says_what_it_claims_and_takes_at_most_three_minutes_and_a_half(name: str) -> None:
     found = demo.load(name)
     assert found.claim.endswith(".")
-    assert 0 < found.seconds <= 90
+    assert 0 < found.seconds <= 210
 
 
 FIRST = order.READERS[0]

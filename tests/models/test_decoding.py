@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.models.decoding import continue_tokens, pick
-from tests.support.model_cases import START, TABLE, VOCABULARY, Case, cases, mixtures_long, next_token
+from tests.support.model_cases import START, TABLE, VOCABULARY, Case, cases, mixtures_long, next_token, some_tokens
 
 WAYS = {
     "greedy": {"temperature": 0.0},
@@ -139,3 +139,44 @@ def test_no_draw_leaves_the_allowed_tokens_however_near_to_the_edge() -> None:
 def test_a_temperature_of_0_takes_the_likeliest_and_low_ones_come_near_it() -> None:
     assert picked(temperature=0.0)[4] == 1
     assert picked(temperature=1e-6)[4] == 1
+
+
+@pytest.mark.parametrize("window", [3, 8, 40])
+@pytest.mark.parametrize("positions", ["rotary", "none"])
+def test_a_text_longer_than_any_buffer_goes_on_as_forward_does(window: int, positions: str) -> None:
+    """Keys are written in place: what is moved, forgotten or reused must be what `forward` sees at each token."""
+    model = Case("gpt", (("attention_window", window), ("positions", positions))).make()
+    prompts = some_tokens(3, 6)
+    lengths = torch.tensor([6, 2, 4])
+    text = some_tokens(3, 150, seed=5)
+    with torch.no_grad():
+        state = model(prompts, None, lengths)[1]
+        stepper = model.stepper(state)
+        expected = model(text, state)[0]
+        for place in range(text.shape[1]):
+            hidden = stepper.read(text[:, place])
+            torch.testing.assert_close(hidden, expected[:, place], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("window", [4, 30])
+def test_rows_that_branch_again_and_again_go_on_as_their_own_whole_text_does(window: int) -> None:
+    model = Case("gpt", (("attention_window", window),)).make()
+    sources, lengths = some_tokens(2, 7), torch.tensor([7, 3])
+    draw = torch.Generator().manual_seed(0)
+    width = 1
+    texts = [[] for _ in range(2)]  # of each row, the tokens behind its source
+    with torch.no_grad():
+        stepper = model.stepper(model.begin(sources, lengths), branches=True)
+        for step in range(40):
+            newest = some_tokens(2 * width, 1, seed=step).flatten()
+            texts = [[*text, int(token)] for text, token in zip(texts, newest, strict=True)]
+            hidden = stepper.read(newest)
+            for row, text in enumerate(texts):
+                lane = row // width
+                source = sources[lane, : lengths[lane]]
+                whole = model(torch.cat([source, torch.tensor(text)])[None])[0]
+                torch.testing.assert_close(hidden[row], whole[0, -1], rtol=1e-9, atol=1e-9)
+            rows = torch.arange(2).unsqueeze(1) * width + torch.randint(0, width, (2, 3), generator=draw)
+            stepper.keep(rows)
+            texts = [texts[int(row)] for row in rows.flatten()]
+            width = 3

@@ -12,6 +12,7 @@ RADII = (0.5, 1.0, 1.5, 2.0)  # spectral radius of the recurrent weights; 1 neit
 DIM, VOCAB, LANES, LENGTH = 64, 16, 8, 48
 FARTHEST = 24  # tokens
 LIMIT = 1.0  # to which clipping brings the norm of the gradient
+THEORY = "theory_radius/sqrt(2)"  # the column of what each step back should multiply by
 LEARNING_RATE = 0.5  # of plain gradient descent: for a norm of LIMIT a small step
 
 
@@ -45,14 +46,16 @@ def run(bench: Bench) -> Findings:
         row: dict[str, str | float] = {
             "spectral_radius": radius,
             "rate": rate,
-            "theory_radius/sqrt(2)": radius / math.sqrt(2),
+            THEORY: radius / math.sqrt(2),
         }
         rows.append(row | _one_step(radius, bench.seeds, stream.batch(plan.chunk(0, 0), slice(0, LANES))))
     axes.set(
-        xlabel="distance j in tokens (dashed: half of the units pass it on, so radius / sqrt(2) a token)",
+        xlabel="distance j in tokens",
         ylabel="norm of d loss_t / d x_(t-j)",
         title="Gradients of a ReLU network by the size of its recurrent weights",
     )
+    # One entry for the theory of all four; each stands in the colour of its measurement.
+    axes.plot([], [], "--", color="0.4", label="theory: times radius / sqrt(2) a token")
     axes.legend()
     pictures.save(figure, bench.out / "exploding.png")
     return _findings(rows)
@@ -110,7 +113,10 @@ def _number(value: float) -> str | float:
 
 
 def _shown(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
+    if isinstance(value, str):
+        return f"{value}: it overflows"
+    # Digits rather than a power of ten, as far as they can be read.
+    return f"{value:,.0f}" if 100 <= value < 1e7 else f"{value:.3g}"
 
 
 def _findings(rows: list[dict[str, str | float]]) -> Findings:
@@ -121,10 +127,12 @@ def _findings(rows: list[dict[str, str | float]]) -> Findings:
     rises = isinstance(unclipped, str) or unclipped > float(last["loss"])
     holds = fades and grows and rises and not isinstance(clipped, str)
     verdict = (
-        f"at spectral radius {first['spectral_radius']:g} the gradient is multiplied by {first['rate']:.2f} a token, "
-        f"at {last['spectral_radius']:g} by {last['rate']:.2f}; there its norm is {last['gradient_norm']:.3g}, and one "
-        f"step of descent takes the loss from {last['loss']:.3g} to {_shown(unclipped)}, clipped to {LIMIT:g} to "
-        f"{_shown(clipped)}"
+        f"with spectral radius {first['spectral_radius']:g} each step back multiplies the gradient by "
+        f"{first['rate']:.2f}, with {last['spectral_radius']:g} by {last['rate']:.2f} (theory: "
+        f"{first[THEORY]:.2f} and {last[THEORY]:.2f}). With {last['spectral_radius']:g} the norm of the whole "
+        f"gradient is {_shown(last['gradient_norm'])}, and one step of descent takes the loss from "
+        f"{_shown(last['loss'])} to {_shown(unclipped)}. The same step with the gradient clipped to norm {LIMIT:g} "
+        f"takes it to {_shown(clipped)}"
     )
     numbers = {"rate_at_largest_radius": float(last["rate"]), "norm_at_largest_radius": float(last["gradient_norm"])}
     for name in ("loss_after_unclipped", "loss_after_clipped"):

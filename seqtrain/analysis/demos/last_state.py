@@ -139,11 +139,11 @@ def findings(curves: dict[str, list[Curve]], sizes: dict[str, int]) -> Findings:
         numbers[f"{attention}_long"] = seeds.spread(long[attention]).mean
         numbers[f"{attention}_parameters"] = float(sizes[attention])
     verdict = (
-        f"letters right in sources of {lengths[0]} to {lengths[third - 1]} and of {lengths[-third]} to {lengths[-1]} "
-        f"letters: from the last state alone {seeds.spread(short['none']).words()} and "
-        f"{seeds.spread(long['none']).words()} ({sizes['none']:,} parameters), with attention "
-        f"{seeds.spread(short['additive']).words()} and {seeds.spread(long['additive']).words()} "
-        f"({sizes['additive']:,}); a guess: {CHANCE:.3f}. The last state loses more with length by {judged.words()}"
+        f"share of letters that are right in short sources ({lengths[0]} to {lengths[third - 1]} letters) and in long "
+        f"ones ({lengths[-third]} to {lengths[-1]}): from the last state alone {seeds.spread(short['none']).words()} "
+        f"and {seeds.spread(long['none']).words()}, with attention {seeds.spread(short['additive']).words()} and "
+        f"{seeds.spread(long['additive']).words()}, by a guess {CHANCE:.3f}. Lost from short to long, last state minus "
+        f"attention: {judged.words()}. Parameters: {sizes['none']:,} and {sizes['additive']:,}"
     )
     holds = None if judged.sign is None else judged.sign > 0
     # What was never learned is not lost with length either, so that the other's loss would always be the larger one.
@@ -175,8 +175,9 @@ def _draw(curves: dict[str, list[Curve]], path: Path) -> None:
         axes.plot(lengths, means, "o-", color=color, label=f"{labels[attention]} (model.attention={attention})")
     axes.axhline(CHANCE, linestyle=":", color=pictures.COLORS[-1], label="a guess")
     axes.set(xlabel="letters of the source", ylabel="share of letters that are right", ylim=(0, 1.03))
-    axes.set_title("saying letters again: one state holds only so many")
-    axes.legend(fontsize=8)
+    axes.set_title("Letters said again: one state holds only so many")
+    # Below the model that forgets nothing, right of the one that forgets.
+    axes.legend(fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.92))
     pictures.save(figure, path)
 
 

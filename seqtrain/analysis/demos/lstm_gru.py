@@ -117,10 +117,12 @@ def findings(measured: Measured, sizes: dict[str, dict[str, int]]) -> Findings:
         # Between two models that guess there is nothing to choose.
         if trial.chance is not None and min(numbers[f"{name}_{model}"] for model in MODELS) > trial.chance / 2:
             told += f", and neither has learned it (chance {trial.chance:.3f})"
-        sentences.append(f"{name} ({trial.label}): {words}: {told}")
+        # A verdict goes on from what stands before it; each sentence behind its first begins anew.
+        begin = name.capitalize() if sentences else name
+        sentences.append(f"{begin} ({trial.label}), {words}: {told}")
     # Never True: that chance explains the difference does not mean that there is none.
     holds = False if is_told_apart else None
-    return Findings(rows, "; ".join(sentences), holds, ("lstm-gru.png",), numbers)
+    return Findings(rows, ". ".join(sentences), holds, ("lstm-gru.png",), numbers)
 
 
 def compared(lstm: list[float], gru: list[float], trial: Trial, comparisons: int) -> tuple[seeds.Difference, str]:
@@ -132,9 +134,9 @@ def compared(lstm: list[float], gru: list[float], trial: Trial, comparisons: int
     judged = seeds.paired(list(map(_log, lstm)), list(map(_log, gru)), comparisons)
     if judged.low is None or judged.high is None:
         ratio = f"{math.exp(judged.mean):.2f} " if math.isfinite(judged.mean) else ""
-        return judged, f"LSTM over GRU {ratio}({judged.why})"
+        return judged, f"LSTM divided by GRU {ratio}({judged.why})"
     interval = judged.interval(f"{math.exp(judged.low):.2f}", f"{math.exp(judged.high):.2f}")
-    return judged, f"LSTM over GRU {math.exp(judged.mean):.2f} ({interval})"
+    return judged, f"LSTM divided by GRU {math.exp(judged.mean):.2f} ({interval})"
 
 
 def _log(value: float) -> float:

@@ -131,14 +131,14 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
     words = []
     if blind:
         words.append(
-            f"a new order of the words changes the output of {_names(blind)} by at most "
-            f"{_most(blind):.1g} of its length, which is rounding, and the label that only order tells is guessed: "
-            f"accuracy {_range(blind)}, chance {CHANCE}"
+            f"a new order of the words does not change the output of {_names(blind)} (by at most {_most(blind):.1g} "
+            f"of its length, which is rounding); the label that only order tells is guessed: accuracy "
+            f"{_range(blind)}, chance {CHANCE}"
         )
     if seeing:
         words.append(
-            f"it changes that of every other, trained or not, {_names(seeing)}, by {_least(seeing):.1g} or more: "
-            f"accuracy {_range(seeing)}"
+            f"a new order changes the output of {_names(seeing)} by {_least(seeing):.1g} of its length or more, "
+            f"trained or not: accuracy {_range(seeing)}"
         )
     if unlearned:
         words.append(f"order reaches {unlearned}, whose accuracy stayed below {LEARNED} in these steps")
@@ -148,11 +148,17 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
         words.append(f"off chance although blind: {lucky}")
     # What contradicts theory weighs more than what was not learnt.
     holds = False if wrong or lucky else None if unlearned else True
-    return "; ".join(words), holds
+    # Each is a sentence; the first goes on from whatever stands before it.
+    sentences = words[:1]
+    for word in words[1:]:
+        sentences.append(word[0].upper() + word[1:])
+    return ". ".join(sentences), holds
 
 
 def _names(rows: list[Row]) -> str:
-    return " / ".join(dict.fromkeys(str(row["model"]) for row in rows))
+    # A comma stands between two models, so none within a name.
+    names = [str(row["model"]).replace(", no ", " without ") for row in rows]
+    return ", ".join(dict.fromkeys(names))
 
 
 def _most(rows: list[Row]) -> float:
@@ -165,7 +171,8 @@ def _least(rows: list[Row]) -> float:
 
 def _range(rows: list[Row]) -> str:
     values = [float(row["accuracy"]) for row in rows]
-    return f"{min(values):.2f} to {max(values):.2f}"
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _draw(bench: Bench, rows: list[Row]) -> None:
@@ -190,11 +197,12 @@ def _draw(bench: Bench, rows: list[Row]) -> None:
     changes.axvspan(FLOOR / 3, 1e-13, color="0.9", label="rounding (exact 0 at the left edge)")
     changes.invert_yaxis()
     accuracies.plot([float(row["accuracy"]) for row in rows], heights, "D", color=pictures.COLORS[1], alpha=0.7)
-    accuracies.axvline(CHANCE, linestyle="--", color=pictures.COLORS[1], label="chance")
+    accuracies.axvline(CHANCE, linestyle="--", color=pictures.COLORS[1], label="a guess")
     accuracies.set(xlim=(0.4, 1.03), xlabel="accuracy on test", title="A label that only order tells")
     for axes in (changes, accuracies):
         axes.grid(alpha=0.3)
-        axes.legend(loc="center right" if axes is accuracies else "lower left", fontsize=8)
+        # Where no mark stands: blind models are at the left above, the others at the right.
+        axes.legend(loc="lower left" if axes is changes else "center", fontsize=8)
     pictures.save(figure, bench.out / "order.png")
 
 

@@ -40,15 +40,19 @@ def run(bench: Bench) -> Findings:
 
 def _findings(bench: Bench, rows: list[dict[str, str | float]]) -> Findings:
     """What the table says, and its picture."""
-    figure = pictures.new_figure(8, 3.4)
+    figure = pictures.new_figure(9, 3.6)
     angle, product = figure.subplots(1, 2)
-    for axes, measured, theory, title in (
-        (angle, "cosine_sd", "theory_1/sqrt(d)", "cosine of two random vectors"),
-        (product, "product_sd", "theory_sqrt(d)", "their product, which attention divides by sqrt(d)"),
+    for axes, measured, theory, title, ticks in (
+        (angle, "cosine_sd", "theory_1/sqrt(d)", "cosine of two random vectors", (0.03, 0.1, 0.3)),
+        (product, "product_sd", "theory_sqrt(d)", "their product, before division by sqrt(d)", (1, 3, 10, 30)),
     ):
         axes.loglog(DIMS, [row[measured] for row in rows], "o", color=pictures.COLORS[0], label="measured")
         axes.loglog(DIMS, [row[theory] for row in rows], "--", color=pictures.COLORS[0], label=theory[len("theory_") :])
         axes.set(xlabel="dimensions d", ylabel="standard deviation", title=title)
+        # The widths that were drawn, rather than powers of ten.
+        axes.set_xticks(DIMS, [str(dim) for dim in DIMS], fontsize=8)
+        axes.set_yticks(ticks, [str(tick) for tick in ticks])
+        axes.minorticks_off()
         axes.legend()
     pictures.save(figure, bench.out / "perpendicular.png")
     scaled = [float(row["scaled_product_sd"]) for row in rows]
@@ -56,9 +60,10 @@ def _findings(bench: Bench, rows: list[dict[str, str | float]]) -> Findings:
     holds = off < TOLERANCE
     last = rows[-1]
     verdict = (
-        f"in {last['dim']} dimensions two random vectors are {last['angle_off_90']:.1f} degrees off 90 on average; "
-        f"their product spreads by {last['product_sd']:.1f}, and divided by sqrt(d) by {scaled[-1]:.3f} (at most "
-        f"{off:.3f} from 1 in any of the {len(rows)} widths)"
+        f"in {last['dim']} dimensions the angle between two random vectors is on average "
+        f"{last['angle_off_90']:.1f} degrees away from 90. Their product has a standard deviation of "
+        f"{last['product_sd']:.1f} (theory, sqrt(d): {last['theory_sqrt(d)']:.1f}); divided by sqrt(d) it is "
+        f"{scaled[-1]:.3f}, and in all {len(rows)} widths at most {off:.3f} away from 1"
     )
     return Findings(rows, verdict, holds, ("perpendicular.png",), {"angle_off_90": float(last["angle_off_90"])})
 

@@ -207,14 +207,14 @@ def findings(series: list[Curves], text: list[Curves]) -> Findings:
         "text_chance": words["chance"][-1],
     }
     verdict = (
-        f"over {HORIZON} hours the error (MSE) is {numbers['mse_forced']:.3f} fed the truth and "
-        f"{numbers['mse_free']:.3f} fed its own answers; who knows how the series are made has "
-        f"{numbers['mse_best_forced']:.3f} and {numbers['mse_best_free']:.3f}. What the model loses beyond that grows "
-        f"by {judged.words()} when it runs free. Free running against a model trained for all hours at once: "
-        f"{direct.words()} of MSE. Text: after {LENGTH} bytes "
-        f"{numbers['text_forced_last']:.0%} are right fed the truth, "
-        f"{numbers['text_free_last']:.0%} fed its own (always the commonest byte: {numbers['text_chance']:.0%}), and "
-        f"{numbers['text_unbroken_last']:.1%} of the continuations have not left the truth"
+        f"mean squared error over {HORIZON} hours: {numbers['mse_forced']:.3f} fed the truth, "
+        f"{numbers['mse_free']:.3f} fed its own answers. The best that is possible: "
+        f"{numbers['mse_best_forced']:.3f} and {numbers['mse_best_free']:.3f}. So free running adds {judged.words()} "
+        f"to the model's distance from the best. Its error minus that of a model which says all hours at once: "
+        f"{direct.words()}. Text, byte {LENGTH} after the prompt: right in "
+        f"{numbers['text_forced_last']:.0%} fed the truth, in {numbers['text_free_last']:.0%} fed its own bytes, in "
+        f"{numbers['text_chance']:.0%} for who always says the commonest byte; "
+        f"{numbers['text_unbroken_last']:.1%} of the texts have no wrong byte until there"
     )
     holds = None if judged.sign is None else judged.sign > 0
     return Findings(rows, verdict, holds, ("teacher-forcing.png",), numbers)
@@ -242,7 +242,7 @@ def _draw(series: Curves, text: Curves, path: Path) -> None:
         (left, series, "best_forced", 0, "--", "the best possible, fed the truth"),
         (left, series, "free", 1, "-", "fed its own answers"),
         (left, series, "direct", 2, "-", "another model, all hours at once"),
-        (left, series, "best_free", 1, "--", "the best possible forecast"),
+        (left, series, "best_free", 1, "--", "the best possible, not told the truth"),
         (right, text, "forced", 0, "-", "fed the truth"),
         (right, text, "free", 1, "-", "fed its own answers"),
         (right, text, "unbroken", 3, "-", "fed its own, and no byte wrong so far"),
@@ -252,9 +252,9 @@ def _draw(series: Curves, text: Curves, path: Path) -> None:
         steps = range(1, len(curves[name]) + 1)
         axes.plot(steps, curves[name], style, color=pictures.COLORS[color], label=label)
     left.set(xlabel="hours ahead", ylabel="mean squared error (units of the data, squared)", ylim=(0, None))
-    left.set_title("series: the error by hours ahead")
+    left.set_title("Series: the error by hours ahead (lower is better)")
     right.set(xlabel="bytes written since the prompt", ylabel="share of bytes that are right", ylim=(0, 1))
-    right.set_title("text: what is right by bytes ahead")
+    right.set_title("Text: what is right by bytes ahead (higher is better)")
     for axes in (left, right):
         axes.legend(fontsize=8)
     pictures.save(figure, path)

@@ -122,7 +122,9 @@ class StreamPlan:
         self._lengths = np.full(-(-longest // tbptt.k1), tbptt.k1)
         if tbptt.jitter != "none":
             self._lengths = awd_lengths(longest, tbptt.k2, seed)
-        self._cached: tuple[int, ChunkTable] | None = None  # of one epoch, kept for its steps
+        # Of one epoch, kept for its steps: to draw the order of 1e9 tokens takes as long as a step.
+        self._cached: tuple[int, ChunkTable] | None = None
+        self._cached_order: tuple[int, Int[np.ndarray, " n"]] | None = None
         table = self._table(0)
         self.steps = len(table.targets)
         self.targets = table.targets  # of each step, in reading order; jitter: of the first epoch
@@ -133,7 +135,7 @@ class StreamPlan:
         table = self._table(epoch)
         newest = step
         if self.shuffle:
-            newest = int(self._permuted(epoch, np.arange(self.steps))[step])
+            newest = int(self._order(epoch)[step])
         depth = self.tbptt.k2 // self.tbptt.k1  # chunks of a whole window
         oldest = max(newest + 1 - depth, 0)
         index = table.edges[:-1, None] + np.arange(oldest, newest + 1)  # (B, chunks of the window)
@@ -179,6 +181,12 @@ class StreamPlan:
                 lengths = self._permuted(epoch, lengths)
             self._cached = epoch, _table(self._stretches, lengths, self.lanes, self.tbptt)
         return self._cached[1]
+
+    def _order(self, epoch: int) -> Int[np.ndarray, " n"]:
+        """The chunks of an epoch in the order in which independent windows are read."""
+        if self._cached_order is None or self._cached_order[0] != epoch:
+            self._cached_order = epoch, self._permuted(epoch, np.arange(self.steps))
+        return self._cached_order[1]
 
     def _permuted(self, epoch: int, values: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         return np.random.default_rng((self.seed, epoch)).permutation(values)

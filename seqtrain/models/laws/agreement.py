@@ -74,13 +74,14 @@ def agree_in_state(actual: State, expected: State, what: str, *, first_lane: int
 
 
 def agree_in_what_follows(
-    model: SequenceModel, actual: State, expected: State, what: str, *, first_lane: int = 0
+    model: SequenceModel, actual: State, expected: State, what: str, *, of_source: bool = False, first_lane: int = 0
 ) -> None:
     """Raises Broken unless two states mean the same.
 
-    Those of a model that needs a source may hold unequal amounts of padding: they must go on to the same end.
+    Those of a model that needs a source, or right after one (`of_source`), may hold unequal amounts of padding: they
+    must go on to the same end.
     """
-    if Capability.UNCONDITIONAL in model.capabilities:
+    if Capability.UNCONDITIONAL in model.capabilities and not of_source:
         agree_in_state(actual, expected, what, first_lane=first_lane)
         return
     for name in actual.keys() & expected.keys():

@@ -45,4 +45,4 @@ def source_is_read_by_its_length(subject: Subject) -> None:
             alone = model.begin(source[own, :length]) if length else model.initial(1)
             what = f"sources (5, 9) of lengths {lengths}, beside each source read alone"
             agree(hidden[own], model(tokens[own], alone)[0], f"{what}: 4 tokens after it", first_lane=lane)
-            agree_in_what_follows(model, select(state, own), alone, what, first_lane=lane)
+            agree_in_what_follows(model, select(state, own), alone, what, of_source=True, first_lane=lane)

@@ -12,12 +12,11 @@ from torch.nn import functional as F
 from seqtrain.models.layers.lengths import padding_of
 from seqtrain.models.layers.positions import rotate
 from seqtrain.models.layers.recorder import active, record
+from seqtrain.models.layers.slots import KeysValues, Seen, Slots
+from seqtrain.models.stepper import fold, unfold
 
 Cache = tuple[Float[Tensor, "B H M K"], Float[Tensor, "B H M K"]]
 """Keys and values of M tokens that were read before."""
-
-KeysValues = tuple[Float[Tensor, "B H N K"], Float[Tensor, "B H N K"]]
-"""Those of all N tokens that attention sees, old and new."""
 
 SourceKeysValues = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 """Those of the S tokens of a source."""
@@ -129,6 +128,17 @@ class CausalSelfAttention(SelfAttention):
         mixed = attend(query, turned, value, mask=mask, causal=mask is None, dropout=dropout, name=self.name)
         return self.out(mixed), (key, value)
 
+    def step(
+        self, x: Float[Tensor, "N 1 D"], slots: Slots, seen: Seen, rotary: Float[Tensor, "2 1 K"] | None
+    ) -> Float[Tensor, "N 1 D"]:
+        """Gives the mixed values of one more token, which `slots` then has."""
+        query_key_value = heads(self.query_key_value(x), 3, self.num_heads)
+        query, key = query_key_value[:2]
+        if rotary is not None:
+            query, key = rotate(query_key_value[:2], rotary)  # both at once: at one token a call is the cost
+        value = query_key_value[2]
+        return self.out(slots.attend(query, key, value, seen))
+
 
 class BidirectionalSelfAttention(SelfAttention):
     """Attention of each token to every token."""
@@ -174,3 +184,12 @@ class CrossAttention(nn.Module):
         key, value = source[0].to(query.dtype), source[1].to(query.dtype)  # under autocast the query's is lower
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(query, key, value, mask=mask, causal=False, dropout=dropout, name=self.name))
+
+    def step(
+        self, x: Float[Tensor, "N 1 D"], source: SourceKeysValues, mask: Bool[Tensor, "B 1 1 S"]
+    ) -> Float[Tensor, "N 1 D"]:
+        """Gives the mixed values of a token for each row; several rows of a lane look at one source together."""
+        (query,) = heads(self.query(x), 1, self.num_heads)
+        key, value = source[0].to(query.dtype), source[1].to(query.dtype)
+        mixed = unfold(F.scaled_dot_product_attention(fold(query, len(key)), key, value, mask))
+        return self.out(mixed.transpose(1, 2).flatten(2))

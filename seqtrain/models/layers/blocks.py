@@ -13,10 +13,10 @@ from seqtrain.models.layers.attention import (
     Cache,
     CausalSelfAttention,
     CrossAttention,
-    KeysValues,
     SelfAttention,
     SourceKeysValues,
 )
+from seqtrain.models.layers.slots import KeysValues, Seen, Slots
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]
@@ -120,6 +120,7 @@ class DecoderBlock(Block):
     """Causal self-attention, then feed-forward."""
 
     attention_type = CausalSelfAttention
+    attention: CausalSelfAttention
     has_source = False
 
     def forward(
@@ -134,11 +135,19 @@ class DecoderBlock(Block):
         x = self.norm1.after(x, mixed)
         return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), keys_values
 
+    def step(
+        self, x: Float[Tensor, "N 1 D"], slots: Slots, seen: Seen, rotary: Float[Tensor, "2 1 K"] | None
+    ) -> Float[Tensor, "N 1 D"]:
+        """The stream of one more token after this block."""
+        x = self.norm1.after(x, self.attention.step(self.norm1.before(x), slots, seen, rotary))
+        return self.norm2.after(x, self.feed_forward(self.norm2.before(x)))
+
 
 class CrossDecoderBlock(Block):
     """Causal self-attention, then attention to a source, then feed-forward."""
 
     attention_type = CausalSelfAttention
+    attention: CausalSelfAttention
     has_source = True
 
     def forward(
@@ -155,3 +164,16 @@ class CrossDecoderBlock(Block):
         # The keys and values of the source are made once, by `begin`, since no token of the target changes them.
         x = self.norm2.after(x, self.cross(self.norm2.before(x), source, source_mask))
         return self.norm3.after(x, self.feed_forward(self.norm3.before(x))), keys_values
+
+    def step(
+        self,
+        x: Float[Tensor, "N 1 D"],
+        slots: Slots,
+        seen: Seen,
+        source: SourceKeysValues,
+        source_mask: Bool[Tensor, "B 1 1 S"],
+    ) -> Float[Tensor, "N 1 D"]:
+        """The stream of one more token after this block."""
+        x = self.norm1.after(x, self.attention.step(self.norm1.before(x), slots, seen, None))
+        x = self.norm2.after(x, self.cross.step(self.norm2.before(x), source, source_mask))
+        return self.norm3.after(x, self.feed_forward(self.norm3.before(x)))

@@ -90,9 +90,9 @@ def sinusoids(index: Int[Tensor, "*T"], dim: int, dtype: torch.dtype) -> Float[T
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2).to(dtype)
 
 
-def rotary_table(length: int, width: int, device: torch.device) -> Float[Tensor, "2 {length} {width}"]:
-    """Cosines and sines of positions 0 to length - 1, in float64."""
-    angle = angles(torch.arange(length, device=device), width)
+def rotary_table(length: int, width: int, device: torch.device, begin: int = 0) -> Float[Tensor, "2 {length} {width}"]:
+    """Cosines and sines of `length` positions from `begin` on, in float64."""
+    angle = angles(torch.arange(begin, begin + length, device=device), width)
     return torch.stack([angle.cos(), angle.sin()]).repeat(1, 1, 2)  # once for each half of a pair
 
 

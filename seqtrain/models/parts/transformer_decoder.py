@@ -9,12 +9,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seqtrain.models.base import State
-from seqtrain.models.layers.attention import KeysValues, padding_mask, window_mask
+from seqtrain.models.layers.attention import padding_mask, window_mask
+from seqtrain.models.layers.block_stepper import BlockStepper
 from seqtrain.models.layers.blocks import CrossDecoderBlock
 from seqtrain.models.layers.lengths import real_lengths
 from seqtrain.models.layers.positions import PlacedInput
+from seqtrain.models.layers.slots import KeysValues, Seen
 from seqtrain.models.layers.weights import count_weights
 from seqtrain.models.parts.encoders import Encoded
+from seqtrain.models.stepper import Stepper
 
 
 class TransformerDecoder(nn.Module):
@@ -76,6 +79,17 @@ class TransformerDecoder(nn.Module):
             self._put(after, "", layer, (key, value))
         return x, after
 
+    def stepper(self, embed: nn.Module, norm: nn.Module, state: State, branches: bool) -> Stepper:
+        """Goes on from a state token by token.
+
+        Args:
+            embed: of target tokens.
+            norm: what stands behind the last block.
+            state: of all lanes.
+            branches: whether a lane will have several continuations, which then share its source.
+        """
+        return DecoderStepper(self, embed, norm, state, branches)
+
     def _put(self, state: State, prefix: str, layer: int, keys_values: KeysValues) -> None:
         """Adds keys and values to a state, which keeps the parameters' precision under autocast."""
         dtype = next(self.blocks.parameters()).dtype
@@ -88,6 +102,37 @@ class TransformerDecoder(nn.Module):
         # A token looks at those of the target and at those of the source: four products a layer.
         attended = 8 * length * length * self.dim * len(self.blocks)
         return 2 * length * count_weights(self.blocks) + attended
+
+
+class DecoderStepper(BlockStepper):
+    """Writes token by token: keys are written in place, and rows of one lane look at one source."""
+
+    def __init__(
+        self, decoder: TransformerDecoder, embed: nn.Module, norm: nn.Module, state: State, branches: bool
+    ) -> None:
+        self.decoder, self.embed, self.norm = decoder, embed, norm
+        filled = state.get("filled", torch.zeros_like(state["source_filled"]))
+        self.sources: list[KeysValues] = []
+        prefixes: list[KeysValues] = []
+        for layer in range(len(decoder.blocks)):
+            source = state[f"source_key.{layer}"], state[f"source_value.{layer}"]
+            self.sources.append(source)
+            nothing = source[0][:, :, :0]
+            prefixes.append((state.get(f"key.{layer}", nothing), state.get(f"value.{layer}", nothing)))
+        self.source_mask = padding_mask(state["source_filled"], self.sources[0][0].shape[2])
+        super().__init__(prefixes, filled, attention_window=None, branches=branches)
+
+    def step(self, tokens: Int[Tensor, "N 1"], seen: Seen) -> Float[Tensor, "N 1 D"]:
+        x = self.decoder.front(self.embed(tokens), self.num_before)
+        for block, slots, source in zip(self.decoder.blocks, self.layers, self.sources, strict=True):
+            x = block.step(x, slots, seen, source, self.source_mask)  # type: ignore[operator]
+        return self.norm(x)
+
+    def keep_lanes(self, lanes: Int[Tensor, " B"] | None) -> None:
+        if lanes is None:
+            return
+        self.source_mask = self.source_mask[lanes]
+        self.sources = [(key.index_select(0, lanes), value.index_select(0, lanes)) for key, value in self.sources]
 
 
 def align(keys: Float[Tensor, "B H N K"], length: int, lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H M K"]:

@@ -1,0 +1,128 @@
+"""Keys and values of one layer while a sequence is written token by token: rotated once, and written in place.
+
+A slot is the place of a token: 0 for the first one that is kept of what was read before, counted on from there. Lanes
+that have read less stand right-aligned, so that all rows write into the same slot. Rotary attention knows distances
+alone, so a slot serves as position, however much was read before.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqtrain.models.stepper import fold, unfold
+
+KeysValues = tuple[Float[Tensor, "B H N K"], Float[Tensor, "B H N K"]]
+"""Those of all N tokens that attention sees, old and new."""
+
+SPARE = 32  # slots at least that are made at a time
+
+
+class Seen:
+    """Which slots the newest token of each row sees.
+
+    Args:
+        begin: the first slot that any row sees.
+        mask: where not all rows see all slots from there on, which of them (of the prefix, where rows share it).
+    """
+
+    def __init__(self, begin: int, mask: Bool[Tensor, "B 1 1 N"] | None) -> None:
+        self.begin = begin
+        self.mask = mask
+
+
+class Slots:
+    """What one layer has read.
+
+    Args:
+        prefix: keys and values of what was read before, right-aligned, keys rotated by their slots.
+        shared: whether rows of a lane share the prefix, so that it is not copied when they branch.
+    """
+
+    def __init__(self, prefix: KeysValues, shared: bool) -> None:
+        count = prefix[0].shape[2]
+        self.prefix: KeysValues | None = prefix if shared else None
+        self.first = count if shared else 0  # the slot of the first key in the buffers
+        self.used = 0  # keys in the buffers
+        self.key, self.value = prefix[0][:, :, :0], prefix[1][:, :, :0]
+        if not shared:
+            self.used = count
+            self.key, self.value = _with_room(prefix[0], count, prefix[0]), _with_room(prefix[1], count, prefix[1])
+        # The buffers of before: memory that is at hand.
+        self.spares: list[Float[Tensor, "N H C K"] | None] = [None, None]
+
+    def keep(self, rows: Int[Tensor, " N"], lanes: Int[Tensor, " B"] | None) -> None:
+        """Goes on with some rows; with some lanes of the prefix, where not all go on."""
+        if self.used:
+            self.key, self.spares[0] = _picked(self.key, self.used, rows, self.spares[0]), self.key
+            self.value, self.spares[1] = _picked(self.value, self.used, rows, self.spares[1]), self.value
+        if self.prefix is not None and lanes is not None:
+            self.prefix = self.prefix[0].index_select(0, lanes), self.prefix[1].index_select(0, lanes)
+
+    def attend(
+        self,
+        query: Float[Tensor, "N H 1 K"],
+        key: Float[Tensor, "N H 1 K"],
+        value: Float[Tensor, "N H 1 K"],
+        seen: Seen,
+    ) -> Float[Tensor, "N 1 H*K"]:
+        """Writes a key and a value, and mixes the values of all that is seen."""
+        self._write(key, value, seen.begin)
+        # From here on a row's own keys are those of the buffers from slot `begin` on.
+        begin = max(seen.begin - self.first, 0)
+        keys, values = self.key[:, :, begin : self.used], self.value[:, :, begin : self.used]
+        if self.prefix is None or seen.begin >= self.first:
+            self.prefix = None  # no later token sees it again
+            mixed = F.scaled_dot_product_attention(query, keys, values, seen.mask)
+            return mixed.transpose(1, 2).flatten(2)
+        # Two softmaxes in one: over the prefix, at which all rows of a lane look together, and over each row's own.
+        prefix_key, prefix_value = (part[:, :, seen.begin :].to(key.dtype) for part in self.prefix)
+        lanes = len(prefix_key)
+        scaled = query / math.sqrt(query.shape[-1])
+        before = fold(scaled, lanes) @ prefix_key.transpose(2, 3)  # (B, H, W, S)
+        if seen.mask is not None:
+            before = before.masked_fill(~seen.mask, -torch.inf)
+        scores = torch.cat([unfold(before), scaled @ keys.transpose(2, 3)], -1)
+        weights = scores.softmax(-1)
+        split = prefix_key.shape[2]
+        mixed = unfold(fold(weights[..., :split], lanes) @ prefix_value) + weights[..., split:] @ values
+        return mixed.transpose(1, 2).flatten(2)
+
+    def _write(self, key: Float[Tensor, "N H 1 K"], value: Float[Tensor, "N H 1 K"], begin: int) -> None:
+        """Puts a key and a value into the next slot; keys before slot `begin` are seen no more."""
+        if self.used == self.key.shape[2]:
+            # Room for as many again: so each key is moved a few times at most, however long the text becomes.
+            first = max(begin, self.first)
+            begin = first - self.first
+            self.key = _with_room(self.key[:, :, begin : self.used], self.used - begin, key)
+            self.value = _with_room(self.value[:, :, begin : self.used], self.used - begin, value)
+            self.first, self.used = first, self.used - begin
+            self.spares = [None, None]
+        self.key[:, :, self.used] = key[:, :, 0]
+        self.value[:, :, self.used] = value[:, :, 0]
+        self.used += 1
+
+
+def _with_room(keys: Float[Tensor, "N H C K"], count: int, like: Float[Tensor, "M H T K"]) -> Float[Tensor, "M H _ K"]:
+    """A new buffer, in the precision of `like`, that begins with `count` keys and has room for as many again."""
+    buffer = like.new_empty(len(like), keys.shape[1], count + max(count, SPARE), keys.shape[3])
+    if count:
+        buffer[:, :, :count] = keys
+    return buffer
+
+
+def _picked(
+    buffer: Float[Tensor, "N H C K"], used: int, rows: Int[Tensor, " M"], spare: Float[Tensor, "R H C K"] | None
+) -> Float[Tensor, "M H C K"]:
+    """Some rows of a buffer, as far as it is used, in the memory of a spare one where that is large enough."""
+    # New memory of megabytes at each token would cost more than the copying: the system hands it out page by page.
+    if spare is None or len(spare) < len(rows):
+        spare = buffer.new_empty(len(rows), *buffer.shape[1:])
+    picked = spare[: len(rows)]
+    # Many times as fast as indexing with [rows], which copies number by number.
+    torch.index_select(buffer[:, :, :used], 0, rows, out=picked[:, :, :used])
+    return picked

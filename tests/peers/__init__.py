@@ -1,0 +1,1 @@
+"""Peers beside seqtrain, in an environment of their own: `make bench-peers`."""
