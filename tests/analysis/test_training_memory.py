@@ -42,6 +42,8 @@ def plain_sgd(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
 def model_of(name: str, dim: int = D, length: int = T, **options: Any) -> SequenceModel:
     """A model whose attention hides nothing behind a window."""
     options = {"num_layers": 1, "dropout": 0.0, **options}
+    if name == "cbow":
+        del options["num_layers"]  # it has none
     config = Case(name, ()).config(dim=dim, **options)
     if "attention_window" in config.model:
         config.model.attention_window = length
