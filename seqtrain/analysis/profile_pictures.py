@@ -7,17 +7,20 @@ from pathlib import Path
 
 from seqtrain.analysis.pictures import COLORS, new_figure, save
 from seqtrain.analysis.profile import Grid, Profile
+from seqtrain.analysis.profile_memory import KINDS, OPTIMIZER, WEIGHTS, MemoryProfile
 from seqtrain.analysis.timing import ALONE, TRAINING
 
-TIMES, CROSSOVER = "times.png", "crossover.png"
+TIMES, CROSSOVER, MEMORY = "times.png", "crossover.png", "memory.png"
+CONSTANT_IN_T = (WEIGHTS, OPTIMIZER)
 AXES = {"T": "sequence length T (tokens)", "d": "width d"}
 
 
-def draw(profiles: Sequence[Profile], grid: Grid, folder: Path) -> tuple[str, ...]:
+def draw(profiles: Sequence[Profile], memory: Sequence[MemoryProfile], grid: Grid, folder: Path) -> tuple[str, ...]:
     """Writes the pictures into a folder; gives their names."""
     _draw_times(profiles, grid, folder / TIMES)
     _draw_costs(profiles, folder / CROSSOVER)
-    return TIMES, CROSSOVER
+    _draw_memory(memory, grid, folder / MEMORY)
+    return TIMES, CROSSOVER, MEMORY
 
 
 def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
@@ -73,4 +76,36 @@ def _draw_costs(profiles: Sequence[Profile], path: Path) -> None:
         axes.set_xticks(lengths, [str(length) for length in lengths])
         axes.minorticks_off()
         axes.legend(fontsize=7)
+    save(figure, path)
+
+
+def _draw_memory(profiles: Sequence[MemoryProfile], grid: Grid, path: Path) -> None:
+    """A row a model, a column an axis: the bytes of each kind, their fit, and theory's slope dashed."""
+    figure = new_figure(9.6, 2.9 * len(profiles))
+    for row, profile in enumerate(profiles):
+        for column, axis in enumerate(("T", "d")):
+            axes = figure.add_subplot(len(profiles), 2, 2 * row + column + 1)
+            sizes = grid.along(axis)
+            across = [size.length if axis == "T" else size.dim for size in sizes]
+            for color, kind in zip(COLORS, KINDS, strict=False):
+                # Weights know no T, and a flat line would only hide the others.
+                if axis == "T" and kind in CONSTANT_IN_T:
+                    continue
+                for fitted in profile.fits:
+                    if (fitted.kind, fitted.axis) != (kind, axis):
+                        continue
+                    values = [profile.cells[size][kind] / 2**20 for size in sizes]
+                    label = f"{KINDS[kind]}: {axis}^{fitted.law.exponent:.2f}"
+                    axes.plot(across, values, "o-", color=color, label=label, markersize=4)
+                    if fitted.theory is None:
+                        continue
+                    theory = [values[-1] * (size / across[-1]) ** fitted.theory for size in across]
+                    axes.plot(across, theory, "--", color=color, linewidth=1, label=f"theory: {axis}^{fitted.theory:g}")
+            still = f"d = {grid.at_dim}" if axis == "T" else f"T = {grid.at_length}"
+            title = f"{profile.name}: memory of a training pass ({still})"
+            axes.set(xscale="log", yscale="log", xlabel=AXES[axis], ylabel="MiB", title=title)
+            axes.set_xticks(across, [str(size) for size in across])
+            axes.minorticks_off()
+            # Beside the lines: up to nine names would lie on them.
+            axes.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1, 1))
     save(figure, path)

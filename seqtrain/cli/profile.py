@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from seqtrain.analysis.profile import Crossover, Grid, Make, Profile
+    from seqtrain.analysis.profile_memory import MemoryProfile
     from seqtrain.training.cost import Cost
 
 LENGTHS, DIMS = (256, 512, 1024, 2048), (384, 512, 768, 1024)
@@ -37,7 +38,7 @@ def measured(argv: list[str]) -> Measured:
     parser = Parser(
         "profile",
         "What a model costs: parameters by part, operations by formula and as torch counts them, sequential steps and\n"
-        "the longest path; then times over lengths and widths, with fitted exponents beside those of theory.\n"
+        "the longest path; then times and memory over lengths and widths, with fitted exponents beside theory.\n"
         "OVERRIDE as for `seqtrain train`. -m: several models, measured turn by turn: -m model=rnn,lstm,cnn,gpt",
         "seqtrain profile -m model=rnn,lstm,cnn,gpt",
     )
@@ -106,9 +107,23 @@ def _profile(configs: dict[str, DictConfig], options: Namespace) -> Measured:
     # A size that cannot be is told before a minute of measuring.
     for name, make in makes.items():
         _try_sizes(name, make, grid)
+    # First, as it is the shorter part: an optimizer that cannot make a step is told before minutes of timing.
+    memory = [_memory(name, config, makes[name], grid) for name, config in configs.items()]
     profiles, peak = measure(makes, grid, repeats=options.repeats)
     found = crossovers(profiles, grid.at_dim)
-    return _written(costs, profiles, found, peak, grid, options)
+    return _written(costs, profiles, memory, found, peak, grid, options)
+
+
+def _memory(name: str, config: DictConfig, make: Make, grid: Grid) -> MemoryProfile:
+    """The memory of a training pass and of the config's optimizer, where a run of the config would train."""
+    import torch
+
+    from seqtrain.analysis.profile_memory import measure_memory
+    from seqtrain.config import instantiate
+    from seqtrain.training.trainer import on_gpu
+
+    device = torch.device("cuda" if on_gpu(config) else "cpu")
+    return measure_memory(name, make, grid, instantiate.make(config.optimizer), device)
 
 
 def _cost(config: DictConfig) -> Cost:
@@ -166,6 +181,7 @@ def _try_sizes(name: str, make: Make, grid: Grid) -> None:
 def _written(
     costs: dict[str, Cost],
     profiles: Sequence[Profile],
+    memory: Sequence[MemoryProfile],
     found: Sequence[Crossover],
     peak: float,
     grid: Grid,
@@ -175,7 +191,7 @@ def _written(
     from seqtrain.analysis import profile_pictures
 
     numbers: dict[str, float] = {"peak_gflops": peak / 1e9}
-    for profile in profiles:
+    for profile in (*profiles, *memory):
         numbers |= profile.numbers()
     for crossover in found:
         key = f"crossover_{crossover.recurrent}_{crossover.attending}"
@@ -187,14 +203,15 @@ def _written(
         "peak_flops_per_second": peak,
         "cost": {name: cost.record() for name, cost in costs.items()},
         "models": [profile.record() for profile in profiles],
+        "memory": [profile.record() for profile in memory],
         "crossovers": [crossover.record() for crossover in found],
         "numbers": numbers,
     }
     options.out.mkdir(parents=True, exist_ok=True)
-    pictures = profile_pictures.draw(profiles, grid, options.out)
+    pictures = profile_pictures.draw(profiles, memory, grid, options.out)
     lines: list[str] = []
-    for profile in profiles:
-        lines += _lines(profile, costs[profile.name], grid)
+    for profile, bytes_of in zip(profiles, memory, strict=True):
+        lines += [*_lines(profile, costs[profile.name], grid), *bytes_of.lines(), ""]
     lines += _end_lines(found, peak, grid, options)
     return written(options.out, "profile", record, lines, list(pictures), options)
 
@@ -226,7 +243,7 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
         f"training reads {profile.tokens_per_second:,.0f} tokens/s at T = {grid.lengths[0]}, d = {grid.at_dim}; at "
         f"best it does {profile.peak_share:.0%} of the operations a second that this machine was seen to do"
     )
-    return [*lines, ""]
+    return lines
 
 
 def _or_dash(value: Any) -> str:

@@ -215,7 +215,14 @@ def test_the_command_profiles_several_models_and_writes_what_it_says(tmp_path: P
     assert [model["name"] for model in record["models"]] == ["rnn", "gpt"]
     assert record["models"][0]["counted"][0]["flops"] == record["models"][0]["counted"][0]["counted_flops"]
     assert 0 < record["numbers"]["gpt_peak_share"] <= 1
-    for name in ("times.png", "crossover.png"):
+    assert "kept for backward" in out
+    for memory, name in zip(record["memory"], ("rnn", "gpt"), strict=True):
+        assert (memory["name"], memory["device"], memory["materialised"]) == (name, "cpu", False)
+        for cell in memory["cells"]:
+            assert 0 < cell["bytes"]["kept"] < cell["bytes"]["peak"], cell
+    assert record["numbers"]["rnn_memory_kept_T"] == pytest.approx(1, abs=0.1)
+    assert all(np.isfinite(value) for value in record["numbers"].values())
+    for name in ("times.png", "crossover.png", "memory.png"):
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
 
 

@@ -12,12 +12,11 @@ from torch import Tensor
 from seqtrain.errors import UserError
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
-from seqtrain.tasks.base import Task
 
 ROLES = ("hidden", "other", "vectors")  # in the order of their groups, which a checkpoint keeps by number
 
 
-def parameter_groups(model: SequenceModel, task: Task, layer_decay: float = 1.0) -> list[dict[str, Any]]:
+def parameter_groups(model: SequenceModel, task: torch.nn.Module, layer_decay: float = 1.0) -> list[dict[str, Any]]:
     """Groups by role: `hidden` matrices of the model, `other` matrices, and `vectors`, which do not decay.
 
     Args:
