@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from omegaconf import DictConfig
 
 from seqtrain.analysis.gradient_decay import FADED, Decay, decay_of, mean_norms, mirrored, spectral_radii
@@ -21,6 +20,7 @@ from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.runs.directory import Run
 from seqtrain.tasks.base import Say, Task
 from seqtrain.training.data import make_data
+from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_model, make_pair, make_task
 from seqtrain.training.splits import Data, StreamData
 
@@ -88,7 +88,7 @@ def check_task(config: DictConfig) -> None:
         UserError: as `refuse_unplaced` says.
     """
     # On the meta device nothing is computed, and no memory taken.
-    with torch.device("meta"):
+    with on_meta():
         refuse_unplaced(make_task(config, make_model(config, ANY_SIZE), ANY_SIZE))
 
 
