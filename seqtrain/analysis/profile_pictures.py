@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from seqtrain.analysis.formula import RECURRENCE
 from seqtrain.analysis.pictures import COLORS, new_figure, save
-from seqtrain.analysis.profile import Grid, Profile
+from seqtrain.analysis.profile import Grid, Profile, crossovers
 from seqtrain.analysis.profile_memory import KINDS, OPTIMIZER, WEIGHTS, MemoryProfile
 from seqtrain.analysis.timing import ALONE, TRAINING
 
 TIMES, CROSSOVER, MEMORY = "times.png", "crossover.png", "memory.png"
 CONSTANT_IN_T = (WEIGHTS, OPTIMIZER)
+KIND_WORDS = {RECURRENCE: "recurrence", ALONE: "products of attention, one layer"}
 AXES = {"T": "sequence length T (tokens)", "d": "width d"}
 
 
 def draw(profiles: Sequence[Profile], memory: Sequence[MemoryProfile], grid: Grid, folder: Path) -> tuple[str, ...]:
     """Writes the pictures into a folder; gives their names."""
     _draw_times(profiles, grid, folder / TIMES)
-    _draw_costs(profiles, folder / CROSSOVER)
+    _draw_costs(profiles, grid, folder / CROSSOVER)
     _draw_memory(memory, grid, folder / MEMORY)
     return TIMES, CROSSOVER, MEMORY
 
@@ -52,30 +55,34 @@ def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
     save(figure, path)
 
 
-def _draw_costs(profiles: Sequence[Profile], path: Path) -> None:
-    """Time and counted operations of a training step's token against the length, all models in one picture."""
+def _draw_costs(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
+    """Left counted operations of a token, right the times of what crosses: recurrences, and products of attention."""
     figure = new_figure(9.6, 3.6)
     left, right = figure.subplots(1, 2)
     for color, profile in zip(COLORS, profiles, strict=False):
         lengths = [row["length"] for row in profile.counted]
         left.plot(lengths, [row["flops"] for row in profile.counted], "o-", color=color, label=profile.name)
-        for kind, style in ((ALONE, ":"), (TRAINING, "-")):
-            # Those along the widths are read at another length.
-            found = [(size.length, each[kind]) for size, each in profile.seconds.items() if kind in each]
-            found = [(length, seconds) for length, seconds in found if length in lengths]
-            if not found:  # the model does not attend
+        for kind, style in ((RECURRENCE, "-"), (ALONE, ":")):
+            seconds = [profile.seconds[size].get(kind, float("nan")) for size in grid.along("T")]
+            # A model has one of the two, or neither.
+            if math.isnan(seconds[-1]):
                 continue
-            # Both lines of a model have its colour.
-            label = profile.name if kind == TRAINING else f"{profile.name}: {ALONE}, one layer"
-            across, seconds = zip(*found, strict=True)
-            right.plot(across, [1000 * value for value in seconds], style, marker="o", color=color, label=label)
+            values = [1000 * value for value in seconds]
+            right.plot(
+                grid.lengths, values, style, marker="o", color=color, label=f"{profile.name}: {KIND_WORDS[kind]}"
+            )
+    for crossing in crossovers(profiles, grid.at_dim):
+        # Outside the lengths that were measured the fits are a guess.
+        if grid.lengths[0] <= crossing.measured <= grid.lengths[-1]:
+            right.axvline(crossing.measured, color=COLORS[-1], linewidth=1, linestyle="--")
     left.set(xscale="log", yscale="log", xlabel=AXES["T"], ylabel="operations a token, forward", title="Counted")
-    right.set(xscale="log", yscale="log", xlabel=AXES["T"], ylabel="ms a training pass", title="Measured")
-    lengths = [row["length"] for row in profiles[0].counted]
+    title = "Measured (dashed: where fits cross)"
+    right.set(xscale="log", yscale="log", xlabel=AXES["T"], ylabel="ms, forward", title=title)
     for axes in (left, right):
-        axes.set_xticks(lengths, [str(length) for length in lengths])
+        axes.set_xticks(grid.lengths, [str(length) for length in grid.lengths])
         axes.minorticks_off()
-        axes.legend(fontsize=7)
+        if axes.lines:
+            axes.legend(fontsize=7)
     save(figure, path)
 
 
