@@ -73,10 +73,12 @@ class Memory:
     def verdict(self) -> list[str]:
         """What the numbers say, a sentence each."""
         if not self.uses_context:
-            return [
+            words = (
                 "no use of context is shown: the loss with one token of context and that with "
                 f"{self.best_length} differ by {_signed(self.gain_of_context)} nats a token"
-            ]
+            )
+            # What a state gives says nothing of a model that uses none of what it reads; why there is none is said.
+            return [words] if self.lanes is not None else [words, self._of_state()]
         return [self._of_context(), self._of_k2(), self._of_state()]
 
     def _of_context(self) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seqtrain.analysis.memory import Memory
 
 MAX_CONTEXT = 2**16
-MAX_TARGETS = 1_000_000
+MIN_TARGETS, MAX_TARGETS = 100, 1_000_000  # fewer tell nothing
 UNIT = "nats a token"
 
 
@@ -44,7 +44,7 @@ def measured(argv: list[str]) -> Measured:
     )
     parser.add_argument(
         "--targets",
-        type=bounded(Range(1, MAX_TARGETS, whole=True)),
+        type=bounded(Range(MIN_TARGETS, MAX_TARGETS, whole=True)),
         default=2000,
         metavar="N",
         help="tokens that are predicted from each context (default: 2000)",

@@ -185,6 +185,9 @@ def test_an_untrained_model_is_said_to_use_no_context() -> None:
     memory = measure(model, next_token(model), stream, cut(16), context=64, num_targets=400, tolerance=0.01)
     assert memory.verdict()[0].startswith("no use of context is shown")
     assert len(memory.verdict()) == 1
+    model.capabilities = Capability.CAUSAL | Capability.UNCONDITIONAL
+    memory = measure(model, next_token(model), stream, cut(16), context=64, num_targets=400, tolerance=0.01)
+    assert memory.verdict()[1].startswith("carried state: not measured")
 
 
 STATEFUL = Capability.CAUSAL | Capability.STATEFUL | Capability.UNCONDITIONAL
