@@ -190,7 +190,7 @@ class NextToken(Task):
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Counts of one and two tokens of `train`, and what a compressor makes of the same text."""
-        counts = baselines(train.columns["text"], split.columns["text"], preprocessor.tokenizer.vocab_size)
+        counts = baselines(train.columns["text"], split.columns["text"], preprocessor.tokenizer.vocab_size, say)
         xz = xz_baselines(partial(_texts, train), partial(_texts, split))  # functions: a text is read several times
         if not xz:
             say("xz is left out: the text is too large to compress twice")
