@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqtrain.data.cache import Store, durable, read_json
+from seqtrain.data.token_store.tokens import TokenArray
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer, segments
 from seqtrain.errors import UserError
 
@@ -24,7 +25,7 @@ DTYPES = ("<u2", "<u4")  # of tokens on disk: of small and of large vocabularies
 class Corpus:
     """One split, tokenised."""
 
-    tokens: np.ndarray  # (n,) uint16, or uint32 for a large vocabulary; a read-only memory map
+    tokens: np.ndarray | TokenArray  # (n,) uint16, or uint32 for a large vocabulary; read-only, mapped into memory
     documents: np.ndarray  # (documents + 1,) int64, offsets into tokens; documents without tokens are left out
     num_bytes: int  # of the text in UTF-8
     num_words: int  # words between white space, and line ends, as WikiText counts them

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
-from seqtrain.data.sources.base import Cut, Row, Split
+from seqtrain.data.sources.base import Cut, Piece, Row, Split
 from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import Format, find
 from seqtrain.errors import UserError, merged
+from seqtrain.files.checked import file_hash
 
 CHECKED = 1 << 20  # characters of each file that the preflight reads
 REPORTED = 8  # faulty files that the preflight names
@@ -68,6 +69,16 @@ class SplitFiles:
         """The rows of a split that has a path, file after file."""
         for file in self._files(split):
             yield from file.rows()
+
+    def pieces(self, split: Split) -> Iterator[Piece]:
+        """The text of a split that has a path, file after file, a txt file in blocks."""
+        for file in find(key_of(split), self.paths[split], self.format, self.columns):
+            yield from file.pieces()
+
+    def hashes(self, split: Split) -> dict[str, str]:
+        """SHA-256 of each file that a split is read from: of train's, where it has none of its own."""
+        owner: Split = split if split in self.paths else "train"
+        return {str(file.path): file_hash(file.path) for file in self._files(owner)}
 
     def counts(self) -> dict[Split, int]:
         """How many files each split has."""

@@ -36,14 +36,34 @@ CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
     """Pieces of at most `size` characters that make up `text`, cut where no token is torn (within a word only where
     it and the white space before it are longer than a piece); the empty text is one piece."""
-    begin = 0
-    while len(text) - begin > size:
-        end = begin + size
-        if cut := CUT.match(text, begin, end + 1):  # one more, so that it sees the space after a whole segment
-            end = cut.end()
-        yield text[begin:end]
-        begin = end
-    yield text[begin:]
+    return (segment for segment, _ in segments_of([(text, True)], size))
+
+
+def segments_of(pieces: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Iterator[tuple[str, bool]]:
+    """The `segments` of documents that come in pieces, in memory that does not grow with a document.
+
+    Args:
+        pieces: Parts of documents, cut anywhere, each with whether it ends its document.
+        size: The most characters of a segment.
+
+    Returns:
+        The segments of each document, in order, each with whether it is the document's last.
+    """
+    waiting = ""
+    for text, ends in pieces:
+        waiting += text
+        begin = 0
+        # A segment is cut only once the character behind it is known, so that the cut does not depend on the pieces.
+        while len(waiting) - begin > size:
+            end = begin + size
+            if cut := CUT.match(waiting, begin, end + 1):  # one more, so that it sees the space after a whole segment
+                end = cut.end()
+            yield waiting[begin:end], False
+            begin = end
+        waiting = waiting[begin:]
+        if ends:
+            yield waiting, True
+            waiting = ""
 
 
 class Tokenizer(ABC):
@@ -138,6 +158,10 @@ class Tokenizer(ABC):
                     yield from zip(self._encode(batch), ends, strict=True)
                     batch, ends, num_characters = [], [], 0
         yield from zip(self._encode(batch), ends, strict=True)
+
+    def encode_segments(self, texts: list[str]) -> Iterator[np.ndarray]:
+        """Ids (n,) int64 of each text, which is one of `segments`: none is cut here."""
+        return self._encode(texts)
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
