@@ -122,8 +122,8 @@ def test_a_store_killed_again_and_again_goes_on_to_the_same_bytes(tmp_path: Path
 
 
 def test_what_is_finished_is_not_tokenised_again(tmp_path: Path) -> None:
-    source = text_source(tmp_path)
-    order = order_of(source, RECIPES["char"], shard_tokens=150)
+    source = Text(path=str(write_rows(tmp_path)), validation_fraction=0.2)
+    order = order_of(source, RECIPES["char"], shard_tokens=50)
     assert killed_at(8, True, tmp_path / "store", order)
     lines: list[str] = []
     prepare(tmp_path / "store", order, lines.append)
@@ -147,8 +147,8 @@ def test_the_command_killed_while_processes_work_goes_on_to_the_same_bytes(tmp_p
     assert seqtrain(*words, "whole", cwd=tmp_path).rc == 0
     child = seqtrain.start(*words, "killed", cwd=tmp_path)
     wait_until(lambda: (tmp_path / "killed/shard-00001.bin").exists(), child, "its second shard")
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
+    child.kill()
+    assert child.wait() == -9
     assert not (tmp_path / "killed" / INDEX).exists()
     refused = seqtrain("train", "data=tokens", "data.path=killed", cwd=tmp_path)
     assert refused.rc == 2 and "goes on" in refused.err

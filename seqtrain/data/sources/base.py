@@ -37,6 +37,8 @@ class Source(ABC):
     # Whether it sees to it that no split has what stands in one before it, so that nobody need look for leaks: made-up
     # sequences share long stretches, such as blanks, and are different questions all the same.
     is_disjoint: bool = False
+    # Whether it holds tokens, with what made them, and no text: then no tokenizer is made, and no leak looked for.
+    is_tokenized: bool = False
 
     @abstractmethod
     def check(self) -> None:
