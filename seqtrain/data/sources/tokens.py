@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.token_store.index import TokenStore, open_store
+from seqtrain.data.token_store.mixture import mix_stores
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import expanded
 
@@ -63,17 +64,48 @@ class TokenSource(Source):
 
 
 class Tokens(TokenSource):
-    """A token store that `seqtrain prepare` wrote."""
+    """A token store that `seqtrain prepare` wrote, or several, mixed by weights."""
 
-    def __init__(self, *, path: str) -> None:
-        """`path`: the folder of the store."""
+    def __init__(self, *, path: str | None = None, mix: Sequence[str] | None = None, mix_block: int = 8192) -> None:
+        """`path`: the folder of a store. `mix`, in its place: FOLDER:WEIGHT of each store, whose tokens stand together
+        in blocks of `mix_block`."""
         if path == "":
             raise UserError("data.path=: an empty path; give the folder of a token store")
+        if (path is None) == (not mix):
+            raise UserError("data=tokens: give the folder of a store as data.path, or several as data.mix=[A:3,B:1]")
         self.path = path
+        self.mix = [_read_weight(text) for text in mix or ()]
+        self.mix_block = mix_block
 
     @property
     def place_of_store(self) -> str:
-        return self.path
+        if self.path is not None:
+            return self.path
+        return ", ".join(path for path, _ in self.mix)
 
     def open(self) -> TokenStore:
-        return open_store(Path(expanded(self.path)))
+        if self.path is not None:
+            return open_store(expanded(self.path))
+        stores = [open_store(expanded(path)) for path, _ in self.mix]
+        return mix_stores(stores, [weight for _, weight in self.mix], self.mix_block)
+
+    def describe(self) -> dict[str, Any]:
+        described = super().describe()
+        if self.mix:
+            described["mix"] = {path: weight for path, weight in self.mix}
+        return described
+
+    def idle(self) -> dict[str, str]:
+        return {} if self.mix else {"mix_block": "nothing is mixed"}
+
+
+def _read_weight(text: str) -> tuple[str, float]:
+    """The folder and the weight in FOLDER:WEIGHT; UserError where it is not of that form."""
+    path, _, number = text.rpartition(":")
+    try:
+        weight = float(number)
+    except ValueError:
+        weight = math.nan
+    if not path or not 0 < weight < math.inf:
+        raise UserError(f"data.mix: {text}: expected FOLDER:WEIGHT, with a weight above 0, as in stores/wiki:3")
+    return path, weight

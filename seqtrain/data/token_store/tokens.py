@@ -74,6 +74,25 @@ class Reversed(TokenArray):
         return self._tokens.take(len(self) - 1 - index)
 
 
+class Stretch(TokenArray):
+    """The tokens from one place of others up to another."""
+
+    def __init__(self, tokens: TokenArray, begin: int, end: int) -> None:
+        self._tokens = tokens
+        self._begin = begin
+        self._count = end - begin
+        self.dtype = tokens.dtype
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
+        return self._tokens.take(index + self._begin)
+
+    def between(self, begin: int, end: int) -> Shaped[np.ndarray, " m"]:
+        return self._tokens.between(begin + self._begin, end + self._begin)
+
+
 class Part(NamedTuple):
     """Where some of the tokens lie."""
 

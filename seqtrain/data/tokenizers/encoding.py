@@ -19,11 +19,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from seqtrain.data.tokenizers.tokenizer_file import LINE_END, UNKNOWN, byte_ids, check_vocabulary, merges
-from seqtrain.errors import Unavailable, kind_of
+from seqtrain.errors import Unavailable, UserError, kind_of
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import load_json
 
-Kind = Literal["byte", "char", "word", "bpe", "none"]
+Kind = Literal["byte", "char", "word", "bpe", "ids", "none"]
 HIDDEN = "[MASK]"  # stands for a hidden token in the texts of `encode_masked`
 SEGMENT = 1 << 18  # characters encoded as one piece; bounds the memory that a long document takes
 MAX_BYTES = 1 << 27  # of tokenizer.json
@@ -302,6 +302,40 @@ class BPETokenizer(Tokenizer):
         return _letters(self._bytes[token])
 
 
+class IdTokenizer(Tokenizer):
+    """A token is a number of a vocabulary that nobody has given; a text is such numbers between white space."""
+
+    kind, lossless = "ids", True
+
+    @classmethod
+    def of(cls, vocab_size: int) -> IdTokenizer:
+        """Of the ids 0..V-1."""
+        vocab = {str(index): index for index in range(vocab_size)}
+        parts = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+        model = {"type": "WordLevel", "vocab": vocab, "unk_token": "0"}
+        before = {"type": "WhitespaceSplit"}
+        return cls({"version": "1.0", **parts, "added_tokens": [], "pre_tokenizer": before, "model": model})
+
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        for text in texts:
+            ids = [self._id(word) for word in text.split()]
+            yield np.array(ids, dtype=np.int64)
+
+    def _id(self, word: str) -> int:
+        if word not in self.ids:
+            raise UserError(
+                f"{word}: is no id from 0 to {self.vocab_size - 1}; the run was trained on ids without a tokenizer, so "
+                "that it reads and writes ids"
+            )
+        return self.ids[word]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join(f" {index}" for index in ids)
+
+    def text_lengths(self, tokens: np.ndarray) -> np.ndarray:
+        return np.array([len(f" {token}") for token in tokens.tolist()], dtype=np.int64)
+
+
 class NoTokens(Tokenizer):
     """What stands in the place of a tokenizer where values are read, and no text: no text has tokens of it."""
 
@@ -326,6 +360,8 @@ def words(text: str) -> list[str]:
 def _class_of(content: dict[str, Any]) -> type[Tokenizer]:
     """The kind of tokenizer that a file holds, by what training writes there."""
     before = content["pre_tokenizer"]
+    if before["type"] == "WhitespaceSplit":
+        return IdTokenizer
     if content["model"]["type"] != "BPE":
         return WordTokenizer if content["normalizer"] else CharTokenizer
     return BPETokenizer if before["use_regex"] else ByteTokenizer
