@@ -12,7 +12,7 @@ from typing import Any
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
 from seqtrain.config import check
 from seqtrain.config.groups import own_options
-from seqtrain.config.instantiate import make, source_of, plain
+from seqtrain.config.instantiate import make, plain, source_of
 from seqtrain.config.ranges import Range
 from seqtrain.data.sources.base import Source
 from seqtrain.data.token_store import prepare
@@ -35,7 +35,9 @@ def main(argv: list[str]) -> int:
         "seqtrain prepare data=text 'data.path=corpus/*.txt' tokenizer=bpe tokenizer.size=8192 --store my_store",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument("--store", type=Path, metavar="FOLDER", required=True, help="a new folder, or one to go on with")
+    parser.add_argument(
+        "--store", type=Path, metavar="FOLDER", required=True, help="a new folder, or one to go on with"
+    )
     parser.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json to use, as of a run or another store"
     )

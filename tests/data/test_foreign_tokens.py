@@ -24,7 +24,7 @@ from tests.conftest import Seqtrain
 VOCAB_SIZE = 300
 END = 299  # of a document, where no index tells
 rng = np.random.default_rng(0)
-DOCUMENTS = [rng.integers(0, END, size).tolist() + [END] for size in (5, 1, 40, 0, 17, 300)]
+DOCUMENTS = [[*rng.integers(0, END, size).tolist(), END] for size in (5, 1, 40, 0, 17, 300)]
 TOKENS = [token for document in DOCUMENTS for token in document]
 EDGES = np.cumsum([0, *map(len, DOCUMENTS)]).tolist()
 
@@ -181,10 +181,18 @@ def damage_datatrove_index(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("nanogpt", damage_nanogpt, r"train.bin: has \d+ bytes, and not a whole number of tokens of 2 bytes; it is cut"),
+        (
+            "nanogpt",
+            damage_nanogpt,
+            r"train.bin: has \d+ bytes, and not a whole number of tokens of 2 bytes; it is cut",
+        ),
         ("llm.c", damage_llm_c, r"train.bin: has \d+ bytes, and not 369 tokens of 2 bytes"),
         ("megatron", damage_megatron_bin, r"document.bin: has \d,\d+ bytes, and not 369 tokens of 4 bytes"),
-        ("megatron", damage_megatron_idx, r"document.idx: has \d+ bytes, and \d+ belong to what its head says; it is cut"),
+        (
+            "megatron",
+            damage_megatron_idx,
+            r"document.idx: has \d+ bytes, and \d+ belong to what its head says; it is cut",
+        ),
         ("megatron", damage_megatron_head, "document.idx: is no index of Megatron-LM"),
         ("megatron", damage_megatron_order, "document.idx: its sequences do not stand one behind the other"),
         ("megatron", lose_megatron_idx, "document.idx: no such file"),
@@ -234,7 +242,8 @@ def test_an_older_file_with_merges_as_text_is_the_same_tokenizer(tmp_path: Path)
 def test_ids_without_a_tokenizer_are_written_and_read_as_numbers(tmp_path: Path) -> None:
     IdTokenizer.of(50).save(tmp_path / "tokenizer.json")
     tokenizer = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert isinstance(tokenizer, IdTokenizer) and tokenizer.vocab_size == 50
+    assert isinstance(tokenizer, IdTokenizer)
+    assert tokenizer.vocab_size == 50
     ids = [3, 49, 0, 7]
     assert tokenizer.encode(tokenizer.decode(ids)).tolist() == ids
     with pytest.raises(UserError, match="50: is no id from 0 to 49"):

@@ -1,4 +1,4 @@
-"""Laws of token stores: the tokens of the text, the same bytes whoever writes them and however often that is cut off."""
+"""Laws of token stores: the tokens of the text, the same bytes whoever writes them and wherever that is cut off."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from seqtrain.data.cache import Store
 from seqtrain.data.corpus import tokenised
-from seqtrain.data.sources.base import SPLITS, Piece, Source, Split
+from seqtrain.data.sources.base import SPLITS, Segment, Source, Split
 from seqtrain.data.sources.text import Text
 from seqtrain.data.token_store import tokens as tokens_module
 from seqtrain.data.token_store.index import INDEX, TokenStore, open_store, verify_files
@@ -151,15 +151,17 @@ def test_the_command_killed_while_processes_work_goes_on_to_the_same_bytes(tmp_p
     assert child.wait() == -9
     assert not (tmp_path / "killed" / INDEX).exists()
     refused = seqtrain("train", "data=tokens", "data.path=killed", cwd=tmp_path)
-    assert refused.rc == 2 and "goes on" in refused.err
+    assert refused.rc == 2
+    assert "goes on" in refused.err
     assert seqtrain(*words, "killed", cwd=tmp_path).rc == 0
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
     again = seqtrain(*words, "killed", cwd=tmp_path)
-    assert again.rc == 0 and "complete already" in again.err
+    assert again.rc == 0
+    assert "complete already" in again.err
 
 
 class Chopped(Source):
-    """One document in pieces that are cut anywhere."""
+    """One document in segments that are cut anywhere."""
 
     document = "a text"
 
@@ -171,10 +173,10 @@ class Chopped(Source):
     def documents(self, split: Split) -> Iterator[str]:
         yield self.text
 
-    def pieces(self, split: Split) -> Iterator[Piece]:
+    def segments(self, split: Split) -> Iterator[Segment]:
         begin = 0
         for end in [*self.edges, len(self.text)]:
-            yield Piece(self.text[begin:end], end == len(self.text))
+            yield Segment(self.text[begin:end], end == len(self.text))
             begin = end
 
     def has(self, split: Split) -> bool:
@@ -184,19 +186,19 @@ class Chopped(Source):
         return {"source": "chopped"}
 
 
-def test_segments_do_not_depend_on_where_pieces_are_cut() -> None:
+def test_segments_do_not_depend_on_where_parts_are_cut() -> None:
     text = "a bc\n  def " * 50 + "x" * 90 + " y\n" * 20
     whole = list(segments(text, 30))
     assert "".join(whole) == text
     for step in (1, 7, 29, 30, 31, 200):
         edges = list(range(step, len(text), step))
-        found = list(segments_of(Chopped(text, edges).pieces("train"), 30))
+        found = list(segments_of(Chopped(text, edges).segments("train"), 30))
         assert [segment for segment, _ in found] == whole
         assert [ends for _, ends in found] == [False] * (len(whole) - 1) + [True]
 
 
 @pytest.mark.parametrize("by", ["position", "document"])
-def test_pieces_joined_are_the_documents(by: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_joined_are_the_documents(by: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqtrain.data.sources.files.BLOCK_BYTES", 7)
     (tmp_path / "a.txt").write_text("\ufeffäöü one two " * 30)
     (tmp_path / "b.txt").write_text("three € four\n" * 40)
@@ -204,7 +206,7 @@ def test_pieces_joined_are_the_documents(by: Any, tmp_path: Path, monkeypatch: p
     source = Text(path=str(tmp_path), split_by=by, validation_fraction=0.3, test_fraction=0.2)
     for split in SPLITS:
         joined, document = [], ""
-        for text, ends in source.pieces(split):
+        for text, ends in source.segments(split):
             document += text
             if ends:
                 joined.append(document)

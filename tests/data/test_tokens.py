@@ -42,7 +42,9 @@ def test_a_run_from_a_store_has_the_bits_of_a_run_from_its_text(name: str, folde
     steps = ("trainer.max_steps=8",)
     names = [f"{name} of {kind}".replace(" ", "_") for kind in ("text", "tokens")]
     text = seqtrain("train", *TASKS[name], *DATA, "tokenizer.size=300", *steps, f"run_dir={names[0]}", cwd=folder)
-    tokens = seqtrain("train", *TASKS[name], "data=tokens", "data.path=store", *steps, f"run_dir={names[1]}", cwd=folder)
+    tokens = seqtrain(
+        "train", *TASKS[name], "data=tokens", "data.path=store", *steps, f"run_dir={names[1]}", cwd=folder
+    )
     assert (text.rc, tokens.rc) == (0, 0), text.err + tokens.err
     assert_twins(folder / names[0], folder / names[1])
 
@@ -79,7 +81,8 @@ def test_a_run_says_which_store_it_reads_and_goes_on_with_no_other(folder: Path,
     ):
         assert seqtrain(*prepare, *words, cwd=folder).rc == 0
         refused = seqtrain("resume", "said", "trainer.max_steps=6", cwd=folder)
-        assert refused.rc == 2 and expected in refused.err
+        assert refused.rc == 2
+        assert expected in refused.err
         shutil.rmtree(folder / "moved")
 
 
@@ -90,7 +93,8 @@ def test_words_that_a_store_leaves_no_room_for_are_refused(folder: Path, seqtrai
         (("data.path=store", "task=sentiment"), "label"),
     ):
         answer = seqtrain("train", "data=tokens", *words, *RUN, "trainer.max_steps=2", cwd=folder)
-        assert answer.rc == 2 and expected in answer.err, answer.err
+        assert answer.rc == 2, answer.err
+        assert expected in answer.err
         assert len(answer.err.splitlines()) == 1
 
 

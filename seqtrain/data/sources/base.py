@@ -22,7 +22,7 @@ Row = dict[str, str]
 Item = TypeVar("Item")
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """A part of a document."""
 
     text: str
@@ -51,10 +51,10 @@ class Source(ABC):
         Raises UserError where the split cannot be given, and for a source of pairs, which has none.
         """
 
-    def pieces(self, split: Split) -> Iterator[Piece]:
-        """The `documents` of a split in parts, which need not be whole: of a source whose documents may be larger than
-        the memory, parts of bounded size. Raises UserError as `documents` does."""
-        return (Piece(text, True) for text in self.documents(split))
+    def segments(self, split: Split) -> Iterator[Segment]:
+        """The `documents` of a split in segments: of a source whose documents may be larger than the memory, of
+        bounded size; cut anywhere. Raises UserError as `documents` does."""
+        return (Segment(text, True) for text in self.documents(split))
 
     def origins(self, split: Split) -> dict[str, str]:
         """What tells whether the text of a split is still the same, by the name of what may change: hashes.
@@ -62,7 +62,7 @@ class Source(ABC):
         By default of the text itself; a source of files hashes those.
         """
         digest = hashlib.sha256()
-        for text, ends in self.pieces(split):
+        for text, ends in self.segments(split):
             digest.update(text.encode("utf-8", "surrogatepass"))
             if ends:  # no text holds this byte
                 digest.update(b"\xff")
@@ -159,17 +159,17 @@ class Cut:
             self._size = sum(1 for _ in read())  # one by one: the items need not fit into memory
         return self._by_number(read(), self._size, split)
 
-    def pieces(self, read: Callable[[], Iterator[Piece]], split: Split) -> Iterator[Piece]:
-        """What `documents` gives, of documents in pieces; one that is cut by position ends where it is cut."""
+    def segments(self, read: Callable[[], Iterator[Segment]], split: Split) -> Iterator[Segment]:
+        """What `documents` gives, of documents in segments; one that is cut by position ends where it is cut."""
         if not self._cuts(split):
             return read()
         if self.by == "position":
             if self._size is None:
                 self._size = sum(len(text) for text, _ in read())
-            return _pieces_between(read(), *self._edges(self._size, split))
+            return _segments_between(read(), *self._edges(self._size, split))
         if self._size is None:
             self._size = sum(ends for _, ends in read())
-        return _pieces_of(read(), self._is_in(self._size, split))
+        return _segments_of(read(), self._is_in(self._size, split))
 
     def check(self, count: int) -> None:
         """Raises UserError if so many documents cannot be split as asked."""
@@ -280,24 +280,24 @@ def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:
             return
 
 
-def _pieces_between(pieces: Iterator[Piece], begin: int, end: int) -> Iterator[Piece]:
-    """What lies between two character positions of the pieces laid end to end."""
+def _segments_between(segments: Iterator[Segment], begin: int, end: int) -> Iterator[Segment]:
+    """What lies between two character positions of the segments laid end to end."""
     position = 0
     is_open = False  # whether a document has begun here that has not ended yet
-    for text, ends in pieces:
+    for text, ends in segments:
         part = text[max(begin - position, 0) : max(end - position, 0)]
         position += len(text)
         if part or (is_open and ends):
             is_open = not (ends or position >= end)
-            yield Piece(part, not is_open)
+            yield Segment(part, not is_open)
         if position >= end:
             return
 
 
-def _pieces_of(pieces: Iterator[Piece], is_in: np.ndarray) -> Iterator[Piece]:
-    """The pieces of the documents that are in a split."""
+def _segments_of(segments: Iterator[Segment], is_in: np.ndarray) -> Iterator[Segment]:
+    """The segments of the documents that are in a split."""
     number = 0
-    for piece in pieces:
+    for segment in segments:
         if is_in[number]:
-            yield piece
-        number += piece.ends
+            yield segment
+        number += segment.ends

@@ -52,7 +52,9 @@ class Datatrove(ForeignTokens):
             if not files:
                 raise UserError(f"{path}: no file of this folder ends in .ds; give the folder that datatrove wrote")
         parts = []
-        indices = [plain_file(Path(f"{file}.index"), "where the documents of datatrove's .ds file end") for file in files]
+        indices = [
+            plain_file(Path(f"{file}.index"), "where the documents of datatrove's .ds file end") for file in files
+        ]
         for file, index in zip(files, indices, strict=True):
             ends = _ends(index)
             part = _part(plain_file(file, "ids, as datatrove writes them"), int(ends[-1]) if len(ends) else 0)

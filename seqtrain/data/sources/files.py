@@ -18,7 +18,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.data.sources.base import Piece, Row
+from seqtrain.data.sources.base import Row, Segment
 from seqtrain.data.sources.columns import Column, check_kind, require, row_of
 from seqtrain.data.sources.packed import PLAIN, Packed
 from seqtrain.data.sources.unreadable import absent, readable, sniff
@@ -65,11 +65,11 @@ class TextFile(NamedTuple):
         if empty:
             raise UserError(f"{self.path}: holds no rows; give a file with text, or leave it out")
 
-    def pieces(self) -> Iterator[Piece]:
+    def segments(self) -> Iterator[Segment]:
         """The text of the file's rows, and a txt file in blocks; raises as `rows` does."""
         if self.format != "txt":
             for row in self.rows():
-                yield Piece(row[self.columns[0].field], True)
+                yield Segment(row[self.columns[0].field], True)
             return
         check_is_text(self.path)
         with readable(self.path):
@@ -190,7 +190,7 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
     yield {file.columns[0].field: text}
 
 
-def _txt_blocks(file: TextFile) -> Iterator[Piece]:
+def _txt_blocks(file: TextFile) -> Iterator[Segment]:
     """A txt file in blocks of BLOCK_BYTES, strictly decoded; a byte order mark is dropped."""
     decoder = codecs.getincrementaldecoder("utf-8")("strict")
     empty = True
@@ -201,11 +201,11 @@ def _txt_blocks(file: TextFile) -> Iterator[Piece]:
                 text = text.removeprefix("\ufeff")
             if text:
                 empty = False
-                yield Piece(text, False)
+                yield Segment(text, False)
     decoder.decode(b"", final=True)  # a file that ends within a character is a fault
     if empty:
         raise UserError(f"{file.path}: is empty; give a file with text, or leave it out")
-    yield Piece("", True)
+    yield Segment("", True)
 
 
 def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:

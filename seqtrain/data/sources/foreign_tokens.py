@@ -95,7 +95,7 @@ class ForeignTokens(TokenSource):
         splits: dict[Split, Corpus] = {}
         for split, path in self.paths.items():
             splits |= self._open_path(split, Path(expanded(path)), tokenizer)
-        ordered = {split: splits[split] for split in SPLITS if split in splits}
+        ordered: dict[Split, Corpus] = {split: splits[split] for split in SPLITS if split in splits}
         whole = hashlib.sha256(" ".join(corpus.hash for corpus in ordered.values()).encode())
         remarks = []
         if tokenizer.kind == "ids":
@@ -188,7 +188,9 @@ def _edges(documents: Int[np.ndarray, " offsets"], fraction: float) -> list[tupl
         near = inner[max(after - 1, 0) : after + 1]
         cut = int(near[np.argmin(np.abs(near - cut))])
     if total < 2:
-        raise UserError("data.validation_fraction: of one token no validation can be cut off; give data.validation_path")
+        raise UserError(
+            "data.validation_fraction: of one token no validation can be cut off; give data.validation_path"
+        )
     return [(0, cut), (cut, total)]
 
 

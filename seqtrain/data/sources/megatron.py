@@ -95,7 +95,9 @@ def _open_index(path: Path) -> Index:
         raise UserError(f"{path}: is no index of Megatron-LM (it does not begin with MMIDIDX)")
     _, version, code, count, num_firsts = HEADER.unpack(head)
     if version != VERSION or code not in TYPES:
-        raise UserError(f"{path}: version {version} with ids of type {code}: only version {VERSION} of integers is known")
+        raise UserError(
+            f"{path}: version {version} with ids of type {code}: only version {VERSION} of integers is known"
+        )
     # Of each sequence its length and where it begins; of each document a sequence. Modes of other media may follow.
     least = HEADER.size + count * (4 + 8) + num_firsts * 8
     if size not in (least, least + count):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
-from seqtrain.data.sources.base import Cut, Piece, Row, Split
+from seqtrain.data.sources.base import Cut, Row, Segment, Split
 from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import Format, find
 from seqtrain.errors import UserError, merged
@@ -70,10 +70,10 @@ class SplitFiles:
         for file in self._files(split):
             yield from file.rows()
 
-    def pieces(self, split: Split) -> Iterator[Piece]:
+    def segments(self, split: Split) -> Iterator[Segment]:
         """The text of a split that has a path, file after file, a txt file in blocks."""
         for file in find(key_of(split), self.paths[split], self.format, self.columns):
-            yield from file.pieces()
+            yield from file.segments()
 
     def hashes(self, split: Split) -> dict[str, str]:
         """SHA-256 of each file that a split is read from: of train's, where it has none of its own."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal
 
-from seqtrain.data.sources.base import Cut, Piece, Row, Source, Split, SplitBy, idle_cut
+from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut
 from seqtrain.data.sources.columns import as_numbers, columns_of
 from seqtrain.data.sources.split_files import SplitFiles
 from seqtrain.errors import UserError
@@ -56,10 +56,10 @@ class Text(Source):
             return self._texts(split)
         return self._cut.documents(partial(self._texts, "train"), split)
 
-    def pieces(self, split: Split) -> Iterator[Piece]:
+    def segments(self, split: Split) -> Iterator[Segment]:
         if split in self._files.paths and split != "train":
-            return self._files.pieces(split)
-        return self._cut.pieces(partial(self._files.pieces, "train"), split)
+            return self._files.segments(split)
+        return self._cut.segments(partial(self._files.segments, "train"), split)
 
     def origins(self, split: Split) -> dict[str, str]:
         return self._files.hashes(split)

@@ -92,7 +92,7 @@ class Tokens(TokenSource):
     def describe(self) -> dict[str, Any]:
         described = super().describe()
         if self.mix:
-            described["mix"] = {path: weight for path, weight in self.mix}
+            described["mix"] = dict(self.mix)
         return described
 
     def idle(self) -> dict[str, str]:

@@ -6,9 +6,11 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,12 +88,10 @@ def _encode(tokenizer: Tokenizer, job: Job) -> Encoded:
 def _in_order(workers: list[Connection], jobs: Iterator[Job]) -> Iterator[Encoded]:
     """Deals jobs to the workers in turn, and takes what they make in the same turn."""
     waiting: deque[Connection] = deque()  # who has the oldest job that is not taken yet, then the next
-    turn = 0
-    for job in jobs:
+    for turn, job in enumerate(jobs):
         if len(waiting) == JOBS_AHEAD * len(workers):
             yield _taken(waiting.popleft())
         worker = workers[turn % len(workers)]
-        turn += 1
         _hand(worker, job)
         waiting.append(worker)
     while waiting:
@@ -146,6 +146,16 @@ def _work(connection: Connection, kind: type[Tokenizer], content: dict[str, Any]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process says what comes of it
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process for each core needs no threads beside it
     tokenizer = kind(content)
+    jobs: SimpleQueue[Job | None] = SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
+    with contextlib.suppress(OSError):
+        for job in iter(jobs.get, None):
+            connection.send(_encode(tokenizer, job))
+
+
+def _receive(connection: Connection, jobs: SimpleQueue[Job | None]) -> None:
+    """Takes jobs as soon as they come: else both sides might wait, each for the other to take what it sends."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            connection.send(_encode(tokenizer, connection.recv()))
+            jobs.put(connection.recv())
+    jobs.put(None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ class Mixture(TokenArray):
         self.block = block
         self.dtype = tokens[0].dtype
         self._sizes = np.array([len(each) for each in tokens])
-        self.order = lru_cache(KEPT_PERIODS)(self._order)
+        self._orders: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # of some periods
         self._count = self._last_needed() * block
 
     def __len__(self) -> int:
@@ -54,9 +53,7 @@ class Mixture(TokenArray):
             found[here] = self.stores[number][place[here]]
         return found
 
-    def origin(
-        self, index: Int[np.ndarray, "*shape"]
-    ) -> tuple[Int[np.ndarray, "*shape"], Int[np.ndarray, "*shape"]]:
+    def origin(self, index: Int[np.ndarray, "*shape"]) -> tuple[Int[np.ndarray, "*shape"], Int[np.ndarray, "*shape"]]:
         """The store of the tokens at these places, and where in it each stands."""
         blocks, which = np.unique(index // self.block, return_inverse=True)
         owner = np.empty(len(blocks), dtype=np.int64)
@@ -98,8 +95,15 @@ class Mixture(TokenArray):
             starts = np.unique(np.concatenate(found))
             yield starts[starts < len(self)]
 
-    def _order(self, period: int) -> tuple[np.ndarray, np.ndarray]:
+    def order(self, period: int) -> tuple[np.ndarray, np.ndarray]:
         """The store of each block of a period, and how many blocks of that store stand before it in the period."""
+        if period not in self._orders:
+            if len(self._orders) == KEPT_PERIODS:
+                self._orders.clear()
+            self._orders[period] = self._draw(period)
+        return self._orders[period]
+
+    def _draw(self, period: int) -> tuple[np.ndarray, np.ndarray]:
         draws = mixed(mixed(np.zeros(1, dtype=np.uint64), np.array([period])), np.arange(PERIOD))
         owners = np.repeat(np.arange(len(self.counts)), self.counts)[np.argsort(draws, kind="stable")]
         ranks = np.empty(PERIOD, dtype=np.int16)
@@ -116,13 +120,6 @@ class Mixture(TokenArray):
             within = int(np.flatnonzero((owners == number) & (ranks == rank))[0])
             most = max(most, period * PERIOD + within + 1)
         return most
-
-    def __getstate__(self) -> dict:
-        return {name: value for name, value in self.__dict__.items() if name != "order"}
-
-    def __setstate__(self, state: dict) -> None:
-        self.__dict__.update(state)
-        self.order = lru_cache(KEPT_PERIODS)(self._order)
 
 
 def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: int) -> TokenStore:
@@ -146,7 +143,7 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
         if "train" not in store.splits:
             raise UserError(f"data.mix: {store.path} has no train split")
     counts = _counts(weights)
-    tokens = Mixture([store.splits["train"].tokens for store in stores], counts, block)
+    tokens = Mixture([_tokens_of(store.splits["train"]) for store in stores], counts, block)
     splits: dict[Split, Corpus] = {"train": _mixed_corpus(stores, tokens)}
     for split in SPLITS[1:]:
         having = [store.splits[split] for store in stores if split in store.splits]
@@ -155,12 +152,13 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
     hash = _hash([splits[split].hash for split in splits])
     remarks = []
     for store, count, times in zip(stores, counts, tokens.shares(), strict=True):
-        remarks.append(f"data.mix: {count / PERIOD:.1%} of the tokens are of {store.path}, read {times:.2f} times an epoch")
+        share = f"{count / PERIOD:.1%} of the tokens are of {store.path}"
+        remarks.append(f"data.mix: {share}, read {times:.2f} times an epoch")
     return TokenStore(first.path, first.tokenizer, hash, splits, tuple(remarks))
 
 
 def _counts(weights: Sequence[float]) -> list[int]:
-    """Blocks of each store in a period: each at least one, PERIOD in all, as near to the weights as whole blocks are."""
+    """Blocks of each store in a period: at least one, PERIOD in all, as near to the weights as whole blocks are."""
     if not 2 <= len(weights) <= MAX_STORES:
         raise UserError(f"data.mix: has {len(weights)} stores; expected 2 to {MAX_STORES}")
     wanted = np.array(weights) / sum(weights) * PERIOD
@@ -191,11 +189,17 @@ def _mixed_corpus(stores: Sequence[TokenStore], tokens: Mixture) -> Corpus:
         return documents
 
     documents = Store().entry("mixtures", hash, write, read)
-    counts = []
-    for name in ("num_bytes", "num_words", "num_unknown"):
-        parts = [getattr(corpus, name) * times for corpus, times in zip(corpora, tokens.shares(), strict=True)]
-        counts.append(round(sum(parts)))
-    return Corpus(tokens, documents, *counts, hash)
+    num_bytes = num_words = num_unknown = 0.0
+    for corpus, times in zip(corpora, tokens.shares(), strict=True):
+        num_bytes += times * corpus.num_bytes
+        num_words += times * corpus.num_words
+        num_unknown += times * corpus.num_unknown
+    return Corpus(tokens, documents, round(num_bytes), round(num_words), round(num_unknown), hash)
+
+
+def _tokens_of(corpus: Corpus) -> MappedTokens:
+    assert isinstance(corpus.tokens, MappedTokens)  # a store has no others
+    return corpus.tokens
 
 
 def _joined(corpora: Sequence[Corpus], vocab_size: int) -> Corpus:
@@ -203,8 +207,7 @@ def _joined(corpora: Sequence[Corpus], vocab_size: int) -> Corpus:
     parts = []
     documents = [np.zeros(1, dtype=np.int64)]
     for corpus in corpora:
-        assert isinstance(corpus.tokens, MappedTokens)
-        parts += corpus.tokens.parts
+        parts += _tokens_of(corpus).parts
         documents.append(documents[-1][-1] + corpus.documents[1:])
     return Corpus(
         MappedTokens(parts, vocab_size),

@@ -53,7 +53,7 @@ def prepare(folder: Path, order: Order, say: Callable[[str], None]) -> TokenStor
         UserError: The folder holds something else, or was begun with another text, tokenizer or option.
         RunFailed: A process that tokenises was killed.
     """
-    splits = [split for split in SPLITS if order.source.has(split)]
+    splits: list[Split] = [split for split in SPLITS if order.source.has(split)]
     lock = _claim(folder, order, splits)
     try:
         if exists(folder / INDEX):
@@ -135,7 +135,7 @@ def _option(key: str, asked: Mapping[str, Any]) -> str:
 
 
 def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokenizer:
-    """The tokenizer of the store: the one given, that of an earlier call, or one that is made from a sample of train."""
+    """The tokenizer of the store: the one given, that of an earlier call, or one made from a sample of train."""
     path = folder / TOKENIZER
     if exists(path):
         return Tokenizer.load(path)
@@ -152,11 +152,11 @@ def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokeni
 
 def _sample(source: Source, most: int, say: Callable[[str], None]) -> Iterator[str]:
     """Parts of train, spread evenly over it, of about `most` characters; all of it where it has no more."""
-    total = sum(len(text) for text, _ in source.pieces("train"))
+    total = sum(len(text) for text, _ in source.segments("train"))
     if total > most:
         say(f"tokenizer: made from {most / total:.1%} of train's characters, spread over all of it (--sample)")
     position, kept = 0, 0
-    for text, _ in segments_of(source.pieces("train")):
+    for text, _ in segments_of(source.segments("train")):
         # Taken where the sample lags behind the share that it is to have of what has passed.
         if total <= most or kept * total <= most * position:
             kept += len(text)
@@ -164,14 +164,12 @@ def _sample(source: Source, most: int, say: Callable[[str], None]) -> Iterator[s
         position += len(text)
 
 
-def _counted(
-    order: Order, tokenizer: Tokenizer, split: Split
-) -> tuple[list[int], Callable[[int], Iterator[Encoded]]]:
+def _counted(order: Order, tokenizer: Tokenizer, split: Split) -> tuple[list[int], Callable[[int], Iterator[Encoded]]]:
     """What encodes a split from a segment on, and a list that gets how many tokens came out of it."""
     new: list[int] = []
 
     def encode(first: int) -> Iterator[Encoded]:
-        segments = itertools.islice(segments_of(order.source.pieces(split)), first, None)
+        segments = itertools.islice(segments_of(order.source.segments(split)), first, None)
         for job in encoded(tokenizer, segments, order.processes):
             new.append(len(job.tokens))
             yield job

@@ -173,8 +173,8 @@ class MappedTokens(TokenArray):
         if tokens.size and (int(tokens.max()) >= self.vocab_size or int(tokens.min()) < 0):
             wrong = next(token for token in tokens.reshape(-1).tolist() if not 0 <= token < self.vocab_size)
             raise UserError(
-                f"{self.parts[number].path}: holds the token {wrong}, and the vocabulary has {self.vocab_size:,}; it is "
-                "damaged, or of another tokenizer"
+                f"{self.parts[number].path}: holds the token {wrong}, and the vocabulary has {self.vocab_size:,}; it "
+                "is damaged, or of another tokenizer"
             )
         return tokens.astype(self.dtype)
 

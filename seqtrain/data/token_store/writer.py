@@ -104,9 +104,7 @@ class Writer:
         """Writes the index, after which the folder is a store."""
         ordered = {split: splits[split] for split in SPLITS if split in splits}
         tokenizer = {"file": TOKENIZER, "hash": self.tokenizer.hash, "vocab_size": self.tokenizer.vocab_size}
-        write_index(
-            self.folder, {"format": FORMAT, "dtype": self.dtype.str, "tokenizer": tokenizer, "splits": ordered}
-        )
+        write_index(self.folder, {"format": FORMAT, "dtype": self.dtype.str, "tokenizer": tokenizer, "splits": ordered})
         clear(self.folder)
 
     def _finished(self, split: Split, first: int) -> list[Shard]:

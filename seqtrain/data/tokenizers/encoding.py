@@ -39,21 +39,21 @@ def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
     return (segment for segment, _ in segments_of([(text, True)], size))
 
 
-def segments_of(pieces: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Iterator[tuple[str, bool]]:
-    """The `segments` of documents that come in pieces, in memory that does not grow with a document.
+def segments_of(parts: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Iterator[tuple[str, bool]]:
+    """The `segments` of documents that come in parts of any size, in memory that does not grow with a document.
 
     Args:
-        pieces: Parts of documents, cut anywhere, each with whether it ends its document.
+        parts: Of documents, cut anywhere, each with whether it ends its document.
         size: The most characters of a segment.
 
     Returns:
         The segments of each document, in order, each with whether it is the document's last.
     """
     waiting = ""
-    for text, ends in pieces:
+    for text, ends in parts:
         waiting += text
         begin = 0
-        # A segment is cut only once the character behind it is known, so that the cut does not depend on the pieces.
+        # A segment is cut only once the character behind it is known, so that the cut does not depend on the parts.
         while len(waiting) - begin > size:
             end = begin + size
             if cut := CUT.match(waiting, begin, end + 1):  # one more, so that it sees the space after a whole segment
