@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -56,17 +56,20 @@ class Source(ABC):
         bounded size; cut anywhere. Raises UserError as `documents` does."""
         return (Segment(text, True) for text in self.documents(split))
 
-    def origins(self, split: Split) -> dict[str, str]:
-        """What tells whether the text of a split is still the same, by the name of what may change: hashes.
+    def origins(self, splits: Sequence[Split]) -> dict[str, str]:
+        """What tells whether the text of splits is still the same, by the name of what may change: hashes.
 
         By default of the text itself; a source of files hashes those.
         """
-        digest = hashlib.sha256()
-        for text, ends in self.segments(split):
-            digest.update(text.encode("utf-8", "surrogatepass"))
-            if ends:  # no text holds this byte
-                digest.update(b"\xff")
-        return {f"the text of {split}": digest.hexdigest()}
+        found = {}
+        for split in splits:
+            digest = hashlib.sha256()
+            for text, ends in self.segments(split):
+                digest.update(text.encode("utf-8", "surrogatepass"))
+                if ends:  # no text holds this byte
+                    digest.update(b"\xff")
+            found[f"the text of {split}"] = digest.hexdigest()
+        return found
 
     def rows(self, split: Split) -> Iterator[Row]:
         """The rows of a split, with all of `fields`, in the order of `documents`; raises UserError as it does."""

@@ -75,10 +75,14 @@ class SplitFiles:
         for file in find(key_of(split), self.paths[split], self.format, self.columns):
             yield from file.segments()
 
-    def hashes(self, split: Split) -> dict[str, str]:
-        """SHA-256 of each file that a split is read from: of train's, where it has none of its own."""
-        owner: Split = split if split in self.paths else "train"
-        return {str(file.path): file_hash(file.path) for file in self._files(owner)}
+    def hashes(self, splits: Sequence[Split]) -> dict[str, str]:
+        """SHA-256 of each file that splits are read from: of train's, where a split has none of its own."""
+        owners: list[Split] = [split if split in self.paths else "train" for split in splits]
+        found = {}
+        for owner in dict.fromkeys(owners):
+            for file in self._files(owner):
+                found[str(file.path)] = file_hash(file.path)
+        return found
 
     def counts(self) -> dict[Split, int]:
         """How many files each split has."""

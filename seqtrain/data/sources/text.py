@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -61,8 +61,8 @@ class Text(Source):
             return self._files.segments(split)
         return self._cut.segments(partial(self._files.segments, "train"), split)
 
-    def origins(self, split: Split) -> dict[str, str]:
-        return self._files.hashes(split)
+    def origins(self, splits: Sequence[Split]) -> dict[str, str]:
+        return self._files.hashes(splits)
 
     def _texts(self, split: Split) -> Iterator[str]:
         return (row["text"] for row in self._files.rows(split))

@@ -76,9 +76,7 @@ def prepare(folder: Path, order: Order, say: Callable[[str], None]) -> TokenStor
 
 def _claim(folder: Path, order: Order, splits: list[Split]) -> IO[bytes]:
     """The lock of the folder, which holds what was asked for; UserError where it is not this store's."""
-    origins: dict[str, str] = {}
-    for split in splits:
-        origins |= order.source.origins(split)
+    origins = order.source.origins(splits)
     wanted = {"asked": dict(order.asked), "origins": origins, "data": order.source.describe()}
     try:
         lock = folders.made(folder, SOURCE, plain_json(wanted, indent=1) + "\n")
