@@ -179,7 +179,7 @@ def _train(overrides: Sequence[str], config_dirs: Sequence[str | Path]) -> Train
         raise UserError("dry_run=true: leaves no run to open; use the command line, or seqtrain.cli.start.dry_run")
     request = Request(list(overrides), directories, ("seqtrain.train", *overrides))
     with interruptible("the training was interrupted; it can be resumed"):
-        run = start(composed.config, composed.choices, request)
+        run = start(composed, request)
     return Trained(open_run(run.path))
 
 

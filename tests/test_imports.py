@@ -112,6 +112,7 @@ SHARED = {
             "laws",
             "least_squares",
             "masked_text",
+            "output",
             "pooling",
             "predictors",
             "rollout",

@@ -44,7 +44,7 @@ def _start(words: Sequence[str]) -> None:
     from seqtrain.config import check
 
     composed = check.compose(list(words), ())
-    start(composed.config, composed.choices, Request(list(words), (), ("seqtrain", "train", *words)))
+    start(composed, Request(list(words), (), ("seqtrain", "train", *words)))
 
 
 def _resume(path: Path) -> None:

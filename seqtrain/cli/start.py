@@ -23,6 +23,7 @@ from seqtrain.training.callbacks.signals import Interrupted
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from seqtrain.config.check import Composed
     from seqtrain.experiment import Attempt
     from seqtrain.training.cost import Cost
 
@@ -73,8 +74,11 @@ def _prepare(config: DictConfig, request: Request) -> None:
     check_all(config, request)
 
 
-def dry_run(config: DictConfig, request: Request) -> Cost:
-    """Composes, checks, builds and reads; gives the cost and leaves no run directory."""
+def dry_run(composed: Composed, request: Request) -> Cost:
+    """Checks, builds and reads; gives the cost and leaves no run directory."""
+    config = composed.config
+    for line in composed.notes:
+        say(line)
     _prepare(config, request)
     from seqtrain.training import budget
     from seqtrain.training.data import make_data
@@ -88,12 +92,11 @@ def dry_run(config: DictConfig, request: Request) -> Cost:
     return cost_of(config, data)
 
 
-def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
+def start(composed: Composed, request: Request) -> Run:
     """A new run of a composed config, from its first step to its end; called by each of the processes that meet.
 
     Args:
-        config: as `check.compose` gives it; what is `auto` in it, or solved for by a budget, is set here.
-        choices: the option of each group, for the name of the folder.
+        composed: what is `auto` in its config, or solved for by a budget, is set here.
         request: what was typed.
 
     Returns:
@@ -104,6 +107,7 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         RunFailed: where the training failed in itself.
         Interrupted: at a signal; the run can be resumed.
     """
+    config, choices = composed.config, composed.choices
     with ranks.process_group() as here:
         ranks.run_on_all(lambda: _prepare(config, request))
         from seqtrain.config import check
@@ -117,7 +121,7 @@ def start(config: DictConfig, choices: dict[str, str], request: Request) -> Run:
         path = ranks.broadcast(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
-        for line in (*check.repeated(request.overrides), *effects.notes(config, request.overrides)):
+        for line in (*composed.notes, *check.repeated(request.overrides), *effects.notes(config, request.overrides)):
             say(line)
         try:
             run_attempt(run, config, Attempt(request.command))

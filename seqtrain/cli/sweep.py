@@ -219,8 +219,8 @@ def _dry_run(words: Sequence[str], settings: Settings, request: Request, as_json
     for number, (overrides, label) in enumerate(dict.fromkeys(combinations(words, settings.files))):
         say(f"trial {number:03d} {label}")
         try:
-            config = check.compose(overrides, request.config_dirs).config
-            print_cost(dry_run(config, request), as_json)
+            composed = check.compose(overrides, request.config_dirs)
+            print_cost(dry_run(composed, request), as_json)
         except UserError as fault:
             code = 2
             for line in fault.lines:

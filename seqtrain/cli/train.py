@@ -61,9 +61,9 @@ def _one(request: Request, as_json: bool) -> int:
 
     composed = check.compose(request.overrides, request.config_dirs)
     if composed.config.dry_run:
-        print_cost(dry_run(composed.config, request), as_json)
+        print_cost(dry_run(composed, request), as_json)
         return 0
-    return finish(lambda: start(composed.config, composed.choices, request), as_json)
+    return finish(lambda: start(composed, request), as_json)
 
 
 def _look(request: Request) -> int:

@@ -101,7 +101,7 @@ def _run(trial: Trial, todo: str, sweep: Sweep, threads: int | None) -> Run:
         config.trainer.threads = threads
     if ranks.rank_info().first:
         _clear(trial.path)
-    return start(config, composed.choices, Request(list(trial.overrides), folders, command))
+    return start(composed, Request(list(trial.overrides), folders, command))
 
 
 def _clear(path: Path) -> None:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from seqtrain.config.conf_files import UNUSABLE, ConfFiles, parsed
 from seqtrain.config.groups import ENTRIES, GLOBAL, GROUPS, RESERVED, own_options
 from seqtrain.config.nodes import Unresolved, at
+from seqtrain.config.own_values import METHODS, leave_out_values_of_others
 from seqtrain.config.schema import Schema
 from seqtrain.config.targets import resolve, targets
 from seqtrain.config.wording import first_lines, show
@@ -33,6 +34,7 @@ class Composed:
 
     config: DictConfig
     choices: dict[str, str]  # group: option
+    notes: tuple[str, ...] = ()  # lines that tell what was left out
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Composed:
@@ -41,7 +43,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Compo
     line = _CommandLine.read(overrides, files)
     if line.refused & DECIDES_OTHERS:
         raise UserError(*line.faults)
-    config, added = line.compose(files)
+    config, added, notes = line.compose(files)
     choices = _choices(config)
     _refuse_open_groups(choices, line)
     # Hydra's own part is of the command, not of the run: it holds times, folders and what was typed.
@@ -51,7 +53,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Compo
     faults = [*line.faults, *schema.faults(skip=line.refused)]
     if faults:
         raise UserError(*faults)
-    return Composed(config, choices)
+    return Composed(config, choices, tuple(notes))
 
 
 def warm() -> None:
@@ -182,8 +184,9 @@ class _CommandLine:
         else:
             self.fixed.append(text.lstrip("+"))
 
-    def compose(self, files: ConfFiles) -> tuple[DictConfig, set[str]]:
-        """The configuration of all overrides that can be used, the others become faults; and the keys that they added.
+    def compose(self, files: ConfFiles) -> tuple[DictConfig, set[str], list[str]]:
+        """The configuration of all overrides that can be used, the others become faults; the keys that they added; and
+        lines that tell what was left out.
 
         Hydra composes what the choices ask for, and values are set in it as Hydra would: composing takes most of the
         time of a command that is refused, so it is done once, and each value that does not fit is named by itself.
@@ -192,6 +195,7 @@ class _CommandLine:
             config = files.compose(self.fixed)
         except UNUSABLE as error:
             raise UserError(*self.faults, *self._problems(files, error)) from None
+        notes = self._leave_out_values_of_others(config, files)
         files_say = OmegaConf.to_container(config, resolve=False)
         added = {key for key in self.values if at(files_say, key) is Unresolved}
         for key, override in list(self.values.items()):
@@ -200,7 +204,14 @@ class _CommandLine:
             except UNUSABLE as error:
                 self.faults.append(f"{_typed(override)}: {first_lines(error)}")
                 del self.values[key]
-        return config, added
+        return config, added, notes
+
+    def _leave_out_values_of_others(self, config: DictConfig, files: ConfFiles) -> list[str]:
+        """Takes out what an experiment says of another optimizer or schedule than the typed one; lines that say so."""
+        others = [text for text in self.fixed if key_of(text) not in METHODS]
+        if len(others) == len(self.fixed) or not any(key_of(text) in GLOBAL for text in others):
+            return []  # most commands: nothing is composed twice for them
+        return leave_out_values_of_others(config, _choices(config), _choices(files.compose(others)), files)
 
     def _problems(self, files: ConfFiles, error: Exception) -> list[str]:
         """Why Hydra cannot compose: of each word that fails by itself, or, where none does, of all together."""

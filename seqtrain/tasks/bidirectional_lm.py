@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import MappingProxyType
+from typing import final
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
 from seqtrain.tasks.baselines.counts import baselines
 from seqtrain.tasks.masked_text import bracketed
+from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Score
 
 DIRECTIONS = ("forward", "backward")
@@ -81,22 +83,27 @@ class BidirectionalLM(ExampleTask):
         self.head = nn.Linear(units, dim if tied else vocab_size)
         self.tied = tied
 
+    @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... U"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the next token in the direction that these hidden states are of."""
-        logits = self.head(hidden)
+        return self.output(model, hidden).logits()
+
+    def output(self, model: SequenceModel, hidden: Float[Tensor, "... U"]) -> Output:
+        """The logits, not made yet."""
         if self.tied:
-            return model.embed.logits(logits)  # type: ignore[operator]
-        return logits
+            return Output.tied(model.embed, self.head(hidden))
+        return Output.of(self.head, hidden)
 
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
     def predictions(
         self, model: SequenceModel, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, " B"] | None
-    ) -> tuple[Float[Tensor, "B N V"], Float[Tensor, "B N V"]]:
-        """Logits of the tokens at 1..T-1 from those before each, and of the tokens at 0..T-2 from those behind."""
+    ) -> tuple[Output, Output]:
+        """Logits of the tokens at 1..T-1 from those before each, and of the tokens at 0..T-2 from those behind; not
+        made yet."""
         forwards, backwards = model.directions(tokens, lengths)
         # A hidden state has read its own token, so it predicts the neighbour and never itself.
-        return self.logits(model, forwards[:, :-1]), self.logits(model, backwards[:, 1:])
+        return self.output(model, forwards[:, :-1]), self.output(model, backwards[:, 1:])
 
     def surprisals(
         self,
@@ -108,11 +115,9 @@ class BidirectionalLM(ExampleTask):
         """Nats of each target by both directions, at its own place and in float64; 0 where there is no target."""
         from_before, from_behind = self.predictions(model, tokens, lengths)
         nats = []
-        for logits, there, sides in ((from_before, slice(1, None), (1, 0)), (from_behind, slice(None, -1), (0, 1))):
+        for output, there, sides in ((from_before, slice(1, None), (1, 0)), (from_behind, slice(None, -1), (0, 1))):
             wanted = targets[:, there]
-            losses = F.cross_entropy(
-                logits.double().flatten(0, 1), wanted.flatten(), ignore_index=IGNORED, reduction="none"
-            )
+            losses, _ = output.measure(wanted, double=True)
             nats.append(F.pad(losses.view_as(wanted), sides))  # the edges are predicted by one direction alone
         return nats[0], nats[1]
 
@@ -125,7 +130,7 @@ class BidirectionalLM(ExampleTask):
         if not self.training:
             return self._measured(model, batch, lengths, count), {}
         from_before, from_behind = self.predictions(model, batch.tokens, lengths)
-        total = _total(from_before, batch.targets[:, 1:]) + _total(from_behind, batch.targets[:, :-1])
+        total = from_before.loss(batch.targets[:, 1:]) + from_behind.loss(batch.targets[:, :-1])
         return {"loss": (total / 2, count)}, {}
 
     def _measured(
@@ -133,8 +138,10 @@ class BidirectionalLM(ExampleTask):
     ) -> LossTerms:
         from_before, from_behind = self.predictions(model, batch.tokens, lengths)
         after, before = batch.targets[:, 1:], batch.targets[:, :-1]
-        forward, backward = _total(from_before.double(), after), _total(from_behind.double(), before)
-        right = (from_before.argmax(-1) == after).sum() + (from_behind.argmax(-1) == before).sum()
+        losses_after, guesses_after = from_before.measure(after, double=True)
+        losses_before, guesses_before = from_behind.measure(before, double=True)
+        forward, backward = losses_after.sum(), losses_before.sum()
+        right = (guesses_after == after.flatten()).sum() + (guesses_before == before.flatten()).sum()
         return {
             "loss": ((forward + backward) / 2, count),
             "forward": (forward, count),
@@ -191,15 +198,10 @@ class BidirectionalLM(ExampleTask):
         """The beginning of each example with a guess at each token, from both sides: `[word]`, or `[guess|word]`."""
         from_before, from_behind = self.predictions(model, batch.tokens, batch.lengths)
         # Tokens that both directions predict: all but the first and the last, which are no text.
-        both = from_before[:, :-1].log_softmax(-1) + from_behind[:, 1:].log_softmax(-1)
+        both = from_before.logits()[:, :-1].log_softmax(-1) + from_behind.logits()[:, 1:].log_softmax(-1)
         guesses = both.argmax(-1)
         lines = []
         for row, guess, length in zip(batch.tokens, guesses, batch.lengths.tolist(), strict=True):
             text = slice(0, length - 2)
             lines.append(bracketed(preprocessor.tokenizer, row[1:][text].tolist(), guess[text].tolist()))
         return lines
-
-
-def _total(logits: Float[Tensor, "B N V"], targets: Int[Tensor, "B N"]) -> Float[Tensor, ""]:
-    """The summed cross entropy of what is a target."""
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
 from seqtrain.tasks.baselines.counts import baselines
 from seqtrain.tasks.masked_text import MAX_CHARACTERS, bracketed, fill
+from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor, Score
 
 COPIES = 64  # of a text, each with another token hidden, that are read at a time
@@ -149,13 +150,18 @@ class MaskedLM(ExampleTask):
             return "task.next_sentence=true: two sentences need two segments; use model.num_segments=2"
         return None
 
+    @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the token at each position."""
+        return self.output(model, hidden).logits()
+
+    def output(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Output:
+        """The logits, not made yet."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         if self.head is not None:
-            return self.head(hidden)
-        return model.embed.logits(hidden) + self.bias  # type: ignore[operator]
+            return Output.of(self.head, hidden)
+        return Output.tied(model.embed, hidden, bias=self.bias)
 
     # -- loss and metrics ----------------------------------------------------------------------------------------
 
@@ -166,13 +172,13 @@ class MaskedLM(ExampleTask):
         """
         hidden = self._hidden_states(model, batch)
         # Only hidden tokens go through the head: over a large vocabulary it costs more than the model.
-        logits = self.logits(model, hidden.flatten(0, 1)[batch.places])
+        output = self.output(model, hidden.flatten(0, 1)[batch.places])
         targets = batch.targets.flatten()[batch.places]
-        terms = self._terms("loss", "accuracy", logits, targets, len(batch.places))
+        terms = self._terms("loss", "accuracy", output, targets, len(batch.places))
         if self.follows is not None:
             pairs = len(batch.tokens) if batch.count else 0  # a batch without targets has no pair either
-            logits = self.follows(hidden[:, 0])  # (B, 2)
-            terms |= self._terms("next_sentence", "next_sentence_accuracy", logits, batch.next_labels, pairs)
+            output = Output.of(self.follows[-1], self.follows[:-1](hidden[:, 0]))  # type: ignore[arg-type]
+            terms |= self._terms("next_sentence", "next_sentence_accuracy", output, batch.next_labels, pairs)
         if self.pseudo_examples and not self.training:
             terms["pseudo"] = self._pseudo_term(model, batch)
         return terms, {}
@@ -182,15 +188,12 @@ class MaskedLM(ExampleTask):
         hidden, _ = model(batch.tokens, None, None if unpadded else batch.lengths)
         return hidden
 
-    def _terms(
-        self, loss: str, accuracy: str, logits: Float[Tensor, "N V"], targets: Int[Tensor, " N"], count: int
-    ) -> LossTerms:
+    def _terms(self, loss: str, accuracy: str, output: Output, targets: Int[Tensor, " N"], count: int) -> LossTerms:
         """The summed loss and, outside training, the number of right answers, by these names."""
         if self.training:
-            return {loss: (F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum"), count)}
-        losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
-        correct = logits.argmax(-1) == targets
-        return {loss: (losses.double().sum(), count), accuracy: (correct.sum(), count)}
+            return {loss: (output.loss(targets), count)}
+        losses, guesses = output.measure(targets)
+        return {loss: (losses.double().sum(), count), accuracy: ((guesses == targets).sum(), count)}
 
     def _pseudo_term(self, model: SequenceModel, batch: MaskedBatch) -> tuple[Float[Tensor, ""], int]:
         """Sum and count of the pseudo-log-likelihood (Salazar et al. 2020) of the split's first examples."""

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from seqtrain.data.batching.plan import StreamPlan
-from seqtrain.data.batching.stream import IGNORED, EvalLoader, Stream, StreamBatch
+from seqtrain.data.batching.stream import EvalLoader, Stream, StreamBatch
 from seqtrain.data.corpus import from_the_end
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -35,6 +34,7 @@ from seqtrain.tasks.base import (
     perplexity,
 )
 from seqtrain.tasks.baselines.counts import LIMIT, baselines, xz_baselines
+from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Predictor, Score
 
 T = TypeVar("T", np.ndarray, list[int], list[float])
@@ -144,29 +144,31 @@ class NextToken(Task):
         self.dim = dim
         self.head = None if tied else nn.Linear(dim, vocab_size)
 
+    @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the next token."""
+        return self.output(model, hidden).logits()
+
+    def output(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Output:
+        """The logits, not made yet."""
         if self.head is not None:
-            return self.head(hidden)
-        return model.embed.logits(hidden)  # type: ignore[operator]
+            return Output.of(self.head, hidden)
+        return Output.tied(model.embed, hidden)
 
     def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
         hidden, after = model(batch.tokens, state)
-        logits = self.logits(model, hidden).flatten(0, 1)
-        targets = batch.targets.flatten()
+        output = self.output(model, hidden)
         if self.training:
-            loss = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-            return {"loss": (loss, batch.count)}, after
-        losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
-        correct = logits.argmax(-1) == targets  # IGNORED is no token, so it is never right
+            return {"loss": (output.loss(batch.targets), batch.count)}, after
+        losses, guesses = output.measure(batch.targets)
+        correct = guesses == batch.targets.flatten()  # IGNORED is no token, so it is never right
         return {"loss": (losses.double().sum(), batch.count), "accuracy": (correct.sum(), batch.count)}, after
 
     def token_losses(
         self, model: SequenceModel, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T"]:
-        logits = self.logits(model, hidden).double().flatten(0, 1)
-        return F.cross_entropy(logits, targets.flatten(), reduction="none").view_as(targets)
+        return self.output(model, hidden).measure(targets, double=True)[0].view_as(targets)
 
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:
         """`loss` in nats a token, its `perplexity`, `bits_per_byte`, `accuracy`, and `word_perplexity` of words."""

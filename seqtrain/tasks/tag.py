@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric,
 from seqtrain.tasks.baselines.words import majority_of_words
 from seqtrain.tasks.metrics.positions import NUM_RANGES, range_names, range_of
 from seqtrain.tasks.metrics.spans import count_spans, is_bio, span_f1, spans
+from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor
 from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined, word_numbers
 
@@ -122,27 +123,31 @@ class Tag(ExampleTask):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(dim, len(self.labels))
 
+    @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V"]:
         """Unnormalised log-probabilities of the labels at each word."""
-        return self.head(self.dropout(hidden))
+        return self.output(model, hidden).logits()
 
-    def _read(self, model: SequenceModel, batch: ExampleBatch) -> Float[Tensor, "B T V"]:
-        return self.logits(model, model.encode(batch.tokens, batch.lengths))
+    def output(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Output:
+        """The logits, not made yet."""
+        return Output.of(self.head, self.dropout(hidden))
+
+    def _read(self, model: SequenceModel, batch: ExampleBatch) -> Output:
+        return self.output(model, model.encode(batch.tokens, batch.lengths))
 
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats, of words that are read and have a target; outside training what metrics count, too."""
-        logits = self._read(model, batch)
-        width = logits.shape[1]
+        output = self._read(model, batch)
+        width = output.hidden.shape[1]
         targets = batch.targets[:, :width]
         # A batch knows the targets of the whole step only: its own are counted here.
         count = int((targets != IGNORED).sum())
-        flat, wanted = logits.flatten(0, 1), targets.flatten()
         # Counting spans goes through Python lists: too slow for each step of training.
         if self.training:
-            return {"loss": (F.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="sum"), count)}, {}
-        losses = F.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="none")
+            return {"loss": (output.loss(targets), count)}, {}
+        losses, guesses = output.measure(targets)
         # Words beyond what is read have no answer: that is as wrong as a wrong one, or a cut would raise the figures.
-        predicted = F.pad(logits.argmax(-1), (0, batch.targets.shape[1] - width), value=UNREAD)
+        predicted = F.pad(guesses.view_as(targets), (0, batch.targets.shape[1] - width), value=UNREAD)
         return {"loss": (losses.double().sum(), count), **self._count(predicted, batch.targets)}, {}
 
     def _count(self, predicted: Int[Tensor, "B W"], targets: Int[Tensor, "B W"]) -> LossTerms:
@@ -270,7 +275,7 @@ class Tag(ExampleTask):
     def samples(
         self, model: SequenceModel, batch: ExampleBatch, preprocessor: Preprocessor, options: SampleOptions
     ) -> list[Sample]:
-        predicted = self._read(model, batch).argmax(-1)
+        predicted = self._read(model, batch).logits().argmax(-1)
         samples = []
         for lane, length in enumerate(batch.lengths.tolist()):
             inside = slice(1, length - 1)

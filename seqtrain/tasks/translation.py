@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from seqtrain.data.batching.examples import by_length, padded
 from seqtrain.data.batching.sentence_pairs import TranslationBatch, TranslationExamples
-from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
@@ -38,6 +36,7 @@ from seqtrain.tasks.base import (
 from seqtrain.tasks.baselines.tfidf import closest
 from seqtrain.tasks.metrics import bleu
 from seqtrain.tasks.metrics.quality import compute, update
+from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor
 
 EXTRA_TOKENS = 10  # that a translation may have beyond what task.max_ratio allows: short sources need them
@@ -144,24 +143,27 @@ class Translation(ExampleTask):
             return f"{name} reads source and target with one embedding; use task.shared_vocab=true"
         return None
 
+    @final  # a task that has other logits has another `output`, which the loss is made of too
     def logits(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... V_and_end"]:
         """Unnormalised log-probabilities of the next token of the target, the end's last."""
+        return self.output(model, hidden).logits()
+
+    def output(self, model: SequenceModel, hidden: Float[Tensor, "... D"]) -> Output:
+        """The logits, not made yet."""
         if self.head is not None:
-            return self.head(hidden)
-        return target_embedding(model).logits(hidden, end=True)  # type: ignore[operator]
+            return Output.of(self.head, hidden)
+        return Output.tied(target_embedding(model), hidden, end=True)
 
     def evaluate(self, model: SequenceModel, batch: TranslationBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats, smoothed in training; outside it plain, with `accuracy` and what translations are worth."""
         source_state = _read_sources(model, batch)
         hidden, after = model(batch.target_tokens, source_state)
-        logits, targets = self.logits(model, hidden).flatten(0, 1), batch.targets.flatten()
+        output = self.output(model, hidden)
         if self.training:
-            smoothing = self.label_smoothing
-            loss = F.cross_entropy(logits, targets, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
-            return {"loss": (loss, batch.num_targets)}, after
+            return {"loss": (output.loss(batch.targets, self.label_smoothing), batch.num_targets)}, after
         # Evaluation is not smoothed: runs of other label_smoothing would have losses that mean something else.
-        losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
-        correct = logits.argmax(-1) == targets
+        losses, guesses = output.measure(batch.targets)
+        correct = guesses == batch.targets.flatten()
         terms = {"loss": (losses.double().sum(), batch.num_targets), "accuracy": (correct.sum(), batch.num_targets)}
         return terms | self._quality(model, batch, source_state), after
 

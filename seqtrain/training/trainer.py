@@ -41,7 +41,7 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
         if gpu:
             device, fast = "GPU", torch.cuda.is_bf16_supported(including_emulation=False)
         else:
-            device, fast = "CPU", torch.cpu._is_amx_tile_supported()
+            device, fast = "CPU", torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
         precision, has = ("bf16-mixed", "has") if fast else ("32-true", "has no")
         config.trainer.precision = precision
         say(f"precision {precision}: the {device} {has} bf16 units")

@@ -28,6 +28,7 @@ from seqtrain.data.batching.stream import Stream
 from seqtrain.errors import UserError
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.tasks.next_token import NextToken
+from seqtrain.tasks.output import Output
 from tests.support.model_cases import VOCABULARY, Case, next_token, shipped_first
 from tests.support.untrained_runs import NEXT_TOKEN, SENTIMENT, make_run
 
@@ -62,8 +63,8 @@ class AsItIs(NextToken):
     def __init__(self) -> None:
         super().__init__(tied=True, dim=VOCAB_SIZE, vocab_size=VOCAB_SIZE)
 
-    def logits(self, model: Any, hidden: torch.Tensor) -> torch.Tensor:
-        return hidden
+    def output(self, model: Any, hidden: torch.Tensor) -> Output:
+        return Output(hidden, torch.eye(VOCAB_SIZE, dtype=hidden.dtype), None, VOCAB_SIZE)
 
 
 def periodic(length: int = 4000) -> Stream:

@@ -119,3 +119,47 @@ def test_a_choice_that_hydra_looks_for_inside_the_task_is_told_with_the_way_to_w
     ) as caught:
         check.compose(["task=mine"], mine(tmp_path, {"data": "word_order"}))
     assert len(caught.value.lines) == 1
+
+
+EXPERIMENT_WITH_MUON = """# @package _global_
+defaults:
+  - override /optimizer: muon
+optimizer: {lr: 0.03, lr_rest: 0.004, weight_decay: 0.1}
+schedule: {warmup: 7}
+"""
+
+
+def with_muon(tmp_path: Path, *words: str) -> check.Composed:
+    (tmp_path / "experiment").mkdir(exist_ok=True)
+    (tmp_path / "experiment" / "mine.yaml").write_text(EXPERIMENT_WITH_MUON)
+    return check.compose(["task=next_token", "experiment=mine", *words], [tmp_path])
+
+
+def test_another_optimizer_takes_none_of_what_an_experiment_sets_for_its_own(tmp_path: Path) -> None:
+    other = with_muon(tmp_path, "optimizer=adamw", "optimizer.eps=1e-6")
+    alone = check.compose(["task=next_token", "optimizer=adamw", "optimizer.eps=1e-6"])
+    assert other.config.optimizer == alone.config.optimizer
+    assert other.config.schedule.warmup == 7, "the schedule was not chosen anew"
+    (note,) = other.notes
+    assert "experiment/mine.yaml" in note
+    assert "lr, lr_rest, weight_decay" in note
+
+
+def test_a_value_that_is_typed_counts_whichever_optimizer_is_chosen(tmp_path: Path) -> None:
+    assert with_muon(tmp_path, "optimizer=adamw", "optimizer.lr=0.5").config.optimizer.lr == 0.5
+    with pytest.raises(UserError, match="optimizer=adamw has no option lr_rest"):
+        with_muon(tmp_path, "optimizer=adamw", "optimizer.lr_rest=0.5")
+
+
+@pytest.mark.parametrize("words", [(), ("optimizer=muon",), ("schedule=cosine",)])
+def test_the_methods_of_an_experiment_keep_its_values(tmp_path: Path, words: tuple[str, ...]) -> None:
+    composed = with_muon(tmp_path, *words)
+    assert (composed.config.optimizer.lr, composed.config.optimizer.lr_rest) == (0.03, 0.004)
+    assert composed.config.schedule.warmup == 7
+    assert composed.notes == ()
+
+
+def test_another_schedule_takes_none_of_an_experiments_values(tmp_path: Path) -> None:
+    composed = with_muon(tmp_path, "schedule=inverse_sqrt")
+    assert composed.config.schedule == check.compose(["task=next_token", "schedule=inverse_sqrt"]).config.schedule
+    assert composed.config.optimizer.lr_rest == 0.004

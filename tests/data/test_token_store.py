@@ -131,7 +131,7 @@ def test_what_is_finished_is_not_tokenised_again(tmp_path: Path) -> None:
 
 
 def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 50)
+    monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 5)
     source = Text(path=str(write_rows(tmp_path)), validation_fraction=0.2)
     for processes in (1, 2, 3):
         prepared(tmp_path / str(processes), source, RECIPES["bpe"], processes=processes, shard_tokens=70)

@@ -11,6 +11,7 @@ from torch import nn
 
 from seqtrain.models.base import SequenceModel
 from seqtrain.models.layers.front_ends import TokenEmbedding
+from seqtrain.tasks.output import Output
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import Case
 
@@ -70,7 +71,7 @@ def test_biases_begin_at_0_and_gains_at_1(name: str) -> None:
 def test_a_tied_head_gives_a_hidden_state_of_unit_scale_scores_of_unit_variance(dim: int) -> None:
     torch.manual_seed(0)
     embed = TokenEmbedding(vocab_size=2000, dim=dim, specials=3)
-    scores = embed.logits(torch.randn(50, dim))
+    scores = Output.tied(embed, torch.randn(50, dim)).logits()
     assert scores.shape == (50, 2000)
     assert float(scores.detach().std()) == pytest.approx(1, rel=0.05)
 

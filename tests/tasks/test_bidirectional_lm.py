@@ -80,7 +80,8 @@ def test_a_token_changes_no_prediction_that_must_not_see_it(place: int) -> None:
     other[0, place] = (other[0, place] + 1) % VOCABULARY
     lengths = torch.tensor([5, 4])
     with torch.no_grad():
-        before, after = task.predictions(model, TEXT, lengths), task.predictions(model, other, lengths)
+        before = [output.logits() for output in task.predictions(model, TEXT, lengths)]
+        after = [output.logits() for output in task.predictions(model, other, lengths)]
     # Column t of the first predicts token t + 1, of the second token t; a token must not move its own prediction.
     assert_near(after[0][0, :place], before[0][0, :place], 0)
     assert_near(after[1][0, place:], before[1][0, place:], 0)
@@ -152,7 +153,7 @@ def test_a_score_is_the_mean_of_both_directions_of_each_token() -> None:
     ids = TOKENIZER.encode(TEXTS[3])
     tokens = torch.tensor([[TOKENIZER.start, *ids.tolist(), TOKENIZER.separator]])
     with torch.no_grad():
-        from_before, from_behind = task.predictions(model, tokens, None)
+        from_before, from_behind = (output.logits() for output in task.predictions(model, tokens, None))
     expected = []
     for place, token in enumerate(ids.tolist()):
         one = from_before[0, place].log_softmax(-1)[token]

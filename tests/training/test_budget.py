@@ -259,7 +259,7 @@ def test_sizes_between_which_there_is_none_are_named_and_can_be_asked_for(made: 
 
 def test_a_dry_run_shows_the_solved_size(text: Path, made: Made, capfd: pytest.CaptureFixture[str]) -> None:
     overrides = ["tokenizer=byte", *DATA["next_token"], *FREE[1:], "model=gru", "budget=params:1e6"]
-    cost = dry_run(check.compose(overrides).config, Request(overrides))
+    cost = dry_run(check.compose(overrides), Request(overrides))
     assert cost.parameters["total"] == pytest.approx(1e6, rel=0.01)
     assert f"{cost.parameters['total']:,} parameters" in capfd.readouterr().err
 

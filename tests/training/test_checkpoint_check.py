@@ -44,7 +44,7 @@ KINDS = {
 def trained(folder: Path, *options: str) -> Path:
     """A run of four steps, trained in this process."""
     composed = check.compose([*OPTIONS, f"data.path={folder / 'corpus.txt'}", f"run_dir={folder / 'run'}", *options])
-    return start(composed.config, composed.choices, Request()).path
+    return start(composed, Request()).path
 
 
 def session(run: Path) -> Session:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from seqtrain.runs import checkpoint
 from seqtrain.training.learner import Learner
 from seqtrain.training.optim.groups import parameter_groups
-from seqtrain.training.optim.muon import Muon
+from seqtrain.training.optim.muon import Muon, orthogonal
 from seqtrain.training.optim.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
 from tests.support.model_cases import Case, cases, mixtures_long, next_token, some_tokens
 
@@ -202,6 +202,16 @@ def test_muon_gives_hidden_matrices_torchs_muon_and_the_rest_adamw() -> None:
 
 def _all(training: Training) -> list[Tensor]:
     return [weight for group in training.groups for weight in group["params"]]
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (96, 24), (24, 96)])
+def test_matrices_orthogonalised_together_are_those_orthogonalised_alone(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    matrices = torch.randn(3, *shape) * torch.tensor([1e-3, 1.0, 1e3]).view(3, 1, 1)
+    iteration = ((3.4445, -4.7750, 2.0315), 5, 1e-7)
+    together = orthogonal(matrices, *iteration)
+    for one, alone in zip(together, matrices, strict=True):
+        torch.testing.assert_close(one, orthogonal(alone, *iteration), atol=0.02, rtol=0)  # both are in bf16
 
 
 def test_muon_turns_hidden_matrices_by_nearly_orthogonal_steps_of_adamws_size() -> None:

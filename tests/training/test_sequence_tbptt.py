@@ -243,7 +243,7 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
     answer = seqtrain("train", *options("sentiment"), "tokenizer=char", *CUT, "run_dir=run", cwd=tmp_path)
     assert answer.rc == 0, answer.err
     costs = [
-        dry_run(check.compose([*options("sentiment"), "tokenizer=char", *given]).config, Request()).flops_per_token
+        dry_run(check.compose([*options("sentiment"), "tokenizer=char", *given]), Request()).flops_per_token
         for given in (CUT, CUT[1:])
     ]
     assert costs[1] / 3 < costs[0] < costs[1]

@@ -21,6 +21,8 @@ Cache = tuple[Float[Tensor, "B H M K"], Float[Tensor, "B H M K"]]
 SourceKeysValues = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 """Those of the S tokens of a source."""
 
+MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more the weights take longer to write than the fused kernel to run
+
 
 def window_mask(
     num_before: Int[Tensor, " B"], length: int, cached: int, attention_window: int | None
@@ -66,19 +68,27 @@ def attend(
 
     `causal`: with T = N, each query sees the keys up to its own; `mask` is then None.
     """
-    if not active():
+    if not active() and not _faster_by_hand(query, key):
         # torch's fused kernel never makes the weights, which take T x N numbers for each head.
         mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
         return mixed.transpose(1, 2).flatten(2)
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
-    # From here on it is the same by hand, since only so the weights can be handed out.
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
     if causal:
-        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
+        scores = scores + torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, -torch.inf)
     weights = scores.softmax(-1)
     record(name, weights)
     return (F.dropout(weights, dropout) @ value).transpose(1, 2).flatten(2)
+
+
+def _faster_by_hand(query: Float[Tensor, "B H T K"], key: Float[Tensor, "B H N K"]) -> bool:
+    """Whether plain products take less time than torch's fused kernel.
+
+    They do in bf16 on a CPU while keys are few: the backward pass of its fused kernel is then 2 to 5 times slower than
+    that in float32 (docs/benchmarks.md).
+    """
+    return query.dtype == torch.bfloat16 and query.device.type == "cpu" and key.shape[2] <= MOST_KEYS_BY_HAND
 
 
 def heads(

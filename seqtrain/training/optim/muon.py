@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim import Muon as MatrixMuon
+
+SMALL = 2**16  # numbers of a matrix that is orthogonalised together with others; larger ones are faster alone
+SCALE = 0.2  # of an update's root mean square, which is about AdamW's (Liu et al. 2025)
 
 
 class Muon(Optimizer):
@@ -35,7 +42,7 @@ class Muon(Optimizer):
         hidden, rest = self._groups_by_optimizer()
         self._optimizers: list[Optimizer] = []
         if hidden:
-            self._optimizers.append(MatrixMuon(hidden, lr, weight_decay, momentum, adjust_lr_fn="match_rms_adamw"))
+            self._optimizers.append(_BatchedMuon(hidden, lr, weight_decay, momentum))
         if rest:
             self._optimizers.append(AdamW(rest, lr_rest, (betas[0], betas[1]), eps, weight_decay, fused=True))
 
@@ -56,3 +63,63 @@ class Muon(Optimizer):
             optimizer.param_groups, optimizer.state = groups, self.state
             optimizer.step()
         return loss
+
+
+class _BatchedMuon(MatrixMuon):
+    """torch's Muon with Nesterov's momentum, which orthogonalises small matrices of one shape together.
+
+    Alone, a matrix of 128 x 128 costs as much in calls as in products (docs/benchmarks.md).
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    by_shape[weight.shape].append(weight)
+            for shape, weights in by_shape.items():
+                directions = [self._direction(weight, group["momentum"]) for weight in weights]
+                iteration = (group["ns_coefficients"], group["ns_steps"], group["eps"])
+                if shape.numel() <= SMALL:
+                    updates = list(orthogonal(torch.stack(directions), *iteration))
+                else:
+                    updates = [orthogonal(direction, *iteration) for direction in directions]
+                size = group["lr"] * SCALE * math.sqrt(max(shape))
+                for weight, update in zip(weights, updates, strict=True):
+                    weight.mul_(1 - group["lr"] * group["weight_decay"])
+                    weight.add_(update, alpha=-size)
+
+    def _direction(self, weight: Tensor, momentum: float) -> Tensor:
+        """The gradient with its momentum, which this moves on."""
+        gradient, state = weight.grad, self.state[weight]
+        assert gradient is not None
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        buffer = state["momentum_buffer"]
+        buffer.lerp_(gradient, 1 - momentum)
+        return gradient.lerp(buffer, momentum)
+
+
+def orthogonal(
+    matrices: Float[Tensor, "*N A B"], coefficients: tuple[float, float, float], steps: int, eps: float
+) -> Float[Tensor, "*N A B"]:
+    """About the nearest matrices with orthogonal rows or columns, by Newton and Schulz's iteration in bf16.
+
+    Args:
+        matrices: One, or several, each of which is scaled to a norm of 1 first, so that the iteration converges.
+        coefficients: Of the first, third and fifth power.
+        steps: Of the iteration.
+        eps: The least norm to divide by.
+    """
+    add_product = torch.addmm if matrices.dim() == 2 else torch.baddbmm
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.bfloat16()
+    if tall:
+        x = x.mT
+    x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=eps)
+    first, third, fifth = coefficients
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = add_product(x, add_product(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
+    return x.mT if tall else x

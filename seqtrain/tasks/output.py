@@ -1,0 +1,201 @@
+"""Cross entropy of a large vocabulary in bounded memory: logits are made for some rows at a time, and never kept.
+
+Kept for the backward pass, the logits of N rows over V outputs, their softmax and its gradient take 12 bytes N V: for
+2,048 rows and 50,000 outputs 1.2 GB, more than the model. But the gradient of the loss by the logits is known as soon
+as they are (softmax minus one at the target), so each block of rows is turned into its share of the gradients of
+hidden states and weights while it is still in the processor's cache, and then thrown away.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from seqtrain.data.batching.stream import IGNORED
+
+BLOCK = 2**20  # logits that are made at a time: few enough to stay in a processor's cache
+GPU_BLOCK = 2**27  # on a GPU, which wants large products
+FEWEST_ROWS = 128  # of a block: each adds to the gradient of all weights, which takes as long as a few rows do
+
+
+class Output(NamedTuple):
+    """Logits that are not made yet: hidden states, and the linear map that turns them into scores of V outputs."""
+
+    hidden: Float[Tensor, "... D"]
+    weight: Float[Tensor, "W D"]  # its first V rows: an embedding also has vectors of tokens that are no output
+    bias: Float[Tensor, " V"] | None
+    num_outputs: int  # V
+
+    def logits(self) -> Float[Tensor, "... V"]:
+        """The logits of all rows."""
+        return F.linear(self.hidden, self.weight[: self.num_outputs], self.bias)
+
+    def loss(self, targets: Int[Tensor, "..."], label_smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """The summed cross entropy, with gradients; rows whose target is `IGNORED` count for nothing.
+
+        Args:
+            targets: one for each row of `hidden`.
+            label_smoothing: share of each target that is spread over all outputs (Szegedy et al. 2016).
+
+        Returns:
+            Nats, in float32 at least. Its gradient can be taken once.
+        """
+        rows = self.hidden.flatten(0, -2)
+        flat = targets.flatten()
+        size = self._rows_of_a_block()
+        if len(rows) <= size:  # one block is what torch does in any case
+            logits = self.logits().flatten(0, -2)
+            return F.cross_entropy(logits, flat, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="sum")
+        return _SummedLoss.apply(rows, self.weight, self.bias, flat, self.num_outputs, size, label_smoothing)
+
+    @classmethod
+    def of(cls, head: nn.Linear, hidden: Float[Tensor, "... D"]) -> Output:
+        """Of a head with weights of its own."""
+        return cls(hidden, head.weight, head.bias, head.out_features)
+
+    @classmethod
+    def tied(
+        cls,
+        embed: nn.Module,
+        hidden: Float[Tensor, "... D"],
+        *,
+        bias: Float[Tensor, " V"] | None = None,
+        end: bool = False,
+    ) -> Output:
+        """Of a head that shares the embedding's vectors of text (Press & Wolf 2017).
+
+        Args:
+            embed: the front end of the tokens that are predicted.
+            hidden: as wide as its vectors.
+            bias: one number for each output.
+            end: whether there is one output more, that of the end, which shares the start's vector.
+        """
+        # The start is the first special, right behind the text, and no task predicts the others.
+        return cls(hidden, embed.weight, bias, embed.vocab_size + end)  # type: ignore[arg-type,operator]
+
+    @torch.no_grad()
+    def measure(
+        self, targets: Int[Tensor, "..."], *, double: bool = False
+    ) -> tuple[Float[Tensor, " N"], Int[Tensor, " N"]]:
+        """For evaluation, without gradients.
+
+        Args:
+            targets: one for each row of `hidden`.
+            double: whether the nats are computed in float64.
+
+        Returns:
+            Nats of each row, 0 where its target is `IGNORED`, and its likeliest output.
+        """
+        losses, guesses = [], []
+        size = self._rows_of_a_block()
+        blocks = self.hidden.flatten(0, -2).split(size)
+        for rows, wanted in zip(blocks, targets.flatten().split(size), strict=True):
+            logits = self._replace(hidden=rows).logits()
+            guesses.append(logits.argmax(-1))
+            if double:
+                logits = logits.double()
+            losses.append(F.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="none"))
+        return torch.cat(losses), torch.cat(guesses)
+
+    def _rows_of_a_block(self) -> int:
+        most = BLOCK if self.hidden.device.type == "cpu" else GPU_BLOCK
+        return max(FEWEST_ROWS, most // self.num_outputs)
+
+
+class _SummedLoss(torch.autograd.Function):
+    """The summed loss, whose gradients are made block by block on the way; the backward pass only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Float[Tensor, "N D"],
+        weight: Float[Tensor, "W D"],
+        bias: Float[Tensor, " V"] | None,
+        targets: Int[Tensor, " N"],
+        num_outputs: int,
+        size: int,
+        label_smoothing: float,
+    ) -> Float[Tensor, ""]:
+        device = hidden.device.type
+        products = hidden.dtype  # precision of the matrix products; of all sums it is float32 at least
+        if torch.is_autocast_enabled(device):
+            products = torch.get_autocast_dtype(device)
+        sums = torch.promote_types(weight.dtype, torch.float32)
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        by_hidden = torch.empty_like(hidden) if needs_hidden else None
+        by_weight = torch.zeros_like(weight, dtype=sums) if needs_weight else None
+        by_bias = torch.zeros(num_outputs, dtype=sums, device=hidden.device) if needs_bias else None
+        losses = torch.empty(len(hidden), dtype=sums, device=hidden.device)
+        with torch.autocast(device, enabled=False):
+            matrix = weight[:num_outputs].to(products)
+            offset = 0 if bias is None else bias.to(sums)
+            # One buffer for all blocks: to allocate each anew takes time, and leaves the memory in pieces.
+            buffer = torch.empty(size, num_outputs, dtype=products, device=hidden.device)
+            for begin in range(0, len(hidden), size):
+                block = slice(begin, begin + size)
+                rows = hidden[block].to(products)
+                scores = torch.mm(rows, matrix.T, out=buffer[: len(rows)])
+                by_logits = scores.to(sums).add_(offset)  # the same memory, where the precision is the same
+                losses[block] = _loss_and_gradient(by_logits, targets[block], label_smoothing)
+                if by_bias is not None:
+                    by_bias += by_logits.sum(0)
+                by_scores = scores.copy_(by_logits)
+                if by_hidden is not None:
+                    by_hidden[block] = by_scores @ matrix
+                if by_weight is not None:
+                    _add_product(by_weight[:num_outputs], by_scores.T, rows)
+        ctx.save_for_backward(by_hidden, by_weight, by_bias)
+        ctx.precision = weight.dtype
+        return losses.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, scale: Float[Tensor, ""]
+    ) -> tuple[
+        Float[Tensor, "N D"] | None, Float[Tensor, "W D"] | None, Float[Tensor, " V"] | None, None, None, None, None
+    ]:
+        by_hidden, by_weight, by_bias = ctx.saved_tensors
+        # In place, for a copy would be as large as the weights; torch refuses to take such a gradient twice.
+        if by_hidden is not None:
+            by_hidden.mul_(scale)
+        if by_weight is not None:
+            by_weight = by_weight.mul_(scale).to(ctx.precision)
+        if by_bias is not None:
+            by_bias = by_bias.mul_(scale).to(ctx.precision)
+        return by_hidden, by_weight, by_bias, None, None, None, None
+
+
+def _loss_and_gradient(
+    logits: Float[Tensor, "N V"], targets: Int[Tensor, " N"], label_smoothing: float
+) -> Float[Tensor, " N"]:
+    """Nats of each row; their gradients by the logits are written where these were."""
+    counts = targets != IGNORED
+    # Any output will do where there is no target: its row is left out below.
+    wanted = targets.clamp(min=0).unsqueeze(1)
+    logits -= logits.amax(1, keepdim=True)  # so that no power overflows
+    score = logits.gather(1, wanted)
+    if label_smoothing:
+        score = score * (1 - label_smoothing) + logits.mean(1, keepdim=True) * label_smoothing
+    total = logits.exp_().sum(1, keepdim=True)
+    losses = (total.log() - score).squeeze(1)
+    logits /= total  # the probabilities; less those of the target, they are the gradient
+    logits.scatter_add_(1, wanted, torch.full_like(total, label_smoothing - 1))
+    if label_smoothing:
+        logits -= label_smoothing / logits.shape[1]
+    # Chosen, not multiplied: a row without a target may hold a number that is none.
+    logits.masked_fill_(~counts.unsqueeze(1), 0)
+    return losses.where(counts, 0)
+
+
+def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V N"], right: Float[Tensor, "N D"]) -> None:
+    """Adds left @ right in place, in the precision of `total`."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right

@@ -1,0 +1,62 @@
+"""Which way attention is computed: torch's fused kernel, or by hand where that is faster; both give the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from seqtrain.models.layers import attention
+
+BF16_ERROR = 0.01  # of a sum of products whose factors have 8 bits, relative to its norm
+
+
+class Ran(TorchDispatchMode):
+    """Collects the names of torch's operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", ["causal", "padding", "window", "all"])
+def test_bf16_on_a_cpu_is_attended_by_hand_and_no_further_from_float64_than_bf16_is(kind: str) -> None:
+    torch.manual_seed(0)
+    length = 48
+    mask = None
+    if kind == "padding":
+        mask = attention.padding_mask(torch.tensor([length, 20]), length)
+    if kind == "window":
+        mask = attention.window_mask(torch.tensor([0, 5]), length, 0, 7)
+    inputs = torch.randn(3, 2, 4, length, 16).bfloat16()
+    by_output = torch.randn(2, length, 64)
+
+    def mixed(dtype: torch.dtype) -> tuple[Tensor, Tensor, list[str]]:
+        """Output and gradient by the inputs, and the names of what torch ran."""
+        given = inputs.to(dtype).requires_grad_()
+        with torch.autocast("cpu", enabled=dtype == torch.bfloat16), Ran() as ran:
+            found = attention.attend(*given, mask=mask, causal=kind == "causal", dropout=0.0, name="any")
+        (gradient,) = torch.autograd.grad(found, given, by_output.to(found.dtype))
+        return found.detach().double(), gradient.double(), ran.names
+
+    *right, fused = mixed(torch.float64)
+    *found, by_hand = mixed(torch.bfloat16)
+    assert any("flash" in name for name in fused)
+    assert not any("attention" in name for name in by_hand)
+    for one, other in zip(found, right, strict=True):
+        assert float((one - other).norm()) < BF16_ERROR * float(other.norm())
+
+
+def test_with_many_keys_the_fused_kernel_attends_and_no_weights_are_made() -> None:
+    query, key = torch.zeros(1, 1, 2, 8).bfloat16(), torch.zeros(1, 1, attention.MOST_KEYS_BY_HAND + 1, 8).bfloat16()
+    with Ran() as ran:
+        attention.attend(query, key, key, mask=None, causal=False, dropout=0.0, name="any")
+    assert any("flash" in name for name in ran.names)
+    assert not any("softmax" in name for name in ran.names)
