@@ -19,6 +19,7 @@ from seqtrain.data.token_store import prepare
 from seqtrain.data.token_store.index import TokenStore, verify_files
 from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
+from seqtrain.training.callbacks.signals import Interrupted
 
 GROUPS = ("data", "tokenizer")  # what a store is made of; all other groups are of a training
 SHARD_TOKENS = 1 << 24
@@ -71,7 +72,11 @@ def main(argv: list[str]) -> int:
 
 def _prepare(options: Any) -> int:
     order = _order(options)
-    store = prepare.prepare(options.store, order, say)
+    try:
+        store = prepare.prepare(options.store, order, say)
+    except Interrupted:
+        say(f"{options.store}: is not finished; the same command goes on behind its last shard")
+        raise
     _tell(store, options.json)
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ from seqtrain.data.corpus import tokenised
 from seqtrain.data.sources.base import SPLITS, Segment, Source, Split
 from seqtrain.data.sources.text import Text
 from seqtrain.data.token_store import tokens as tokens_module
+from seqtrain.data.token_store.encode import encoded
 from seqtrain.data.token_store.index import INDEX, TokenStore, open_store, verify_files
 from seqtrain.data.token_store.prepare import Order, prepare
 from seqtrain.data.token_store.tokens import MappedTokens, Part
-from seqtrain.data.tokenizers.encoding import segments, segments_of
+from seqtrain.data.tokenizers.encoding import ByteTokenizer, segments, segments_of
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
-from seqtrain.errors import UserError
+from seqtrain.errors import RunFailed, UserError
 from tests.conftest import Seqtrain
-from tests.support.tiny import corpus, wait_until
+from tests.support.tiny import PATIENCE, corpus, wait_until
 
 RECIPES = {"byte": Byte(), "char": Char(), "word": Word(), "bpe": BPE(size=300)}
 
@@ -337,3 +339,53 @@ def test_mapped_tokens_are_taken_as_of_an_array(tmp_path: Path, monkeypatch: pyt
     assert np.array_equal(found[::-1][index], expected[::-1][index])
     assert np.array_equal(np.asarray(found[::-1]), expected[::-1])
     assert found[-1] == expected[-1]
+
+
+class Deadly(ByteTokenizer):
+    """Kills the process in which it meets an exclamation mark."""
+
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        if any("!" in text for text in texts):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._encode(texts)
+
+
+def test_a_process_that_is_killed_ends_the_work_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 5)
+    tokenizer = Deadly(Byte().train([]).content)
+    texts = [(text, True) for text in ("one two", "three", "four!", "five", "six six")]
+    with pytest.raises(RunFailed, match="a process that tokenises was killed"):
+        list(encoded(tokenizer, texts, 2))
+
+
+def test_large_jobs_and_large_answers_do_not_wait_for_each_other() -> None:
+    tokenizer = Byte().train([])
+    text = "x" * (1 << 20)
+    assert sum(len(job.tokens) for job in encoded(tokenizer, [(text, True)] * 24, 2)) == 24 << 20
+
+
+def living(pids: list[int]) -> list[int]:
+    """Those of some processes that run."""
+    found = []
+    for pid in pids:
+        path = Path(f"/proc/{pid}/stat")
+        if path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z":
+            found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_process_outlives_the_command(number: signal.Signals, code: int, tmp_path: Path, seqtrain: Seqtrain) -> None:
+    corpus(tmp_path, lines=60_000)
+    words = ("prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=char")
+    child = seqtrain.start(*words, "--processes", "2", "--shard-tokens", "100000", "--store", "store", cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "store/shard-00001.bin").exists(), child, "its second shard")
+    workers = [int(pid) for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()]
+    assert len(living(workers)) >= 2
+    child.kill(number)
+    assert child.wait() == code
+    assert ("goes on behind its last shard" in child.stderr) == (code > 0)
+    limit = time.monotonic() + PATIENCE
+    while living(workers) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert living(workers) == []
