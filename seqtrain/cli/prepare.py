@@ -7,19 +7,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
-from seqtrain.config import check
-from seqtrain.config.groups import own_options
-from seqtrain.config.instantiate import make, plain, source_of
 from seqtrain.config.ranges import Range
-from seqtrain.data.sources.base import Source
-from seqtrain.data.token_store import prepare
-from seqtrain.data.token_store.index import TokenStore, verify_files
-from seqtrain.data.tokenizers.encoding import Tokenizer
 from seqtrain.errors import UserError
 from seqtrain.training.callbacks.signals import Interrupted
+
+if TYPE_CHECKING:
+    from seqtrain.data.token_store.index import TokenStore
+    from seqtrain.data.token_store.prepare import Order
 
 GROUPS = ("data", "tokenizer")  # what a store is made of; all other groups are of a training
 SHARD_TOKENS = 1 << 24
@@ -72,8 +69,10 @@ def main(argv: list[str]) -> int:
 
 def _prepare(options: Any) -> int:
     order = _order(options)
+    from seqtrain.data.token_store.prepare import prepare
+
     try:
-        store = prepare.prepare(options.store, order, say)
+        store = prepare(options.store, order, say)
     except Interrupted:
         say(f"{options.store}: is not finished; the same command goes on behind its last shard")
         raise
@@ -84,16 +83,24 @@ def _prepare(options: Any) -> int:
 def _verify(options: Any) -> int:
     if options.overrides:
         raise UserError(f"{options.overrides[0]}: --verify reads the store alone; leave it out")
+    from seqtrain.data.token_store.index import verify_files
+
     count = sum(1 for _ in verify_files(options.store))
     say(f"{options.store}: all {count:,} files are as they were written")
     return 0
 
 
-def _order(options: Any) -> prepare.Order:
+def _order(options: Any) -> Order:
     """What the command line asks for; UserError where no store can be made of it."""
+    from seqtrain.config import check
+    from seqtrain.config.groups import own_options
+    from seqtrain.config.instantiate import make, plain, source_of
+    from seqtrain.data.token_store.prepare import Order
+    from seqtrain.data.tokenizers.encoding import Tokenizer
+
     _check_words(options.overrides, options.tokenizer is not None)
     config = check.compose(options.overrides, options.config_dir).config
-    source: Source = source_of(config.data)
+    source = source_of(config.data)
     if "text" not in source.fields:
         raise UserError("data: holds no documents of text, of which a token store is made; use data=text or data=hub")
     source.check()
@@ -110,11 +117,14 @@ def _order(options: Any) -> prepare.Order:
     asked["--shard-tokens"] = options.shard_tokens
     asked = {key: value for key, value in asked.items() if "_recommend_" not in key}
     processes = options.processes or _cores()
-    return prepare.Order(source, recipe, tokenizer, asked, processes, options.shard_tokens, options.sample)
+    return Order(source, recipe, tokenizer, asked, processes, options.shard_tokens, options.sample)
 
 
 def _check_words(overrides: Sequence[str], has_tokenizer: bool) -> None:
     """UserError for words that prepare has no use for."""
+    from seqtrain.config import check
+    from seqtrain.config.groups import own_options
+
     keys = [check.key_of(word) for word in overrides]
     if "data" not in keys:
         raise UserError("seqtrain prepare: says of no text; add data=text data.path=..., or other data")

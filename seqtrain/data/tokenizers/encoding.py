@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import filterfalse
+from itertools import filterfalse, islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +31,10 @@ BATCH = 1 << 22  # characters handed to the threads of `tokenizers` at a time
 # The longest stretch that ends in a word and stands before a space or a line end. No token of any tokenizer here
 # spans that place from the left, so cutting there changes no token.
 CUT = re.compile(r".*\S(?=[ \n])", re.DOTALL)
+NEXT_CUT = re.compile(r"\S(?=[ \n])")
+# Characters that `tokenizers` is given at a time: what it holds of them stays in the processor's cache, and takes three
+# quarters of the time that it takes of a segment at once.
+IN_CACHE = 1 << 14
 
 
 def segments(text: str, size: int = SEGMENT) -> Iterator[str]:
@@ -64,6 +68,19 @@ def segments_of(parts: Iterable[tuple[str, bool]], size: int = SEGMENT) -> Itera
         if ends:
             yield waiting, True
             waiting = ""
+
+
+def whole_words(text: str, size: int = IN_CACHE) -> Iterator[str]:
+    """Parts of about `size` characters that make up `text`, no token of which is torn: where no cut can be made so, a
+    part is longer. The empty text is one part."""
+    begin = 0
+    while len(text) - begin > size:
+        cut = CUT.match(text, begin, begin + size + 1) or NEXT_CUT.search(text, begin + size)
+        if cut is None:
+            break
+        yield text[begin : cut.end()]
+        begin = cut.end()
+    yield text[begin:]
 
 
 class Tokenizer(ABC):
@@ -286,8 +303,15 @@ class BPETokenizer(Tokenizer):
         return [bytes(map(byte_of.__getitem__, token)) for token in self.tokens]
 
     def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
-        for encoding in self._backend.encode_batch_fast(texts):  # all at once: it runs in threads
-            yield np.array(encoding.ids, dtype=np.int64)
+        parts: list[str] = []
+        counts = []
+        for text in texts:
+            before = len(parts)
+            parts += whole_words(text)
+            counts.append(len(parts) - before)
+        encodings = iter(self._backend.encode_batch_fast(parts))  # all at once: it runs in threads
+        for count in counts:
+            yield np.concatenate([np.array(each.ids, dtype=np.int64) for each in islice(encodings, count)])
 
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
