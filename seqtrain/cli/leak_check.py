@@ -46,6 +46,16 @@ def check_leaks(run: Run, init_from: str | Sequence[str] | None, rows: dict[Any,
         whole.cut(MAX_KEPT).save(run.path / SKETCH)
 
 
+def say_leaks_unknown(init_from: str | Sequence[str] | None, summary: Summary) -> None:
+    """Adds to the summary, and says, that nobody has looked for validation in train: of a token store the text would
+    have to be written again, all of it."""
+    found: dict[str, Any] = {"train": None}
+    if init_from is not None:
+        found["init_from"] = None
+    summary.update(leaks={"validation": found})
+    _tell(summary)
+
+
 def leak_of(run: Run, split: str, rows: Rows) -> dict[str, Any] | None:
     """How much of a split stands in the text that a finished run was trained on, said where it is more than little.
 

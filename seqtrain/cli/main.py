@@ -20,6 +20,7 @@ from seqtrain.training.callbacks.signals import Interrupted, Signals
 
 COMMANDS = {
     "train": "train a model: seqtrain train model=gpt trainer.max_steps=500",
+    "prepare": "tokenise text once into a folder to train from, by all cores: for text past memory",
     "resume": "go on with a run that was interrupted, or extend a finished one",
     "evaluate": "measure a run on its validation or test split",
     "predict": "let a run continue text, fill in words, classify, translate, or score",
@@ -39,7 +40,7 @@ COMMANDS = {
     "contract": "check what a model or a task promises, law by law; also one of your own",
     "verify-resume": "prove that a run that is killed and resumed ends with the same bits",
 }
-COMPOSING = ("train", "verify-resume")  # whose words become part of what they write
+COMPOSING = ("train", "prepare", "verify-resume")  # whose words become part of what they write
 HIDDEN = ("trial",)  # launchers call it
 # What to do about errors of the system that any look at any path may raise.
 REMEDIES = {

@@ -9,6 +9,7 @@ from typing import Any, cast
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from seqtrain.config.groups import own_options
 from seqtrain.config.targets import resolve, targets, whitelist
 from seqtrain.errors import UserError
 
@@ -18,6 +19,14 @@ NAMING = ("model", "task")  # whose constructors are given what is known only at
 def plain(node: DictConfig) -> dict[str, Any]:
     """A config node as plain values, interpolations resolved."""
     return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
+
+
+def source_of(data: DictConfig) -> Any:
+    """The source that the group `data` describes, without what it says of lanes and batches."""
+    options = plain(data)
+    for key in own_options("data").keys() & options.keys():
+        del options[key]
+    return make(OmegaConf.create({"data": options}).data)  # below `data`, as messages name it
 
 
 def make(node: DictConfig, **given: Any) -> Any:

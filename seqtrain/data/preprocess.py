@@ -17,6 +17,7 @@ from seqtrain.data.cache import Store
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
 from seqtrain.data.sources.base import Source, Split
 from seqtrain.data.sources.series import SeriesSource
+from seqtrain.data.sources.tokens import TokenSource
 from seqtrain.data.tokenizers.encoding import NO_TOKENS
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer
 from seqtrain.data.values import scaling
@@ -264,6 +265,8 @@ def prepare_rows(
     """
     if isinstance(source, SeriesSource):
         return prepare_series(source, splits, preprocessor=preprocessor, say=say)
+    if isinstance(source, TokenSource):
+        return prepare_tokens(source, splits, preprocessor or origin)
     store = Store(cache)
     texts = [field for field in fields if field != "label"]
     if preprocessor is None:
@@ -338,6 +341,31 @@ def prepare_series(
             f"was trained on {', '.join((*known.columns, *known.known_columns))}"
         )
     return preprocessor, rows
+
+
+def prepare_tokens(
+    source: TokenSource, splits: Sequence[Split], known: Preprocessor | None
+) -> tuple[Preprocessor, dict[Split, Rows]]:
+    """The tokenizer and the splits of a token store; nothing is read but its index.
+
+    Args:
+        source: Where the store is.
+        splits: Those that are wanted.
+        known: Of the run, or of the one that it begins with; its tokenizer must be the store's.
+
+    Raises:
+        UserError: The store lacks a split, or another tokenizer made its tokens.
+    """
+    store = source.store
+    if known is not None and known.tokenizer.hash != store.tokenizer.hash:
+        raise UserError(
+            f"data: {source.place_of_store} holds tokens of another tokenizer than that of the run; give a store that "
+            "was prepared with the run's tokenizer.json (seqtrain prepare --tokenizer FILE)"
+        )
+    rows = {}
+    for split in splits:
+        rows[split] = Rows({"text": source.corpus(split)}, None, partial(source.rows, split))
+    return Preprocessor(store.tokenizer, store.tokenizer), rows
 
 
 def _texts(source: Source, split: Split, fields: Sequence[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ by its own handle, so that nothing can take its place in between.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ MAX_PNG_BYTES = 1 << 26
 MAX_PNG_PIXELS = 1 << 24  # a few bytes may stand for any number of them
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # the escape of half a pair, also where its other half follows
 NO_UNICODE = "holds half of a surrogate pair, which is no Unicode and could not be written again"
+BLOCK_BYTES = 1 << 20  # read at a time where a file is hashed
 MAX_JSON_VALUES = 1 << 23  # an empty list takes 30 times as much memory as it takes of the file
 
 
@@ -82,6 +84,15 @@ def loads_unicode(content: bytes) -> Any:
     if SURROGATE.search(content) and not is_unicode(json.dumps(value, ensure_ascii=False)):
         raise ValueError(NO_UNICODE)
     return value
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, read in blocks, so that its size does not matter."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(BLOCK_BYTES), b""):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def check_png(path: Path) -> None:

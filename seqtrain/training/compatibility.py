@@ -36,6 +36,7 @@ WANTED = {
 }
 
 
+OF_STORE = "seqtrain.data.tokenizers.recipes.OfStore"
 ANY_SIZE = 2  # tokens: a vocabulary large enough to ask a model and a task what fits
 MORE_OR_LESS = {"max": "more", "min": "less"}  # what is better, in words
 
@@ -272,11 +273,16 @@ def check_stopping(config: DictConfig) -> None:
 
 
 def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
-    """UserError for a tokenizer that cannot be made, or that a run with `init_from` would not take."""
+    """UserError for a tokenizer that cannot be made, or that a run with `init_from`, or of tokens, would not take."""
     make(config.tokenizer)
-    if config.init_from is None:
+    if make_source(config).is_tokenized:
+        # It stands in the config from here on: what a task recommends for text would not be true.
+        config.tokenizer = {"_target_": OF_STORE}
+        remedy = "the tokenizer is that of the token store; leave it out"
+    elif config.init_from is not None:
+        remedy = f"the tokenizer is that of init_from={origin_words(config.init_from)}; leave it out"
+    else:
         return
-    remedy = f"the tokenizer is that of init_from={origin_words(config.init_from)}; leave it out"
     lines = [f"{text}: {remedy}" for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
     if lines:
         raise UserError(*lines)

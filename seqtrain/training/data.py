@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from seqtrain.config.instantiate import make, plain
+from seqtrain.config.instantiate import make, source_of
 from seqtrain.config.options import Batching, origin_words
 from seqtrain.data.preprocess import LabelKind, Preprocessor, Rows, prepare_rows
 from seqtrain.data.sources.base import Source, Split
@@ -80,10 +80,7 @@ def make_data(
 
 def make_source(config: DictConfig) -> Source:
     """The source of `config.data`, without what it says of lanes."""
-    options = plain(config.data)
-    for key in Batching.__annotations__.keys() & options.keys():
-        del options[key]
-    source = make(OmegaConf.create({"data": options}).data)  # below `data`, as messages name it
+    source: Source = source_of(config.data)
     if "task" in config:
         task_type = task_class(config)
         # Another word would be taken for names: numbers would be places in a list of them.

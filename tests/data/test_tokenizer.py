@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import tokenizers
 
 from seqtrain.data.tokenizers import encoding
-from seqtrain.data.tokenizers.encoding import segments
+from seqtrain.data.tokenizers.encoding import segments, whole_words
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Tokenizer, Word
 from seqtrain.errors import UserError
 
@@ -87,6 +89,32 @@ def test_segments_make_up_the_text_and_are_bounded():
         parts = list(segments(text, 7))
         assert "".join(parts) == text
         assert max(map(len, parts)) <= 7
+
+
+def test_parts_that_the_library_is_given_make_up_the_text_and_tear_no_word():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        text = "".join(rng.choice(list("ab  \n\t'1.é"), rng.integers(0, 120)))
+        parts = list(whole_words(text, 7))
+        assert "".join(parts) == text
+        for part, after in itertools.pairwise(parts):
+            assert not part[-1].isspace()
+            assert after[0] in " \n"
+    assert list(whole_words("x" * 100, 7)) == ["x" * 100]
+
+
+def test_how_much_the_library_is_given_at_a_time_changes_no_token(tmp_path, monkeypatch):
+    tokenizer = BPE(size=400).train(iter(TRAINING))
+    tokenizer.save(tmp_path / "tokenizer.json")
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    rng = np.random.default_rng(0)
+    # Words that are longer than a part, and every kind of white space beside them.
+    words = [*"".join(TRAINING).split(), "x" * 50, "'s", "12345678", "é🦊"]
+    texts = [*ODD, *("".join(f"{rng.choice(words)}{rng.choice(list(SPACES))}" for _ in range(60)) for _ in range(30))]
+    for size in (1, 7, 30):
+        monkeypatch.setattr(whole_words, "__defaults__", (size,))
+        for text in texts:
+            assert tokenizer.encode(text).tolist() == library.encode(text).ids, text
 
 
 def test_a_byte_is_its_own_id():

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from seqtrain.data.batching.plan import Chunk, StreamPlan, deal
+from seqtrain.data.token_store.tokens import TokenArray
 
 IGNORED = -100
 """Target of a padded position, of tokens; of real values it is NaN, which no loss can overlook."""
@@ -86,7 +87,7 @@ class Stream:
 
     def __init__(
         self,
-        tokens: Shaped[np.ndarray, " n *F"],
+        tokens: Shaped[np.ndarray, " n *F"] | TokenArray,
         documents: Int[np.ndarray, " offsets"],
         start: int | float,
         dtype: type[np.generic] = np.int64,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
@@ -21,6 +22,13 @@ Row = dict[str, str]
 Item = TypeVar("Item")
 
 
+class Segment(NamedTuple):
+    """A part of a document."""
+
+    text: str
+    ends: bool  # whether the document ends with it
+
+
 class Source(ABC):
     """Documents of text, or rows of several fields, in a fixed order, in up to three splits."""
 
@@ -29,6 +37,8 @@ class Source(ABC):
     # Whether it sees to it that no split has what stands in one before it, so that nobody need look for leaks: made-up
     # sequences share long stretches, such as blanks, and are different questions all the same.
     is_disjoint: bool = False
+    # Whether it holds tokens, with what made them, and no text: then no tokenizer is made, and no leak looked for.
+    is_tokenized: bool = False
 
     @abstractmethod
     def check(self) -> None:
@@ -40,6 +50,26 @@ class Source(ABC):
 
         Raises UserError where the split cannot be given, and for a source of pairs, which has none.
         """
+
+    def segments(self, split: Split) -> Iterator[Segment]:
+        """The `documents` of a split in segments: of a source whose documents may be larger than the memory, of
+        bounded size; cut anywhere. Raises UserError as `documents` does."""
+        return (Segment(text, True) for text in self.documents(split))
+
+    def origins(self, splits: Sequence[Split]) -> dict[str, str]:
+        """What tells whether the text of splits is still the same, by the name of what may change: hashes.
+
+        By default of the text itself; a source of files hashes those.
+        """
+        found = {}
+        for split in splits:
+            digest = hashlib.sha256()
+            for text, ends in self.segments(split):
+                digest.update(text.encode("utf-8", "surrogatepass"))
+                if ends:  # no text holds this byte
+                    digest.update(b"\xff")
+            found[f"the text of {split}"] = digest.hexdigest()
+        return found
 
     def rows(self, split: Split) -> Iterator[Row]:
         """The rows of a split, with all of `fields`, in the order of `documents`; raises UserError as it does."""
@@ -132,6 +162,18 @@ class Cut:
             self._size = sum(1 for _ in read())  # one by one: the items need not fit into memory
         return self._by_number(read(), self._size, split)
 
+    def segments(self, read: Callable[[], Iterator[Segment]], split: Split) -> Iterator[Segment]:
+        """What `documents` gives, of documents in segments; one that is cut by position ends where it is cut."""
+        if not self._cuts(split):
+            return read()
+        if self.by == "position":
+            if self._size is None:
+                self._size = sum(len(text) for text, _ in read())
+            return _segments_between(read(), *self._edges(self._size, split))
+        if self._size is None:
+            self._size = sum(ends for _, ends in read())
+        return _segments_of(read(), self._is_in(self._size, split))
+
     def check(self, count: int) -> None:
         """Raises UserError if so many documents cannot be split as asked."""
         if self.by != "position":
@@ -162,22 +204,30 @@ class Cut:
         return UserError(f"data.{asked[0]}_fraction: {problem}; give more")
 
     def _by_number(self, items: Iterator[Item], count: int, split: Split) -> Iterator[Item]:
+        is_in_split = self._is_in(count, split)
+        return (item for item, is_in in zip(items, is_in_split, strict=True) if is_in)
+
+    def _is_in(self, count: int, split: Split) -> np.ndarray:
+        """Whether each of so many items belongs to the split, (count,) bool."""
         sizes, order = self._sizes(count), shuffled(count)
         owner = np.zeros(count, dtype=np.int8)  # index into SPLITS
         # Validation is the beginning of the order, test what comes next: test is written first, and partly over.
         owner[order[: sum(sizes.values())]] = SPLITS.index("test")
         owner[order[: sizes["validation"]]] = SPLITS.index("validation")
-        is_in_split = owner == SPLITS.index(split)
-        return (item for item, is_in in zip(items, is_in_split, strict=True) if is_in)
+        return owner == SPLITS.index(split)
 
     def _by_position(self, documents: Iterator[str], total: int, split: Split) -> Iterator[str]:
+        return _between(documents, *self._edges(total, split))
+
+    def _edges(self, total: int, split: Split) -> tuple[int, int]:
+        """The first character of a split that is cut by position, and the first behind it."""
         begin_of_test = 1 - self.fractions["test"]
         begin_of_validation = begin_of_test - self.fractions["validation"]
         edges = [0, int(total * begin_of_validation), int(total * begin_of_test), total]
         begin, end = edges[SPLITS.index(split) :][:2]
         if begin == end:
             raise self._too_few(total)
-        return _between(documents, begin, end)
+        return begin, end
 
 
 def idle_cut(given: Mapping[Split, str]) -> dict[str, str]:
@@ -231,3 +281,26 @@ def _between(documents: Iterator[str], begin: int, end: int) -> Iterator[str]:
             yield part
         if position >= end:
             return
+
+
+def _segments_between(segments: Iterator[Segment], begin: int, end: int) -> Iterator[Segment]:
+    """What lies between two character positions of the segments laid end to end."""
+    position = 0
+    is_open = False  # whether a document has begun here that has not ended yet
+    for text, ends in segments:
+        part = text[max(begin - position, 0) : max(end - position, 0)]
+        position += len(text)
+        if part or (is_open and ends):
+            is_open = not (ends or position >= end)
+            yield Segment(part, not is_open)
+        if position >= end:
+            return
+
+
+def _segments_of(segments: Iterator[Segment], is_in: np.ndarray) -> Iterator[Segment]:
+    """The segments of the documents that are in a split."""
+    number = 0
+    for segment in segments:
+        if is_in[number]:
+            yield segment
+        number += segment.ends

@@ -18,7 +18,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqtrain.data.sources.base import Row
+from seqtrain.data.sources.base import Row, Segment
 from seqtrain.data.sources.columns import Column, check_kind, require, row_of
 from seqtrain.data.sources.packed import PLAIN, Packed
 from seqtrain.data.sources.unreadable import absent, readable, sniff
@@ -26,6 +26,7 @@ from seqtrain.errors import Unavailable, UserError
 from seqtrain.files.atomic import expanded
 from seqtrain.files.checked import LINK, stays_within
 
+BLOCK_BYTES = 1 << 20  # of a txt file that is read in blocks
 Format = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 EXTENSIONS: dict[str, Format] = {
     ".txt": "txt",
@@ -63,6 +64,16 @@ class TextFile(NamedTuple):
                 yield row
         if empty:
             raise UserError(f"{self.path}: holds no rows; give a file with text, or leave it out")
+
+    def segments(self) -> Iterator[Segment]:
+        """The text of the file's rows, and a txt file in blocks; raises as `rows` does."""
+        if self.format != "txt":
+            for row in self.rows():
+                yield Segment(row[self.columns[0].field], True)
+            return
+        check_is_text(self.path)
+        with readable(self.path):
+            yield from _txt_blocks(self)
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -177,6 +188,24 @@ def _read_txt(file: TextFile, limit: int | None) -> Iterator[Row]:
                 # A character that `limit` has cut in two is left out; at the end of the file it is a fault.
                 text = codecs.utf_8_decode(part, "strict", end == len(raw))[0]
     yield {file.columns[0].field: text}
+
+
+def _txt_blocks(file: TextFile) -> Iterator[Segment]:
+    """A txt file in blocks of BLOCK_BYTES, strictly decoded; a byte order mark is dropped."""
+    decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    empty = True
+    with open(file.path, "rb") as handle:
+        for block in iter(lambda: handle.read(BLOCK_BYTES), b""):
+            text = decoder.decode(block)
+            if empty:
+                text = text.removeprefix("\ufeff")
+            if text:
+                empty = False
+                yield Segment(text, False)
+    decoder.decode(b"", final=True)  # a file that ends within a character is a fault
+    if empty:
+        raise UserError(f"{file.path}: is empty; give a file with text, or leave it out")
+    yield Segment("", True)
 
 
 def _read_jsonl(file: TextFile, limit: int | None) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut, no_text
+from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut, no_text
 from seqtrain.data.sources.columns import Column, as_numbers, columns_of, missing, value_of
 from seqtrain.data.sources.hub_files import check_below, check_metadata, errors_in_one_line
 from seqtrain.data.sources.online import reachable, wants_offline
@@ -104,6 +104,13 @@ class Hub(Source):
             return self._texts(split)
         return self._cut.documents(partial(self._texts, "train"), split)
 
+    def segments(self, split: Split) -> Iterator[Segment]:
+        if not self.join or "text" not in self.fields:
+            return super().segments(split)
+        if self.splits[split] and split != "train":
+            return self._lines(split)
+        return self._cut.segments(partial(self._lines, "train"), split)
+
     def rows(self, split: Split) -> Iterator[Row]:
         if self.fields == ("text",):
             return super().rows(split)
@@ -146,6 +153,12 @@ class Hub(Source):
             return texts
         # A row of a line-based corpus may or may not hold its line end.
         return iter(["".join(text.rstrip("\n") + "\n" for text in texts)])
+
+    def _lines(self, split: Split) -> Iterator[Segment]:
+        """All rows of a split as one document, a row at a time."""
+        for row in self._read(split):
+            yield Segment(row["text"].rstrip("\n") + "\n", False)
+        yield Segment("", True)
 
     def _read(self, split: Split) -> Iterator[Row]:
         data = self.dataset(split)

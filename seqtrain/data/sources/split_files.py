@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
-from seqtrain.data.sources.base import Cut, Row, Split
+from seqtrain.data.sources.base import Cut, Row, Segment, Split
 from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import Format, find
 from seqtrain.errors import UserError, merged
+from seqtrain.files.checked import file_hash
 
 CHECKED = 1 << 20  # characters of each file that the preflight reads
 REPORTED = 8  # faulty files that the preflight names
@@ -68,6 +69,20 @@ class SplitFiles:
         """The rows of a split that has a path, file after file."""
         for file in self._files(split):
             yield from file.rows()
+
+    def segments(self, split: Split) -> Iterator[Segment]:
+        """The text of a split that has a path, file after file, a txt file in blocks."""
+        for file in find(key_of(split), self.paths[split], self.format, self.columns):
+            yield from file.segments()
+
+    def hashes(self, splits: Sequence[Split]) -> dict[str, str]:
+        """SHA-256 of each file that splits are read from: of train's, where a split has none of its own."""
+        owners: list[Split] = [split if split in self.paths else "train" for split in splits]
+        found = {}
+        for owner in dict.fromkeys(owners):
+            for file in self._files(owner):
+                found[str(file.path)] = file_hash(file.path)
+        return found
 
     def counts(self) -> dict[Split, int]:
         """How many files each split has."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from seqtrain.data.sources.base import Cut, Row, Source, Split, SplitBy, idle_cut
+from seqtrain.data.sources.base import Cut, Row, Segment, Source, Split, SplitBy, idle_cut
 from seqtrain.data.sources.columns import as_numbers, columns_of
 from seqtrain.data.sources.split_files import SplitFiles
 from seqtrain.errors import UserError
@@ -55,6 +55,14 @@ class Text(Source):
         if split in self._files.paths and split != "train":  # train may have to give up a part
             return self._texts(split)
         return self._cut.documents(partial(self._texts, "train"), split)
+
+    def segments(self, split: Split) -> Iterator[Segment]:
+        if split in self._files.paths and split != "train":
+            return self._files.segments(split)
+        return self._cut.segments(partial(self._files.segments, "train"), split)
+
+    def origins(self, splits: Sequence[Split]) -> dict[str, str]:
+        return self._files.hashes(splits)
 
     def _texts(self, split: Split) -> Iterator[str]:
         return (row["text"] for row in self._files.rows(split))

@@ -45,6 +45,13 @@ class NoText(Recipe):
         return NO_TOKENS
 
 
+class OfStore(Recipe):
+    """The tokenizer that the tokens of `data=tokens` were made by; chosen by that data, not by you."""
+
+    def train(self, documents: Iterable[str]) -> Tokenizer:
+        raise UserError("tokenizer: that of a token store belongs to data=tokens alone; use tokenizer=bpe, or another")
+
+
 class Byte(Recipe):
     """One token per UTF-8 byte; needs no training."""
 

@@ -33,6 +33,8 @@ def check_vocabulary(content: dict[str, Any], kind: str) -> None:
     # An empty token would be found at every place of a text.
     if "" in ids or sorted(ids.values()) != list(range(len(ids))):
         raise ValueError("its ids are not 0..V-1, or a token is empty")
+    if kind == "ids" and any(name != str(index) for name, index in ids.items()):
+        raise ValueError("its tokens are not its ids")
     if kind == "byte" and ids != byte_ids():
         raise ValueError("its tokens are not the bytes")
     if kind == "char" and set(map(len, ids.keys() - {UNKNOWN})) - {1}:
@@ -46,7 +48,12 @@ def check_vocabulary(content: dict[str, Any], kind: str) -> None:
 
 def merges(content: dict[str, Any]) -> list[tuple[str, str]]:
     """The pairs that BPE makes one token of, in their order."""
-    return [(first, second) for first, second in content["model"]["merges"]]
+    pairs = []
+    for pair in content["model"]["merges"]:
+        # Older files of the library write both with a blank between them, which is in no token.
+        first, second = pair.split(" ") if isinstance(pair, str) else pair
+        pairs.append((first, second))
+    return pairs
 
 
 def _check_merges(ids: dict[str, int], pairs: list[tuple[str, str]]) -> None:

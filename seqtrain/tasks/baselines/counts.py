@@ -5,7 +5,6 @@ The bigram is interpolated absolute discounting (Ney, Essen, Kneser 1994) over t
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import lzma
 import math
@@ -49,7 +48,7 @@ def baselines(
         bits = len(split.tokens) / split.num_bytes / math.log(2)
         return {name: {"loss": loss, "bits_per_byte": loss * bits} for name, loss in losses.items()}
 
-    return cached_json(f"counts {vocab_size} {_digest(train)} {_digest(split)}", measure, cache)
+    return cached_json(f"counts {vocab_size} {train.tokens_hash()} {split.tokens_hash()}", measure, cache)
 
 
 def token_counts(corpus: Corpus, vocab_size: int) -> Int[np.ndarray, " V"]:
@@ -211,10 +210,3 @@ def _blocks(documents: Iterator[str]) -> Iterator[bytes]:
         for begin in range(0, len(text), BLOCK):
             # A document may be a whole book: encoded at once it would stand in memory twice.
             yield text[begin : begin + BLOCK].encode()
-
-
-def _digest(corpus: Corpus) -> str:
-    digest = hashlib.blake2b(corpus.documents.tobytes(), digest_size=16)
-    for begin in range(0, len(corpus.tokens), BLOCK):
-        digest.update(corpus.tokens[begin : begin + BLOCK].tobytes())
-    return digest.hexdigest()

@@ -1,0 +1,242 @@
+"""Tokens that another program has written, as a token store: what its files do not say is found out once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from seqtrain.data.cache import Store, durable, read_json
+from seqtrain.data.corpus import Corpus
+from seqtrain.data.sources.base import SPLITS, Split, check_fractions
+from seqtrain.data.sources.tokens import TokenSource
+from seqtrain.data.token_store.index import TokenStore, documents_name
+from seqtrain.data.token_store.tokens import MappedTokens, Part, Stretch, TokenArray, mapped_offsets
+from seqtrain.data.tokenizers.encoding import IdTokenizer, Tokenizer
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import expanded
+
+BLOCK_TOKENS = 1 << 22  # read at a time
+MAX_VOCABULARY = 1 << 24
+
+
+class Layout(NamedTuple):
+    """Where the tokens of one path lie, and, where its files tell, the documents."""
+
+    parts: Sequence[Part]
+    # Reads where each document begins, and the end of the last one; asked once, for it may be a large file.
+    documents: Callable[[], Int[np.ndarray, " offsets"]] | None
+    files: Sequence[Path]  # that were looked at: as long as these are the same, so is the rest
+
+
+class ForeignTokens(TokenSource):
+    """Files of tokens with what made them, or with the size of its vocabulary alone.
+
+    They are read whole once, by whoever opens them first: to count, to make sure that every id is one of the
+    vocabulary, and for a hash of what they hold. What is found stays in the cache as long as the files' sizes and times
+    of change stay the same.
+    """
+
+    called: str  # the name of the group's file: nanogpt
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        validation_path: str | None,
+        test_path: str | None,
+        validation_fraction: float,
+        tokenizer: str | None,
+        vocab_size: int | None,
+        end_of_text: int | None,
+    ) -> None:
+        """Holds what is read.
+
+        Args:
+            path: What is trained on.
+            validation_path: Of validation; None: the end of train is cut off for it, at the nearest edge of documents.
+            test_path: Of test.
+            validation_fraction: Of the tokens, that are cut off.
+            tokenizer: The tokenizer.json that made the tokens.
+            vocab_size: Where there is none: how many ids there are.
+            end_of_text: The id with which a document ends, where the files do not tell.
+        """
+        check_fractions(validation_fraction, 0.0)
+        given: dict[Split, str | None] = {"train": path, "validation": validation_path, "test": test_path}
+        for split, name in given.items():
+            if name == "":
+                raise UserError(f"data: an empty path of {split}; give one, or leave it out")
+        self.paths: dict[Split, str] = {split: name for split, name in given.items() if name}
+        self.validation_fraction = validation_fraction
+        if (tokenizer is None) == (vocab_size is None):
+            raise UserError(
+                f"data={self.called}: give what made the tokens as data.tokenizer=FILE, or else data.vocab_size=N alone"
+            )
+        self.tokenizer_file = tokenizer
+        self.vocab_size = vocab_size
+        self.end_of_text = end_of_text
+
+    @abstractmethod
+    def layout(self, path: Path) -> Layout:
+        """What lies at a path; UserError where it is not of this format, or a file is cut off."""
+
+    @property
+    def place_of_store(self) -> str:
+        return self.paths["train"]
+
+    def open(self) -> TokenStore:
+        tokenizer = self._tokenizer()
+        splits: dict[Split, Corpus] = {}
+        for split, path in self.paths.items():
+            splits |= self._open_path(split, Path(expanded(path)), tokenizer)
+        ordered: dict[Split, Corpus] = {split: splits[split] for split in SPLITS if split in splits}
+        whole = hashlib.sha256(" ".join(corpus.hash for corpus in ordered.values()).encode())
+        remarks = []
+        if tokenizer.kind == "ids":
+            size = np.dtype(splits["train"].tokens.dtype).itemsize
+            remarks.append(
+                f"data: the text is not known without data.tokenizer, so a token counts as {size} bytes, as many as it "
+                "takes in memory: bits per byte can be compared among such runs alone"
+            )
+        return TokenStore(Path(self.place_of_store), tokenizer, whole.hexdigest(), ordered, tuple(remarks))
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer_file is not None:
+            return Tokenizer.load(expanded(self.tokenizer_file))
+        assert self.vocab_size is not None
+        if not 1 <= self.vocab_size <= MAX_VOCABULARY:
+            raise UserError(f"data.vocab_size={self.vocab_size}: expected a number from 1 to {MAX_VOCABULARY:,}")
+        return IdTokenizer.of(self.vocab_size)
+
+    def _open_path(self, split: Split, path: Path, tokenizer: Tokenizer) -> dict[Split, Corpus]:
+        """The split of a path, and validation where it is cut off from train."""
+        layout = self.layout(path)
+        tokens = MappedTokens(layout.parts, tokenizer.vocab_size)
+        if not len(tokens):
+            raise UserError(f"{path}: holds no token; give files with tokens")
+        fraction = 0.0
+        if split == "train" and "validation" not in self.paths:
+            fraction = self.validation_fraction
+
+        def write(folder: Path) -> None:
+            documents = layout.documents() if layout.documents else _documents(tokens, self.end_of_text)
+            edges = _edges(documents, fraction)
+            found = [_measure(tokens, documents, edge, folder, tokenizer, self.end_of_text) for edge in edges]
+            with durable(folder / "about.json") as file:
+                file.write(json.dumps(found).encode())
+
+        def read(folder: Path) -> list[Corpus]:
+            return [_corpus(tokens, about, folder) for about in read_json(folder / "about.json")]
+
+        key = f"{self.called} {_state(layout.files)} {tokenizer.hash} {self.end_of_text} {fraction}"
+        corpora = Store().entry("foreign", key, write, read)
+        names: list[Split] = [split] if len(corpora) == 1 else ["train", "validation"]
+        return dict(zip(names, corpora, strict=True))
+
+
+def plain_file(path: Path, what: str) -> Path:
+    """The path; UserError unless a file is there. `what`: it is, in words."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file ({what})")
+    return path
+
+
+def whole_tokens(path: Path, dtype: str, *, offset: int = 0, count: int | None = None) -> Part:
+    """All tokens of a file; UserError where it ends within one, or has not the `count` that is said elsewhere."""
+    size = path.stat().st_size - offset
+    width = np.dtype(dtype).itemsize
+    if size < 0 or size % width or (count is not None and size != count * width):
+        expected = f"a whole number of tokens of {width} bytes"
+        if count is not None:
+            expected = f"{count:,} tokens of {width} bytes, as is said of it"
+        raise UserError(f"{path}: has {max(size, 0):,} bytes, and not {expected}; it is cut off, or of another format")
+    return Part(path, dtype, offset, size // width)
+
+
+def _state(files: Sequence[Path]) -> str:
+    """What tells whether files are still the same, without reading them."""
+    stats = [(str(file.resolve()), file.stat()) for file in files]
+    return json.dumps([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
+
+
+def _documents(tokens: TokenArray, end_of_text: int | None) -> Int[np.ndarray, " offsets"]:
+    """Where documents begin, each with the token that ends it, and the end of the last one."""
+    found = [np.zeros(1, dtype=np.int64)]
+    if end_of_text is not None:
+        for begin in range(0, len(tokens), BLOCK_TOKENS):
+            block = tokens[begin : begin + BLOCK_TOKENS]
+            found.append(begin + 1 + np.flatnonzero(block == end_of_text))
+    edges = np.concatenate(found)
+    return edges if edges[-1] == len(tokens) else np.append(edges, len(tokens))
+
+
+def _edges(documents: Int[np.ndarray, " offsets"], fraction: float) -> list[tuple[int, int]]:
+    """From where to where each split goes: all, or what is left of train and the validation cut off from its end."""
+    total = int(documents[-1])
+    if not fraction:
+        return [(0, total)]
+    cut = min(max(int(total * (1 - fraction)), 1), total - 1)
+    inner = documents[1:-1]
+    if len(inner):  # of one document alone a part is cut off
+        after = min(int(np.searchsorted(inner, cut)), len(inner) - 1)
+        near = inner[max(after - 1, 0) : after + 1]
+        cut = int(near[np.argmin(np.abs(near - cut))])
+    if total < 2:
+        raise UserError(
+            "data.validation_fraction: of one token no validation can be cut off; give data.validation_path"
+        )
+    return [(0, cut), (cut, total)]
+
+
+def _measure(
+    tokens: TokenArray,
+    documents: Int[np.ndarray, " offsets"],
+    edges: tuple[int, int],
+    folder: Path,
+    tokenizer: Tokenizer,
+    end_of_text: int | None,
+) -> dict[str, Any]:
+    """Counts what stands between two places, and writes its documents into a folder of the cache."""
+    begin, end = edges
+    inner = documents[(documents > begin) & (documents < end)]
+    offsets = np.unique(np.concatenate([[0], inner - begin, [end - begin]])).astype("<i8")
+    name = documents_name(str(begin))
+    with durable(folder / name) as file:
+        file.write(offsets.tobytes())
+    digest = hashlib.sha256(offsets.tobytes())
+    counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    for first in range(begin, end, BLOCK_TOKENS):
+        block = tokens[first : min(first + BLOCK_TOKENS, end)]  # an id beyond the vocabulary is refused there
+        digest.update(block.astype("<u4").tobytes())
+        counts += np.bincount(block, minlength=len(counts))
+    lengths = _byte_lengths(tokenizer, tokens)
+    if end_of_text is not None:  # it stands for no text
+        lengths[end_of_text : end_of_text + 1] = 0
+    unknown = 0 if tokenizer.unknown is None else int(counts[tokenizer.unknown])
+    about = {"begin": begin, "end": end, "bytes": int(counts @ lengths), "unknown": unknown, "documents": name}
+    return about | {"hash": f"{digest.hexdigest()[:24]}{tokenizer.hash[:8]}"}
+
+
+def _byte_lengths(tokenizer: Tokenizer, tokens: TokenArray) -> Int[np.ndarray, " V"]:
+    """Bytes of text that each id stands for."""
+    if tokenizer.kind == "ids":
+        return np.full(tokenizer.vocab_size, tokens.dtype.itemsize, dtype=np.int64)
+    if tokenizer.lossless:
+        return tokenizer.text_lengths(np.arange(tokenizer.vocab_size))
+    blank = int(tokenizer.kind == "word")  # between two words
+    return np.array([len(token.encode()) + blank for token in tokenizer.tokens], dtype=np.int64)
+
+
+def _corpus(tokens: TokenArray, about: dict[str, Any], folder: Path) -> Corpus:
+    begin, end = about["begin"], about["end"]
+    documents = mapped_offsets(folder / Path(about["documents"]).name)
+    if int(documents[-1]) != end - begin or end > len(tokens):
+        raise ValueError("damaged")
+    mine = tokens if end - begin == len(tokens) else Stretch(tokens, begin, end)
+    return Corpus(mine, documents, about["bytes"], len(mine), about["unknown"], about["hash"])

@@ -1,0 +1,111 @@
+"""Token stores as sources: text that was tokenised before, in folders that are mapped into memory."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from seqtrain.data.corpus import Corpus
+from seqtrain.data.sources.base import Source, Split
+from seqtrain.data.token_store.index import TokenStore, open_store
+from seqtrain.data.token_store.mixture import mix_stores
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import expanded
+
+
+class TokenSource(Source):
+    """Documents that are tokens already."""
+
+    document = "a document of the store"
+    is_tokenized = True
+
+    @cached_property
+    def store(self) -> TokenStore:
+        """The store, opened once; UserError where it cannot be."""
+        return self.open()
+
+    @abstractmethod
+    def open(self) -> TokenStore:
+        """Opens what is read, by its index and the sizes of its files."""
+
+    @property
+    @abstractmethod
+    def place_of_store(self) -> str:
+        """Where it is, in words."""
+
+    def corpus(self, split: Split) -> Corpus:
+        """The tokens of a split; UserError where the store has none."""
+        if not self.has(split):
+            known = ", ".join(self.store.splits)
+            raise UserError(f"data: {self.place_of_store} has no {split} split ({known}); use another store")
+        return self.store.splits[split]
+
+    def check(self) -> None:
+        """Opens the store; what is wrong with it is told now."""
+        self.corpus("train")
+
+    def documents(self, split: Split) -> Iterator[str]:
+        """The text of each document, written from its tokens; what those do not hold, such as `<unk>`, is lost."""
+        corpus = self.corpus(split)
+        for number in range(len(corpus.documents) - 1):
+            yield self.store.tokenizer.decode(corpus[number].tolist())
+
+    def has(self, split: Split) -> bool:
+        return split in self.store.splits
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": "tokens", "path": self.place_of_store, "hash": self.store.hash}
+
+    def notes(self) -> list[str]:
+        return list(self.store.remarks)
+
+
+class Tokens(TokenSource):
+    """A token store that `seqtrain prepare` wrote, or several, mixed by weights."""
+
+    def __init__(self, *, path: str | None = None, mix: Sequence[str] | None = None, mix_block: int = 8192) -> None:
+        """`path`: the folder of a store. `mix`, in its place: FOLDER:WEIGHT of each store, whose tokens stand together
+        in blocks of `mix_block`."""
+        if path == "":
+            raise UserError("data.path=: an empty path; give the folder of a token store")
+        if (path is None) == (not mix):
+            raise UserError("data=tokens: give the folder of a store as data.path, or several as data.mix=[A:3,B:1]")
+        self.path = path
+        self.mix = [_read_weight(text) for text in mix or ()]
+        self.mix_block = mix_block
+
+    @property
+    def place_of_store(self) -> str:
+        if self.path is not None:
+            return self.path
+        return ", ".join(path for path, _ in self.mix)
+
+    def open(self) -> TokenStore:
+        if self.path is not None:
+            return open_store(expanded(self.path))
+        stores = [open_store(expanded(path)) for path, _ in self.mix]
+        return mix_stores(stores, [weight for _, weight in self.mix], self.mix_block)
+
+    def describe(self) -> dict[str, Any]:
+        described = super().describe()
+        if self.mix:
+            described["mix"] = dict(self.mix)
+        return described
+
+    def idle(self) -> dict[str, str]:
+        return {} if self.mix else {"mix_block": "nothing is mixed"}
+
+
+def _read_weight(text: str) -> tuple[str, float]:
+    """The folder and the weight in FOLDER:WEIGHT; UserError where it is not of that form."""
+    path, _, number = text.rpartition(":")
+    try:
+        weight = float(number)
+    except ValueError:
+        weight = math.nan
+    if not path or not 0 < weight < math.inf:
+        raise UserError(f"data.mix: {text}: expected FOLDER:WEIGHT, with a weight above 0, as in stores/wiki:3")
+    return path, weight

@@ -1,0 +1,175 @@
+"""A source is made a token store: its text tokenised once, by several processes, in memory that does not grow with it.
+
+The folder says from its first moment what it is made of (`source.json`), so that a second call either goes on with the
+same or is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from seqtrain.data.sources.base import SPLITS, Source, Split
+from seqtrain.data.token_store.encode import Encoded, encoded
+from seqtrain.data.token_store.index import INDEX, TOKENIZER, TokenStore, open_store
+from seqtrain.data.token_store.writer import Writer, clear
+from seqtrain.data.tokenizers.encoding import Tokenizer, segments_of
+from seqtrain.data.tokenizers.recipes import Recipe
+from seqtrain.errors import UserError, kind_of
+from seqtrain.files import folders
+from seqtrain.files.atomic import exists, listed, locked, plain_json
+from seqtrain.files.checked import load_json
+
+SOURCE = "source.json"
+MAX_SOURCE_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a store is to be made of."""
+
+    source: Source
+    recipe: Recipe | None  # how its tokenizer is made, where none is given
+    tokenizer: Tokenizer | None
+    asked: Mapping[str, Any]  # the same in words, by option: what a second call must ask for again
+    processes: int
+    shard_tokens: int  # in every shard but the last one of a split
+    sample: int  # characters of train that the tokenizer is made from, at most
+
+
+def prepare(folder: Path, order: Order, say: Callable[[str], None]) -> TokenStore:
+    """Writes the store, or what an earlier call has left of it; gives it, open.
+
+    Args:
+        folder: New, or that of an earlier call.
+        order: What it is made of.
+        say: Takes lines for a person.
+
+    Raises:
+        UserError: The folder holds something else, or was begun with another text, tokenizer or option.
+        RunFailed: A process that tokenises was killed.
+    """
+    splits: list[Split] = [split for split in SPLITS if order.source.has(split)]
+    lock = _claim(folder, order, splits)
+    try:
+        if exists(folder / INDEX):
+            clear(folder)  # of a call that was killed after its last word
+            say(f"{folder}: is complete already")
+            return open_store(folder)
+        writer = Writer(folder, _tokenizer(folder, order, say), order.shard_tokens, say)
+        entries: dict[Split, dict[str, Any]] = {}
+        for split in splits:
+            begin = time.perf_counter()
+            new, encode = _counted(order, writer.tokenizer, split)
+            entries[split] = writer.write_split(split, encode)
+            seconds = time.perf_counter() - begin
+            say(f"{split}: {sum(new):,} new tokens in {seconds:.1f} s, {sum(new) / seconds:,.0f} tokens/s")
+        writer.finish(entries)
+        return open_store(folder)
+    finally:
+        lock.close()
+
+
+def _claim(folder: Path, order: Order, splits: list[Split]) -> IO[bytes]:
+    """The lock of the folder, which holds what was asked for; UserError where it is not this store's."""
+    origins = order.source.origins(splits)
+    wanted = {"asked": dict(order.asked), "origins": origins, "data": order.source.describe()}
+    try:
+        lock = folders.made(folder, SOURCE, plain_json(wanted, indent=1) + "\n")
+    except OSError as error:
+        raise kind_of(error)(f"--store {folder}: {error.strerror or error}; name a folder that can be made") from None
+    if lock is not None:
+        return lock
+    if not exists(folder / SOURCE):
+        what = "is a file"
+        if folder.is_dir():
+            what = f"holds something else ({', '.join(path.name for path in listed(folder)[:3])})"
+        raise UserError(f"--store {folder}: {what}; name a new folder")
+    lock = locked(folder / folders.LOCK)
+    if lock is None:
+        raise UserError(f"--store {folder}: another process prepares it; wait for that one")
+    try:
+        _check_same(folder, wanted)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def _check_same(folder: Path, wanted: Mapping[str, Any]) -> None:
+    """UserError, with a line for each difference, where a folder was begun with something else."""
+    path = folder / SOURCE
+    try:
+        begun = load_json(path, MAX_SOURCE_BYTES)
+        asked, origins = dict(begun["asked"]), dict(begun["origins"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise kind_of(error)(f"{path}: does not say what the store is made of ({error!r}); name a new folder") from None
+    faults = []
+    for key in dict.fromkeys([*asked, *wanted["asked"]]):
+        if asked.get(key) != wanted["asked"].get(key):
+            faults.append(
+                f"--store {folder}: was begun with {_option(key, asked)}, and now {_option(key, wanted['asked'])} is "
+                "asked for; name a new folder, or ask for the same"
+            )
+    if faults:  # then the text is another one, too
+        raise UserError(*faults)
+    for name in dict.fromkeys([*origins, *wanted["origins"]]):
+        if name not in wanted["origins"]:
+            faults.append(f"{name}: is gone, and {folder} was begun with it; put it back, or name a new folder")
+        elif name not in origins:
+            faults.append(f"{name}: is new, and {folder} was begun without it; take it away, or name a new folder")
+        elif origins[name] != wanted["origins"][name]:
+            faults.append(f"{name}: has changed since {folder} was begun with it; put it back, or name a new folder")
+    if faults:
+        raise UserError(*faults)
+
+
+def _option(key: str, asked: Mapping[str, Any]) -> str:
+    return f"{key}={asked[key]}" if key in asked else f"no {key}"
+
+
+def _tokenizer(folder: Path, order: Order, say: Callable[[str], None]) -> Tokenizer:
+    """The tokenizer of the store: the one given, that of an earlier call, or one made from a sample of train."""
+    path = folder / TOKENIZER
+    if exists(path):
+        return Tokenizer.load(path)
+    tokenizer = order.tokenizer
+    if tokenizer is None:
+        assert order.recipe is not None
+        begin = time.perf_counter()
+        tokenizer = order.recipe.train(_sample(order.source, order.sample, say))
+        seconds = time.perf_counter() - begin
+        say(f"tokenizer: {tokenizer.kind}, {tokenizer.vocab_size:,} tokens, made in {seconds:.1f} s")
+    tokenizer.save(path)
+    return tokenizer
+
+
+def _sample(source: Source, most: int, say: Callable[[str], None]) -> Iterator[str]:
+    """Parts of train, spread evenly over it, of about `most` characters; all of it where it has no more."""
+    total = sum(len(text) for text, _ in source.segments("train"))
+    if total > most:
+        say(f"tokenizer: made from {most / total:.1%} of train's characters, spread over all of it (--sample)")
+    position, kept = 0, 0
+    for text, _ in segments_of(source.segments("train")):
+        # Taken where the sample lags behind the share that it is to have of what has passed.
+        if total <= most or kept * total <= most * position:
+            kept += len(text)
+            yield text
+        position += len(text)
+
+
+def _counted(order: Order, tokenizer: Tokenizer, split: Split) -> tuple[list[int], Callable[[int], Iterator[Encoded]]]:
+    """What encodes a split from a segment on, and a list that gets how many tokens came out of it."""
+    new: list[int] = []
+
+    def encode(first: int) -> Iterator[Encoded]:
+        segments = itertools.islice(segments_of(order.source.segments(split)), first, None)
+        for job in encoded(tokenizer, segments, order.processes):
+            new.append(len(job.tokens))
+            yield job
+
+    return new, encode

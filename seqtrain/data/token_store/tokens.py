@@ -1,0 +1,187 @@
+"""Tokens that lie in files, as one sequence that is read where it is asked for."""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from seqtrain.errors import UserError
+
+MAX_MAPPED_BYTES = 1 << 26  # that stay mapped after they were read: what the process is said to hold
+FAULT_BYTES = 1 << 16  # that Linux maps when one token of a file is touched for the first time
+
+
+class TokenArray(ABC):
+    """Ids (n,) that are taken by place, by slice or by an array of places, as of a numpy array of one dimension."""
+
+    dtype: np.dtype  # of what is taken
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """n."""
+
+    @abstractmethod
+    def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
+        """The tokens at these places, from 0 to n - 1."""
+
+    @overload
+    def __getitem__(self, index: slice) -> Any: ...
+    @overload
+    def __getitem__(self, index: np.ndarray) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: Any) -> Any:
+        """What stands there; the slice `[::-1]` of it all reads nothing yet."""
+        if isinstance(index, np.ndarray):
+            return self.take(index)
+        if isinstance(index, slice):
+            begin, end, step = index.indices(len(self))
+            if index == slice(None, None, -1):
+                return Reversed(self)
+            return self.between(begin, end) if step == 1 else self.take(np.arange(begin, end, step))
+        return self.take(np.array([range(len(self))[index]]))[0]
+
+    def between(self, begin: int, end: int) -> Shaped[np.ndarray, " m"]:
+        """The tokens from one place up to another."""
+        return self.take(np.arange(begin, max(begin, end)))
+
+    def astype(self, dtype: Any) -> np.ndarray:
+        """All tokens, in memory."""
+        return self[:].astype(dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """All tokens, in memory: numpy asks for it where it can do nothing else."""
+        return self[:] if dtype is None else self.astype(dtype)
+
+
+class Reversed(TokenArray):
+    """The same tokens from the last one to the first."""
+
+    def __init__(self, tokens: TokenArray) -> None:
+        self._tokens = tokens
+        self.dtype = tokens.dtype
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
+        return self._tokens.take(len(self) - 1 - index)
+
+
+class Stretch(TokenArray):
+    """The tokens from one place of others up to another."""
+
+    def __init__(self, tokens: TokenArray, begin: int, end: int) -> None:
+        self._tokens = tokens
+        self._begin = begin
+        self._count = end - begin
+        self.dtype = tokens.dtype
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
+        return self._tokens.take(index + self._begin)
+
+    def between(self, begin: int, end: int) -> Shaped[np.ndarray, " m"]:
+        return self._tokens.between(begin + self._begin, end + self._begin)
+
+
+class Part(NamedTuple):
+    """Where some of the tokens lie."""
+
+    path: Path
+    dtype: str  # as in the file: <u2, <u4 or another type of integers
+    offset: int  # bytes before the first token
+    count: int
+
+
+class MappedTokens(TokenArray):
+    """The tokens of files one after another, mapped when they are first touched, and let go again.
+
+    What a map has touched counts as memory of the process until it is let go: so it is, whenever it may have grown to
+    MAX_MAPPED_BYTES; the pages stay in the system's own cache, which has room to give when it is needed.
+    """
+
+    def __init__(self, parts: Sequence[Part], vocab_size: int) -> None:
+        """`vocab_size`: what every id is below; a file in which another stands is damaged."""
+        self.parts = tuple(part for part in parts if part.count)
+        self.vocab_size = vocab_size
+        self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+        self._edges = np.cumsum([0, *(part.count for part in self.parts)])
+        self._maps: dict[int, tuple[mmap.mmap, np.ndarray]] = {}
+        self._touched = 0  # bytes that may have been mapped since all were let go
+
+    def __len__(self) -> int:
+        return int(self._edges[-1])
+
+    def take(self, index: Int[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
+        # A row of places is a run of tokens that stand together; places of a list may be anywhere.
+        runs = index.shape[0] if index.ndim > 1 else index.size
+        if len(self.parts) == 1:
+            self._touch(0, runs * FAULT_BYTES)
+            return self._checked(self._mapped(0)[index], 0)
+        found = np.empty(index.shape, dtype=self.dtype)
+        owner = np.searchsorted(self._edges, index, side="right") - 1
+        for number in np.unique(owner).tolist():
+            here = owner == number
+            self._touch(number, min(int(here.sum()), runs) * FAULT_BYTES)
+            found[here] = self._checked(self._mapped(number)[index[here] - self._edges[number]], number)
+        return found
+
+    def between(self, begin: int, end: int) -> Shaped[np.ndarray, " m"]:
+        found = np.empty(max(end - begin, 0), dtype=self.dtype)
+        if not len(found):
+            return found
+        first, last = np.searchsorted(self._edges, [begin, end - 1], side="right") - 1
+        for number in range(int(first), int(last) + 1):
+            low, high = int(self._edges[number]), int(self._edges[number + 1])
+            here = slice(max(begin, low), min(end, high))
+            self._touch(number, FAULT_BYTES + (here.stop - here.start) * self.dtype.itemsize)
+            part = self._mapped(number)[here.start - low : here.stop - low]
+            found[here.start - begin : here.stop - begin] = self._checked(part, number)
+        return found
+
+    def _mapped(self, number: int) -> np.ndarray:
+        """The tokens of a part as they lie in the file."""
+        if number not in self._maps:
+            part = self.parts[number]
+            with open(part.path, "rb") as file:
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            array = np.frombuffer(content, dtype=part.dtype, count=part.count, offset=part.offset)
+            self._maps[number] = content, array
+        return self._maps[number][1]
+
+    def _touch(self, number: int, num_bytes: int) -> None:
+        """Counts what reading from a part maps at most; lets all maps go where that has grown too much."""
+        size = self.parts[number].count * np.dtype(self.parts[number].dtype).itemsize
+        self._touched += min(num_bytes, size)
+        if self._touched > MAX_MAPPED_BYTES:
+            for content, _ in self._maps.values():
+                content.madvise(mmap.MADV_DONTNEED)
+            self._touched = 0
+
+    def _checked(self, tokens: np.ndarray, number: int) -> np.ndarray:
+        """The tokens in the type of the sequence; UserError where one is no id of the vocabulary."""
+        # Asked of what is read alone: to look through all of it would be a pass over the text.
+        if tokens.size and (int(tokens.max()) >= self.vocab_size or int(tokens.min()) < 0):
+            wrong = next(token for token in tokens.reshape(-1).tolist() if not 0 <= token < self.vocab_size)
+            raise UserError(
+                f"{self.parts[number].path}: holds the token {wrong}, and the vocabulary has {self.vocab_size:,}; it "
+                "is damaged, or of another tokenizer"
+            )
+        return tokens.astype(self.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}  # a map cannot be handed to another process; it makes its own
+
+
+def mapped_offsets(path: Path) -> Int[np.ndarray, " offsets"]:
+    """Offsets of documents, little-endian int64, as they lie in a file; a read-only map."""
+    return np.memmap(path, dtype="<i8", mode="r")

@@ -1,0 +1,239 @@
+"""A token store is written shard by shard: whenever it is killed, a second call goes on and gives the same bytes.
+
+What is done is said by small files in `unfinished/`, each written when what it speaks of is on the disk. Where a shard
+ends, they say how many segments of the text it has used up, so that the next call need not tokenise them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int, Integer
+
+from seqtrain.data.sources.base import SPLITS, Split
+from seqtrain.data.token_store.encode import Encoded
+from seqtrain.data.token_store.index import FORMAT, TOKENIZER, documents_name, dtype_of, shard_name, write_index
+from seqtrain.data.tokenizers.encoding import Tokenizer
+from seqtrain.errors import UserError
+from seqtrain.files.atomic import atomic, exists, plain_json, remove_temporary, write_text
+from seqtrain.files.checked import file_hash, load_json
+
+UNFINISHED = "unfinished"
+MAX_RECORD_BYTES = 1 << 16
+Encode = Callable[[int], Iterator[Encoded]]
+"""Gives the segments of a split, tokenised, from the one of this number on."""
+
+
+@dataclass
+class Shard:
+    """What a finished shard holds, and how far in the text it goes."""
+
+    split: str
+    number: int
+    tokens: int = 0
+    sha256: str = ""
+    segments: int = 0  # of the split's text that end in this shard or before it
+    taken: int = 0  # tokens of the next segment that stand in this shard
+    documents: int = 0  # that end in this shard
+    bytes: int = 0  # of the segments that end in this shard, as are words and unknown
+    words: int = 0
+    unknown: int = 0
+    last_end: int = 0  # of a document: tokens of the split before it
+
+    @property
+    def file(self) -> str:
+        return shard_name(self.number)
+
+
+@dataclass
+class Writer:
+    """Writes the shards of a folder; one process at a time has one."""
+
+    folder: Path
+    tokenizer: Tokenizer
+    shard_tokens: int  # in every shard but the last one of a split
+    say: Callable[[str], None]
+    shards: list[Shard] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.dtype = np.dtype(dtype_of(self.tokenizer.vocab_size))
+        self.work.mkdir(exist_ok=True)
+        for folder in (self.folder, self.work):
+            remove_temporary(folder)
+
+    @property
+    def work(self) -> Path:
+        """The folder of what is known while the store is not finished."""
+        return self.folder / UNFINISHED
+
+    def write_split(self, split: Split, encode: Encode) -> dict[str, Any]:
+        """Writes what is still missing of a split, and gives its entry in the index.
+
+        Raises UserError where the split holds no token.
+        """
+        first = len(self.shards)
+        mine = self._finished(split, first)
+        self.shards += mine
+        self._write_shards(split, encode, mine)
+        self._join_documents(split, mine)
+        entry: dict[str, Any] = {}
+        for name in ("tokens", "documents", "bytes", "words", "unknown"):
+            entry[name] = sum(getattr(shard, name) for shard in mine)
+        if not entry["tokens"]:
+            raise UserError(f"data: the {split} split holds no text; give it some, or leave it out")
+        entry["documents_file"] = _file_entry(self.folder, documents_name(split))
+        entry["shards"] = []
+        for shard in mine:
+            # Where tokens fill shards to the last place, one without any says that the split has ended.
+            if shard.tokens:
+                size = shard.tokens * self.dtype.itemsize
+                about = {"file": shard.file, "tokens": shard.tokens, "bytes": size, "sha256": shard.sha256}
+                entry["shards"].append(about)
+            else:
+                (self.folder / shard.file).unlink(missing_ok=True)
+        return entry
+
+    def finish(self, splits: dict[Split, dict[str, Any]]) -> None:
+        """Writes the index, after which the folder is a store."""
+        ordered = {split: splits[split] for split in SPLITS if split in splits}
+        tokenizer = {"file": TOKENIZER, "hash": self.tokenizer.hash, "vocab_size": self.tokenizer.vocab_size}
+        write_index(self.folder, {"format": FORMAT, "dtype": self.dtype.str, "tokenizer": tokenizer, "splits": ordered})
+        clear(self.folder)
+
+    def _finished(self, split: Split, first: int) -> list[Shard]:
+        """The shards of a split that an earlier call has finished."""
+        shards: list[Shard] = []
+        for number in itertools.count(first):
+            path = self.work / f"{shard_name(number)}.json"
+            if not exists(path):
+                return shards
+            shard = Shard(**load_json(path, MAX_RECORD_BYTES))
+            size = (self.folder / shard.file).stat().st_size if exists(self.folder / shard.file) else 0
+            # One whose file is gone, or was cut off since, is written again.
+            if shard.split != split or size != shard.tokens * self.dtype.itemsize:
+                return shards
+            shards.append(shard)
+        raise AssertionError("numbers do not end")
+
+    def _write_shards(self, split: Split, encode: Encode, shards: list[Shard]) -> None:
+        """Writes shards from where the finished ones end; adds them to the list, and to those of the store."""
+        shard = Shard(split, len(self.shards) - 1, tokens=self.shard_tokens)  # as if a full one stood before the first
+        before = sum(each.tokens for each in shards)
+        if shards:
+            shard = shards[-1]
+            self.say(f"{split}: goes on after {before:,} tokens")
+        stream = _Stream(encode(shard.segments), shard.segments, shard.taken)
+        # A shard that is not full is the last one of its split.
+        while shard.tokens == self.shard_tokens:
+            shard = Shard(split, len(self.shards), last_end=shard.last_end)
+            self._write_shard(shard, stream, before)
+            before += shard.tokens
+            shards.append(shard)
+            self.shards.append(shard)
+            self.say(f"{split}: {before:,} tokens")
+
+    def _write_shard(self, shard: Shard, stream: _Stream, before: int) -> None:
+        """Fills a shard from the stream; `before`: tokens of the split in the shards before it."""
+        ends = [np.zeros(0, dtype=np.int64)]  # of documents, counted from the beginning of the split
+        digest = hashlib.sha256()
+        with atomic(self.folder / shard.file) as file:
+            while shard.tokens < self.shard_tokens:
+                taken = stream.take(self.shard_tokens - shard.tokens)
+                if taken is None:
+                    break
+                content = taken.tokens.tobytes()
+                digest.update(content)
+                file.write(content)
+                # A document without tokens ends where the one before it does, and is left out.
+                new = np.unique(before + shard.tokens + taken.ends)
+                new = new[new > shard.last_end]
+                if len(new):
+                    ends.append(new)
+                    shard.last_end = int(new[-1])
+                shard.tokens += len(taken.tokens)
+                shard.bytes += taken.num_bytes
+                shard.words += taken.num_words
+                shard.unknown += taken.num_unknown
+        shard.segments, shard.taken = stream.segments, stream.taken
+        shard.sha256 = digest.hexdigest()
+        shard.documents = sum(map(len, ends))
+        with atomic(self.work / f"{shard.file}.documents") as file:
+            file.write(np.concatenate(ends).astype("<i8").tobytes())
+        # Last of all: from here on the shard is done.
+        write_text(self.work / f"{shard.file}.json", plain_json(asdict(shard)))
+
+    def _join_documents(self, split: Split, shards: list[Shard]) -> None:
+        """Writes where the documents of a split begin, and the end of the last one."""
+        with atomic(self.folder / documents_name(split)) as file:
+            file.write(np.zeros(1, dtype="<i8").tobytes())
+            for shard in shards:
+                with open(self.work / f"{shard.file}.documents", "rb") as part:
+                    shutil.copyfileobj(part, file)
+
+
+class _Taken(NamedTuple):
+    """Tokens of a stream, and what is known of the segments that end among them."""
+
+    tokens: Integer[np.ndarray, " n"]
+    ends: Int[np.ndarray, " m"]  # of documents: tokens before each
+    num_bytes: int
+    num_words: int
+    num_unknown: int
+
+
+class _Stream:
+    """The tokens of a split's segments, taken in parts of any size."""
+
+    def __init__(self, jobs: Iterator[Encoded], segments: int, taken: int) -> None:
+        """`segments`: of the split that were used up before these; `taken`: tokens of the first of these that were."""
+        self.segments = segments  # used up
+        self.taken = taken  # tokens of the next segment
+        self._jobs = jobs
+        self._job: Encoded | None = None
+        self._edges = np.zeros(0, dtype=np.int64)  # where each segment of the job ends among its tokens
+        self._first = 0  # segment of the job that is not used up
+        self._begin = 0  # token of the job that is the next
+
+    def take(self, most: int) -> _Taken | None:
+        """At most so many of the next tokens, none where segments without tokens come; None at the end."""
+        job = self._job
+        if job is None:
+            job = self._job = next(self._jobs, None)
+            if job is None:
+                return None
+            self._edges = np.cumsum(job.lengths)
+            # Only before the first job may a part of a segment have been taken.
+            self._first, self._begin = 0, self.taken
+        begin, end = self._begin, min(self._begin + most, len(job.tokens))
+        last = int(np.searchsorted(self._edges, end, side="right"))  # segments of the job that end there or before
+        ended = slice(self._first, last)
+        self.segments += last - self._first
+        self.taken = end - (int(self._edges[last - 1]) if last else 0)
+        self._first, self._begin = last, end
+        if last == len(self._edges):
+            self._job = None
+        return _Taken(
+            job.tokens[begin:end],
+            self._edges[ended][job.ends[ended]] - begin,
+            int(job.num_bytes[ended].sum()),
+            int(job.num_words[ended].sum()),
+            int(job.num_unknown[ended].sum()),
+        )
+
+
+def clear(folder: Path) -> None:
+    """Removes what only an unfinished store needs."""
+    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+
+
+def _file_entry(folder: Path, name: str) -> dict[str, Any]:
+    """What the index says of a file that is on the disk."""
+    path = folder / name
+    return {"file": name, "bytes": path.stat().st_size, "sha256": file_hash(path)}

@@ -1,0 +1,150 @@
+"""Laws of mixtures: the token of a place follows from the place alone, and the weights are kept."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqtrain.data.sources.tokens import Tokens
+from seqtrain.data.token_store import mixture
+from seqtrain.data.token_store.mixture import Mixture
+from seqtrain.data.token_store.tokens import MappedTokens, Part, TokenArray
+from seqtrain.errors import UserError
+from tests.conftest import Seqtrain
+from tests.support.tiny import GPT, assert_twins, corpus, newest_step, wait_until
+
+SIZES = (1000, 370, 45)
+COUNTS = (10, 5, 1)
+BLOCK = 8
+
+
+@pytest.fixture
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TokenArray]:
+    """Tokens that say where they are: the store in the thousands, then the place."""
+    monkeypatch.setattr(mixture, "PERIOD", 16)
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
+    found: list[TokenArray] = []
+    for number, size in enumerate(SIZES):
+        (2000 * number + np.arange(size)).astype("<u2").tofile(tmp_path / f"{number}.bin")
+        found.append(MappedTokens([Part(tmp_path / f"{number}.bin", "<u2", 0, size)], 10_000))
+    return found
+
+
+def test_each_store_is_read_in_order_over_and_over_and_each_once_at_least(stores: list[TokenArray]) -> None:
+    mixed = Mixture(stores, COUNTS, BLOCK)
+    tokens = mixed[:]
+    assert len(tokens) == len(mixed)
+    for number, size in enumerate(SIZES):
+        mine = tokens[tokens // 2000 == number] - 2000 * number
+        assert np.array_equal(mine, np.arange(len(mine)) % size)
+        assert set(mine.tolist()) == set(range(size))
+    # It ends with the block that was still wanted: one block less, and a store would not have been read whole.
+    shorter = tokens[:-BLOCK]
+    assert any(len(set(shorter[shorter // 2000 == number].tolist())) < size for number, size in enumerate(SIZES))
+
+
+def test_a_token_follows_from_its_place_alone(stores: list[TokenArray]) -> None:
+    whole = Mixture(stores, COUNTS, BLOCK)[:]
+    places = np.random.default_rng(0).integers(0, len(whole), (6, 9))
+    assert np.array_equal(Mixture(stores, COUNTS, BLOCK)[places], whole[places])
+    handed_over = pickle.loads(pickle.dumps(Mixture(stores, COUNTS, BLOCK)))  # to a process of data.workers
+    assert np.array_equal(handed_over[places], whole[places])
+
+
+def test_the_weights_hold_in_each_period_and_blocks_are_whole(stores: list[TokenArray]) -> None:
+    mixed = Mixture(stores, COUNTS, BLOCK)
+    owners = (mixed[:] // 2000).reshape(-1, BLOCK)
+    assert (owners == owners[:, :1]).all()
+    periods = owners[: len(owners) // 16 * 16, 0].reshape(-1, 16)
+    assert len(periods) > 5
+    for period in periods:
+        assert np.bincount(period, minlength=3).tolist() == list(COUNTS)
+    assert len({tuple(period) for period in periods.tolist()}) > 1  # each in an order of its own
+
+
+def test_documents_begin_where_a_block_or_a_document_of_its_store_does(stores: list[TokenArray]) -> None:
+    mixed = Mixture(stores, COUNTS, BLOCK)
+    offsets = [np.array([0, 3, 500, 501, 1000]), np.array([0, 370]), np.array([0, 20, 45])]
+    found = np.concatenate(list(mixed.documents(offsets)))
+    owner, place = mixed.origin(np.arange(len(mixed)))
+    expected = [at for at in range(len(mixed)) if at % BLOCK == 0 or place[at] in offsets[owner[at]]]
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"), [((3, 1), [768, 256]), ((1, 1, 1), [342, 341, 341]), ((1e-9, 1), [1, 1023])]
+)
+def test_weights_become_whole_blocks_of_a_period(weights: tuple[float, ...], expected: list[int]) -> None:
+    assert mixture._counts(weights) == expected
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, seqtrain: Seqtrain) -> Path:
+    """Holds the stores `a`, `b`, of one tokenizer, and `c`, of another."""
+    folder = corpus(tmp_path_factory.mktemp("mixed"))
+    (folder / "other.txt").write_text("other lines than those, of other things\n" * 200)
+    words = ("prepare", "data=text", "data.split_by=position", "--processes", "1")
+    for name, path, tokenizer in (
+        ("a", "corpus.txt", ("tokenizer.size=300",)),
+        ("b", "other.txt", ("--tokenizer", "a/tokenizer.json")),
+        ("c", "other.txt", ("tokenizer=char",)),
+    ):
+        made = seqtrain(*words, f"data.path={path}", *tokenizer, "--store", name, cwd=folder)
+        assert made.rc == 0, made.err
+    return folder
+
+
+RUN = (*GPT, "tbptt.k2=8", "data.batch_size=4", "data.eval_lanes=4", "model.dim=16", "logger=none", "callbacks=none")
+MIX = ("data=tokens", "data.mix=[a:3,b:1]", "data.mix_block=64")
+
+
+def test_a_run_of_a_mixture_that_is_killed_and_resumed_ends_with_the_same_bits(
+    folder: Path, seqtrain: Seqtrain
+) -> None:
+    words = ("train", *RUN, *MIX, "trainer.max_steps=40", "trainer.checkpoint_every=5", "trainer.validate_every=15")
+    words += ("trainer.log_every=1",)
+    whole = seqtrain(*words, "run_dir=whole", cwd=folder)
+    assert whole.rc == 0, whole.err
+    assert "75.0% of the tokens are of a" in whole.err
+    assert "25.0% of the tokens are of b" in whole.err
+    child = seqtrain.start(*words, "run_dir=killed", cwd=folder)
+    wait_until(lambda: newest_step(folder / "killed") >= 12, child, "step 12")
+    child.kill()
+    assert child.wait() == -9
+    assert seqtrain("resume", "killed", cwd=folder).rc == 0
+    assert_twins(folder / "whole", folder / "killed")
+    summary = json.loads((folder / "whole/summary.json").read_text())
+    assert summary["data"]["mix"] == {"a": 3.0, "b": 1.0}
+
+
+def test_validation_of_a_mixture_is_that_of_each_store_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(folder / "cache"))
+    mixed = Tokens(mix=["a:3", "b:1"]).corpus("validation")
+    parts = [Tokens(path=name).corpus("validation") for name in ("a", "b")]
+    assert mixed.tokens[:].tolist() == [*parts[0].tokens[:].tolist(), *parts[1].tokens[:].tolist()]
+    assert len(mixed.documents) == sum(len(part.documents) - 1 for part in parts) + 1
+    assert mixed.num_bytes == sum(part.num_bytes for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mix": ["a:3", "c:1"]}, "a and c hold tokens of different tokenizers"),
+        ({"mix": ["a:3"]}, "data.mix: has 1 stores"),
+        ({"mix": ["a", "b:1"]}, "data.mix: a: expected FOLDER:WEIGHT"),
+        ({"mix": ["a:0", "b:1"]}, "data.mix: a:0: expected FOLDER:WEIGHT"),
+        ({"mix": ["a:1", "b:1"], "path": "a"}, "give the folder of a store as data.path, or several"),
+        ({}, "give the folder of a store as data.path, or several"),
+    ],
+)
+def test_a_mixture_that_cannot_be_is_refused(
+    options: dict, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match=words):
+        Tokens(**options).check()

@@ -1,0 +1,391 @@
+"""Laws of token stores: the tokens of the text, the same bytes whoever writes them and wherever that is cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seqtrain.data.cache import Store
+from seqtrain.data.corpus import tokenised
+from seqtrain.data.sources.base import SPLITS, Segment, Source, Split
+from seqtrain.data.sources.text import Text
+from seqtrain.data.token_store import tokens as tokens_module
+from seqtrain.data.token_store.encode import encoded
+from seqtrain.data.token_store.index import INDEX, TokenStore, open_store, verify_files
+from seqtrain.data.token_store.prepare import Order, prepare
+from seqtrain.data.token_store.tokens import MappedTokens, Part
+from seqtrain.data.tokenizers.encoding import ByteTokenizer, segments, segments_of
+from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
+from seqtrain.errors import RunFailed, UserError
+from tests.conftest import Seqtrain
+from tests.support.tiny import PATIENCE, corpus, wait_until
+
+RECIPES = {"byte": Byte(), "char": Char(), "word": Word(), "bpe": BPE(size=300)}
+
+
+def write_rows(folder: Path) -> Path:
+    """Rows of texts, some of them empty or without any word, one longer than the others."""
+    rows = [f'{{"text": "{text}"}}' for text in ("one two", "", "  ", "three", "é ü " * 40, "four\\nfive", "")]
+    path = folder / "rows.jsonl"
+    path.write_text("\n".join(rows * 5) + "\n")
+    return path
+
+
+def order_of(source: Source, recipe: Recipe, **options: Any) -> Order:
+    options = {"processes": 1, "shard_tokens": 100, "sample": 10**6} | options
+    return Order(source, recipe, None, {"tokenizer": repr(vars(recipe))}, **options)
+
+
+def prepared(folder: Path, source: Source, recipe: Recipe, **options: Any) -> TokenStore:
+    return prepare(folder, order_of(source, recipe, **options), lambda line: None)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of a store."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def text_source(folder: Path) -> Text:
+    corpus(folder, lines=40)
+    return Text(path=str(folder / "corpus.txt"), split_by="position", validation_fraction=0.2, test_fraction=0.1)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("kind", ["position", "rows"])
+def test_a_store_has_the_tokens_documents_and_counts_of_the_text(kind: str, name: str, tmp_path: Path) -> None:
+    source: Source = text_source(tmp_path)
+    if kind == "rows":
+        source = Text(path=str(write_rows(tmp_path)), validation_fraction=0.2)
+    store = prepared(tmp_path / "store", source, RECIPES[name])
+    for split, found in store.splits.items():
+        asked = tokenised(
+            Store(tmp_path / "cache"), lambda split=split: source.documents(split), split, store.tokenizer, print
+        )
+        assert np.array_equal(found.tokens[:], asked.tokens)
+        assert np.array_equal(found.documents, asked.documents)
+        num_words = asked.num_words if name == "word" else 0  # what they are counted for is of words alone
+        counts = (found.num_bytes, found.num_words, found.num_unknown)
+        assert counts == (asked.num_bytes, num_words, asked.num_unknown)
+    assert list(store.splits) == [split for split in SPLITS if source.has(split)]
+
+
+def killed_at(replacement: int, after: bool, folder: Path, order: Order) -> bool:
+    """Whether a process that writes the store was killed, before or after that one of its renames."""
+    child = os.fork()
+    if child == 0:
+        rename, count = os.replace, iter(range(10**6))
+
+        def replace(*names: Any) -> None:
+            now = next(count) == replacement
+            if now and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            rename(*names)
+            if now:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        os.replace = replace
+        try:
+            prepare(folder, order, lambda line: None)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_store_killed_at_any_rename_goes_on_to_the_same_bytes(after: bool, tmp_path: Path) -> None:
+    order = order_of(text_source(tmp_path), RECIPES["bpe"], shard_tokens=150)
+    prepare(tmp_path / "whole", order, lambda line: None)
+    kills = 0
+    while killed_at(kills, after, tmp_path / f"killed {kills}", order):
+        prepare(tmp_path / f"killed {kills}", order, lambda line: None)
+        assert content(tmp_path / f"killed {kills}") == content(tmp_path / "whole")
+        kills += 1
+    assert kills > 10
+
+
+def test_a_store_killed_again_and_again_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    order = order_of(text_source(tmp_path), RECIPES["word"], shard_tokens=20)
+    prepare(tmp_path / "whole", order, lambda line: None)
+    kills = 0
+    # Each call gets a little further than the one before it.
+    while killed_at(5, True, tmp_path / "killed", order):
+        kills += 1
+    assert kills > 3
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_what_is_finished_is_not_tokenised_again(tmp_path: Path) -> None:
+    source = Text(path=str(write_rows(tmp_path)), validation_fraction=0.2)
+    order = order_of(source, RECIPES["char"], shard_tokens=50)
+    assert killed_at(8, True, tmp_path / "store", order)
+    lines: list[str] = []
+    prepare(tmp_path / "store", order, lines.append)
+    assert any("goes on after" in line for line in lines)
+    new = next(int(line.split()[1].replace(",", "")) for line in lines if line.startswith("train:") and "new" in line)
+    assert 0 < new < len(open_store(tmp_path / "store").splits["train"].tokens)
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 5)
+    source = Text(path=str(write_rows(tmp_path)), validation_fraction=0.2)
+    for processes in (1, 2, 3):
+        prepared(tmp_path / str(processes), source, RECIPES["bpe"], processes=processes, shard_tokens=70)
+    assert content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "3")
+
+
+def test_the_command_killed_while_processes_work_goes_on_to_the_same_bytes(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    corpus(tmp_path, lines=60_000)
+    words = ["prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=char"]
+    words += ["--processes", "2", "--shard-tokens", "300000", "--store"]
+    assert seqtrain(*words, "whole", cwd=tmp_path).rc == 0
+    child = seqtrain.start(*words, "killed", cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "killed/shard-00001.bin").exists(), child, "its second shard")
+    child.kill()
+    assert child.wait() == -9
+    assert not (tmp_path / "killed" / INDEX).exists()
+    refused = seqtrain("train", "data=tokens", "data.path=killed", cwd=tmp_path)
+    assert refused.rc == 2
+    assert "goes on" in refused.err
+    assert seqtrain(*words, "killed", cwd=tmp_path).rc == 0
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    again = seqtrain(*words, "killed", cwd=tmp_path)
+    assert again.rc == 0
+    assert "complete already" in again.err
+
+
+class Chopped(Source):
+    """One document in segments that are cut anywhere."""
+
+    document = "a text"
+
+    def __init__(self, text: str, edges: list[int]) -> None:
+        self.text, self.edges = text, edges
+
+    def check(self) -> None: ...
+
+    def documents(self, split: Split) -> Iterator[str]:
+        yield self.text
+
+    def segments(self, split: Split) -> Iterator[Segment]:
+        begin = 0
+        for end in [*self.edges, len(self.text)]:
+            yield Segment(self.text[begin:end], end == len(self.text))
+            begin = end
+
+    def has(self, split: Split) -> bool:
+        return split == "train"
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": "chopped"}
+
+
+def test_segments_do_not_depend_on_where_parts_are_cut() -> None:
+    text = "a bc\n  def " * 50 + "x" * 90 + " y\n" * 20
+    whole = list(segments(text, 30))
+    assert "".join(whole) == text
+    for step in (1, 7, 29, 30, 31, 200):
+        edges = list(range(step, len(text), step))
+        found = list(segments_of(Chopped(text, edges).segments("train"), 30))
+        assert [segment for segment, _ in found] == whole
+        assert [ends for _, ends in found] == [False] * (len(whole) - 1) + [True]
+
+
+@pytest.mark.parametrize("by", ["position", "document"])
+def test_segments_joined_are_the_documents(by: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqtrain.data.sources.files.BLOCK_BYTES", 7)
+    (tmp_path / "a.txt").write_text("\ufeffäöü one two " * 30)
+    (tmp_path / "b.txt").write_text("three € four\n" * 40)
+    (tmp_path / "c.jsonl").write_text('{"text": "five"}\n{"text": ""}\n{"text": "six six"}\n')
+    source = Text(path=str(tmp_path), split_by=by, validation_fraction=0.3, test_fraction=0.2)
+    for split in SPLITS:
+        joined, document = [], ""
+        for text, ends in source.segments(split):
+            document += text
+            if ends:
+                joined.append(document)
+                document = ""
+        # A cut by position keeps no empty document, whichever way it is read.
+        assert [text for text in joined if text] == [text for text in source.documents(split) if text]
+        assert document == ""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    prepared(tmp_path / "store", text_source(tmp_path), RECIPES["bpe"])
+    return tmp_path / "store"
+
+
+def test_a_store_opens_without_reading_a_token(store: Path) -> None:
+    sizes = {path: path.stat().st_size for path in store.glob("shard-*.bin")}
+    for path, size in sizes.items():
+        path.write_bytes(b"")
+        os.truncate(path, size)
+    assert set(open_store(store).splits) == set(SPLITS)  # by their sizes; what they hold is asked for by --verify
+    with pytest.raises(UserError, match="is damaged, as its hash says"):
+        list(verify_files(store))
+
+
+def damage_shard(store: Path) -> None:
+    os.truncate(store / "shard-00001.bin", 150)
+
+
+def damage_documents(store: Path) -> None:
+    os.truncate(store / "train.documents.bin", 8)
+
+
+def lose_shard(store: Path) -> None:
+    (store / "shard-00002.bin").unlink()
+
+
+def edit_index(store: Path) -> None:
+    text = (store / INDEX).read_text()
+    (store / INDEX).write_text(text.replace('"unknown": 0', '"unknown": 1', 1))
+
+
+def cut_index(store: Path) -> None:
+    (store / INDEX).write_text((store / INDEX).read_text()[:200])
+
+
+def other_tokenizer(store: Path) -> None:
+    BPE(size=260).train(["another text"]).save(store / "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (damage_shard, "shard-00001.bin: has 150 bytes, and 200 were written"),
+        (damage_documents, "train.documents.bin: has 8 bytes"),
+        (lose_shard, "shard-00002.bin: is missing"),
+        (edit_index, "index.json: is damaged or was edited"),
+        (cut_index, "index.json: is no index"),
+        (other_tokenizer, "tokenizer.json: is not the tokenizer of this store"),
+    ],
+)
+def test_a_damaged_store_is_refused_in_one_line(damage: Any, words: str, store: Path) -> None:
+    damage(store)
+    with pytest.raises(UserError, match=words) as caught:
+        open_store(store)
+    assert len(caught.value.lines) == 1
+
+
+def test_a_folder_that_holds_something_else_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"mine: holds something else \(notes.txt\)"):
+        prepared(tmp_path / "mine", text_source(tmp_path), RECIPES["byte"])
+    assert content(tmp_path / "mine") == {"notes.txt": b"mine"}
+
+
+def test_another_tokenizer_or_a_changed_text_is_refused_with_its_name(store: Path, tmp_path: Path) -> None:
+    source = Text(path=str(tmp_path / "corpus.txt"), split_by="position", validation_fraction=0.2, test_fraction=0.1)
+    with pytest.raises(UserError, match=r"was begun with tokenizer=.*300.* and now tokenizer=.*400"):
+        prepared(store, source, BPE(size=400))
+    with open(tmp_path / "corpus.txt", "a") as file:
+        file.write("more")
+    with pytest.raises(UserError, match=r"corpus.txt: has changed since"):
+        prepared(store, source, RECIPES["bpe"])
+
+
+def test_the_command_refuses_in_one_line(tmp_path: Path, seqtrain: Seqtrain) -> None:
+    corpus(tmp_path, lines=20)
+    data = ("prepare", "data=text", "data.path=corpus.txt", "data.split_by=position")
+    assert seqtrain(*data, "tokenizer=char", "--store", "a", cwd=tmp_path).rc == 0
+    for words, expected in (
+        ((*data, "tokenizer=byte", "--store", "a"), "was begun with tokenizer._target_="),
+        ((*data, "data.test_fraction=0.2", "tokenizer=char", "--store", "a"), "was begun with data.test_fraction=0.0"),
+        ((*data, "model=gpt", "--store", "b"), "model=gpt: a token store is made of data and tokenizer alone"),
+        ((*data, "data.batch_size=4", "--store", "b"), "data.batch_size=4: says how a training reads"),
+        (("prepare", "--store", "b"), "says of no text"),
+        (("prepare", "data=seasonal", "--store", "b"), "holds no documents of text"),
+        ((*data, "tokenizer=none", "--store", "b"), "tokenizer=none: makes no tokens"),
+    ):
+        answer = seqtrain(*words, cwd=tmp_path)
+        assert (answer.rc, len(answer.err.splitlines())) == (2, 1), answer.err
+        assert expected in answer.err
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_token_beyond_the_vocabulary_is_refused_where_it_is_read(tmp_path: Path) -> None:
+    np.array([1, 2, 300, 4], dtype="<u2").tofile(tmp_path / "a.bin")
+    found = MappedTokens([Part(tmp_path / "a.bin", "<u2", 0, 4)], 256)
+    assert found[:2].tolist() == [1, 2]
+    with pytest.raises(UserError, match=r"a.bin: holds the token 300, and the vocabulary has 256"):
+        found[np.array([[1, 2]])]
+
+
+def test_mapped_tokens_are_taken_as_of_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens_module, "MAX_MAPPED_BYTES", 1000)  # maps are let go again and again
+    expected = np.arange(1000) % 251
+    parts = []
+    for number, part in enumerate(np.split(expected, [1, 400, 400, 990])):
+        path = tmp_path / f"{number}.bin"
+        path.write_bytes(b"head" + part.astype("<u2").tobytes())
+        parts.append(Part(path, "<u2", 4, len(part)))
+    found = MappedTokens(parts, 251)
+    index = np.random.default_rng(0).integers(0, 1000, (5, 7))
+    assert len(found) == 1000
+    assert np.array_equal(found[index], expected[index])
+    assert np.array_equal(found[:], expected)
+    assert np.array_equal(found[399:991], expected[399:991])
+    assert np.array_equal(found[990:2000], expected[990:])
+    assert np.array_equal(found[5:5], expected[5:5])
+    assert np.array_equal(found[::-1][index], expected[::-1][index])
+    assert np.array_equal(np.asarray(found[::-1]), expected[::-1])
+    assert found[-1] == expected[-1]
+
+
+class Deadly(ByteTokenizer):
+    """Kills the process in which it meets an exclamation mark."""
+
+    def _encode(self, texts: list[str]) -> Iterator[np.ndarray]:
+        if any("!" in text for text in texts):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._encode(texts)
+
+
+def test_a_process_that_is_killed_ends_the_work_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 5)
+    tokenizer = Deadly(Byte().train([]).content)
+    texts = [(text, True) for text in ("one two", "three", "four!", "five", "six six")]
+    with pytest.raises(RunFailed, match="a process that tokenises was killed"):
+        list(encoded(tokenizer, texts, 2))
+
+
+def test_large_jobs_and_large_answers_do_not_wait_for_each_other() -> None:
+    tokenizer = Byte().train([])
+    text = "x" * (1 << 20)
+    assert sum(len(job.tokens) for job in encoded(tokenizer, [(text, True)] * 24, 2)) == 24 << 20
+
+
+def living(pids: list[int]) -> list[int]:
+    """Those of some processes that run."""
+    found = []
+    for pid in pids:
+        path = Path(f"/proc/{pid}/stat")
+        if path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z":
+            found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_process_outlives_the_command(number: signal.Signals, code: int, tmp_path: Path, seqtrain: Seqtrain) -> None:
+    corpus(tmp_path, lines=60_000)
+    words = ("prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=char")
+    child = seqtrain.start(*words, "--processes", "2", "--shard-tokens", "100000", "--store", "store", cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "store/shard-00001.bin").exists(), child, "its second shard")
+    workers = [int(pid) for pid in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()]
+    assert len(living(workers)) >= 2
+    child.kill(number)
+    assert child.wait() == code
+    assert ("goes on behind its last shard" in child.stderr) == (code > 0)
+    limit = time.monotonic() + PATIENCE
+    while living(workers) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert living(workers) == []
