@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from seqtrain.data.token_store.index import TOKENIZER, documents_name, dtype_of, open_store, shard_name, write_index
-from seqtrain.data.tokenizers.encoding import Tokenizer, segments
+from seqtrain.data.tokenizers.encoding import IN_CACHE, SEGMENT, Tokenizer, segments
 from seqtrain.data.tokenizers.recipes import BPE
 from seqtrain.files.checked import file_hash
 
@@ -68,9 +68,10 @@ def main() -> None:
 
 def compare(folder: Path, text: Path, pairs: int) -> None:
     """Prints how `prepare` compares with one core of the library, pair by pair."""
-    ratios, cpu_ratios, peaks = [], [], []
+    ratios, cpu_ratios, best_ratios, peaks = [], [], [], []
     for _ in range(pairs):
-        alone = encode_alone(text, folder / TOKENIZER)
+        alone = encode_alone(text, folder / TOKENIZER, SEGMENT)
+        best = encode_alone(text, folder / TOKENIZER, IN_CACHE)
         store = folder / "store"
         words = ("prepare", "data=text", f"data.path={text}", "data.split_by=position", "data.validation_fraction=0.01")
         cost = watched(*words, "--tokenizer", str(folder / TOKENIZER), "--store", str(store))
@@ -78,10 +79,13 @@ def compare(folder: Path, text: Path, pairs: int) -> None:
         shutil.rmtree(store)
         rate, cpu_rate = num_tokens / cost.seconds, num_tokens / cost.cpu_seconds
         print(f"prepare: {rate:,.0f} tokens/s, the whole command; {cost.words()}; one core: {alone[0]:,.0f} tokens/s")
+        print(f"one core, in parts of {IN_CACHE:,} characters: {best[0]:,.0f} tokens/s")
+        best_ratios.append(rate / best[0])
         ratios.append(rate / alone[0])
         cpu_ratios.append(cpu_rate / alone[1])
         peaks.append(cost.peak_bytes)
     print(f"prepare / one core: {spread(ratios)}; tokens by second of a processor: {spread(cpu_ratios)}")
+    print(f"prepare / one core, in parts of {IN_CACHE:,} characters: {spread(best_ratios)}")
     print(f"peak of all processes: {max(peaks) >> 20} MiB")
 
 
@@ -89,8 +93,14 @@ def spread(ratios: list[float]) -> str:
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def encode_alone(text: Path, tokenizer: Path) -> tuple[float, float]:
-    """Tokens a second, and a second of the processor, of the library alone in a process of one thread."""
+def encode_alone(text: Path, tokenizer: Path, size: int) -> tuple[float, float]:
+    """Tokens a second, and a second of the processor, of the library alone in a process of one thread.
+
+    Args:
+        text: The file.
+        tokenizer: The file.
+        size: Characters of each text that it is given; a megabyte in each call.
+    """
     child = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -98,10 +108,11 @@ def encode_alone(text: Path, tokenizer: Path) -> tuple[float, float]:
         from tokenizers import Tokenizer as Backend
 
         backend = Backend.from_file(str(tokenizer))
-        texts = list(segments(text.read_text()))
+        texts = list(segments(text.read_text(), size))
+        together = (1 << 20) // size
         begin, begin_cpu, count = time.perf_counter(), time.process_time(), 0
-        for first in range(0, len(texts), 4):
-            for encoding in backend.encode_batch_fast(texts[first : first + 4]):
+        for first in range(0, len(texts), together):
+            for encoding in backend.encode_batch_fast(texts[first : first + together]):
                 count += len(encoding.ids)
         rates = count / (time.perf_counter() - begin), count / (time.process_time() - begin_cpu)
         os.write(child[1], " ".join(map(str, rates)).encode())
