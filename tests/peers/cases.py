@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
 from seqtrain.config import check
+from seqtrain.data.batching.examples import ExampleBatch
 from seqtrain.data.batching.loader import TrainLoader
+from seqtrain.data.batching.sentence_pairs import TranslationBatch
 from seqtrain.tasks.base import Say
 from seqtrain.training.data import make_data
 from seqtrain.training.splits import Data
 from seqtrain.training.trainer import resolve_auto
+from tests.peers.turns import END, PADDING, SPECIALS, START
 
 COMMON = (
     "trainer.accelerator=cpu trainer.threads=1 trainer.validate_every=1000000 trainer.max_steps=1000000 "
@@ -67,23 +71,38 @@ def given(case: Case, folder: Path, *, steps: int) -> dict[str, Any]:
     """What the peer of a case is given: sizes, and the first `steps` batches that we train on, padded by an own id."""
     config = case.config(folder, "32-true")
     data = data_of(config)
-    # Behind the tokens of text stand those that stand for no text, and last the padding.
-    padding = data.tokenizer.vocab_size + 3
-    batches = [plain(batch, padding) for batch in itertools.islice(loader_of(data), steps)]
-    vocab_size = data.tokenizer.vocab_size if case.text == "letters" else padding + 1
+    size = data.tokenizer.vocab_size
+    batches = [plain(batch, size) for batch in itertools.islice(loader_of(data), steps)]
+    # Where there are examples, the tokens that stand for no text, and the padding, have ids too.
+    vocab_size = size if case.text == "letters" else size + len(SPECIALS)
     return {"sizes": {"vocab_size": vocab_size, **case.sizes}, "batches": batches}
 
 
-def plain(batch: Any, padding: int) -> dict[str, Tensor]:
-    """The tensors of a batch by their names."""
+def plain(batch: Any, vocab_size: int) -> dict[str, Tensor]:
+    """The tensors of a batch by their names; behind `vocab_size` tokens of text stand three that are none."""
+    if isinstance(batch, TranslationBatch):
+        return sentence_pairs(batch, vocab_size)
     tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
-    if "lengths" in tensors:
-        places = np.arange(batch.tokens.shape[1])
-        padded = places >= batch.lengths[:, None].numpy()
-        tensors["tokens"] = batch.tokens.masked_fill(batch.tokens.new_tensor(padded, dtype=bool), padding)  # type: ignore[arg-type]
-    if "target_tokens" in tensors:
-        tensors["target_tokens"] = batch.target_tokens.masked_fill(batch.targets < 0, padding)
+    if isinstance(batch, ExampleBatch):
+        tensors["tokens"] = batch.tokens.masked_fill(padding_of(batch), vocab_size + 3)
     return tensors
+
+
+def sentence_pairs(batch: TranslationBatch, vocab_size: int) -> dict[str, Tensor]:
+    """Sources with their end and `lengths`, and targets from start to end, as OpenNMT-py and JoeyNMT number tokens."""
+    shift = len(SPECIALS)
+    unknown_end = vocab_size + 1 + shift  # a source ends with a separator
+    source = (batch.tokens + shift).masked_fill(padding_of(batch), PADDING)
+    source = source.masked_fill(source == unknown_end, END)
+    target = (batch.targets + shift).masked_fill(batch.targets < 0, PADDING)
+    target = target.masked_fill(batch.targets == vocab_size, END)
+    start = torch.full_like(target[:, :1], START)
+    return {"source": source, "lengths": batch.lengths, "target": torch.cat([start, target], 1)}
+
+
+def padding_of(batch: ExampleBatch) -> Tensor:
+    """Which places (B, T) of a batch of token ids hold no token."""
+    return torch.arange(batch.tokens.shape[1]) >= batch.lengths[:, None]
 
 
 def letters(folder: Path) -> list[str]:
@@ -162,7 +181,7 @@ CASES = {
     ),
     "opennmt": Case(
         "translation 3+3x256 beside OpenNMT-py",
-        "opennmt",
+        "opennmt_pairs",
         "pairs",
         OUR_TRANSLATION,
         8,
@@ -171,7 +190,7 @@ CASES = {
     ),
     "joeynmt": Case(
         "translation 3+3x256 beside JoeyNMT",
-        "joeynmt",
+        "joeynmt_pairs",
         "pairs",
         OUR_TRANSLATION,
         8,

@@ -18,6 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+SPECIALS = ("<unk>", "<blank>", "<s>", "</s>")
+"""What stands before the words in both translators' vocabularies, in this order."""
+PADDING, START, END = 1, 2, 3
+
 Report = Callable[[dict[str, Any]], None]
 
 
