@@ -73,8 +73,8 @@ def given(case: Case, folder: Path, *, steps: int) -> dict[str, Any]:
     data = data_of(config)
     size = data.tokenizer.vocab_size
     batches = [plain(batch, size) for batch in itertools.islice(loader_of(data), steps)]
-    # Where there are examples, the tokens that stand for no text, and the padding, have ids too.
-    vocab_size = size if case.text == "letters" else size + len(SPECIALS)
+    # The start of a text has an id, and where there are examples so have their ends and the padding.
+    vocab_size = size + 1 if case.text == "letters" else size + len(SPECIALS)
     return {"sizes": {"vocab_size": vocab_size, **case.sizes}, "batches": batches}
 
 
@@ -156,16 +156,16 @@ OUR_TRANSLATION = (
 )
 
 CASES = {
-    "bare_gpt": Case("GPT 4x128 beside a bare loop", "bare_gpt", "letters", OUR_LEARNED_GPT, 30, GPT),
+    "bare_gpt": Case("GPT 4x128 beside a bare loop", "bare_gpt", "letters", OUR_LEARNED_GPT, 15, GPT),
     "litgpt": Case(
-        "GPT 4x128 beside LitGPT", "litgpt_gpt", "letters", OUR_GPT, 30, GPT, environment=".venv-peers-litgpt"
+        "GPT 4x128 beside LitGPT", "litgpt_gpt", "letters", OUR_GPT, 15, GPT, environment=".venv-peers-litgpt"
     ),
     "litgpt_compiled": Case(
         "GPT 4x128 beside LitGPT, compiled",
         "litgpt_gpt",
         "letters",
         OUR_GPT,
-        30,
+        15,
         GPT,
         environment=".venv-peers-litgpt",
         arguments=("compiled",),
@@ -176,7 +176,7 @@ CASES = {
         "sentences",
         "task=masked_lm model=bert model.dim=256 model.num_layers=4 model.num_heads=4 model.norm=post "
         "model.positions=learned model.max_length=64 data.max_length=64 data.batch_tokens=2048",
-        8,
+        5,
         {"dim": 256, "num_layers": 4, "num_heads": 4, "length": 64},
     ),
     "opennmt": Case(
@@ -184,7 +184,7 @@ CASES = {
         "opennmt_pairs",
         "pairs",
         OUR_TRANSLATION,
-        8,
+        5,
         TRANSLATION,
         environment=".venv-peers-opennmt",
     ),
@@ -193,7 +193,7 @@ CASES = {
         "joeynmt_pairs",
         "pairs",
         OUR_TRANSLATION,
-        8,
+        5,
         TRANSLATION,
         environment=".venv-peers-joeynmt",
     ),

@@ -82,6 +82,7 @@ def train(work: turns.Work) -> None:
     arguments |= {"optimizer": "adamw", "adam_betas": (0.9, 0.95), "learning_rate": 1e-3, "weight_decay": 0.01}
     arguments |= {"clip_grad_norm": 1.0, "normalization": "tokens", "batch_multiplier": 1, "epochs": 1}
     arguments |= {"max_updates": FOREVER, "validation_freq": FOREVER, "logging_freq": 100, "minimize_metric": True}
+    arguments |= {"scheduling": "exponential", "decrease_factor": 0.99}  # once an epoch, of which there is one
     arguments |= {"batch_size": 2048, "batch_type": "token", "shuffle": False, "learning_rate_min": 0.0}
     with tempfile.TemporaryDirectory() as folder:
         manager = manager_type(
