@@ -40,7 +40,7 @@ def main() -> int:
     print(f"{machine('make bench-peers')}; medians of {options.repeats} pairs of turns\n")
     trained = [peer for peer in peers if peer != GENERATE]
     if trained:
-        print(f"{training.HEAD}\n|---|---|---|---|---|---|")
+        print(training.HEAD)
     failed = False
     for peer in trained:
         try:

@@ -1,4 +1,6 @@
-"""`make bench-peers BENCH="--peer generate"`: how fast text is written, beside Hugging Face's `generate`, in turn in one process.
+"""`make bench-peers BENCH='--peer generate'`: how fast text is written, beside Hugging Face's `generate`.
+
+Both write in turn, in one process.
 
 Both sides have models of the same shape with drawn weights, the same prompts, and write the same number of tokens, so
 what differs is how they go from token to token. Weights are not the same ones, and so neither is the text. Ratios are

@@ -23,7 +23,10 @@ from seqtrain.errors import RunFailed, UserError
 from tests.peers.cases import CASES, Case, given
 
 AHEAD = 4  # more batches than steps: trainers may ask for some ahead of time
-HEAD = "| case | precision: seqtrain, peer | numbers trained | seqtrain, ms a step | peer | ratio, median (range) |"
+HEAD = (
+    "| case | precision: seqtrain, peer | numbers trained | seqtrain, ms a step | peer | ratio, median (range) | "
+    "of processor time |\n|---|---|---|---|---|---|---|"
+)
 MAX_ERROR_LINES = 5
 
 
@@ -36,6 +39,7 @@ class Side:
     log: Path  # its standard error
     about: dict[str, Any] = field(default_factory=dict)
     times: list[float] = field(default_factory=list)  # milliseconds a step, turn by turn
+    cpu_times: list[float] = field(default_factory=list)  # of a processor
 
     @classmethod
     def start(cls, name: str, python: str, module: str, arguments: list[str], folder: Path) -> Side:
@@ -57,12 +61,15 @@ class Side:
             raise RunFailed(f"{self.name} ended: " + " / ".join(words))
         return json.loads(line)
 
-    def turn(self, steps: int) -> float:
-        """Milliseconds a step of so many steps."""
+    def turn(self, steps: int, *, counts: bool = True) -> None:
+        """Does so many steps, and notes their times, if this turn counts."""
         pipe = _pipe(self.process.stdin)
         pipe.write(f"{steps}\n")
         pipe.flush()
-        return self.read()["seconds"] / steps * 1e3
+        said = self.read()
+        if counts:
+            self.times.append(said["seconds"] / steps * 1e3)
+            self.cpu_times.append(said["cpu_seconds"] / steps * 1e3)
 
     def end(self) -> None:
         """Ends the process, and waits until it is gone."""
@@ -114,16 +121,15 @@ def row(name: str, case: Case, python: str, folder: Path, precision: str, repeat
 def alternate(ours: Side, theirs: Side, *, steps: int, repeats: int) -> None:
     """Takes the times of both in turn; who begins changes from pair to pair."""
     for side in (ours, theirs):
-        side.turn(steps)
+        side.turn(steps, counts=False)
     for pair in range(repeats):
         order = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
         for side in order:
-            side.times.append(side.turn(steps))
+            side.turn(steps)
 
 
 def line(case: Case, ours: Side, theirs: Side, precision: str) -> str:
     """The times of two sides as a line of the table."""
-    ratios = [peer / own for own, peer in zip(ours.times, theirs.times, strict=True)]
     version = theirs.about.get("version")
     title = case.title if version is None else f"{case.title} {version}"
     their_precision = "float32" if precision == "float32" else "bf16 autocast"
@@ -132,5 +138,11 @@ def line(case: Case, ours: Side, theirs: Side, precision: str) -> str:
         computed = f"auto ({computed})"
     numbers = f"{ours.about['parameters']:,}, {theirs.about['parameters']:,}"
     own, peer = statistics.median(ours.times), statistics.median(theirs.times)
-    middle = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    return f"| {title} | {computed}, {their_precision} | {numbers} | {own:.1f} | {peer:.1f} | {middle} |"
+    ratios = f"{paired(ours.times, theirs.times)} | {paired(ours.cpu_times, theirs.cpu_times)}"
+    return f"| {title} | {computed}, {their_precision} | {numbers} | {own:.1f} | {peer:.1f} | {ratios} |"
+
+
+def paired(ours: list[float], theirs: list[float]) -> str:
+    """The median of the ratios of pairs, and their range; above 1 we take less."""
+    ratios = [peer / own for own, peer in zip(ours, theirs, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"

@@ -2,7 +2,8 @@
 
 It imports torch alone, for a peer's environment has no seqtrain. A turn is timed between requests for batches: from the
 request for its first one to the first request that is no part of it. So every trainer is timed alike, whatever calls
-back where, and one that asks for a batch ahead of time still does as many steps as it is asked for.
+back where, and one that asks for a batch ahead of time still does as many steps as it is asked for. Beside the clock
+stands the time on a processor: where other work waits for the same cores, only that says what a step costs.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ class Turns:
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self.batches)
         for command in self.commands:
-            begin = time.perf_counter()
+            begin, begin_cpu = time.perf_counter(), time.process_time()
             for _ in range(int(command)):
                 yield next(batches)
-            self.report({"seconds": time.perf_counter() - begin})
+            seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
+            self.report({"seconds": seconds, "cpu_seconds": cpu_seconds})
 
 
 class Work:
