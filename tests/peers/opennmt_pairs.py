@@ -45,12 +45,7 @@ def train(work: turns.Work) -> None:
     words = [f"w{number}" for number in range(work.sizes["vocab_size"] - len(turns.SPECIALS))]
     vocab = tokenizers.build_vocab_from_tokens(words, special_tokens=list(turns.SPECIALS))
     vocabs = {"src": vocab, "tgt": vocab, "data_task": "seq2seq"}
-    model = builder.build_base_model(chosen, vocabs)
-    # It makes the head's bias without numbers, and fills all that has two dimensions when training begins.
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            torch.nn.init.xavier_uniform_(weight)
-    torch.nn.init.zeros_(model.generator.bias)
+    model = builder.build_model(chosen, chosen, vocabs, None, -1)
     if work.bf16:
         # Around each pass, not around all: the casts of weights are kept until the outermost region ends.
         for part in (model, model.generator):

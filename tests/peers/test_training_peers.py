@@ -50,6 +50,26 @@ def test_both_sides_train_models_of_the_same_size(name: str, tmp_path: Path) -> 
     assert own[0]["parameters"] == theirs[0]["parameters"]
     assert own[1]["seconds"] > 0
     assert theirs[1]["seconds"] > 0
+    assert theirs[1]["trained"]
+
+
+def test_a_peer_whose_weights_are_no_numbers_was_not_trained(tmp_path: Path) -> None:
+    reports: list[dict[str, Any]] = []
+    work = turns.Work(given(GPT, tmp_path, steps=1), bf16=False, commands=["1"], report=reports.append)
+    model = torch.nn.Linear(1, 1)
+    work.ready(model)
+    for _ in work:
+        torch.nn.init.constant_(model.weight, float("nan"))
+    assert reports[1]["trained"] is False
+
+
+def test_a_peer_whose_weights_stay_was_not_trained(tmp_path: Path) -> None:
+    reports: list[dict[str, Any]] = []
+    work = turns.Work(given(GPT, tmp_path, steps=1), bf16=False, commands=["1"], report=reports.append)
+    work.ready(torch.nn.Linear(1, 1))
+    for _ in work:
+        pass
+    assert reports[1]["trained"] is False
 
 
 def test_peers_compute_in_bf16_where_it_is_asked_for(tmp_path: Path) -> None:
@@ -119,6 +139,6 @@ def test_two_processes_take_turns_and_the_first_turn_does_not_count(
 def test_a_side_that_dies_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     side = Side.start("broken", sys.executable, "bare_lstm", [str(tmp_path / "missing.pt"), "float32"], tmp_path)
-    with pytest.raises(RunFailed, match="broken ended: .*missing.pt"):
+    with pytest.raises(RunFailed, match=r"broken ended: .*missing\.pt"):
         side.read()
     side.end()

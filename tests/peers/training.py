@@ -67,6 +67,8 @@ class Side:
         pipe.write(f"{steps}\n")
         pipe.flush()
         said = self.read()
+        if not said.get("trained", True):  # our own side stops by itself at a loss that is no number
+            raise RunFailed(f"{self.name}: after a turn its weights are no numbers, or those from before it")
         if counts:
             self.times.append(said["seconds"] / steps * 1e3)
             self.cpu_times.append(said["cpu_seconds"] / steps * 1e3)

@@ -58,7 +58,17 @@ class Work:
         self.sizes: dict[str, int] = given["sizes"]
         self.bf16 = bf16
         self.report = report
-        self.turns: Iterable[dict[str, Tensor]] = Turns(given["batches"], commands, report)
+        self.turns: Iterable[dict[str, Tensor]] = Turns(given["batches"], commands, self._say_of_turn)
+        self.model: nn.Module | None = None
+        self.weights_before = torch.zeros(())
+
+    def _say_of_turn(self, said: dict[str, Any]) -> None:
+        """Hands on what a turn took, and whether the model was trained in it: a loss of NaN is no slower to make."""
+        assert self.model is not None
+        weights = flat(self.model)
+        trained = bool(weights.isfinite().all()) and not torch.equal(weights, self.weights_before)
+        self.weights_before = weights
+        self.report({**said, "trained": trained})
 
     def autocast(self) -> torch.autocast:
         """The precision of a forward pass."""
@@ -66,6 +76,7 @@ class Work:
 
     def ready(self, model: nn.Module, **about: str) -> None:
         """Says that the model stands, and what it is."""
+        self.model, self.weights_before = model, flat(model)
         self.report({"parameters": count(model), **about})
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
@@ -75,6 +86,11 @@ class Work:
 def count(model: nn.Module) -> int:
     """Numbers that are trained; those that two parts share count once."""
     return sum(weight.numel() for weight in model.parameters())
+
+
+def flat(model: nn.Module) -> Tensor:
+    """All weights as one vector, a copy."""
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
 
 
 def from_command_line() -> Work:
