@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from seqtrain.errors import RunFailed
+from seqtrain.runs.provenance import environment
+from tests.bench import machine
 from tests.conftest import REPOSITORY
 from tests.peers import bare_gpt, bare_lstm, ours, turns
 from tests.peers.cases import CASES, Case, data_of, given, loader_of
@@ -142,3 +144,10 @@ def test_a_side_that_dies_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(RunFailed, match=r"broken ended: .*missing\.pt"):
         side.read()
     side.end()
+
+
+def test_a_measurement_says_which_machine() -> None:
+    said = machine("make bench")
+    place = environment()
+    for wanted in ("make bench", "commit", place["cpu"], f"{place['cores']} cores", f"torch {torch.__version__}"):
+        assert wanted in said
