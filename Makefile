@@ -1,6 +1,8 @@
 # Everything a checkout needs; the first target to run makes the virtual environment.
 PYTHON ?= python3
 BIN := .venv/bin
+# The versions that the suites ran with; pyproject.toml says which others may be installed.
+INSTALL = $(BIN)/python -m pip install -q -c constraints.txt
 
 .PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench bench-peers lecture docs clean
 
@@ -87,22 +89,22 @@ docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
-.venv/run: pyproject.toml
+.venv/run: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'error: Python 3.11 or later is needed; make PYTHON=python3.12 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -e .
+	$(INSTALL) -e .
 	touch $@
 
 .venv/test: .venv/run
-	$(BIN)/python -m pip install -q -e '.[test]'
+	$(INSTALL) -e '.[test]'
 	touch $@
 
 .venv/dev: .venv/test
-	$(BIN)/python -m pip install -q -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	touch $@
 
 .venv/docs: .venv/run
-	$(BIN)/python -m pip install -q -e '.[docs]'
+	$(INSTALL) -e '.[docs]'
 	touch $@
 
 clean:
