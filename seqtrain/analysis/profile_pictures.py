@@ -47,11 +47,16 @@ def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
                     # Through the last point, where the work weighs most beside what a call costs.
                     theory = [values[-1] * (size / across[-1]) ** fitted.theory for size in across]
                     axes.plot(across, theory, "--", color=color, linewidth=1, label=f"theory: {axis}^{fitted.theory:g}")
-            axes.set(xscale="log", yscale="log", xlabel=AXES[axis], ylabel="ms, forward", title=profile.name)
+            axes.set(xscale="log", xlabel=AXES[axis], ylabel="ms, forward", title=profile.name)
             axes.set_xticks(across, [str(size) for size in across])
+            if axes.lines:
+                axes.set_yscale("log")
+                axes.legend(fontsize=7)
+            else:  # of a model that adds vectors up, and does no other work
+                axes.set_yticks([])
+                axes.text(0.5, 0.5, "no work of a kind that is timed", ha="center", transform=axes.transAxes)
             # Ticks of a logarithmic axis stand at powers of ten, and no size does.
             axes.minorticks_off()
-            axes.legend(fontsize=7)
     save(figure, path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ MIN_SIZES = 3  # through two points every power fits
 MAX_SIZE = 2**17
 VOCAB_SIZE = 256  # of the models that are timed: a look-up costs next to nothing, whatever the size
 NEAR = 0.15  # of an exponent
+COPIES = 4  # of the weights in training: themselves, their gradients, and the two moments of Adam
 
 
 def main(argv: list[str]) -> int:
@@ -55,6 +57,9 @@ def measured(argv: list[str]) -> Measured:
     options = parser.parse_intermixed_args(argv)
     from seqtrain.config import check
 
+    for word in options.overrides:
+        if check.key_of(word) == "sweep":
+            raise UserError(f"{word}: nothing is searched for here; give the values themselves, as -m model=rnn,lstm")
     overrides = _combinations(options.overrides) if options.multirun else [tuple(options.overrides)]
     configs = {_name(words, overrides): check.compose(list(words), options.config_dir).config for words in overrides}
     return _profile(configs, options)
@@ -166,11 +171,21 @@ def _maker(config: DictConfig, name: str) -> Make:
 
 def _try_sizes(name: str, make: Make, grid: Grid) -> None:
     """UserError where the model cannot be made, or read, at one of the sizes; before anything is timed."""
+    from seqtrain.training.meta import on_meta
+
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for size in grid.sizes():
         try:
-            model = make(size.dim, size.length)
+            with on_meta():  # no memory is taken
+                model = make(size.dim, size.length)
         except (UserError, ValueError) as fault:
             raise UserError(f"{name} at d={size.dim}: {fault}; give other --dims or --at-dim") from None
+        needed = COPIES * sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        if needed > available:
+            raise UserError(
+                f"{name} at d={size.dim}: weights, gradients and the optimizer's states take "
+                f"{needed / 2**30:,.0f} GiB, and this machine has {available / 2**30:,.0f}; give smaller --dims or --at-dim"
+            )
         if model.max_length is not None and size.length > model.max_length:
             raise UserError(f"{name}: reads at most model.max_length={model.max_length} tokens; give shorter --lengths")
 
@@ -223,7 +238,8 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
     lines = [
         f"== {profile.name}",
         *cost.lines(),
-        f"by kind         {', '.join(f'{kind} {size:,}' for kind, size in parts.items())} (core, d = {grid.at_dim})",
+        f"by kind         {', '.join(f'{kind} {size:,}' for kind, size in parts.items()) or 'none'} "
+        f"(core, d = {grid.at_dim})",
         "       T  parameters of attention  operations a token: formula, counted  sequential steps  longest path",
     ]
     for row in profile.counted:

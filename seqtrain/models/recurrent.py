@@ -145,6 +145,8 @@ class Recurrent(SequenceModel):
         return side_by_side(self.state_dict(), (forwards, backwards), separator=separator, name_of=name_of)
 
     def sequential_steps(self, length: int) -> int:
+        if self.bidirectional:  # the first token of a layer waits for the whole way back of the one below
+            return length * self.num_layers
         return length + self.num_layers - 1  # a layer begins with a token as soon as the one below has read it
 
     def longest_path(self, length: int) -> int:

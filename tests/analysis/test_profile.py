@@ -64,6 +64,29 @@ def test_a_recurrence_waits_for_each_token_and_all_others_do_not(case: Case) -> 
         assert long <= 2 * short  # of a scan it grows with the logarithm
 
 
+def test_a_stack_that_reads_both_ways_waits_for_the_whole_layer_below() -> None:
+    one_way = model_of(Case("lstm", (("num_layers", 3),)))
+    both_ways = model_of(Case("lstm", (("num_layers", 3), ("bidirectional", True))))
+    assert one_way.sequential_steps(16) == 16 + 2
+    assert both_ways.sequential_steps(16) == 3 * 16
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("model=rnn", "--dims", "131072,131071,131070"), "and this machine has"),
+        (("-m", "sweep=lstm"), "sweep=lstm: nothing is searched for here"),
+    ],
+    ids=["too large", "search"],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(
+    words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["profile", *words, "--lengths", "8,16,32", "data=induction", "tokenizer=byte"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "made in" not in line]
+    assert reason in line
+
+
 @pytest.mark.parametrize("case", SHIPPED, ids=str)
 def test_a_model_without_a_path_to_the_first_token_does_not_depend_on_it(case: Case) -> None:
     model = case.make()
