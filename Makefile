@@ -1,6 +1,8 @@
 # Everything a checkout needs; the first target to run makes the virtual environment.
 PYTHON ?= python3
 BIN := .venv/bin
+# The versions that the suites ran with; pyproject.toml says which others may be installed.
+INSTALL = $(BIN)/python -m pip install -q -c constraints.txt
 
 .PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench bench-peers lecture docs clean
 
@@ -58,13 +60,23 @@ format: .venv/dev
 bench: .venv/run
 	$(BIN)/python -m tests.bench
 
-# Beside peers, in an environment of their own: here nobody needs them, and what is installed slows the start.
-bench-peers: .venv-peers/ready
-	OMP_NUM_THREADS=1 .venv-peers/bin/python -m tests.peers.decoding $(BENCH)
+# Beside peers, in environments of their own: here nobody needs them, and what is installed slows the start.
+# One alone: make bench-peers BENCH='--peer bare_gpt'.
+ALONE := litgpt opennmt joeynmt
+bench-peers: .venv-peers/ready $(ALONE:%=.venv-peers-%/ready)
+	OMP_NUM_THREADS=1 .venv-peers/bin/python -m tests.peers $(BENCH)
 
 .venv-peers/ready: pyproject.toml tests/peers/requirements.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install -q -e . -r tests/peers/requirements.txt
+	touch $@
+
+# What such a peer asks for does not go together with what we ask for; it has our torch, so that the code is compared.
+# NAME-alone.txt: what says that it needs an older torch, or tools for the web, and trains without them.
+.venv-peers-%/ready: tests/peers/%.txt tests/peers/%-alone.txt
+	test -x .venv-peers-$*/bin/python || $(PYTHON) -m venv .venv-peers-$*
+	.venv-peers-$*/bin/python -m pip install -q -r tests/peers/$*.txt
+	.venv-peers-$*/bin/python -m pip install -q --no-deps -r tests/peers/$*-alone.txt
 	touch $@
 
 # Runs every command of docs/lecture.md, takes over their pictures and writes their numbers; under 20 minutes on two cores.
@@ -77,23 +89,23 @@ docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
-.venv/run: pyproject.toml
+.venv/run: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'error: Python 3.11 or later is needed; make PYTHON=python3.12 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -e .
+	$(INSTALL) -e .
 	touch $@
 
 .venv/test: .venv/run
-	$(BIN)/python -m pip install -q -e '.[test]'
+	$(INSTALL) -e '.[test]'
 	touch $@
 
 .venv/dev: .venv/test
-	$(BIN)/python -m pip install -q -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	touch $@
 
 .venv/docs: .venv/run
-	$(BIN)/python -m pip install -q -e '.[docs]'
+	$(INSTALL) -e '.[docs]'
 	touch $@
 
 clean:
-	rm -rf .venv .venv-peers build dist site *.egg-info
+	rm -rf .venv .venv-peers* build dist site *.egg-info

@@ -57,7 +57,7 @@ def profile(
 def gradients(
     *of: str | Path,
     out: str | Path | None = None,
-    checkpoint: Literal["best", "last"] = "best",
+    checkpoint: Literal["best", "last"] | None = None,
     whole: bool = False,
     distance: int | None = None,
     samples: int | None = None,
@@ -69,7 +69,7 @@ def gradients(
     Args:
         of: a run, or overrides such as "model=rnn", "tbptt.k2=20".
         out: a folder for gradients.json and the picture; None: none are kept.
-        checkpoint: of a run.
+        checkpoint: of a run; None: the best.
         whole: the model itself, without the cut of training.
         distance: the farthest, in tokens.
         samples: losses in each lane, or example.
@@ -83,8 +83,9 @@ def gradients(
     Raises:
         UserError: for what the caller can mend.
     """
-    words = [f"--checkpoint={checkpoint}", *(["--whole"] if whole else []), *_words(of)]
-    return _measured("gradients", words, out, {"distance": distance, "samples": samples}, trust, config_dirs)
+    words = [*(["--whole"] if whole else []), *_words(of)]
+    given = {"distance": distance, "samples": samples, "checkpoint": checkpoint}
+    return _measured("gradients", words, out, given, trust, config_dirs)
 
 
 def memory(

@@ -8,17 +8,18 @@ a machine that changes its speed meanwhile changes all three.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import statistics
-import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+from omegaconf import DictConfig
 from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 
@@ -33,7 +34,8 @@ from seqtrain.tasks.base import Task
 from seqtrain.training.callbacks.signals import Signals
 from seqtrain.training.data import make_data
 from seqtrain.training.model_and_task import make_model, make_task
-from seqtrain.training.session import make_session
+from seqtrain.training.session import Session, make_session
+from seqtrain.training.splits import Data
 from seqtrain.training.trainer import quiet_lightning
 
 # About 2, 20 and 100 ms a step on two cores.
@@ -148,15 +150,23 @@ class Setup:
     def seqtrain(self) -> float:
         """Milliseconds a step of seqtrain with everything on."""
         clock = Clock()
-        with tempfile.TemporaryDirectory() as folder:
-            run = Run.create(Path(folder) / "run")
-            run.write_config(config_text(self.config))
-            console = Console(file=io.StringIO(), force_terminal=True)
-            session = make_session(self.config, self.data, run, Signals(), console, logged_config={})
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            recorded_session(self.config, self.data, Path(folder) / "run") as session,
+        ):
             session.trainer.callbacks.append(clock)  # pyright: ignore[reportAttributeAccessIssue]
             session.trainer.fit(session.learner, self.loader())
-            run.close()
         return clock.per_step()
+
+
+@contextlib.contextmanager
+def recorded_session(config: DictConfig, data: Data, path: Path) -> Iterator[Session]:
+    """A training with everything on, recorded into a new run at `path`, its progress bar drawn where nobody looks."""
+    run = Run.create(path)
+    run.write_config(config_text(config))
+    console = Console(file=io.StringIO(), force_terminal=True)
+    yield make_session(config, data, run, Signals(), console, logged_config={})
+    run.close()
 
 
 def measure(ways: dict[str, Callable[[], float]], blocks: int) -> dict[str, list[float]]:
@@ -180,6 +190,20 @@ def row(model: str, times: dict[str, list[float]]) -> str:
     )
 
 
+def machine(command: str) -> str:
+    """What was measured where: the command, the commit, the processor, its cores and threads, and the versions."""
+    place = environment()
+    versions = place["versions"]
+    commit = "no commit"
+    if place["commit"] is not None:
+        changed = place["commit"].lstrip("0123456789abcdef")  # + where files differ from it
+        commit = f"commit {place['commit'][:8]}{changed}"
+    return (
+        f"`{command}` ({commit}): {place['cpu']}, {place['cores']} cores, {torch.get_num_threads()} threads, "
+        f"torch {versions['torch']}, Python {versions['python']}"
+    )
+
+
 def main() -> None:
     """Measures all sizes, prints the table and puts it into docs/benchmarks.md."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -189,6 +213,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     quiet_lightning()
+    print(machine("make bench"), flush=True)
     rows = [
         "| model | bare ms | empty Lightning ms | seqtrain ms | seqtrain / bare | over Lightning, ms | over bare, ms |",
         "|---|---|---|---|---|---|---|",
@@ -206,13 +231,7 @@ def main() -> None:
                 print(rows[-1], flush=True)
     table = "\n".join(rows)
     print(table)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    place = environment()
-    head = (
-        f"`make bench` at {commit}: {place['cpu']}, {place['cores']} cores, torch {place['versions']['torch']}, "
-        f"Python {place['versions']['python']}; medians of {options.blocks} alternating blocks of about "
-        f"{options.seconds:g} s."
-    )
+    head = f"{machine('make bench')}; medians of {options.blocks} alternating blocks of about {options.seconds:g} s."
     before = options.write.read_text().partition(MARK)[0] if options.write.exists() else "# Benchmarks\n\n"
     options.write.write_text(f"{before}{MARK}\n\n{head}\n\n{table}\n")
 

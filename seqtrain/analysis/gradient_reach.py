@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 from seqtrain.analysis.gradient_targets import at, chosen, present, unit, with_one_target
 from seqtrain.analysis.recording import INPUT, Reading, prepared, recording
@@ -254,10 +255,17 @@ def _add(
             pairs[lanes, index] = True
             if gradient is not None:
                 # A position that is read again has a gradient in one of its readings only, so norms add up.
-                norms[key][lanes, index] += gradient.norm(dim=-1).numpy()[lanes, time]
+                norms[key][lanes, index] += _norm(gradient).numpy()[lanes, time]
                 reached[lanes, index] = True
     for lane in np.flatnonzero(real):
         measured.add({key: norms[key][lane] for key in names}, pairs[lane], reached[lane])
+
+
+def _norm(gradient: Float[Tensor, "B T D"]) -> Float[Tensor, "B T"]:
+    """The norm at each position, also where the squares are too small for a number: 0 says that there is no path."""
+    largest = gradient.abs().amax(-1, keepdim=True)
+    scaled = torch.where(largest > 0, gradient / largest, 0.0)
+    return largest.squeeze(-1) * scaled.norm(dim=-1)
 
 
 def _pairs(

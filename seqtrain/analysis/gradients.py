@@ -178,10 +178,11 @@ def _plain(row: np.ndarray) -> list[float | None]:
 
 def decay_words(decay: Decay, unit: str = "token") -> str:
     """The numbers of a decay in one line; `unit`: what one step of the distance is."""
-    if decay.rate is None:
+    if decay.rate is None or decay.fitted is None:
         return "too few distances with a gradient for a fit"
+    first, last = decay.fitted
     error = "" if decay.rate_error is None else f" +- {decay.rate_error:.2g}"
-    words = f"times {decay.rate:.4g}{error} a {unit} (fit over {decay.fitted}, r2 {decay.r2:.3f})"
+    words = f"times {decay.rate:.4g}{error} a {unit} (fit over {first} to {last}, r2 {decay.r2:.3f})"
     if decay.r2 is not None and decay.r2 < GEOMETRIC:
         words += ", which is not geometric"
     half_life = f"more than {decay.measured_to - decay.start} {unit}s"

@@ -105,7 +105,9 @@ def _in_order(x: Float[Tensor, "B T D"], read: Float[Tensor, "B T E"]) -> bool:
 
     The layers of a stack that reads backwards are given the last position first.
     """
-    (gradient,) = torch.autograd.grad(x[:, 0].sum(), read, retain_graph=True, allow_unused=True)
+    # Unequal weights: what a norm gives adds up to the same number whatever was read, and that has no gradient.
+    weights = torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
+    (gradient,) = torch.autograd.grad((x[:, 0] * weights).sum(), read, retain_graph=True, allow_unused=True)
     if gradient is None:
         return False
     # A lane of one token is the same in both orders, so most decide.

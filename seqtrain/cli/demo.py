@@ -38,9 +38,11 @@ def _options(argv: list[str]) -> Namespace:
         "seqtrain demo order",
     )
     parser.add_argument("name", nargs="?", metavar="NAME")
-    parser.add_argument("--seeds", type=bounded(Range(1, MAX_SEEDS, whole=True)), default=1, metavar="N")
+    parser.add_argument("--seeds", type=bounded(Range(1, MAX_SEEDS, whole=True)), metavar="N", help="(default: 1)")
     parser.add_out("outputs/demo")
     options = parser.parse_args(argv)
+    if options.name is None and options.seeds is not None:
+        raise UserError(f"--seeds {options.seeds}: of which demonstration? `seqtrain demo` lists them")
     if options.name is not None and options.name not in demo.names():
         raise UserError(f"{options.name}: no such demonstration{did_you_mean(options.name, demo.names())}")
     return options
@@ -57,7 +59,7 @@ def _list(as_json: bool) -> int:
 
 
 def _show(options: Namespace) -> Measured:
-    name, seeds = options.name, options.seeds
+    name, seeds = options.name, options.seeds or 1
     chosen = demo.load(name)
     folder = options.out / name
     folder.mkdir(parents=True, exist_ok=True)

@@ -194,17 +194,8 @@ def evaluate(
     if breakdown:
         result["breakdown"] = breakdown
     if with_baselines:
-        result["baselines"] = _baselines(data, split)
+        result["baselines"] = data.baselines_or_none(split)
     return result if leak is None else result | {"leak": leak}
-
-
-def _baselines(data: Data, split: Any) -> dict[str, dict[str, float]]:
-    """What baselines measure; none, which is said, where they fail."""
-    try:
-        return data.baselines(split)
-    except Exception as fault:  # whatever scikit-learn, or a task of others, does: the run itself is measured
-        say(f"{split}: no baselines: {type(fault).__name__}: {fault}")
-        return {}
 
 
 def _measured(opened: Opened, data: Data, split: Any, batch_size: int | None, callbacks: Sequence[Any]) -> Learner:

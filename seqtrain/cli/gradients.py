@@ -39,7 +39,7 @@ def measured(argv: list[str]) -> Measured:
         "seqtrain gradients model=rnn tbptt.k2=20",
     )
     parser.add_argument("of", nargs="+", metavar="RUN|OVERRIDE")
-    parser.add_argument("--checkpoint", default="best", choices=("best", "last"), help="of a run")
+    parser.add_argument("--checkpoint", choices=("best", "last"), help="of a run (default: best)")
     parser.add_argument(
         "--whole", action="store_true", help="the model itself, without the cut of training: how far it could learn"
     )
@@ -66,6 +66,8 @@ def measured(argv: list[str]) -> Measured:
         for word in options.of:
             if "=" not in word:
                 raise UserError(f"{word}: is no override; give either one run, or overrides such as model=rnn")
+        if options.checkpoint is not None:
+            raise UserError(f"--checkpoint {options.checkpoint}: is of a run, and overrides have none; leave it out")
     return _measure(options, is_run)
 
 
@@ -73,7 +75,7 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
     if is_run:
         from seqtrain.analysis.gradients import open_subject
 
-        config, data, made = open_subject(options.of[0], options.checkpoint, say)
+        config, data, made = open_subject(options.of[0], options.checkpoint or "best", say)
     else:
         config, data, made = _of_overrides(options.of, options.config_dir)
 
@@ -112,8 +114,8 @@ def _of_overrides(
     """The config that overrides compose, its data, and its model with the weights that training would begin with."""
     from seqtrain.config import check
 
-    composed = check.compose(list(overrides), config_dirs)
-    config = composed.config
+    check.refuse_several(overrides, "one model is measured at a time; give one value, and call once for each")
+    config = check.compose(list(overrides), config_dirs).config
 
     from seqtrain.analysis.gradients import check_task
     from seqtrain.training.compatibility import check_pair
@@ -142,13 +144,21 @@ def _lines(records: dict[str, dict[str, Any]], found: dict[str, Any], cut: int |
     lines.append(f"j: {one.unit}s back from {one.origin} (0){behind}")
     lines.append(f"{'j':>8}" + "".join(f"{name:>14}" for name in records))
     first = next(iter(records.values()))
+    # Where time is cut the two may differ much: of pairs 16 apart a chunk of 20 holds one in five.
+    shares = None if cut is None else first["share_with_path"]
+    if shares is not None:
+        lines[-1] += f"{'with a path':>14}"
     shown = [place for place, at in enumerate(first["distance"]) if _is_shown(at, cut)]
     for place in shown:
         cells = []
         for record in records.values():
             norm = record["norm"][0][place]
             cells.append(f"{'-' if norm is None else f'{norm:.3g}':>14}")
+        if shares is not None:
+            cells.append(f"{'-' if shares[place] is None else f'{shares[place]:.0%}':>14}")
         lines.append(f"{first['distance'][place]:>8}" + "".join(cells))
+    if shares is not None:
+        lines.append("a pair without a path, which the cut takes apart, counts above as 0; below it counts for nothing")
     for name, (measured, decay) in found.items():
         lines.append(f"{name}: {decay_words(decay, measured.unit)}")
         after = decay_behind(measured)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
+from seqtrain.config.groups import own_options
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.training.callbacks.signals import Interrupted
@@ -93,7 +94,6 @@ def _verify(options: Any) -> int:
 def _order(options: Any) -> Order:
     """What the command line asks for; UserError where no store can be made of it."""
     from seqtrain.config import check
-    from seqtrain.config.groups import own_options
     from seqtrain.config.instantiate import make, plain, source_of
     from seqtrain.data.token_store.prepare import Order
     from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -123,7 +123,6 @@ def _order(options: Any) -> Order:
 def _check_words(overrides: Sequence[str], has_tokenizer: bool) -> None:
     """UserError for words that prepare has no use for."""
     from seqtrain.config import check
-    from seqtrain.config.groups import own_options
 
     keys = [check.key_of(word) for word in overrides]
     if "data" not in keys:

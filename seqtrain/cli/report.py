@@ -43,7 +43,7 @@ def result(run: Run, session: Session, cost: Cost) -> dict[str, Any]:
     return {
         "metrics": {"validation": metrics},
         "best": {"step": best_step, "validation": best},
-        "baselines": {"validation": session.data.baselines("validation")},
+        "baselines": {"validation": session.data.baselines_or_none("validation")},
         "splits": [split for split in SPLITS if session.data.source.has(split)],
         "steps": session.trainer.global_step,
         "ended_by": ended_by(session),
@@ -99,9 +99,10 @@ def lines(run: Run) -> list[str]:
         f"{summary.parameters['total']:,} parameters",
         f"validation  {words(metrics, summary)}",
         f"best        {words(best['validation'], summary)} at step {best['step']:,}",
-        "beside it, on the same text:",
     ]
     known = summary.baselines["validation"]
+    if known:
+        out.append("beside it, on the same text:")
     out += [*baseline_lines(summary, known), *verdict(summary, best["validation"], known)]
     out += [*leaks.notes(summary), *_unknown_line(summary), *_clipped_line(summary), *_sample_lines(run)]
     out += [f"{name} is {signature}" for name, signature in (summary.signatures or {}).items()]

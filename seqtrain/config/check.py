@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,14 @@ def check_config(config: DictConfig) -> None:
     faults = list(Schema(config, {}, ConfFiles()).faults())
     if faults:
         raise UserError(*faults)
+
+
+def refuse_several(overrides: Sequence[str], reason: str) -> None:
+    """UserError where a word gives several values, for commands that take one; words that are none are left alone."""
+    for text in overrides:
+        with contextlib.suppress(HydraException):  # told where it is composed
+            if parsed(text).is_sweep_override():
+                raise UserError(f"{text}: {reason}")
 
 
 def key_of(override: str) -> str:

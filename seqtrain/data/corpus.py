@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from seqtrain.data.cache import Store, durable, read_json
-from seqtrain.data.token_store.tokens import TokenArray
+from seqtrain.data.token_store.tokens import Reversed, TokenArray
 from seqtrain.data.tokenizers.recipes import Recipe, Tokenizer, segments
 from seqtrain.errors import UserError
 
 DTYPES = ("<u2", "<u4")  # of tokens on disk: of small and of large vocabularies
+
+HASHED = 1 << 20  # tokens that are hashed at a time
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,16 @@ class Corpus:
     def lengths(self) -> np.ndarray:
         """Tokens of each document."""
         return np.diff(self.documents)
+
+    def tokens_hash(self) -> str:
+        """What tells these tokens and documents from all others; of a token store without reading them."""
+        if isinstance(self.tokens, TokenArray):
+            order = "backward" if isinstance(self.tokens, Reversed) else "forward"
+            return f"{self.hash} {order}"  # its hash is of the tokens already, and of the tokenizer
+        digest = hashlib.blake2b(self.documents.tobytes(), digest_size=16)
+        for begin in range(0, len(self.tokens), HASHED):
+            digest.update(self.tokens[begin : begin + HASHED].tobytes())
+        return digest.hexdigest()
 
 
 def from_the_end(corpus: Corpus) -> Corpus:

@@ -179,8 +179,8 @@ class BidirectionalLM(ExampleTask):
         """Counts of one and two tokens of `train`: the bigram once in each direction, as the model reads."""
         size = preprocessor.tokenizer.vocab_size
         train_text, split_text = train.columns["text"], split.columns["text"]
-        forward = baselines(train_text, split_text, size)
-        backward = baselines(from_the_end(train_text), from_the_end(split_text), size)
+        forward = baselines(train_text, split_text, size, say)
+        backward = baselines(from_the_end(train_text), from_the_end(split_text), size, say)
         found: dict[str, dict[str, float]] = {}
         for name in self.known_baselines:
             both = forward[name], backward[name]

@@ -18,7 +18,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
-from seqtrain.tasks.baselines.counts import baselines
+from seqtrain.tasks.baselines.counts import baselines, token_counts
 from seqtrain.tasks.masked_text import MAX_CHARACTERS, bracketed, fill
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor, Score
@@ -253,9 +253,10 @@ class MaskedLM(ExampleTask):
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Over all tokens of the split, hidden or not: `unigram`, and `left_bigram`, which sees the one before."""
         train_text, split_text = train.columns["text"], split.columns["text"]
-        losses = baselines(train_text, split_text, preprocessor.tokenizer.vocab_size)
-        most_frequent = np.bincount(train_text.tokens).argmax()
-        accuracy = float((split_text.tokens == most_frequent).mean())
+        losses = baselines(train_text, split_text, preprocessor.tokenizer.vocab_size, say)
+        size = preprocessor.tokenizer.vocab_size
+        most_frequent = token_counts(train_text, size).argmax()
+        accuracy = float(token_counts(split_text, size)[most_frequent] / len(split_text.tokens))
         return {
             "unigram": {"loss": losses["unigram"]["loss"], "accuracy": accuracy},
             "left_bigram": {"loss": losses["bigram"]["loss"]},

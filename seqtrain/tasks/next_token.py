@@ -190,7 +190,7 @@ class NextToken(Task):
 
     def baselines(self, train: Rows, split: Rows, preprocessor: Preprocessor, say: Say) -> dict[str, dict[str, float]]:
         """Counts of one and two tokens of `train`, and what a compressor makes of the same text."""
-        counts = baselines(train.columns["text"], split.columns["text"], preprocessor.tokenizer.vocab_size)
+        counts = baselines(train.columns["text"], split.columns["text"], preprocessor.tokenizer.vocab_size, say)
         num_bytes = train.columns["text"].num_bytes + split.columns["text"].num_bytes
         xz: dict[str, dict[str, float]] = {}
         # By what is known already: of a token store, the text would be written again only to measure it.

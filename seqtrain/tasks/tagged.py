@@ -130,7 +130,7 @@ def word_numbers(
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"]]:
     """A number for each word of two splits, the same for the same word."""
     if preprocessor.tokenizer.kind == "word":
-        return train.columns["text"].tokens, split.columns["text"].tokens
+        return np.asarray(train.columns["text"].tokens), np.asarray(split.columns["text"].tokens)
     # A part of a word would stand for all words that end in it.
     known: dict[str, int] = {}
     found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ from seqtrain.models.base import SequenceModel
 from seqtrain.tasks.base import ExampleTask, Facts, Say, SeriesTask, Task
 from seqtrain.training.accumulators import LOSS
 from seqtrain.training.cost import Reading
+
+LONG = 2.0  # seconds that baselines may take without a word
 
 
 @dataclass
@@ -72,11 +75,24 @@ class Data(ABC):
         return tuple(np.bincount(labels, minlength=len(self.preprocessor.labels)).tolist())
 
     def baselines(self, split: Split) -> dict[str, dict[str, float]]:
-        """What knows little or nothing of sequences, on the same split; computed once."""
+        """What knows little or nothing of sequences, on the same split; computed once, and said where it takes long."""
         if split not in self._baselines:
+            begin = time.perf_counter()
             known = self.task.baselines(self.rows["train"], self.rows[split], self.preprocessor, self.say)
             self._baselines[split] = known
+            seconds = time.perf_counter() - begin
+            if seconds > LONG:
+                self.say(f"{split}: baselines made in {seconds:.1f} s")
         return self._baselines[split]
+
+    def baselines_or_none(self, split: Split) -> dict[str, dict[str, float]]:
+        """The same; none where they fail, which is said: a run is worth its numbers also without those beside it."""
+        try:
+            return self.baselines(split)
+        except Exception as error:  # whatever a task calls may fail: memory, a file that is gone, a library
+            self.say(f"{split}: no baselines: {type(error).__name__}: {error}")
+            self._baselines[split] = {}
+            return {}
 
     @functools.cached_property
     def _baselines(self) -> dict[Split, dict[str, dict[str, float]]]:

@@ -121,6 +121,14 @@ def test_a_linear_recurrence_gives_the_powers_of_its_matrix_and_the_rate_of_its_
     assert decay.faded is None, "0.7 ** 5 is above a thousandth: nothing is said beyond what was measured"
 
 
+def test_a_gradient_whose_square_is_too_small_for_a_number_is_not_taken_for_none() -> None:
+    tiny = 1e-40 * torch.eye(4, dtype=torch.float64)  # after five steps 1e-200, whose square is 0
+    direction = torch.ones(4, dtype=torch.float64)
+    _, norms, _ = mean_norms(measured(Linear(tiny), Sum(direction)))
+    expected = 2.0 * 1e-40 ** np.arange(6.0)
+    np.testing.assert_allclose(norms[0, :6], expected, rtol=1e-12)
+
+
 def test_what_grows_has_no_half_life() -> None:
     direction = torch.ones(4, dtype=torch.float64)
     decay = decay_of(measured(Linear(1.2 * torch.eye(4, dtype=torch.float64)), Sum(direction)))
@@ -440,3 +448,39 @@ def test_it_is_said_where_distances_begin_and_what_they_count(
     found = subject.measure(model, task, 1)
     assert origin in found.origin
     assert found.unit == unit
+
+
+def test_layers_behind_a_norm_are_taken_for_what_they_are() -> None:
+    subject, _, model, task = made("data=induction", "data.size=200", "model=min_gru", "tokenizer=byte")
+    found = subject.measure(model, task, 1)
+    assert found.left_out == []
+    assert "gates 2" in found.layers
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("gradients", "model=rnn,lstm"), "model=rnn,lstm: one model is measured at a time"),
+        (("gradients", "model=rnn", "--checkpoint", "best"), "--checkpoint best: is of a run"),
+        (("demo", "--seeds", "3"), "--seeds 3: of which demonstration?"),
+    ],
+    ids=["several", "checkpoint", "seeds"],
+)
+def test_what_would_have_no_effect_is_refused_in_one_line(
+    words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(list(words)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert reason in line
+
+
+def test_a_table_beside_a_cut_says_how_many_pairs_have_a_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("model=rnn", "model.dim=4", "data=induction", "data.size=200", "tokenizer=byte", "tbptt.k2=8")
+    assert run_command(["gradients", *words, "--samples", "8", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "with a path\n       0" in out
+    assert "a pair without a path, which the cut takes apart, counts above as 0" in out
+    assert run_command(["gradients", *words, "--samples", "2", "--whole", "--out", str(tmp_path)]) == 0
+    assert "with a path" not in capsys.readouterr().out

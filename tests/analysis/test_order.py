@@ -57,7 +57,11 @@ def row(model: str, measured: str, accuracy: float, theory: str | None = None) -
 @pytest.mark.parametrize(
     ("rows", "holds", "said"),
     [
-        ([row("a", "blind", 0.5), row("b", "sees", 1.0)], True, "trained or not: accuracy 1.00"),
+        (
+            [row("a", "blind", 0.5), row("b", "sees", 1.0)],
+            True,
+            "trained or not (trained_change, untrained_change): accuracy 1.00",
+        ),
         ([row("a", "blind", 0.5), row("b", "sees", 0.5)], None, "Order reaches b, whose accuracy stayed below 0.95"),
         ([row("a", "blind", 0.8), row("b", "sees", 1.0)], False, "Off chance although blind: a"),
         ([row("a", "sees", 1.0, "blind")], False, "Against theory: a"),

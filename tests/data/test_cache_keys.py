@@ -80,8 +80,8 @@ def test_baselines_are_kept_by_both_texts_their_edges_and_the_vocabulary(tmp_pat
     other = Corpus(ids[::-1].copy(), edges[0], 6, 0, 0, "")
     asked = [(one, other, 3), (one, other, 4), (other, one, 3), (one, parted, 3), (parted, one, 3), (one, one, 3)]
     for number, (train, split, size) in enumerate(asked):
-        fresh = baselines(train, split, size, cache=tmp_path / f"fresh{number}")
-        assert baselines(train, split, size, cache=tmp_path / "kept") == fresh, number
+        fresh = baselines(train, split, size, print, cache=tmp_path / f"fresh{number}")
+        assert baselines(train, split, size, print, cache=tmp_path / "kept") == fresh, number
 
 
 def test_what_xz_makes_is_kept_by_which_text_comes_first(tmp_path: Path) -> None:

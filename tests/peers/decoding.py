@@ -1,4 +1,6 @@
-"""`make bench-peers`: how fast text is written, beside Hugging Face's `generate`, in turn in one process.
+"""`make bench-peers BENCH='--peer generate'`: how fast text is written, beside Hugging Face's `generate`.
+
+Both write in turn, in one process.
 
 Both sides have models of the same shape with drawn weights, the same prompts, and write the same number of tokens, so
 what differs is how they go from token to token. Weights are not the same ones, and so neither is the text. Ratios are
@@ -7,9 +9,7 @@ of tokens a second, taken pair by pair.
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -136,21 +136,11 @@ def row(name: str, pair: tuple[Way, Way], repeats: int) -> str:
     )
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--only", default="", help="cases whose name has this in it")
-    options = parser.parse_args()
-    os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is downloaded: weights are drawn
-    torch.set_num_threads(1)
+def table(repeats: int, only: str) -> None:
+    """Prints the table of all cases whose name has `only` in it."""
     torch.manual_seed(0)
-    print(f"torch {torch.__version__}, transformers {peer().__version__}, 1 thread, {options.repeats} pairs\n")
+    print(f"transformers {peer().__version__}\n")
     print("| case | seqtrain, tokens/s | Hugging Face | ratio, median (range) |\n|---|---|---|---|")
     for name, make in CASES.items():
-        if options.only in name:
-            print(row(name, make(), options.repeats), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        if only in name:
+            print(row(name, make(), repeats), flush=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import lzma
 import math
+import tracemalloc
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from seqtrain.data.corpus import Corpus
+from seqtrain.tasks.baselines import counts
 from seqtrain.tasks.baselines.counts import baselines, xz_baselines
 
 VOCABULARY = 11
@@ -44,7 +47,7 @@ def slow_bigram(train: Corpus, split: Corpus) -> tuple[float, float]:
 @pytest.mark.parametrize("top", [VOCABULARY, 4])  # with 4, validation meets contexts that training never saw
 def test_unigram_and_bigram_equal_the_slow_definition(tmp_path, top):
     train, split = corpus(1, [40, 1, 30], top), corpus(2, [20, 13])
-    found = baselines(train, split, VOCABULARY, cache=tmp_path)
+    found = baselines(train, split, VOCABULARY, print, cache=tmp_path)
     unigram, bigram = slow_bigram(train, split)
     assert found["uniform"]["loss"] == pytest.approx(math.log(VOCABULARY), abs=1e-12)
     assert found["unigram"]["loss"] == pytest.approx(unigram, abs=1e-12)
@@ -57,17 +60,62 @@ def test_bigram_probabilities_sum_to_one(tmp_path):
     for context in range(VOCABULARY):
         after = [Corpus(np.array([context, t], np.uint16), np.array([0, 2]), 1, 0, 0, "") for t in range(VOCABULARY)]
         alone = Corpus(np.array([context], np.uint16), np.array([0, 1]), 1, 0, 0, "")
-        first = baselines(train, alone, VOCABULARY, cache=tmp_path)["bigram"]["loss"]
-        losses = [2 * baselines(train, pair, VOCABULARY, cache=tmp_path)["bigram"]["loss"] - first for pair in after]
+        first = baselines(train, alone, VOCABULARY, print, cache=tmp_path)["bigram"]["loss"]
+        losses = [
+            2 * baselines(train, pair, VOCABULARY, print, cache=tmp_path)["bigram"]["loss"] - first for pair in after
+        ]
         assert sum(math.exp(-loss) for loss in losses) == pytest.approx(1, abs=1e-9)
 
 
 def test_baselines_are_kept_and_other_tokens_are_measured_anew(tmp_path):
     train, split = corpus(1, [50]), corpus(2, [20])
-    first = baselines(train, split, VOCABULARY, cache=tmp_path)
-    assert baselines(train, split, VOCABULARY, cache=tmp_path) == first
+    first = baselines(train, split, VOCABULARY, print, cache=tmp_path)
+    assert baselines(train, split, VOCABULARY, print, cache=tmp_path) == first
     assert len([p for p in (tmp_path / "json").iterdir() if p.is_dir()]) == 1
-    assert baselines(train, train, VOCABULARY, cache=tmp_path) != first
+    assert baselines(train, train, VOCABULARY, print, cache=tmp_path) != first
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_a_text_that_is_read_in_pieces_has_the_same_baselines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    train, split = corpus(1, [40, 1, 0, 30]), corpus(2, [20, 13])
+    monkeypatch.setattr(counts, "PAIRS", piece)
+    found = baselines(train, split, VOCABULARY, print, cache=tmp_path)
+    unigram, bigram = slow_bigram(train, split)
+    assert found["unigram"]["loss"] == pytest.approx(unigram, abs=1e-12)
+    assert found["bigram"]["loss"] == pytest.approx(bigram, abs=1e-12)
+
+
+def test_where_pairs_share_a_place_the_bigram_is_near_and_said_to_be_an_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, split = corpus(1, [400]), corpus(2, [90])
+    monkeypatch.setattr(counts, "PAIRS", 40)
+    said: list[str] = []
+    exact = baselines(train, split, VOCABULARY, said.append, cache=tmp_path / "exact")["bigram"]["loss"]
+    assert said == []
+    monkeypatch.setattr(counts, "MOST_PAIRS", 97)  # for 132 pairs that there can be
+    near = baselines(train, split, VOCABULARY, said.append, cache=tmp_path / "near")["bigram"]["loss"]
+    assert near == pytest.approx(exact, rel=0.1)
+    assert near != exact, "else nothing was shared"
+    assert said == ["the bigram is an estimate: of 11 tokens not all pairs can be told apart"]
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "PAIRS", 1000)
+
+    def peak(length: int) -> int:
+        """Bytes that baselines of a text of so many tokens allocate at most."""
+        train, split = corpus(1, [length]), corpus(2, [500])
+        tracemalloc.start()
+        baselines(train, split, VOCABULARY, print, cache=tmp_path / str(length))
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(2_000)  # what is imported and kept the first time
+    assert peak(200_000) < 1.1 * peak(5_000)
 
 
 def test_xz_given_train_is_the_difference_that_the_text_makes(tmp_path):

@@ -97,6 +97,7 @@ def opened(source: Given, recipe: Recipe, reader: type[Task], cache: Path, **opt
         _baselines={},
     )
     found.baselines = lambda split: Data.baselines(found, split)  # type: ignore[arg-type]
+    found.baselines_or_none = lambda split: Data.baselines_or_none(found, split)  # type: ignore[arg-type]
     return found
 
 
@@ -162,7 +163,9 @@ def test_the_summary_holds_those_of_validation_and_the_best_validation_as_it_was
         recorder=SimpleNamespace(elapsed=lambda: 4.0, every=20),
         learner=SimpleNamespace(progress=progress, metrics={"loss": 3.0}),
         checkpoints=SimpleNamespace(best=best),
-        data=SimpleNamespace(source=Given(("text",), train=[], test=[]), rows={}, baselines=lambda split: {split: 7}),
+        data=SimpleNamespace(
+            source=Given(("text",), train=[], test=[]), rows={}, baselines_or_none=lambda split: {split: 7}
+        ),
         trainer=SimpleNamespace(global_step=40),
         deadline=None,
         max_steps=40,

@@ -138,7 +138,7 @@ def judge(rows: list[Row]) -> tuple[str, bool | None]:
     if seeing:
         words.append(
             f"a new order changes the output of {_names(seeing)} by {_least(seeing):.1g} of its length or more, "
-            f"trained or not: accuracy {_range(seeing)}"
+            f"trained or not (trained_change, untrained_change): accuracy {_range(seeing)}"
         )
     if unlearned:
         words.append(f"order reaches {unlearned}, whose accuracy stayed below {LEARNED} in these steps")

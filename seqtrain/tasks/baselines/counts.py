@@ -5,7 +5,6 @@ The bigram is interpolated absolute discounting (Ney, Essen, Kneser 1994) over t
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import lzma
 import math
@@ -16,32 +15,48 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from seqtrain.data.cache import cached_json
 from seqtrain.data.corpus import Corpus, text_hash
+from seqtrain.tasks.base import Say
 
 DISCOUNT = 0.75
 LIMIT = 64 << 20  # bytes that xz is run on: some seconds for every ten million
 BLOCK = 1 << 16  # characters, or tokens, taken at a time
+PAIRS = 1 << 21  # neighbours that are counted at a time
+MOST_PAIRS = 1 << 32  # that are told apart: all of them for vocabularies up to 65,535, and 512 MiB at most
 
 
 def baselines(
-    train: Corpus, split: Corpus, vocab_size: int, *, cache: Path | None = None
+    train: Corpus, split: Corpus, vocab_size: int, say: Say, *, cache: Path | None = None
 ) -> dict[str, dict[str, float]]:
-    """`loss` (nats a token) and `bits_per_byte` of `split` under uniform, unigram and bigram counts of `train`."""
+    """`loss` (nats a token) and `bits_per_byte` of `split` under uniform, unigram and bigram counts of `train`.
+
+    Above MOST_PAIRS pairs of tokens it says that the bigram is an estimate.
+    """
+    if vocab_size * (vocab_size + 1) > MOST_PAIRS:
+        say(f"the bigram is an estimate: of {vocab_size:,} tokens not all pairs can be told apart")
 
     def measure() -> dict[str, dict[str, float]]:
         losses = {"uniform": math.log(vocab_size)}
-        counts = np.bincount(train.tokens, minlength=vocab_size)
+        counts = token_counts(train, vocab_size)
         # One more for each: a token that train lacks would have an infinite loss.
         unigram = (counts + 1) / (len(train.tokens) + vocab_size)
-        losses["unigram"] = -float(np.log(unigram)[split.tokens].mean())
+        losses["unigram"] = -float(token_counts(split, vocab_size) @ np.log(unigram)) / len(split.tokens)
         losses["bigram"] = _bigram_loss(train, split, unigram)
         bits = len(split.tokens) / split.num_bytes / math.log(2)
         return {name: {"loss": loss, "bits_per_byte": loss * bits} for name, loss in losses.items()}
 
-    return cached_json(f"counts {vocab_size} {_digest(train)} {_digest(split)}", measure, cache)
+    return cached_json(f"counts {vocab_size} {train.tokens_hash()} {split.tokens_hash()}", measure, cache)
+
+
+def token_counts(corpus: Corpus, vocab_size: int) -> Int[np.ndarray, " V"]:
+    """How often each token is."""
+    counts = np.zeros(vocab_size, np.int64)
+    for begin in range(0, len(corpus.tokens), PAIRS):  # at once, numpy would copy all tokens as 8 bytes each
+        counts += np.bincount(corpus.tokens[begin : begin + PAIRS], minlength=vocab_size)
+    return counts
 
 
 def xz_baselines(
@@ -55,7 +70,8 @@ def xz_baselines(
 
     Nothing ({}) where both texts together are longer than `limit_bytes`.
     """
-    train_bytes, split_bytes = _num_bytes(train_text()), _num_bytes(split_text())
+    split_bytes = _num_bytes(split_text(), limit_bytes)
+    train_bytes = _num_bytes(train_text(), limit_bytes)
     if train_bytes + split_bytes > limit_bytes:
         return {}
 
@@ -91,25 +107,81 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of(cls, corpus: Corpus, vocab_size: int) -> Pairs:
-        tokens = corpus.tokens.astype(np.int64)
-        context = np.roll(tokens, 1)
-        context[corpus.documents[:-1]] = vocab_size
-        return cls(*np.unique(context * vocab_size + tokens, return_counts=True))
+        """Takes the memory of the distinct pairs, however long the text is."""
+        known = cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        for keys in _keys(corpus, vocab_size):
+            known = known._and(*np.unique(keys, return_counts=True))
+        return known
+
+    def _and(self, keys: np.ndarray, counts: np.ndarray) -> Pairs:
+        together, places = np.unique(np.concatenate([self.keys, keys]), return_inverse=True)
+        added = np.zeros(len(together), np.int64)
+        np.add.at(added, places, np.concatenate([self.counts, counts]))
+        return Pairs(together, added)
+
+
+def _keys(corpus: Corpus, vocab_size: int) -> Iterator[np.ndarray]:
+    """The keys of all pairs, some millions at a time."""
+    starts = corpus.documents[:-1]
+    for begin in range(0, len(corpus.tokens), PAIRS):
+        end = min(begin + PAIRS, len(corpus.tokens))
+        tokens = corpus.tokens[begin:end].astype(np.int64)
+        context = np.empty_like(tokens)
+        context[1:] = tokens[:-1]
+        context[0] = corpus.tokens[begin - 1] if begin else vocab_size
+        first, last = np.searchsorted(starts, (begin, end))
+        context[starts[first:last] - begin] = vocab_size
+        yield context * vocab_size + tokens
+
+
+class _Followers:
+    """What a text says of some pairs, in memory that does not grow with the text."""
+
+    def __init__(self, asked: np.ndarray, vocab_size: int) -> None:
+        """`asked`: distinct keys in order."""
+        self.asked = asked
+        self.vocab_size = vocab_size
+        self.counts = np.zeros(len(asked), np.int64)  # of each pair that is asked for
+        self.seen = np.zeros(vocab_size + 1, np.int64)  # how often each token is a context
+        self.distinct = np.zeros(vocab_size + 1, np.int64)  # how many tokens follow it
+        # A bit for each pair there can be. What is never touched takes no memory.
+        self._bits = np.zeros(min((vocab_size + 1) * vocab_size, MOST_PAIRS) // 8 + 1, np.uint8)
+
+    def read(self, keys: np.ndarray) -> None:
+        """Takes in the pairs of a piece of text."""
+        pairs, counts = np.unique(keys, return_counts=True)
+        contexts = pairs // self.vocab_size
+        self.seen += np.bincount(contexts, counts, minlength=self.vocab_size + 1).astype(np.int64)
+        if len(self.asked):
+            # A pair beyond the last one is looked up there, and found to be another.
+            places = np.minimum(np.searchsorted(self.asked, pairs), len(self.asked) - 1)
+            found = self.asked[places] == pairs
+            self.counts[places[found]] += counts[found]
+        self.distinct += np.bincount(contexts[self._are_new(pairs)], minlength=self.vocab_size + 1)
+
+    def _are_new(self, pairs: np.ndarray) -> np.ndarray:
+        """Which pairs were not there before; from now on they are. Of more pairs than bits some share one."""
+        places = pairs % MOST_PAIRS
+        order = np.argsort(places, kind="stable")
+        byte, bit = places[order] >> 3, (1 << (places[order] & 7)).astype(np.uint8)
+        is_new = np.empty(len(pairs), bool)
+        is_new[order] = self._bits[byte] & bit == 0
+        bytes_here, begins = np.unique(byte, return_index=True)
+        self._bits[bytes_here] |= np.bitwise_or.reduceat(bit, begins)
+        return is_new
 
 
 def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"]) -> float:
     """Mean negative log-probability of each token of `split` after the one before it."""
     vocab_size = len(unigram)
-    known, asked = Pairs.of(train, vocab_size), Pairs.of(split, vocab_size)
-    contexts = known.keys // vocab_size
-    seen = np.bincount(contexts, known.counts, minlength=vocab_size + 1)
-    distinct = np.bincount(contexts, minlength=vocab_size + 1)
-    backoff = np.divide(DISCOUNT * distinct, seen, out=np.ones(vocab_size + 1), where=seen > 0)
+    asked = Pairs.of(split, vocab_size)
+    known = _Followers(asked.keys, vocab_size)
+    for keys in _keys(train, vocab_size):
+        known.read(keys)
+    backoff = np.divide(DISCOUNT * known.distinct, known.seen, out=np.ones(vocab_size + 1), where=known.seen > 0)
     context, token = np.divmod(asked.keys, vocab_size)
-    # A pair beyond the last one is looked up there, and found to be another.
-    at = np.minimum(np.searchsorted(known.keys, asked.keys), len(known.keys) - 1)
-    kept = np.where(known.keys[at] == asked.keys, known.counts[at] - DISCOUNT, 0.0)
-    probability = kept / np.maximum(seen[context], 1) + backoff[context] * unigram[token]
+    kept = np.where(known.counts > 0, known.counts - DISCOUNT, 0.0)
+    probability = kept / np.maximum(known.seen[context], 1) + backoff[context] * unigram[token]
     return -float(asked.counts @ np.log(probability)) / len(split.tokens)
 
 
@@ -123,8 +195,14 @@ def _compressed(documents: Iterator[str], dictionary: int, leaving: threading.Ev
     return size if leaving.is_set() else size + len(compressor.flush())
 
 
-def _num_bytes(documents: Iterator[str]) -> int:
-    return sum(map(len, _blocks(documents)))
+def _num_bytes(documents: Iterator[str], limit: int) -> int:
+    """Bytes of the documents; some number above `limit`, where they have more."""
+    size = 0
+    for block in _blocks(documents):
+        size += len(block)
+        if size > limit:  # nobody asks by how much, and there may be billions
+            break
+    return size
 
 
 def _blocks(documents: Iterator[str]) -> Iterator[bytes]:
@@ -132,10 +210,3 @@ def _blocks(documents: Iterator[str]) -> Iterator[bytes]:
         for begin in range(0, len(text), BLOCK):
             # A document may be a whole book: encoded at once it would stand in memory twice.
             yield text[begin : begin + BLOCK].encode()
-
-
-def _digest(corpus: Corpus) -> str:
-    digest = hashlib.blake2b(corpus.documents.tobytes(), digest_size=16)
-    for begin in range(0, len(corpus.tokens), BLOCK):
-        digest.update(corpus.tokens[begin : begin + BLOCK].tobytes())
-    return digest.hexdigest()

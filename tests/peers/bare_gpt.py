@@ -1,0 +1,74 @@
+"""A peer: a GPT and the loop that a person would write for it, of nanoGPT's shape, in plain PyTorch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.peers import turns
+
+
+class Block(nn.Module):
+    """Pre-norm attention and feed-forward."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.norm1 = nn.LayerNorm(dim, bias=False)
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.out = nn.Linear(dim, dim, bias=False)
+        self.norm2 = nn.LayerNorm(dim, bias=False)
+        self.wide = nn.Linear(dim, 4 * dim, bias=False)
+        self.narrow = nn.Linear(4 * dim, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.qkv(self.norm1(x)).unflatten(-1, (3, self.num_heads, -1))  # (B, T, 3, H, K)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.narrow(F.gelu(self.wide(self.norm2(x))))
+
+
+class GPT(nn.Module):
+    """Learned positions, no biases, a head that shares the embedding's weights."""
+
+    def __init__(self, *, vocab_size: int, dim: int, num_layers: int, num_heads: int, length: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, dim)
+        self.positions = nn.Embedding(length, dim)
+        self.blocks = nn.Sequential(*(Block(dim, num_heads) for _ in range(num_layers)))
+        self.norm = nn.LayerNorm(dim, bias=False)
+        self.head = nn.Linear(dim, vocab_size, bias=False)
+        for weight in self.parameters():
+            if weight.ndim > 1:
+                nn.init.normal_(weight, std=0.02)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.head(self.norm(self.blocks(self.embed(tokens) + self.positions(places))))
+
+
+def train(work: turns.Work) -> None:
+    """Trains on all batches; one step each."""
+    model = GPT(**work.sizes)
+    fit(model, work)
+
+
+def fit(model: nn.Module, work: turns.Work) -> None:
+    """The usual loop over a model that gives logits."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    work.ready(model)
+    for batch in work:
+        with work.autocast():
+            logits = model(batch["tokens"])
+            loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=-100)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    train(turns.from_command_line())

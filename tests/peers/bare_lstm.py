@@ -1,0 +1,49 @@
+"""A peer: an LSTM and the loop that a person would write for it; the state is carried on, and cut off from its past."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.peers import turns
+
+State = tuple[Tensor, Tensor]
+
+
+class Model(nn.Module):
+    """torch's fused LSTM, and a head that shares the embedding's weights."""
+
+    def __init__(self, *, vocab_size: int, dim: int, num_layers: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, dim)
+        self.lstm = nn.LSTM(dim, dim, num_layers, batch_first=True)
+        self.head = nn.Linear(dim, vocab_size, bias=False)
+        nn.init.normal_(self.embed.weight, std=dim**-0.5)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
+        hidden, state = self.lstm(self.embed(tokens), state)
+        return self.head(hidden), state
+
+
+def train(work: turns.Work) -> None:
+    """Trains on all batches; one step each."""
+    model = Model(**work.sizes)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    state = None
+    work.ready(model)
+    for batch in work:
+        with work.autocast():
+            logits, (hidden, cell) = model(batch["tokens"], state)
+            loss = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), ignore_index=-100)
+        # The gradient reaches back to the begin of this chunk.
+        state = hidden.detach(), cell.detach()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    train(turns.from_command_line())

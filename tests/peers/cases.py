@@ -1,0 +1,208 @@
+"""What is trained on both sides: our configuration, the sizes that a peer is told, and text that nobody wrote."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from seqtrain.config import check
+from seqtrain.data.batching.examples import ExampleBatch
+from seqtrain.data.batching.loader import TrainLoader
+from seqtrain.data.batching.sentence_pairs import TranslationBatch
+from seqtrain.tasks.base import Say
+from seqtrain.training.data import make_data
+from seqtrain.training.splits import Data
+from seqtrain.training.trainer import resolve_auto
+from tests.peers.turns import END, PADDING, SPECIALS, START
+
+COMMON = (
+    "trainer.accelerator=cpu trainer.threads=1 trainer.validate_every=1000000 trainer.max_steps=1000000 "
+    "logger=tensorboard optimizer=adamw optimizer.lr=0.001 model.dropout=0"
+)
+WORDS = 1000  # in a made-up language
+
+
+@dataclass(frozen=True)
+class Case:
+    """One peer beside us."""
+
+    title: str
+    module: str  # of the peer, in tests/peers
+    text: str  # letters, sentences or pairs
+    ours: str  # overrides
+    steps: int  # in a turn
+    sizes: dict[str, int] = field(default_factory=dict)  # of the peer's model, without its vocabulary
+    environment: str = ".venv-peers"
+    arguments: tuple[str, ...] = ()
+
+    def config(self, folder: Path, precision: str) -> DictConfig:
+        """Our configuration; the text is made where there is none yet."""
+        places = TEXTS[self.text](folder)
+        words = [*COMMON.split(), *self.ours.split(), *places, f"trainer.precision={precision}"]
+        config = check.compose(words).config
+        resolve_auto(config, silent)
+        return config
+
+
+def silent(line: str) -> None:
+    """Says nothing."""
+
+
+def data_of(config: DictConfig, say: Say = silent) -> Data:
+    """What is trained on."""
+    return make_data(config, ("train", "validation"), say)
+
+
+def loader_of(data: Data) -> TrainLoader:
+    """Our batches, as a training reads them."""
+    return TrainLoader(data.batcher("train"), data.plan("train"), accumulate=1)
+
+
+def given(case: Case, folder: Path, *, steps: int) -> dict[str, Any]:
+    """What the peer of a case is given: sizes, and the first `steps` batches that we train on, padded by an own id."""
+    config = case.config(folder, "32-true")
+    data = data_of(config)
+    size = data.tokenizer.vocab_size
+    batches = [plain(batch, size) for batch in itertools.islice(loader_of(data), steps)]
+    # The start of a text has an id, and where there are examples so have their ends and the padding.
+    vocab_size = size + 1 if case.text == "letters" else size + len(SPECIALS)
+    return {"sizes": {"vocab_size": vocab_size, **case.sizes}, "batches": batches}
+
+
+def plain(batch: Any, vocab_size: int) -> dict[str, Tensor]:
+    """The tensors of a batch by their names; behind `vocab_size` tokens of text stand three that are none."""
+    if isinstance(batch, TranslationBatch):
+        return sentence_pairs(batch, vocab_size)
+    tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    if isinstance(batch, ExampleBatch):
+        tensors["tokens"] = batch.tokens.masked_fill(padding_of(batch), vocab_size + 3)
+    return tensors
+
+
+def sentence_pairs(batch: TranslationBatch, vocab_size: int) -> dict[str, Tensor]:
+    """Sources with their end and `lengths`, and targets from start to end, as OpenNMT-py and JoeyNMT number tokens."""
+    shift = len(SPECIALS)
+    unknown_end = vocab_size + 1 + shift  # a source ends with a separator
+    source = (batch.tokens + shift).masked_fill(padding_of(batch), PADDING)
+    source = source.masked_fill(source == unknown_end, END)
+    target = (batch.targets + shift).masked_fill(batch.targets < 0, PADDING)
+    target = target.masked_fill(batch.targets == vocab_size, END)
+    start = torch.full_like(target[:, :1], START)
+    return {"source": source, "lengths": batch.lengths, "target": torch.cat([start, target], 1)}
+
+
+def padding_of(batch: ExampleBatch) -> Tensor:
+    """Which places (B, T) of a batch of token ids hold no token."""
+    return torch.arange(batch.tokens.shape[1]) >= batch.lengths[:, None]
+
+
+def letters(folder: Path) -> list[str]:
+    """Two million letters in any order."""
+    path = folder / "letters.txt"
+    if not path.exists():
+        drawn = np.random.default_rng(0).integers(97, 123, 2_000_000)
+        path.write_bytes(drawn.astype(np.uint8).tobytes())
+    return ["data=text", f"data.path={path}", "data.split_by=position", "tokenizer=byte"]
+
+
+def sentences(folder: Path) -> list[str]:
+    """Sentences of 20 to 62 words."""
+    path = folder / "sentences.jsonl"
+    if not path.exists():
+        rows = (json.dumps({"text": text}) for text in drawn_sentences(10_000, 20, 62))
+        path.write_text("\n".join(rows))
+    return ["data=text", f"data.path={path}", "tokenizer=word"]
+
+
+def pairs(folder: Path) -> list[str]:
+    """Sentences of 5 to 30 words beside others of like length."""
+    path = folder / "pairs.jsonl"
+    if not path.exists():
+        rows = []
+        for source in drawn_sentences(30_000, 5, 30):
+            # Reversed: so long a target as its source, and none of its words at the same place.
+            rows.append(json.dumps({"source": source, "target": " ".join(reversed(source.split()))}))
+        path.write_text("\n".join(rows))
+    return ["data=parallel", f"data.path={path}", "tokenizer=word"]
+
+
+def drawn_sentences(count: int, least: int, most: int) -> Iterator[str]:
+    """Words in any order; all words are equally frequent."""
+    random = np.random.default_rng(0)
+    for length in random.integers(least, most + 1, count):
+        yield " ".join(f"w{word}" for word in random.integers(0, WORDS, length))
+
+
+TEXTS = {"letters": letters, "sentences": sentences, "pairs": pairs}
+
+GPT = {"dim": 128, "num_layers": 4, "num_heads": 4, "length": 64}
+TRANSLATION = {"dim": 256, "num_layers": 3, "num_heads": 4}
+OUR_GPT = (
+    "task=next_token model=gpt model.dim=128 model.num_layers=4 model.num_heads=4 tbptt=windows tbptt.k2=64 "
+    "data.batch_size=32 model.attention_window=63"
+)
+OUR_LEARNED_GPT = f"{OUR_GPT} model.positions=learned model.max_length=64"
+OUR_TRANSLATION = (
+    "task=translation model=encoder_decoder model.dim=256 model.num_layers=3 model.num_heads=4 data.batch_tokens=2048"
+)
+
+CASES = {
+    "bare_gpt": Case("GPT 4x128 beside a bare loop", "bare_gpt", "letters", OUR_LEARNED_GPT, 15, GPT),
+    "litgpt": Case(
+        "GPT 4x128 beside LitGPT", "litgpt_gpt", "letters", OUR_GPT, 15, GPT, environment=".venv-peers-litgpt"
+    ),
+    "litgpt_compiled": Case(
+        "GPT 4x128 beside LitGPT, compiled",
+        "litgpt_gpt",
+        "letters",
+        OUR_GPT,
+        15,
+        GPT,
+        environment=".venv-peers-litgpt",
+        arguments=("compiled",),
+    ),
+    "hf_bert": Case(
+        "BERT 4x256 beside Hugging Face's Trainer",
+        "hf_bert",
+        "sentences",
+        "task=masked_lm model=bert model.dim=256 model.num_layers=4 model.num_heads=4 model.norm=post "
+        "model.positions=learned model.max_length=64 data.max_length=64 data.batch_tokens=2048",
+        5,
+        {"dim": 256, "num_layers": 4, "num_heads": 4, "length": 64},
+    ),
+    "opennmt": Case(
+        "translation 3+3x256 beside OpenNMT-py",
+        "opennmt_pairs",
+        "pairs",
+        OUR_TRANSLATION,
+        5,
+        TRANSLATION,
+        environment=".venv-peers-opennmt",
+    ),
+    "joeynmt": Case(
+        "translation 3+3x256 beside JoeyNMT",
+        "joeynmt_pairs",
+        "pairs",
+        OUR_TRANSLATION,
+        5,
+        TRANSLATION,
+        environment=".venv-peers-joeynmt",
+    ),
+    "bare_lstm": Case(
+        "LSTM 2x256 beside a bare loop",
+        "bare_lstm",
+        "letters",
+        "task=next_token model=lstm model.dim=256 model.num_layers=2 tbptt=carry tbptt.k2=48 data.batch_size=32",
+        20,
+        {"dim": 256, "num_layers": 2},
+    ),
+}

@@ -1,0 +1,55 @@
+"""Baselines are made before the first step, and one that fails costs a run nothing but itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqtrain.cli.main import main
+from seqtrain.tasks.next_token import NextToken
+from seqtrain.training.learner import Learner
+
+
+def train(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Trains two steps in this process; the run's summary."""
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(folder / "cache"))
+    (folder / "text.txt").write_text("to be or not to be\n" * 40)
+    words = ["task=next_token", "data=text", f"data.path={folder}/text.txt", "model=rnn", "model.dim=4"]
+    words += [
+        "data.split_by=position",
+        "tokenizer=byte",
+        "trainer.max_steps=2",
+        "logger=none",
+        "trainer.accelerator=cpu",
+        "callbacks=none",
+    ]
+    assert main(["train", *words, f"run_dir={folder}/run"]) == 0
+    return json.loads((folder / "run" / "summary.json").read_text())
+
+
+def test_baselines_are_made_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    baselines, step = NextToken.baselines, Learner.training_step
+    monkeypatch.setattr(NextToken, "baselines", lambda *given: done.append("baselines") or baselines(*given))
+    monkeypatch.setattr(Learner, "training_step", lambda *given: done.append("step") or step(*given))
+    summary = train(tmp_path, monkeypatch)
+    assert done == ["baselines", "step", "step"]
+    assert summary["baselines"]["validation"]["unigram"]["loss"] > 0
+
+
+def test_a_baseline_that_fails_is_said_and_the_run_is_trained_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*given: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(NextToken, "baselines", fail)
+    summary = train(tmp_path, monkeypatch)
+    said = capsys.readouterr()
+    assert said.err.count("validation: no baselines: MemoryError: no room") == 1
+    assert summary["status"] == "finished"
+    assert summary["metrics"]["validation"]["loss"] > 0
+    assert "beside it" not in said.out
