@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from seqtrain.data.token_store.index import TOKENIZER, documents_name, dtype_of, open_store, shard_name, write_index
-from seqtrain.data.tokenizers.encoding import IN_CACHE, SEGMENT, Tokenizer, segments
+from seqtrain.data.tokenizers.encoding import AT_A_TIME, SEGMENT, Tokenizer, segments
 from seqtrain.data.tokenizers.recipes import BPE
 from seqtrain.files.checked import file_hash
 
@@ -71,7 +71,7 @@ def compare(folder: Path, text: Path, pairs: int) -> None:
     ratios, cpu_ratios, best_ratios, peaks = [], [], [], []
     for _ in range(pairs):
         alone = encode_alone(text, folder / TOKENIZER, SEGMENT)
-        best = encode_alone(text, folder / TOKENIZER, IN_CACHE)
+        best = encode_alone(text, folder / TOKENIZER, AT_A_TIME)
         store = folder / "store"
         words = ("prepare", "data=text", f"data.path={text}", "data.split_by=position", "data.validation_fraction=0.01")
         cost = watched(*words, "--tokenizer", str(folder / TOKENIZER), "--store", str(store))
@@ -79,13 +79,13 @@ def compare(folder: Path, text: Path, pairs: int) -> None:
         shutil.rmtree(store)
         rate, cpu_rate = num_tokens / cost.seconds, num_tokens / cost.cpu_seconds
         print(f"prepare: {rate:,.0f} tokens/s, the whole command; {cost.words()}; one core: {alone[0]:,.0f} tokens/s")
-        print(f"one core, in parts of {IN_CACHE:,} characters: {best[0]:,.0f} tokens/s")
+        print(f"one core, in parts of {AT_A_TIME:,} characters: {best[0]:,.0f} tokens/s")
         best_ratios.append(rate / best[0])
         ratios.append(rate / alone[0])
         cpu_ratios.append(cpu_rate / alone[1])
         peaks.append(cost.peak_bytes)
     print(f"prepare / one core: {spread(ratios)}; tokens by second of a processor: {spread(cpu_ratios)}")
-    print(f"prepare / one core, in parts of {IN_CACHE:,} characters: {spread(best_ratios)}")
+    print(f"prepare / one core, in parts of {AT_A_TIME:,} characters: {spread(best_ratios)}")
     print(f"peak of all processes: {max(peaks) >> 20} MiB")
 
 
