@@ -184,7 +184,8 @@ def _try_sizes(name: str, make: Make, grid: Grid) -> None:
         if needed > available:
             raise UserError(
                 f"{name} at d={size.dim}: weights, gradients and the optimizer's states take "
-                f"{needed / 2**30:,.0f} GiB, and this machine has {available / 2**30:,.0f}; give smaller --dims or --at-dim"
+                f"{needed / 2**30:,.0f} GiB, and this machine has {available / 2**30:,.0f}; give smaller --dims or "
+                "--at-dim"
             )
         if model.max_length is not None and size.length > model.max_length:
             raise UserError(f"{name}: reads at most model.max_length={model.max_length} tokens; give shorter --lengths")
