@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from seqtrain.data.cache import cached_json
 from seqtrain.data.corpus import Corpus, text_hash
@@ -113,14 +113,14 @@ class Pairs(NamedTuple):
             known = known._and(*np.unique(keys, return_counts=True))
         return known
 
-    def _and(self, keys: np.ndarray, counts: np.ndarray) -> Pairs:
+    def _and(self, keys: Int[np.ndarray, " m"], counts: Int[np.ndarray, " m"]) -> Pairs:
         together, places = np.unique(np.concatenate([self.keys, keys]), return_inverse=True)
         added = np.zeros(len(together), np.int64)
         np.add.at(added, places, np.concatenate([self.counts, counts]))
         return Pairs(together, added)
 
 
-def _keys(corpus: Corpus, vocab_size: int) -> Iterator[np.ndarray]:
+def _keys(corpus: Corpus, vocab_size: int) -> Iterator[Int[np.ndarray, " n"]]:
     """The keys of all pairs, some millions at a time."""
     starts = corpus.documents[:-1]
     for begin in range(0, len(corpus.tokens), PAIRS):
@@ -137,7 +137,7 @@ def _keys(corpus: Corpus, vocab_size: int) -> Iterator[np.ndarray]:
 class _Followers:
     """What a text says of some pairs, in memory that does not grow with the text."""
 
-    def __init__(self, asked: np.ndarray, vocab_size: int) -> None:
+    def __init__(self, asked: Int[np.ndarray, " n"], vocab_size: int) -> None:
         """`asked`: distinct keys in order."""
         self.asked = asked
         self.vocab_size = vocab_size
@@ -147,7 +147,7 @@ class _Followers:
         # A bit for each pair there can be. What is never touched takes no memory.
         self._bits = np.zeros(min((vocab_size + 1) * vocab_size, MOST_PAIRS) // 8 + 1, np.uint8)
 
-    def read(self, keys: np.ndarray) -> None:
+    def read(self, keys: Int[np.ndarray, " m"]) -> None:
         """Takes in the pairs of a piece of text."""
         pairs, counts = np.unique(keys, return_counts=True)
         contexts = pairs // self.vocab_size
@@ -159,7 +159,7 @@ class _Followers:
             self.counts[places[found]] += counts[found]
         self.distinct += np.bincount(contexts[self._are_new(pairs)], minlength=self.vocab_size + 1)
 
-    def _are_new(self, pairs: np.ndarray) -> np.ndarray:
+    def _are_new(self, pairs: Int[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
         """Which pairs were not there before; from now on they are. Of more pairs than bits some share one."""
         places = pairs % MOST_PAIRS
         order = np.argsort(places, kind="stable")
