@@ -112,7 +112,8 @@ def memory(
         trust: packages of others whose classes its config may name.
 
     Returns:
-        "by_context", "since_reset" and "in_chunk" (rows), "verdict" (sentences), and "numbers" by name.
+        "by_context", "since_reset" and "in_chunk" (rows), "verdict" (sentences), "is_lower_bound" (whether the loss
+        still falls at the longest context), and "numbers" by name.
 
     Raises:
         UserError: for what the caller can mend.

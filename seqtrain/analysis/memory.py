@@ -42,6 +42,7 @@ class Memory:
     gain_of_context: Interval  # up to the best length
     gain_of_state: Interval | None
     effective: Interval  # tokens
+    max_length: int | None  # tokens that the model can read at once; None: any number
 
     @property
     def best_length(self) -> int:
@@ -53,6 +54,13 @@ class Memory:
         """Whether the loss still falls at the longest context measured, so that the effective one may be longer."""
         means = self.contexts.means
         return len(means) > 1 and bool(means[-2] - means[-1] > self.tolerance) and not self.is_rising
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the upper end of the effective context was not seen: in some draws the loss still falls there."""
+        if self.is_rising or len(self.contexts.lengths) < 2:
+            return False
+        return self.is_falling or self.effective.high > self.contexts.lengths[-2]
 
     @property
     def is_rising(self) -> bool:
@@ -73,47 +81,69 @@ class Memory:
     def verdict(self) -> list[str]:
         """What the numbers say, a sentence each."""
         if not self.uses_context:
-            words = (
-                "no use of context is shown: the loss with one token of context and that with "
-                f"{self.best_length} differ by {_signed(self.gain_of_context)} nats a token"
-            )
+            words = f"no use of context is shown: {self._of_no_use()}"
             # What a state gives says nothing of a model that uses none of what it reads; why there is none is said.
             return [words] if self.lanes is not None else [words, self._of_state()]
         return [self._of_context(), self._of_k2(), self._of_state()]
 
+    def _of_no_use(self) -> str:
+        if self.best_length == 1:  # beside itself it would differ by nothing
+            return self._of_harm()
+        return (
+            f"the loss with one token of context and that with {self.best_length} differ by "
+            f"{_signed(self.gain_of_context)} nats a token"
+        )
+
     def _of_context(self) -> str:
-        low, high = self.effective.low, self.effective.high
+        least = "at least " if self.is_falling else ""
+        more = " or more" if self.is_open else ""
+        there = " up to there" if self.is_falling else ""
         words = (
-            f"effective context: {self.effective.value:.0f} tokens (95 % interval {low:.0f} to {high:.0f}); longer "
-            f"ones{self._until()} change the loss by less than {self.tolerance:g} nats. {SHARE:.0%} of what context "
-            f"gives, {self.gain_of_context.value:.3f} nats, is there after {self.most_of_gain:.0f} tokens"
+            f"effective context: {least}{_tokens(self.effective.value)} (95 % interval {self.effective.low:.0f} to "
+            f"{self.effective.high:.0f}{more}){self._of_longer()}. {SHARE:.0%} of what context gives{there}, "
+            f"{self.gain_of_context.value:.3f} nats, is there after {_tokens(self.most_of_gain)}"
         )
         if self.is_rising:
             words += f". {self._of_harm()}"
-        if self.is_falling:
-            words += (
-                f". The loss still falls at {self.contexts.lengths[-1]} tokens, so take it as a lower bound: --context"
-            )
         return words
 
-    def _until(self) -> str:
-        return f", up to {self.best_length}," if self.is_rising else ""
+    def _of_longer(self) -> str:
+        """What contexts longer than the effective one do, as far as they were measured."""
+        longest, best = self.contexts.lengths[-1], self.best_length
+        if self.is_falling:
+            return f", a lower bound: the loss still falls at {longest}, the longest that was measured{self._remedy()}"
+        if self.is_rising and round(self.effective.value) >= best:  # no longer one does as well
+            return f", of 1 to {longest} that were measured"
+        until = f", up to {best}," if self.is_rising or self.is_open else ""
+        return f"; longer ones{until} change the loss by less than {self.tolerance:g} nats"
+
+    def _remedy(self) -> str:
+        """How a longer context would be measured, after a lower bound."""
+        # Lengths are powers of two.
+        if self.max_length is not None and 2 * self.contexts.lengths[-1] > self.max_length:
+            return f" (the model reads at most model.max_length={self.max_length})"
+        return "; try a longer --context"
 
     def _of_harm(self) -> str:
         """What contexts beyond the best one do, and why they may."""
         longest, harm = self.contexts.lengths[-1], self.contexts.means[-1] - self.contexts.means.min()
-        words = f"Beyond {self.best_length} tokens context does harm: at {longest} the loss is {harm:.3f} nats higher"
+        words = f"Beyond {_tokens(self.best_length)} context does harm: at {longest} the loss is {harm:.3f} nats higher"
         if not self.tbptt.carry and self.best_length < 2 * self.tbptt.k2:
             words += f", for in training nothing longer than k2={self.tbptt.k2} was read from nothing"
         return words
 
     def _of_k2(self) -> str:
         k2, effective = self.tbptt.k2, self.effective
+        if effective.low > k2:  # which a lower bound shows as well
+            return f"k2={k2} is shorter than the context it uses, which the carried state hands on: try a longer k2"
+        if self.is_open:
+            return (
+                f"whether k2={k2} is long enough is not shown: the model may look back farther than the "
+                f"{self.contexts.lengths[-1]} tokens that were measured{self._remedy()}"
+            )
         # What gradients never reached was never learned: a short context beside a short k2 excuses nothing.
         if effective.high < k2 / 2:
             return f"k2={k2} is long enough for this model: gradients reach at least twice as far as it looks back"
-        if effective.low > k2:
-            return f"k2={k2} is shorter than the context it uses, which the carried state hands on: try a longer k2"
         return (
             f"k2={k2} is about as far as it looks back, and what gradients never reached was never learned: train "
             "with a longer k2 and compare before you call it long enough"
@@ -156,6 +186,7 @@ class Memory:
         return {
             "tbptt": asdict(self.tbptt),
             "tolerance": self.tolerance,
+            "is_lower_bound": self.is_falling,
             "targets": self.contexts.losses.shape[1],
             "lanes": 0 if self.lanes is None else len(self.lanes.carried),
             "numbers": self._numbers(),
@@ -232,6 +263,7 @@ def measure(
         gain_of_context=gain_of_context(helpful),
         gain_of_state=None if lanes is None else gain_of_state(lanes),
         effective=effective_context(helpful, tolerance),
+        max_length=model.max_length,
     )
 
 
@@ -255,6 +287,10 @@ def _longest(context: int | None, k2: int, max_length: int | None) -> int:
     elif max_length is not None and context > max_length:
         raise UserError(f"--context {context}: the model reads at most model.max_length={max_length} tokens")
     return context
+
+
+def _tokens(count: float) -> str:
+    return "1 token" if round(count) == 1 else f"{count:.0f} tokens"
 
 
 def _signed(interval: Interval) -> str:

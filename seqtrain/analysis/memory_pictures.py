@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from seqtrain.analysis.memory import Memory
 from seqtrain.analysis.pictures import COLORS, new_figure, save
@@ -27,10 +28,7 @@ def _draw_context(memory: Memory, path: Path, unit: str) -> None:
     axes.plot(contexts.lengths, contexts.means, "o-", color=COLORS[0], label="loss with exactly so much context")
     # Without a gain there is no length to mark.
     if memory.uses_context:
-        axes.axvspan(memory.effective.low, memory.effective.high, color=COLORS[2], alpha=0.25)
-        axes.axvline(
-            memory.effective.value, color=COLORS[2], label=f"effective context: {memory.effective.value:.0f} tokens"
-        )
+        _mark_effective(axes, memory)
     axes.axvline(memory.tbptt.k2, color=COLORS[1], linestyle=":", label=f"k2 = {memory.tbptt.k2}: gradients end here")
     # Each step doubles the context, so steps are even.
     axes.set_xscale("log", base=2)
@@ -38,6 +36,19 @@ def _draw_context(memory: Memory, path: Path, unit: str) -> None:
     axes.set(xlabel="context (tokens)", ylabel=unit, title="The same tokens, predicted from longer and longer contexts")
     axes.legend(fontsize=8)
     save(figure, path)
+
+
+def _mark_effective(axes: Any, memory: Memory) -> None:
+    """A line at the effective context, and a band for its interval, which goes on to the edge where no end was seen."""
+    effective, label = memory.effective, f"effective context: {memory.effective.value:.0f} tokens"
+    style, high = "-", effective.high
+    if memory.is_falling:
+        style, label = "--", f"effective context: at least {effective.value:.0f} tokens"
+    if memory.is_open:
+        high = 2 * max(memory.contexts.lengths[-1], memory.tbptt.k2)  # beyond all that is drawn
+        axes.set_xlim(right=high)
+    axes.axvspan(effective.low, high, color=COLORS[2], alpha=0.25)
+    axes.axvline(effective.value, color=COLORS[2], linestyle=style, label=label)
 
 
 def _draw_reset(memory: Memory, path: Path, unit: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,6 +30,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,  # descriptions and examples have lines of their own
             allow_abbrev=False,  # a new option must not change what an old script means
         )
+        # Else `--flops -1,2` is told to have no argument; no option begins with a digit, so such a word is a value.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
         self.add_argument("--json", action="store_true", help="print results as JSON, one object a line")
         self.add_argument(
             "--trust", action="append", default=[], metavar="PACKAGE", help="let configs name targets of this package"

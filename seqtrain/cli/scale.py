@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from seqtrain.analysis.demo import Train
 from seqtrain.cli.arguments import Parser, bounded, finish_failed, say
 from seqtrain.cli.kept_runs import trainer
 from seqtrain.cli.measured import Measured, written
+from seqtrain.cli.scale_plan import Planned, plan, size_words
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 
@@ -23,7 +23,6 @@ LADDER = (1e11, 2e11, 4e11, 8e11, 1.6e12)
 MIN_RUNGS = 4
 HELD_BACK = 4  # times the largest rung of the ladder
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022
-FLOPS_PER_WEIGHT_AND_TOKEN = 6  # two forward, four backward
 DECIDED = ("model", "seed", "budget", "run_dir", "trainer.max_steps", "trainer.max_epochs", "model.dim")
 
 
@@ -106,23 +105,26 @@ def _models(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> Measured:
     from seqtrain.analysis import scaling_law, scaling_picture
-    from seqtrain.config import check
 
-    for model in models:  # all that can be refused at once is refused before a folder is made
-        check.compose([f"model={model}", *others], ())
+    # All that can be refused is refused before a folder is made.
+    planned = plan(models, others, [*options.flops, options.hold_back], options.tokens_per_parameter)
+    for model, rungs_of_model in planned.items():
+        line = size_words(model, rungs_of_model)
+        if line is not None:
+            say(line)
     options.out.mkdir(parents=True, exist_ok=True)
     # A run that is there already is taken, so a killed ladder goes on.
     train = trainer(options.out / "runs")
     found: dict[str, tuple[Fitted, Prediction]] = {}
     rungs: list[Rung] = []
-    for model in models:
-        own = _train_rungs(train, model, others, options.flops, options)
+    for model, (*ladder, last) in planned.items():
+        own = _train_rungs(train, model, others, ladder, options.seeds)
         rungs += own
         fitted = scaling_law.fit([rung.flops for rung in own], [rung.loss for rung in own])
         prediction = fitted.predict(options.hold_back)
         # Before it is trained: nobody can say that the law was made to fit.
         say(f"{model}: predicted at {options.hold_back:g} FLOPs: {_words(prediction)}")
-        held_back = _train_rungs(train, model, others, [options.hold_back], options)
+        held_back = _train_rungs(train, model, others, [last], options.seeds)
         rungs += held_back
         # At what was really spent, which is not to the last digit what was asked for.
         found[model] = fitted, fitted.predict(held_back[0].flops)
@@ -133,16 +135,15 @@ def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> 
     return written(options.out, "scale", record, lines, ["scale.png"], options)
 
 
-def _train_rungs(train: Train, model: str, others: Sequence[str], budgets: Sequence[float], options: Any) -> list[Rung]:
+def _train_rungs(train: Train, model: str, others: Sequence[str], ladder: Sequence[Planned], seeds: int) -> list[Rung]:
     """Trains a model with each budget and seed."""
     from seqtrain.runs.directory import Run
 
     rungs = []
-    for flops in budgets:
-        # C = 6 N D with D = R N, so N = sqrt(C / (6 R)).
-        parameters = math.sqrt(flops / (FLOPS_PER_WEIGHT_AND_TOKEN * options.tokens_per_parameter))
-        for seed in range(1, options.seeds + 1):
-            words = [f"model={model}", f"seed={seed}", f"budget=[params:{parameters:.4g},flops:{flops:g}]", *others]
+    for planned in ladder:
+        flops = planned.asked_flops
+        for seed in range(1, seeds + 1):
+            words = [f"model={model}", f"seed={seed}", planned.budget, *others]
             # Only its end is of interest: a validation before it would take time and tell nothing.
             if not any(word.startswith("trainer.validate_every=") for word in words):
                 words.append("trainer.validate_every=1000000")

@@ -65,7 +65,7 @@ def check_all(config: DictConfig, request: Request) -> None:
     check_optimizer(config)
 
 
-def _prepare(config: DictConfig, request: Request) -> None:
+def prepare(config: DictConfig, request: Request) -> None:
     """Makes a config ready to be trained for the first time; UserError for all that can be wrong before that."""
     from seqtrain.training import budget
 
@@ -79,7 +79,7 @@ def dry_run(composed: Composed, request: Request) -> Cost:
     config = composed.config
     for line in composed.notes:
         say(line)
-    _prepare(config, request)
+    prepare(config, request)
     from seqtrain.training import budget
     from seqtrain.training.data import make_data
     from seqtrain.training.from_data import resolve_length
@@ -109,7 +109,7 @@ def start(composed: Composed, request: Request) -> Run:
     """
     config, choices = composed.config, composed.choices
     with ranks.process_group() as here:
-        ranks.run_on_all(lambda: _prepare(config, request))
+        ranks.run_on_all(lambda: prepare(config, request))
         from seqtrain.config import check
         from seqtrain.experiment import Attempt
         from seqtrain.training import effects

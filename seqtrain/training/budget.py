@@ -32,6 +32,14 @@ SOLVED = {
 """The options that each kind of budget decides."""
 
 
+class TooCoarse(UserError):
+    """No choice comes near enough to what was asked: `reason` says why, without the option that asked for it."""
+
+    def __init__(self, asked: str, reason: str, remedy: str) -> None:
+        super().__init__(f"{asked}: {reason}; {remedy}")
+        self.reason = reason
+
+
 def check_free(config: DictConfig, overrides: Sequence[str]) -> None:
     """UserError for options on the command line that the budget decides, or where there is nothing to solve for."""
     typed = {key_of(text) for text in overrides}
@@ -60,18 +68,30 @@ def prepare(config: DictConfig) -> None:
         config.trainer.max_seconds = asked["seconds"]
 
 
-def solve(config: DictConfig, data: Data, say: Say) -> None:
+def solve(config: DictConfig, data: Data, say: Say, *, tolerance: float = TOLERANCE) -> dict[str, float]:
     """Sets width and steps in the config, and says them; solved again they stay as they are.
 
-    UserError where nothing comes within a hundredth of what was asked.
+    Args:
+        config: of a run; its budget says what to solve for.
+        data: what the run reads.
+        say: is told what was found.
+        tolerance: how far from what was asked the nearest choice may be, as a share of it.
+
+    Returns:
+        What is reached, by the kinds of budget that are solved for.
+
+    Raises:
+        TooCoarse: where nothing comes so near.
     """
     asked = read_budget(config.budget)
+    reached: dict[str, float] = {}
     if "params" in asked:
-        params = _solve_width(config, data, asked["params"])
+        params = reached["params"] = _solve_width(config, data, asked["params"], tolerance)
         say(f"budget: params {asked['params']:g}: {_width_words(config)}, {params:,} parameters")
     if "flops" in asked:  # after the width, which decides what a token costs
-        flops = _solve_steps(config, data, asked["flops"])
+        flops = reached["flops"] = _solve_steps(config, data, asked["flops"], tolerance)
         say(f"budget: flops {asked['flops']:g}: trainer.max_steps={config.trainer.max_steps}, {flops:.4g} FLOPs")
+    return reached
 
 
 def met(config: DictConfig, reached: Mapping[str, float | None]) -> dict[str, dict[str, float]]:
@@ -89,7 +109,7 @@ def _width_words(config: DictConfig) -> str:
     return f"model.dim={config.model.dim}" + (f", model.{INNER}={inner}" if inner else "")
 
 
-def _solve_width(config: DictConfig, data: Data, number: float) -> int:
+def _solve_width(config: DictConfig, data: Data, number: float, tolerance: float) -> int:
     """Sets the width whose parameters are nearest to `number`, or the inner width too; gives the parameters."""
     if "dim" not in config.model:
         raise UserError(f"budget=params:{number:g}: model={config.model._target_} has no option dim to solve for")
@@ -102,9 +122,12 @@ def _solve_width(config: DictConfig, data: Data, number: float) -> int:
     # Not where the user has set it, nor where the model has none.
     if not _near(size(dim, inner), number) and config.model.get(INNER, 0) is None:
         inner = closest(lambda width: size(dim, width), number, 16 * dim)
-    if not _near(size(dim, inner), number):
+    if not _near(size(dim, inner), number, tolerance):
         widths = filter(None, (dim - grain, dim, dim + grain))
-        raise UserError(_too_coarse(number, {width: size(width, config.model.get(INNER)) for width in widths}))
+        sizes = {width: size(width, config.model.get(INNER)) for width in widths}
+        raise TooCoarse(
+            f"budget=params:{number:g}", _coarse_words(number, sizes, tolerance), "ask for one of these, or for more"
+        )
     config.model.dim = dim
     if inner is not None:
         config.model[INNER] = inner
@@ -139,14 +162,14 @@ def _grain(size: Callable[..., int], dim: int) -> int:
     return dim
 
 
-def _too_coarse(number: float, sizes: dict[int, int]) -> str:
+def _coarse_words(number: float, sizes: dict[int, int], tolerance: float) -> str:
     """What to say where none of these widths, with their parameters, is near enough."""
     nearest = heapq.nsmallest(2, sizes, key=lambda dim: abs(sizes[dim] - number))
     words = " and ".join(f"model.dim={dim} makes {sizes[dim]:,} parameters" for dim in sorted(nearest))
-    return f"budget=params:{number:g}: no width comes within 1 %: {words}; ask for one of these, or for more"
+    return f"no width comes within {tolerance * 100:g} %: {words}"
 
 
-def _solve_steps(config: DictConfig, data: Data, number: float) -> float:
+def _solve_steps(config: DictConfig, data: Data, number: float, tolerance: float) -> float:
     """Sets the optimiser steps whose operations are nearest to `number`; gives the operations."""
     from seqtrain.training.session import cost_of
 
@@ -159,10 +182,12 @@ def _solve_steps(config: DictConfig, data: Data, number: float) -> float:
     if most > MAX_STEPS:
         raise UserError(f"budget=flops:{number:g}: takes more than {MAX_STEPS:,} steps; ask for less")
     steps = closest(flops, number, most)
-    if not _near(flops(steps), number):
-        raise UserError(
-            f"budget=flops:{number:g}: no number of steps comes within 1 %: {steps} cost {flops(steps):.4g} FLOPs, "
-            f"{steps + 1} cost {flops(steps + 1):.4g}; ask for more"
+    if not _near(flops(steps), number, tolerance):
+        raise TooCoarse(
+            f"budget=flops:{number:g}",
+            f"no number of steps comes within {tolerance * 100:g} %: {steps} cost {flops(steps):.4g} FLOPs, "
+            f"{steps + 1} cost {flops(steps + 1):.4g}",
+            "ask for more",
         )
     config.trainer.max_steps = steps
     return flops(steps)
@@ -175,5 +200,5 @@ def closest(function: Callable[[int], float], number: float, most: int) -> int:
     return min((max(first - 1, 1), first), key=lambda argument: abs(function(argument) - number))
 
 
-def _near(value: float, number: float) -> bool:
-    return abs(value / number - 1) <= TOLERANCE
+def _near(value: float, number: float, tolerance: float = TOLERANCE) -> bool:
+    return abs(value / number - 1) <= tolerance

@@ -93,7 +93,7 @@ def _unreadable(config: DictConfig, task: Task) -> str | None:
     if set(task.fields).issubset(source.fields):
         return None
     return (
-        f"task={type(task).__name__}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
+        f"task={task.name()}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
         f"has {' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
     )
 
@@ -104,8 +104,8 @@ def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
     if getattr(resolve(config.tokenizer._target_), "reads_text", True) != task.reads_values():
         return None
     if not task.reads_values():
-        return f"tokenizer=none: task={type(task).__name__} reads text; use tokenizer=bpe, word, char or byte"
-    return f"tokenizer: task={type(task).__name__} reads values, which have no tokens; use tokenizer=none"
+        return f"tokenizer=none: task={task.name()} reads text; use tokenizer=bpe, word, char or byte"
+    return f"tokenizer: task={task.name()} reads values, which have no tokens; use tokenizer=none"
 
 
 def _readable_data(task: Task) -> list[str]:
@@ -125,7 +125,7 @@ def _needs_whole(config: DictConfig, task: Task, tbptt: TBPTT) -> str | None:
     """Why time cannot be cut like this for a task that reads examples, or None."""
     if task.streams:
         return None
-    name = type(task).__name__
+    name = task.name()
     if tbptt.carry:
         return f"tbptt.carry=true: task={name} reads each example by itself, with no state before it; use tbptt=whole"
     if tbptt.reset != "never":
@@ -175,13 +175,12 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
     missing = [words for flag, words in WANTED.items() if flag in missing_flags]
     if missing:
         reason = (
-            f"task={type(task).__name__}: needs {' and '.join(missing)}, which model {type(model).__name__} "
-            "does not promise"
+            f"task={task.name()}: needs {' and '.join(missing)}, which model {type(model).__name__} does not promise"
         )
         remedy = task.remedy(model)
         return reason if remedy is None else f"{reason}; use {remedy}"
     if model.linear_order is not None and not task.fits_linear:
-        return f"model.fit=least_squares: task={type(task).__name__} has no values to fit; use model.fit=trained"
+        return f"model.fit=least_squares: task={task.name()} has no values to fit; use model.fit=trained"
     reason = task.incompatibility(model)
     if reason:
         return reason
@@ -286,6 +285,16 @@ def check_tokenizer(config: DictConfig, overrides: Sequence[str]) -> None:
     lines = [f"{text}: {remedy}" for text in overrides if check.key_of(text).partition(".")[0] == "tokenizer"]
     if lines:
         raise UserError(*lines)
+
+
+def tasks_of(model: str) -> list[str]:
+    """The shipped tasks that a shipped model does, as their files cut time."""
+    names = []
+    for task in shipped("task"):
+        config = check.compose([f"task={task}"]).config
+        if _reason(with_model(config, model)) is None:
+            names.append(task)
+    return names
 
 
 class Cell(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from seqtrain.analysis.context import (
     Contexts,
     effective_context,
     effective_length,
+    gain_of_context,
     losses_by_context,
     powers_up_to,
     read_lanes,
@@ -114,10 +116,84 @@ def test_a_k2_of_about_the_context_is_not_called_long_enough() -> None:
     assert "train with a longer k2 and compare" in measured(periodic(), k2=8).verdict()[1]
 
 
-def test_a_context_that_still_helps_at_its_end_is_called_a_lower_bound() -> None:
+def test_a_context_that_still_helps_at_its_end_is_called_a_lower_bound_and_nothing_is_said_of_longer_ones() -> None:
     memory = measured(periodic(), k2=64, context=8)
     assert memory.is_falling
-    assert "lower bound" in memory.verdict()[0]
+    assert memory.record()["is_lower_bound"]
+    words = memory.verdict()[0]
+    assert words.startswith("effective context: at least 8 tokens (95 % interval 8 to 8 or more), a lower bound")
+    assert "the loss still falls at 8, the longest that was measured; try a longer --context" in words
+    assert "longer ones" not in words
+    assert not measured(periodic(), k2=64).record()["is_lower_bound"]
+
+
+def test_a_lower_bound_may_show_that_k2_is_too_short_and_never_that_it_is_long_enough() -> None:
+    for k2 in (8, 16, 64):
+        words = measured(periodic(), k2=k2, context=8).verdict()[1]
+        assert words.startswith(f"whether k2={k2} is long enough is not shown")
+        assert "farther than the 8 tokens that were measured" in words
+    assert "k2=4 is shorter than the context it uses" in measured(periodic(), k2=4, context=8).verdict()[1]
+
+
+def test_no_longer_context_is_advised_than_the_model_can_read() -> None:
+    model = Lookback()
+    model.max_length = 12
+    words = measured(periodic(), k2=64, model=model, context=8).verdict()
+    assert "the model reads at most model.max_length=12" in words[0]
+    assert not any("--context" in line for line in words)
+
+
+def noisy(means: Sequence[float], *, k2: int) -> Memory:
+    """Such losses with contexts of 1, 2, 4, ... tokens; each token has luck of its own with each of them."""
+    luck = np.random.default_rng(0).normal(size=(len(means), 400))
+    luck -= luck.mean(1, keepdims=True)
+    contexts = Contexts(powers_up_to(2 ** (len(means) - 1)), np.array(means)[:, None] + luck)
+    helpful = contexts.up_to(contexts.best_length(0.01))
+    return Memory(
+        tbptt=cut(k2),
+        tolerance=0.01,
+        contexts=contexts,
+        lanes=None,
+        without_state="",
+        gain_of_context=gain_of_context(helpful),
+        gain_of_state=None,
+        effective=effective_context(helpful, 0.01),
+        max_length=None,
+    )
+
+
+def test_where_only_luck_hides_whether_the_loss_still_falls_no_upper_end_is_told_and_k2_is_not_judged() -> None:
+    # By the means the loss has settled at 4 tokens; with other tokens it might still fall at 16.
+    memory = noisy([3.0, 2.5, 2.0, 2.0, 2.0], k2=64)
+    assert not memory.is_falling
+    assert memory.effective.high > 8
+    assert "or more); longer ones, up to 16, change the loss" in memory.verdict()[0]
+    assert memory.verdict()[1].startswith("whether k2=64 is long enough is not shown")
+
+
+def test_the_picture_draws_a_lower_bound_open_to_the_right_and_a_settled_context_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(memory_pictures, "save", lambda figure, path: figures.append(figure))
+    for context in (8, 32):
+        memory_pictures.draw(measured(periodic(), k2=64, model=Forgetful(), context=context), tmp_path, "nats")
+    (bound,), (settled,) = figures[0].axes, figures[1].axes
+    assert "effective context: at least 8 tokens" in legend(bound)
+    assert "effective context: 8 tokens" in legend(settled)
+    # The band for the interval reaches the edge, or ends where the interval does.
+    assert right_end(bound) == pytest.approx(bound.get_xlim()[1])
+    assert right_end(settled) == pytest.approx(LAG, rel=0.01)
+
+
+def legend(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def right_end(axes: Any) -> float:
+    """Where the band for the interval ends."""
+    (band,) = axes.patches
+    return float(band.get_extents().transformed(axes.transData.inverted()).x1)
 
 
 def test_of_a_run_without_carry_it_is_said_that_it_was_not_trained_for_it() -> None:
@@ -178,6 +254,21 @@ def test_contexts_that_do_harm_are_not_taken_for_no_use_of_context() -> None:
     assert memory.effective.value == pytest.approx(LAG, rel=0.01)
     assert not memory.is_falling
     assert f"Beyond {2 * LAG} tokens context does harm: at 32" in memory.verdict()[0]
+
+
+def test_of_contexts_that_do_harm_it_is_said_up_to_where_they_were_measured_and_not_what_longer_ones_change() -> None:
+    # What is best and the effective one are the same length: there is no longer one whose change could be told.
+    memory = noisy([4.5, 3.5, 3.0, 4.0, 4.0], k2=64)
+    assert memory.best_length == 4
+    words = memory.verdict()[0]
+    assert "of 1 to 16 that were measured" in words
+    assert "longer ones" not in words
+    assert "Beyond 4 tokens context does harm: at 16 the loss is 1.000 nats higher" in words
+
+
+def test_where_every_longer_context_does_harm_one_token_is_not_held_against_itself() -> None:
+    words = noisy([2.0, 3.0, 3.0], k2=64).verdict()[0]
+    assert words.startswith("no use of context is shown: Beyond 1 token context does harm: at 4 the loss is 1.000")
 
 
 def test_an_untrained_model_is_said_to_use_no_context() -> None:

@@ -82,7 +82,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "not UTF-8": (("train", "data=text", "data.path=latin.txt"), ("latin.txt", "UTF-8", "3")),
     "bad JSON": (("train", "data=text", "data.path=bad.jsonl"), ("bad.jsonl", "2")),
     "one document": (("train", "data=text", "data.path=sound.txt"), ("data.split_by=position",)),
-    "bidirectional language model": (("train", *TEXT, "model.bidirectional=true"), ("task=NextToken", "LSTM", "gpt")),
+    "bidirectional language model": (("train", *TEXT, "model.bidirectional=true"), ("task=next_token", "LSTM", "gpt")),
     "stream beyond learned positions": (("train", *TEXT, *LEARNED), ("tbptt.carry=true", "learned", "rotary")),
     "window beyond learned positions": (
         ("train", *TEXT, *LEARNED, "tbptt=windows"),

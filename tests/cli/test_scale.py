@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seqtrain.cli import main
+from seqtrain.cli.scale_plan import plan, size_words
+from seqtrain.cli.start import Request, dry_run
+from seqtrain.config import check
+from seqtrain.errors import UserError
 from tests.conftest import Seqtrain
 
 
@@ -33,15 +38,59 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
         (("seed=3",), "the ladder decides it"),
         (("model=lstm,nope",), "no such model"),
         (("optimizer.lrr=1",), "lrr"),
+        (("model=lstm,bert",), "model=bert: task=next_token: needs that no token sees a later one"),
+        (("model=elmo",), "tasks that it does: bidirectional_lm"),
+        (("--flops", "1e6,2e6,4e6,8e6"), "--flops 1e+06 is too small for model=lstm: no width comes within 10 %"),
+        (("--flops", "1e11,1.01e11,1.02e11,2e11"), "1e+11 and 1.01e+11 are one rung to the law"),
     ],
 )
 def test_nonsense_is_refused_before_anything_is_trained(
     words: tuple[str, ...], reason: str, call: Any, tmp_path: Path
 ) -> None:
-    rc, out, errors = call(*words, "--out", tmp_path / "out")
+    rc, out, errors = call("tokenizer=byte", *words, "--out", tmp_path / "out")
     assert (rc, out) == (2, "")
     assert reason in errors
+    assert len(errors.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> list[str]:
+    """Overrides of a tiny text."""
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"the animal number {n} was {n * n % 7}\n" for n in range(3000)))
+    words = ("data=text", f"data.path={text}", "data.split_by=position", "tokenizer=char", "callbacks=none")
+    return [*words, "data.batch_size=4", "tbptt.k2=8", "data.eval_lanes=4"]
+
+
+def test_where_no_width_is_within_a_percent_the_nearest_is_planned_with_its_true_number_and_it_is_said(
+    others: list[str],
+) -> None:
+    rungs = plan(["rnn"], others, [5e8, 1e9, 2e9, 4e9, 1.6e10], 20)
+    far = [rung for rung in rungs["rnn"] if not rung.is_near]
+    assert far, "a case in which some width is not within a percent"
+    for rung in rungs["rnn"]:
+        assert rung.parameters == pytest.approx(rung.asked_parameters, rel=0.1)
+        assert rung.flops == pytest.approx(rung.asked_flops, rel=0.1)
+    line = size_words("rnn", rungs["rnn"])
+    assert line is not None
+    for rung in far:
+        assert f"params:{rung.parameters}," in rung.budget
+        assert f"{rung.parameters:,} parameters (model.dim={rung.dim}) for {rung.asked_parameters:,.0f}" in line
+        # The training that is asked for it finds the same size, to the last parameter.
+        cost = dry_run(check.compose([*others, "model=rnn", rung.budget], ()), Request())
+        assert cost.parameters["total"] == rung.parameters
+        assert cost.flops == pytest.approx(rung.flops)
+
+
+def test_a_ladder_that_is_too_small_is_refused_with_one_that_works(others: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        plan(["rnn", "gpt"], others, [1e7, 2e7, 4e7, 8e7, 3.2e8], 20)
+    found = re.search("--flops ([^ ]*) --hold-back ([^ ]*) works$", str(refused.value))
+    assert found is not None
+    budgets = [float(word) for word in (*found[1].split(","), found[2])]
+    assert [flops / budgets[0] for flops in budgets] == pytest.approx([1, 2, 4, 8, 32])
+    assert plan(["rnn", "gpt"], others, budgets, 20).keys() == {"rnn", "gpt"}
 
 
 @pytest.mark.long

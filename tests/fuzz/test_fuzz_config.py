@@ -41,7 +41,7 @@ def test_a_command_line_is_refused_in_lines_or_can_be_trained(
 
         def prepare() -> None:
             composed = check.compose(given)
-            start._prepare(composed.config, start.Request(overrides=given))
+            start.prepare(composed.config, start.Request(overrides=given))
 
         return in_process(prepare)
 

@@ -225,7 +225,7 @@ REFUSED = {
     "text": (("task=forecast", "data=sums"), "needs rows with values"),
     "no tokenizer of text": (
         ("task=sentiment", "data=word_order", "tokenizer=none"),
-        "tokenizer=none: task=Sentiment reads text",
+        "tokenizer=none: task=sentiment reads text",
     ),
     "no horizon": (("task=forecast", "task.horizon=0"), "task.horizon=0: expected a whole number"),
     "a far horizon": (("task=forecast", *TINY, "task.horizon=25"), "task.horizon=25: no series has 8 rows"),

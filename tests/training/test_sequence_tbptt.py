@@ -278,9 +278,9 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
             "data.max_length=50: longer than the 9 positions of model.max_length",
         ),
         (("task=sentiment", "task.pool=cls"), "task.pool=cls: the first position of LSTM sees no later token"),
-        (("task=sentiment", "tbptt.k1=2"), "tbptt.k1=2: task=Sentiment has one update for each batch of examples"),
-        (("task=masked_lm",), "task=MaskedLM cannot cut .*, because a hidden token is told from both sides"),
-        (("task=translation",), "task=Translation cannot cut .*, because every word .* from the whole source"),
+        (("task=sentiment", "tbptt.k1=2"), "tbptt.k1=2: task=sentiment has one update for each batch of examples"),
+        (("task=masked_lm",), "task=masked_lm cannot cut .*, because a hidden token is told from both sides"),
+        (("task=translation",), "task=translation cannot cut .*, because every word .* from the whole source"),
     ],
     ids=str,
 )

@@ -1,0 +1,193 @@
+"""The rungs of a ladder before anything is trained: of each model and budget the size, and what it really costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from seqtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from seqtrain.training.splits import Data
+
+FLOPS_PER_WEIGHT_AND_TOKEN = 6  # two forward, four backward
+NEAREST = 0.1  # of what a budget buys: widths are whole numbers, so a small model's size cannot be met exactly
+MIN_RATIO = 1.1  # of a rung to the one below: nearer ones would be one rung to the law
+MAX_DOUBLINGS = 20  # of a ladder that is too small, until one is found that works
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A rung of one model."""
+
+    asked_flops: float
+    asked_parameters: float
+    flops: float  # that it will really spend
+    parameters: int
+    dim: int
+    budget: str  # the override that makes it so
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is as large as asked for, but for the percent that every budget is allowed."""
+        from seqtrain.training.budget import TOLERANCE
+
+        return abs(self.parameters / self.asked_parameters - 1) <= TOLERANCE
+
+
+class _TooSmall(UserError):
+    """A rung that no run comes near to; a larger ladder may do."""
+
+
+class _Reader(NamedTuple):
+    """A model whose config is checked, with the data it will read."""
+
+    model: str
+    config: DictConfig
+    data: Data
+
+
+def plan(
+    models: Sequence[str], others: Sequence[str], budgets: Sequence[float], tokens_per_parameter: float
+) -> dict[str, list[Planned]]:
+    """Checks every model with its task, and solves for the size of each of its rungs.
+
+    Args:
+        models: names, as in `model=`.
+        others: overrides of all of them.
+        budgets: of the rungs and, last, of the one that is held back, in FLOPs, from the smallest on.
+        tokens_per_parameter: how a budget is divided.
+
+    Returns:
+        The rungs of each model, in the order of the budgets.
+
+    Raises:
+        UserError: for all that a training would be refused for; where a rung is too small, names budgets that work.
+    """
+    from seqtrain.training.data import make_data
+
+    configs = {model: _checked(model, others) for model in models}  # all of them before data is read
+    readers = []
+    for model, config in configs.items():
+        readers.append(_Reader(model, config, make_data(config, ("train", "validation"), _silent)))
+    try:
+        return _solve_all(readers, budgets, tokens_per_parameter)
+    except _TooSmall as error:
+        works = _larger(readers, budgets, tokens_per_parameter)
+        if works is None:
+            raise
+        raise UserError(f"{error}; {works}") from None
+
+
+def _silent(line: str) -> None:
+    """Each training says it again, where it belongs."""
+
+
+def _checked(model: str, others: Sequence[str]) -> DictConfig:
+    """The config of a model's rungs but for their budget; UserError for all that is known before data is read."""
+    from seqtrain.cli.start import Request, prepare
+    from seqtrain.config import check
+
+    # The budget is a stand-in, which has the config prepared to be solved.
+    words = [f"model={model}", "budget=[params:1e6,flops:1e12]", *others]
+    composed = check.compose(words, ())
+    try:
+        prepare(composed.config, Request(words))
+    except UserError as error:
+        raise _with_remedy(error, model, composed.choices["task"]) from None
+    return composed.config
+
+
+def _with_remedy(error: UserError, model: str, task: str) -> UserError:
+    """A refusal with the tasks that the model does, where it cannot do the one that was asked for."""
+    from seqtrain.training.compatibility import tasks_of
+
+    able = tasks_of(model)
+    if task in able:  # then something else is wrong
+        return error
+    return UserError(f"model={model}: {'; '.join(error.lines)}; tasks that it does: {', '.join(able)}")
+
+
+def _solve_all(
+    readers: Sequence[_Reader], budgets: Sequence[float], tokens_per_parameter: float
+) -> dict[str, list[Planned]]:
+    """The rungs of every model; _TooSmall where one cannot be."""
+    found = {}
+    for reader in readers:
+        rungs = [_solve(reader, flops, tokens_per_parameter) for flops in budgets]
+        for below, rung in pairwise(rungs):
+            if rung.flops < MIN_RATIO * below.flops:
+                raise UserError(
+                    f"--flops: {below.asked_flops:g} and {rung.asked_flops:g} are one rung to the law; give budgets "
+                    f"at least {MIN_RATIO:g} times apart, better twice"
+                )
+        found[reader.model] = rungs
+    return found
+
+
+def _solve(reader: _Reader, flops: float, tokens_per_parameter: float) -> Planned:
+    """The size whose parameters are nearest to what the budget buys."""
+    from seqtrain.training import budget
+
+    # C = 6 N D with D = R N, so N = sqrt(C / (6 R)).
+    parameters = math.sqrt(flops / (FLOPS_PER_WEIGHT_AND_TOKEN * tokens_per_parameter))
+    words = [f"params:{parameters:.4g}", f"flops:{flops:g}"]
+    config = reader.config.copy()
+    config.budget = words
+    try:
+        reached = budget.solve(config, reader.data, _silent, tolerance=NEAREST)
+        # What is farther than a run's own budget may be is asked for by its true number.
+        if abs(reached["params"] / parameters - 1) > budget.TOLERANCE:
+            words[0] = f"params:{reached['params']:.0f}"
+        if abs(reached["flops"] / flops - 1) > budget.TOLERANCE:
+            words[1] = f"flops:{reached['flops']:.9g}"
+        config = reader.config.copy()
+        config.budget = words
+        reached = budget.solve(config, reader.data, _silent)  # just as the training will
+    except budget.TooCoarse as error:
+        raise _TooSmall(f"--flops {flops:g} is too small for model={reader.model}: {error.reason}") from None
+    return Planned(
+        asked_flops=flops,
+        asked_parameters=parameters,
+        flops=reached["flops"],
+        parameters=int(reached["params"]),
+        dim=config.model.dim,
+        budget=f"budget=[{','.join(words)}]",
+    )
+
+
+def _larger(readers: Sequence[_Reader], budgets: Sequence[float], tokens_per_parameter: float) -> str | None:
+    """The option with the same ladder doubled until it works; None where none does."""
+    for doublings in range(1, MAX_DOUBLINGS + 1):
+        larger = [float(f"{flops * 2**doublings:g}") for flops in budgets]  # as they would be typed
+        try:
+            _solve_all(readers, larger, tokens_per_parameter)
+        except _TooSmall:
+            continue
+        except UserError:  # too large for this machine, or for a run
+            return None
+        *ladder, held_back = larger
+        return f"--flops {','.join(f'{flops:g}' for flops in ladder)} --hold-back {held_back:g} works"
+    return None
+
+
+def size_words(model: str, rungs: Sequence[Planned]) -> str | None:
+    """One line that says which rungs are not as large as their budgets buy; None where all are."""
+    words = []
+    for rung in rungs:
+        if not rung.is_near:
+            words.append(
+                f"at {rung.asked_flops:g} FLOPs {rung.parameters:,} parameters (model.dim={rung.dim}) for "
+                f"{rung.asked_parameters:,.0f}"
+            )
+    if not words:
+        return None
+    return (
+        f"{model}: no width comes within 1 % of some rungs, so the nearest is taken: {'; '.join(words)}; the law is "
+        "fitted to what each really spends"
+    )
