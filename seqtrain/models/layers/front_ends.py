@@ -27,6 +27,14 @@ class TokenEmbedding(nn.Module):
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T E"]:
         return F.embedding(tokens, self.weight)
 
+    def logits(self, hidden: Float[Tensor, "... E"], *, end: bool = False) -> Float[Tensor, "... V"]:
+        """Unnormalised log-probabilities of the tokens with the embedding's own weights (tied head).
+
+        `end` adds one last score: that of the end, which shares the start's vector.
+        """
+        # The start is the first special, right behind the text, and no task predicts the others.
+        return F.linear(hidden, self.weight[: self.vocab_size + end])
+
 
 class ValueProjection(nn.Module):
     """Real values as vectors: one linear map of the `num_features` values of a time step, or of a patch of them."""
