@@ -183,7 +183,7 @@ def test_a_search_has_no_dry_run() -> None:
 def test_a_dry_grid_tells_the_cost_of_each_trial_once_and_ends_with_2_where_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "dry_run", lambda config, request: config.seed)
+    monkeypatch.setattr(command, "dry_run", lambda composed, request: composed.config.seed)
     monkeypatch.setattr(command, "print_cost", lambda cost, as_json: print(cost))
     monkeypatch.chdir(tmp_path)
     assert command.start(train.Request(["seed=3,nothing,4,3", "dry_run=true"]), as_json=False) == 2

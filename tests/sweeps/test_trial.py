@@ -110,7 +110,7 @@ def test_a_trial_has_the_threads_of_its_share_unless_it_asks_for_others(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, typed: str, threads: int
 ) -> None:
     configs: list[Any] = []
-    monkeypatch.setattr(trials, "start", lambda config, choices, request: configs.append(config))
+    monkeypatch.setattr(trials, "start", lambda composed, request: configs.append(composed.config))
     trial = sweep.plan(9, [typed], typed)
     trials._run(trial, "begin", sweep, 3)
     assert (configs[0].trainer.threads, configs[0].run_dir) == (threads, str(trial.path))
