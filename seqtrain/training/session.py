@@ -11,8 +11,9 @@ from omegaconf import DictConfig
 
 from seqtrain.config.instantiate import make
 from seqtrain.config.options import TrainerOptions, origin_words
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.loader import ENDLESS, TrainLoader
-from seqtrain.data.batching.plan import ExamplePlan, StreamPlan
+from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.runs.checkpoint import load, step_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqtrain.data.batching.plan import ExamplePlan
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.parallel import Parallel

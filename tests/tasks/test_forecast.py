@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.loader import TrainLoader
-from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.models.base import SequenceModel, reset
