@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from seqtrain.config.options import Batching
-from seqtrain.data.batching.example_plan import BLOCK, WINDOW, ExamplePlan
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.examples import ExampleBatch, ExampleLoader, Examples
 from seqtrain.data.batching.lengths import distinct_of_all
 from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
@@ -309,7 +309,7 @@ class ExampleData(Data):
         if plan.num_windows > 1:
             self.say(
                 f"train: {len(plan.lengths):,} examples are sorted by length and shuffled within {plan.num_windows:,} "
-                f"windows of at most {WINDOW:,}; the seed deals them out to windows in blocks of {BLOCK:,}"
+                f"windows of at most {plan.window:,}; the seed deals them out to windows in blocks of {plan.block:,}"
             )
         return plan
 

@@ -11,6 +11,7 @@ from datasets import Dataset, DatasetDict
 
 from seqtrain.config import check
 from seqtrain.config.trust import trusting
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.hub import Hub
 from seqtrain.data.sources.parallel import Parallel
@@ -208,6 +209,21 @@ def test_lanes_of_evaluation_that_find_no_text_are_said_once_for_each_split() ->
     data.plan("validation")
     words = f"validation: read on {lanes} lanes; its text is too short for 100000"
     assert [line for line in said if "lanes" in line] == [words]
+
+
+def test_more_examples_than_a_window_are_said_and_plans_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = ExamplePlan.__init__.__kwdefaults__
+    assert defaults is not None
+    for name, value in {"window": 30, "block": 4}.items():
+        monkeypatch.setitem(defaults, name, value)
+    config = check.compose(["task=sentiment", "data.size=200"]).config
+    said: list[str] = []
+    data = make_data(config, ("train", "validation"), said.append)
+    for split in ("train", "validation"):
+        assert data.plan(split) is data.plan(split)
+    (line,) = [line for line in said if "windows" in line]
+    assert line.startswith("train: ")
+    assert "windows of at most 30; the seed deals them out to windows in blocks of 4" in line
 
 
 # -- once ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,8 +38,9 @@ class Stretches:
         """`documents`: where each begins, and the end of the last one."""
         self.documents = documents
         self.size = size
+        self._offsets = np.asarray(documents)  # the same memory; numpy takes its time to slice a map
         self._pages = Pages(documents)
-        self._before = self._counts()
+        self._before = np.asarray(self._counts())
 
     def __len__(self) -> int:
         return int(self._before[-1])
@@ -52,16 +54,19 @@ class Stretches:
     def find(self, index: Int[np.ndarray, "*shape"]) -> Found:
         """The stretches of these numbers, from 0 to len - 1."""
         flat = index.reshape(-1)
-        parts = [
-            self._find(flat[begin : begin + FOUND_AT_A_TIME]) for begin in range(0, max(flat.size, 1), FOUND_AT_A_TIME)
-        ]
+        ends = np.append(np.flatnonzero(np.diff(flat) != 1) + 1, flat.size)  # of runs that stand together
+        if len(ends) * SPAN <= flat.size:
+            parts = [self._find_run(int(flat[begin]), int(flat[end - 1]) + 1) for begin, end in pairwise([0, *ends])]
+        else:
+            edges = range(0, max(flat.size, 1), FOUND_AT_A_TIME)
+            parts = [self._find(flat[begin : begin + FOUND_AT_A_TIME]) for begin in edges]
         return Found(*(np.concatenate(column).reshape(index.shape) for column in zip(*parts, strict=True)))
 
     def _find(self, index: Int[np.ndarray, " k"]) -> Found:
         # All documents of the spans that these stretches are in, one span behind the other.
         spans = np.unique(np.searchsorted(self._before, index, side="right") - 1)
         places = np.minimum(spans[:, None] * SPAN + np.arange(SPAN + 1), len(self.documents) - 1)
-        offsets = np.asarray(self.documents[places])  # (spans, SPAN + 1)
+        offsets = self._offsets[places]  # (spans, SPAN + 1)
         self._pages.touch(len(spans) * FAULT_BYTES)
         counts = -(-np.diff(offsets) // self.size)
         ends = (self._before[spans, None] + counts.cumsum(1)).reshape(-1)  # ascends, since the spans do
@@ -69,6 +74,19 @@ class Stretches:
         span, within = np.divmod(row, SPAN)
         begin = offsets[span, within] + (index - ends[row] + counts[span, within]) * self.size
         return Found(begin, np.minimum(self.size, offsets[span, within + 1] - begin), spans[span] * SPAN + within)
+
+    def _find_run(self, first: int, end: int) -> Found:
+        """Stretches that follow one another, of which the documents do too."""
+        after = int(np.searchsorted(self._before, end - 1, side="right"))
+        span = int(np.searchsorted(self._before, first, side="right")) - 1
+        offsets = self._offsets[span * SPAN : after * SPAN + 1]
+        self._pages.touch(offsets.nbytes + FAULT_BYTES)
+        counts = -(-np.diff(offsets) // self.size)
+        before = int(self._before[span])
+        row = np.repeat(np.arange(len(counts)), counts)[first - before : end - before]
+        within = np.arange(first - before, end - before) - (counts.cumsum() - counts)[row]
+        begin = offsets[row] + within * self.size
+        return Found(begin, np.minimum(self.size, offsets[row + 1] - begin), span * SPAN + row)
 
     def _counts(self) -> Int[np.ndarray, " spans+1"]:
         """How many stretches come before each span, and how many there are; from the cache where it is worth it."""
@@ -95,7 +113,7 @@ class Stretches:
         """The stretches of each span, some spans at a time."""
         num_documents = SPAN * SPANS_AT_A_TIME
         for begin in range(0, len(self.documents) - 1, num_documents):
-            offsets = np.asarray(self.documents[begin : begin + num_documents + 1])
+            offsets = self._offsets[begin : begin + num_documents + 1]
             counts = -(-np.diff(offsets) // self.size)
             yield np.add.reduceat(counts, np.arange(0, len(counts), SPAN))
             self._pages.touch(offsets.nbytes)

@@ -13,7 +13,7 @@ from seqtrain.data.batching.plan import ExampleChunk, deal
 from seqtrain.data.cache import cached_json
 
 WINDOW = 1_000_000  # examples that are sorted by length, and whose steps are shuffled, at a time
-BLOCK = 1_000  # examples that lie side by side in the data and are always of one window
+BLOCK = 4_000  # examples that lie side by side in the data and are always of one window
 UNBOUNDED = 2**62
 
 
@@ -52,11 +52,10 @@ class ExamplePlan:
         self.seed = seed
         self.shuffle = shuffle
         self._limits = batch_tokens or UNBOUNDED, batch_size or UNBOUNDED
-        self._block = block
-        if len(lengths) <= window:
-            self._block = max(len(lengths), 1)
-        self._num_blocks = -(-len(lengths) // self._block)
-        self.num_windows = -(-self._num_blocks // max(window // self._block, 1))
+        self.window = window
+        self.block = block if len(lengths) > window else len(lengths)
+        self._num_blocks = -(-len(lengths) // self.block)
+        self.num_windows = -(-self._num_blocks // max(window // self.block, 1))
         # Of one window, and of one epoch, kept for their steps.
         self._cached_steps: tuple[int, WindowSteps] | None = None
         self._cached_window: tuple[tuple[int, int], _LaidOut] | None = None
@@ -108,8 +107,7 @@ class ExamplePlan:
             rng = np.random.default_rng(key)
             drawn[rng.permutation(len(examples))] = np.arange(len(examples))
             order = rng.permutation(order)
-        drawn = drawn[order_by_length(lengths[drawn])]
-        return _LaidOut(examples[drawn], edges, order, targets)
+        return _LaidOut(examples[order_by_length(lengths, drawn)], edges, order, targets)
 
     def _members(self, window: int) -> Int[np.ndarray, " k"]:
         """The examples of a window, block by block."""
@@ -118,7 +116,7 @@ class ExamplePlan:
         if self.shuffle and self.num_windows > 1:
             # Whole blocks, since a data set on a disk is read from one place to the next in no time.
             places = permuted(places, self._num_blocks, self.seed)
-        examples = (places[:, None] * self._block + np.arange(self._block)).reshape(-1)
+        examples = (places[:, None] * self.block + np.arange(self.block)).reshape(-1)
         return examples[examples < len(self.lengths)]
 
     def _steps_of(self, window: int, lengths: Int[np.ndarray, "k sides"] | None = None) -> WindowSteps:
@@ -143,7 +141,7 @@ class ExamplePlan:
         key = self.lengths.key if isinstance(self.lengths, Lengths) else None
         if key is None or self.num_windows == 1:
             return np.array(make())
-        order = (self.seed, self.shuffle, self._block, self.num_windows, *self._limits)
+        order = (self.seed, self.shuffle, self.block, self.num_windows, *self._limits)
         return np.array(cached_json(f"windows {key} {order}", make))
 
 
@@ -219,9 +217,8 @@ def _tokens_until(lengths: Distinct, places: Int[np.ndarray, " k"]) -> Int[np.nd
     return (lengths.counts * tokens).cumsum()[row] - after
 
 
-def order_by_length(lengths: Int[np.ndarray, "n sides"]) -> Int[np.ndarray, " n"]:
-    """The examples by length, the first side first; those of equal lengths in their own order."""
-    order = np.arange(len(lengths))
+def order_by_length(lengths: Int[np.ndarray, "n sides"], order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """The examples by length, the first side first; those of equal lengths in this order."""
     for side in lengths.T[::-1]:  # the side that is sorted last counts most
         for shift in range(0, max(int(side.max()).bit_length(), 1), 16):
             # Numpy sorts sixteen bits by counting, ten times as fast as it compares.

@@ -13,10 +13,13 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from seqtrain.data.batching.plan import Chunk, StreamPlan, deal
-from seqtrain.data.token_store.tokens import TokenArray
+from seqtrain.data.token_store.tokens import FAULT_BYTES, Pages, TokenArray
 
 IGNORED = -100
 """Target of a padded position, of tokens; of real values it is NaN, which no loss can overlook."""
+
+
+SEARCHED = 8  # places of a large file, far from each other, that a search for one row looks at
 
 
 class WarmupChunk(NamedTuple):
@@ -102,6 +105,7 @@ class Stream:
         """
         self.tokens = tokens
         self.documents = documents
+        self._pages = Pages(documents)
         self.start = start
         self.dtype = dtype
         self.padding = np.nan if np.issubdtype(dtype, np.floating) else IGNORED
@@ -136,6 +140,7 @@ class Stream:
         tokens = self.tokens[np.maximum(index - 1, 0)].astype(self.dtype)
         # The document that a token stands in begins at that token: nothing in its document came before it.
         place = np.searchsorted(self.documents, index, side="right") - 1
+        self._pages.touch(len(index) * SEARCHED * FAULT_BYTES)
         tokens[self.documents[place] == index] = self.start
         targets = self.tokens[index].astype(self.dtype)
         targets[~real] = self.padding

@@ -192,7 +192,7 @@ class Pages:
     def touch(self, num_bytes: int) -> None:
         """Counts what was read, in bytes that it has mapped at most."""
         content = self._array.base
-        if not isinstance(content, mmap.mmap):
+        if not isinstance(content, mmap.mmap) or self._array.nbytes <= MAX_MAPPED_BYTES:
             return
         self._touched += num_bytes
         if self._touched > MAX_MAPPED_BYTES:
