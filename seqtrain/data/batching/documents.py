@@ -11,11 +11,12 @@ import numpy as np
 from jaxtyping import Int
 
 from seqtrain.data.cache import Store, durable
-from seqtrain.data.token_store.tokens import FAULT_BYTES, Pages, map_key, mapped_offsets
+from seqtrain.data.token_store.tokens import Pages, map_key, mapped_offsets
 
 SPAN = 64  # documents between two counts that are kept
 SPANS_AT_A_TIME = 1 << 14  # that are counted
 FOUND_AT_A_TIME = 1 << 16  # stretches
+TOUCHED_BYTES = 1 << 21  # that Linux may map when a file is touched at one place, where it holds it in large pages
 MAX_UNKEPT = 1 << 22  # documents whose stretches are counted at every start: less than a tenth of a second
 
 
@@ -67,7 +68,7 @@ class Stretches:
         spans = np.unique(np.searchsorted(self._before, index, side="right") - 1)
         places = np.minimum(spans[:, None] * SPAN + np.arange(SPAN + 1), len(self.documents) - 1)
         offsets = self._offsets[places]  # (spans, SPAN + 1)
-        self._pages.touch(len(spans) * FAULT_BYTES)
+        self._pages.touch(len(spans) * TOUCHED_BYTES)
         counts = -(-np.diff(offsets) // self.size)
         ends = (self._before[spans, None] + counts.cumsum(1)).reshape(-1)  # ascends, since the spans do
         row = np.searchsorted(ends, index, side="right")
@@ -80,13 +81,17 @@ class Stretches:
         after = int(np.searchsorted(self._before, end - 1, side="right"))
         span = int(np.searchsorted(self._before, first, side="right")) - 1
         offsets = self._offsets[span * SPAN : after * SPAN + 1]
-        self._pages.touch(offsets.nbytes + FAULT_BYTES)
-        counts = -(-np.diff(offsets) // self.size)
+        self._pages.touch(offsets.nbytes + TOUCHED_BYTES)
+        sizes = np.diff(offsets)
+        counts = -(-sizes // self.size)  # stretches of each document
+        document = np.repeat(np.arange(span * SPAN, span * SPAN + len(counts)), counts)
+        count = np.full(len(document), self.size)
+        shorter = counts > 0
+        count[counts.cumsum()[shorter] - 1] = (sizes - (counts - 1) * self.size)[shorter]
+        begin = offsets[0] + count.cumsum() - count  # one ends where the next begins
         before = int(self._before[span])
-        row = np.repeat(np.arange(len(counts)), counts)[first - before : end - before]
-        within = np.arange(first - before, end - before) - (counts.cumsum() - counts)[row]
-        begin = offsets[row] + within * self.size
-        return Found(begin, np.minimum(self.size, offsets[row + 1] - begin), span * SPAN + row)
+        here = slice(first - before, end - before)
+        return Found(begin[here], count[here], document[here])
 
     def _counts(self) -> Int[np.ndarray, " spans+1"]:
         """How many stretches come before each span, and how many there are; from the cache where it is worth it."""

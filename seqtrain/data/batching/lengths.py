@@ -68,7 +68,7 @@ class Distinct(NamedTuple):
 
 def distinct(lengths: Int[np.ndarray, "n sides"]) -> Distinct:
     """The different rows of lengths, by counting, which takes a fraction of what a sort takes."""
-    return _merged(lengths, np.ones(len(lengths), dtype=np.int64))
+    return _merged(lengths, None)
 
 
 def distinct_of_all(lengths: Int[np.ndarray, "n sides"] | Lengths) -> Distinct:
@@ -100,13 +100,12 @@ def _over_blocks(lengths: Int[np.ndarray, "n sides"] | Lengths) -> Distinct:
     return found
 
 
-def _merged(rows: Int[np.ndarray, "n sides"], weights: Int[np.ndarray, " n"]) -> Distinct:
-    """The different ones of these rows, and the sum of the weights of each."""
+def _merged(rows: Int[np.ndarray, "n sides"], weights: Int[np.ndarray, " n"] | None) -> Distinct:
+    """The different ones of these rows, and the sum of the weights of each; without any how many there are."""
     sizes = tuple(int(size) + 1 for size in rows.max(0))
     number = np.ravel_multi_index(tuple(rows.T), sizes)
     if np.prod(sizes, dtype=float) <= MAX_TABLE:
-        # As floats, which are exact up to 2^53 examples.
-        table = np.bincount(number, weights)
+        table = np.bincount(number, weights)  # weights as floats, which are exact up to 2^53 examples
         numbers = np.flatnonzero(table)
         counts = table[numbers].astype(np.int64)
     else:

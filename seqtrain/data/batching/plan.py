@@ -19,6 +19,7 @@ from seqtrain.data.cache import cached_json
 from seqtrain.errors import UserError
 
 MAX_DRAWN = 1_000_000  # windows whose order is drawn as a whole; of more, each place of it is reckoned by itself
+PERMUTED_AT_A_TIME = 1 << 10  # of its places
 CHUNKS_AT_A_TIME = 1 << 18  # that are looked at to count padding
 
 
@@ -129,8 +130,8 @@ class StreamPlan:
         self.tbptt = tbptt
         self._cuts = _cuts(documents, lanes, tbptt, seed)
         self.steps = self._cuts.steps
-        # Of one epoch, kept for its steps: to draw the order of a million windows takes longer than a step.
-        self._cached_order: tuple[int, Int[np.ndarray, " n"]] | None = None
+        # Of one epoch, or some steps of it, kept for them: to draw the order of a million windows takes some steps.
+        self._cached_order: tuple[tuple[int, int], Int[np.ndarray, " n"]] | None = None
 
     @property
     def max_targets(self) -> int:
@@ -180,12 +181,19 @@ class StreamPlan:
 
     def _window(self, epoch: int, step: int) -> int:
         """Which of the independent windows, in their own order, this step of an epoch reads."""
+        first = 0
         if self.steps > MAX_DRAWN:
-            return int(permuted(np.array([step]), self.steps, self.seed, epoch)[0])
-        if self._cached_order is None or self._cached_order[0] != epoch:
-            rng = np.random.default_rng((self.seed, epoch))
-            self._cached_order = epoch, rng.permutation(np.arange(self.steps))
-        return int(self._cached_order[1][step])
+            first = step // PERMUTED_AT_A_TIME * PERMUTED_AT_A_TIME
+        if self._cached_order is None or self._cached_order[0] != (epoch, first):
+            self._cached_order = (epoch, first), self._order(epoch, first)
+        return int(self._cached_order[1][step - first])
+
+    def _order(self, epoch: int, first: int) -> Int[np.ndarray, " n"]:
+        """The windows that the steps of an epoch read, from this step on: all, or of very many some."""
+        if self.steps > MAX_DRAWN:
+            places = np.arange(first, min(first + PERMUTED_AT_A_TIME, self.steps))
+            return permuted(places, self.steps, self.seed, epoch)
+        return np.random.default_rng((self.seed, epoch)).permutation(np.arange(self.steps))
 
 
 class _LaneCuts:

@@ -12,14 +12,12 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from seqtrain.data.batching.documents import TOUCHED_BYTES
 from seqtrain.data.batching.plan import Chunk, StreamPlan, deal
-from seqtrain.data.token_store.tokens import FAULT_BYTES, Pages, TokenArray
+from seqtrain.data.token_store.tokens import Pages, TokenArray
 
 IGNORED = -100
 """Target of a padded position, of tokens; of real values it is NaN, which no loss can overlook."""
-
-
-SEARCHED = 8  # places of a large file, far from each other, that a search for one row looks at
 
 
 class WarmupChunk(NamedTuple):
@@ -140,7 +138,7 @@ class Stream:
         tokens = self.tokens[np.maximum(index - 1, 0)].astype(self.dtype)
         # The document that a token stands in begins at that token: nothing in its document came before it.
         place = np.searchsorted(self.documents, index, side="right") - 1
-        self._pages.touch(len(index) * SEARCHED * FAULT_BYTES)
+        self._pages.touch(len(index) * TOUCHED_BYTES)
         tokens[self.documents[place] == index] = self.start
         targets = self.tokens[index].astype(self.dtype)
         targets[~real] = self.padding
