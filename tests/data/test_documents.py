@@ -46,7 +46,11 @@ def orders(count: int) -> Iterator[np.ndarray]:
 
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("size", [1, 4, 50])
-def test_stretches_are_found_by_number_in_any_order(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("held", [0, 10**6])
+def test_stretches_are_found_by_number_in_any_order(
+    name: str, size: int, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents_module, "MAX_HELD", held)
     monkeypatch.setattr(documents_module, "FOUND_AT_A_TIME", 64)
     monkeypatch.setattr(documents_module, "SPANS_AT_A_TIME", 2)
     offsets = offsets_of(name)
@@ -62,6 +66,7 @@ def test_stretches_of_a_file_are_those_of_its_documents_and_memory_holds_some_of
 ) -> None:
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(documents_module, "MAX_UNKEPT", 0)
+    monkeypatch.setattr(documents_module, "MAX_HELD", 0)
     monkeypatch.setattr(tokens, "MAX_MAPPED_BYTES", 1)  # let go after each reading
     offsets_of("many short").astype("<i8").tofile(tmp_path / "documents.bin")
     expected = one_by_one(offsets_of("many short"), 4)

@@ -237,6 +237,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder of files that are never too small to be kept in the cache, which is here."""
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(documents, "MAX_UNKEPT", 0)
+    monkeypatch.setattr(documents, "MAX_HELD", 0)
     return tmp_path
 
 

@@ -53,6 +53,12 @@ class Layout:
         return self.lanes <= (chunks if self.reset == "document" else sum(self.lengths))
 
 
+@pytest.fixture(autouse=True, params=[0, 10**6], ids=["reckoned", "held"])
+def stretches_held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many chunks of documents are held in memory; of more, each is found by reckoning."""
+    monkeypatch.setattr("seqtrain.data.batching.documents.MAX_HELD", request.param)
+
+
 def layouts(**fixed) -> Iterator[Layout]:
     """Odd and even numbers of lanes, chunks longer and shorter than documents, carried or not."""
     for lengths, lanes, k, reset, carry in product(

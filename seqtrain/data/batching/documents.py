@@ -17,6 +17,7 @@ SPAN = 64  # documents between two counts that are kept
 SPANS_AT_A_TIME = 1 << 14  # that are counted
 FOUND_AT_A_TIME = 1 << 16  # stretches
 TOUCHED_BYTES = 1 << 21  # that Linux may map when a file is touched at one place, where it holds it in large pages
+MAX_HELD = 1 << 20  # stretches that are held in memory, where a step finds its own in no time
 MAX_UNKEPT = 1 << 22  # documents whose stretches are counted at every start: less than a tenth of a second
 
 
@@ -31,7 +32,7 @@ class Found(NamedTuple):
 class Stretches:
     """All stretches of a corpus, in order; those of a document are of `size` tokens, and its last one may be shorter.
 
-    Of every SPAN documents one number is kept, how many stretches come before them. Where documents lie in a mapped
+    Of many stretches only the number that come before every SPAN documents is kept. Where documents lie in a mapped
     file, these numbers do too: in the cache, made once and shared by all processes.
     """
 
@@ -42,6 +43,9 @@ class Stretches:
         self._offsets = np.asarray(documents)  # the same memory; numpy takes its time to slice a map
         self._pages = Pages(documents)
         self._before = np.asarray(self._counts())
+        self._held: Found | None = None  # all of them, where they are few
+        if len(self) <= MAX_HELD:
+            self._held = self._find_run(0, len(self))
 
     def __len__(self) -> int:
         return int(self._before[-1])
@@ -54,6 +58,8 @@ class Stretches:
 
     def find(self, index: Int[np.ndarray, "*shape"]) -> Found:
         """The stretches of these numbers, from 0 to len - 1."""
+        if self._held is not None:
+            return Found(*(column[index] for column in self._held))
         flat = index.reshape(-1)
         ends = np.append(np.flatnonzero(np.diff(flat) != 1) + 1, flat.size)  # of runs that stand together
         if len(ends) * SPAN <= flat.size:
