@@ -99,7 +99,7 @@ class Stretches:
         here = slice(first - before, end - before)
         return Found(begin[here], count[here], document[here])
 
-    def _counts(self) -> Int[np.ndarray, " spans+1"]:
+    def _counts(self) -> Int[np.ndarray, " edges"]:
         """How many stretches come before each span, and how many there are; from the cache where it is worth it."""
         if self.key is None or len(self.documents) <= MAX_UNKEPT:
             return np.concatenate([[0], *self._count_spans()]).cumsum()
@@ -112,7 +112,7 @@ class Stretches:
                     file.write(before[:-1].astype("<i8").tobytes())
                 file.write(before[-1:].astype("<i8").tobytes())
 
-        def read(folder: Path) -> np.ndarray:
+        def read(folder: Path) -> Int[np.ndarray, " edges"]:
             before = mapped_offsets(folder / "before.bin")
             if len(before) != -(-(len(self.documents) - 1) // SPAN) + 1 or int(before[0]) != 0:
                 raise ValueError("damaged")

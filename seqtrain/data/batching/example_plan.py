@@ -158,7 +158,7 @@ class _Windows(NamedTuple):
     """The windows of an epoch."""
 
     order: Int[np.ndarray, " windows"]
-    first: Int[np.ndarray, " windows+1"]  # the step that each begins with, and the end
+    first: Int[np.ndarray, " edges"]  # the step that each begins with, and the end
 
     def find(self, step: int) -> tuple[int, int]:
         """The window that a step is in, and which of its steps it is."""

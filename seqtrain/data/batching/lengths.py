@@ -29,7 +29,7 @@ class Lengths(ABC):
     def take(self, index: Int[np.ndarray, " k"]) -> Int[np.ndarray, "k sides"]:
         """Of these examples."""
 
-    def __getitem__(self, index: Any) -> np.ndarray:
+    def __getitem__(self, index: Any) -> Int[np.ndarray, "..."]:
         """Of the examples of an array, or a slice; `[examples, side]` is of one side."""
         examples, *sides = index if isinstance(index, tuple) else (index,)
         if isinstance(examples, slice):

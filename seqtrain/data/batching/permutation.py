@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, UInt64
 
 from seqtrain.data.batching.splitmix64 import MASK, mixed
 
@@ -34,7 +34,9 @@ def permuted(places: Int[np.ndarray, " k"], count: int, *key: int) -> Int[np.nda
     return found.astype(np.int64)
 
 
-def _network(numbers: np.ndarray, half: np.uint64, keys: list[np.ndarray]) -> np.ndarray:
+def _network(
+    numbers: UInt64[np.ndarray, " k"], half: np.uint64, keys: list[UInt64[np.ndarray, " 1"]]
+) -> UInt64[np.ndarray, " k"]:
     """A permutation of all numbers of twice `half` bits."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = numbers >> half, numbers & mask
@@ -43,7 +45,7 @@ def _network(numbers: np.ndarray, half: np.uint64, keys: list[np.ndarray]) -> np
     return (left << half) | right
 
 
-def _round_keys(key: tuple[int, ...]) -> list[np.ndarray]:
+def _round_keys(key: tuple[int, ...]) -> list[UInt64[np.ndarray, " 1"]]:
     """A key (1,) for each round."""
     state = np.zeros(1, dtype=np.uint64)
     for number in key:
