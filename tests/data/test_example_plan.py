@@ -192,6 +192,19 @@ def test_blocks_of_a_window_come_from_everywhere_and_windows_change_places() -> 
     assert list(chain(*steps(still))) == list(range(4000))
 
 
+def test_each_epoch_draws_each_window_anew() -> None:
+    lengths = np.full((400, 1), 5)
+    layout = ExamplePlan(lengths=lengths, batch_tokens=None, batch_size=4, seed=0, shuffle=True, window=100, block=5)
+    drawn = {}
+    for epoch, window in product((0, 1), range(layout.num_windows)):
+        examples, _, order, _ = layout._laid_out(epoch, window)
+        members = layout._members(window).tolist()
+        places = tuple(members.index(example) for example in examples.tolist())  # apart from which examples they are
+        drawn[epoch, window] = places, tuple(order.tolist())
+    assert len(set(drawn.values())) == len(drawn) == 8
+    assert len({order for _, order in drawn.values()}) == 8
+
+
 class Names:
     """A batcher whose batch is the examples of its lanes."""
 
