@@ -18,6 +18,7 @@ from seqtrain.data.batching.plan import TBPTT
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.tasks.base import Task
+from seqtrain.training.compiled import check_compiled
 from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
 from seqtrain.training.memory import check_model
@@ -72,6 +73,8 @@ def check_pair(config: DictConfig) -> None:
             f"freeze=[{','.join(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
             "its own"
         )
+    if config.trainer.compile == "blocks":
+        check_compiled(model)
     check_model(config, model)
 
 
