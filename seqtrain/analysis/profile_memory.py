@@ -90,16 +90,17 @@ class MemoryProfile:
 
     def lines(self) -> list[str]:
         """For a person."""
-        lines = ["memory of               in T              theory  in d              theory"]
+        words = {(fitted.kind, fitted.axis): fitted.law.words(fitted.axis) for fitted in self.fits}
+        theories = {}
+        for fitted in self.fits:
+            if fitted.theory is not None:
+                theories[fitted.kind, fitted.axis] = f"{fitted.axis}^{fitted.theory:g}"
+        width = max(map(len, words.values()), default=0)
+        lines = [f"{'memory of':22}  {'in T':{width}}  theory  {'in d':{width}}  theory"]
         for kind in dict.fromkeys(fitted.kind for fitted in self.fits):
             line = f"{KINDS[kind]:22}"
             for axis in ("T", "d"):
-                law, theory = "-", "-"
-                for fitted in self.fits:
-                    if (fitted.kind, fitted.axis) == (kind, axis):
-                        law = f"{axis}^{fitted.law.exponent:.2f} +- {fitted.law.error:.2f}"
-                        theory = "-" if fitted.theory is None else f"{axis}^{fitted.theory:g}"
-                line += f"  {law:16}  {theory:6}"
+                line += f"  {words.get((kind, axis), '-'):{width}}  {theories.get((kind, axis), '-'):6}"
             lines.append(line.rstrip())
         longest, widest = self.grid.along("T")[-1], self.grid.along("d")[-1]
         cell, wide = self.cells[longest], self.cells[widest]

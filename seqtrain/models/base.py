@@ -162,6 +162,11 @@ class SequenceModel(nn.Module, ABC):
         the last hidden state does not depend on the first token."""
         return None
 
+    def source_path(self, length: int) -> int | None:
+        """Steps to the last of `length` tokens of a target from that of as many of a source which is farthest from it,
+        the fewest there are; None: a model has no source, or does not say."""
+        return None
+
     @property
     def can_encode(self) -> bool:
         """Whether there are hidden states of a text that is read alone, so that `encode` gives them."""

@@ -171,6 +171,23 @@ class EncoderDecoder(SequenceModel):
                 steps += self.num_layers  # two convolutions a layer
         return steps
 
+    def longest_path(self, length: int) -> int:
+        """Within the target."""
+        if isinstance(self.decoder, RecurrentDecoder):
+            return length + self.num_layers - 1
+        return self.num_layers
+
+    def source_path(self, length: int) -> int:
+        """Through the encoder, then by one look at it, or, of a decoder without attention, by all of its own steps."""
+        depth = 2 * self.num_layers if isinstance(self.encoder, ConvolutionalEncoder) else self.num_layers
+        if not isinstance(self.decoder, RecurrentDecoder) or self.decoder.attention != "none":
+            return depth + 1
+        if isinstance(self.encoder, RecurrentEncoder):
+            # The last states of all layers are handed over, so those of the lowest are the nearest; read both ways, the
+            # middle of the source is farthest from them.
+            depth = (length + 1) // 2 if self.encoder.bidirectional else length
+        return depth + length
+
     def flops_per_token(self, length: int, carried: bool) -> float:
         """The mean over tokens of source and target, both `length` long."""
         return (self.encoder.operations(length) + self.decoder.operations(length)) / (2 * length)
