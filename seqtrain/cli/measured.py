@@ -12,7 +12,6 @@ from seqtrain.cli.arguments import say
 from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 
-
 OF_RUNS = ("run_dir", "dry_run", "run", "logger", "callbacks")  # what a training leaves, and who hears of it
 
 

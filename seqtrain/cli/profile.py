@@ -53,7 +53,10 @@ def measured(argv: list[str]) -> Measured:
     parser.add_argument("--lengths", type=_sizes, default=LENGTHS, metavar="T,T,T", help="default: 256,512,1024,2048")
     parser.add_argument("--dims", type=_sizes, default=DIMS, metavar="D,D,D", help="default: 384,512,768,1024")
     parser.add_argument(
-        "--at-dim", type=_size, metavar="D", help="width of all lengths (default: model.dim where it is given, else 128)"
+        "--at-dim",
+        type=_size,
+        metavar="D",
+        help="width of all lengths (default: model.dim where it is given, else 128)",
     )
     parser.add_argument("--at-length", type=_size, default=16, metavar="T", help="length of all widths (default: 16)")
     parser.add_argument("--repeats", type=bounded(Range(1, 1000, whole=True)), default=5, metavar="N")
@@ -293,8 +296,8 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
     if row["source_path"] is not None:
         cross = row["cross_attention_parameters"]
         lines.append(
-            f"T tokens of a source and T of a target are read; of the parameters of attention {cross:,} are of that from "
-            "the target to the source; paths end at the target's last token"
+            f"T tokens of a source and T of a target are read; {cross:,} of attention's parameters are of that from "
+            "the target to the source, the others of self-attention; paths end at the target's last token"
         )
     lines += _fit_lines(profile)
     lines.append(

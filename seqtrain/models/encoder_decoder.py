@@ -122,6 +122,10 @@ class EncoderDecoder(SequenceModel):
             reasons["attention"] = f"is of recurrent decoders; decoder={decoder} has attention of its own"
         return reasons
 
+    def name(self) -> str:
+        # Two shipped files make it: the one that is nearest.
+        return f"rnn_{super().name()}" if set(self.kinds) <= set(CELLS) else super().name()
+
     def parts(self) -> dict[str, list[nn.Module]]:
         return {"encoder": [self.encoder, self.source_norm], "decoder": [self.decoder, self.norm]}
 

@@ -55,7 +55,7 @@ def notes(*words: str) -> list[str]:
     ("words", "told"),
     [
         (["data.column=body"], "data.column: a txt file has no columns; leave it out"),
-        (["data.batch_tokens=64"], "data.batch_tokens: task=NextToken reads a stream, not examples"),
+        (["data.batch_tokens=64"], "data.batch_tokens: task=next_token reads a stream, not examples"),
         (["data.validation_path=x.txt", "data.validation_fraction=0.3"], "data.validation_fraction: validation is not"),
         (
             ["callbacks=default", "callbacks.samples.temperature=0", "callbacks.samples.top_k=3"],
