@@ -60,7 +60,7 @@ def measured(argv: list[str]) -> Measured:
     )
     parser.add_config_dir()
     parser.add_out("outputs/gradients")
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)
     is_run = "=" not in options.of[0]
     if is_run and len(options.of) > 1:
         raise UserError(f"{options.of[1]}: one run is measured at a time, as it was trained; leave it out")
@@ -88,6 +88,7 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
     model, task = made["untrained"]
     wanted = gradients.Options(options.distance, options.samples, options.whole)
     subject = gradients.subject_of(data, task, model, wanted)
+    options.out.mkdir(parents=True, exist_ok=True)
     for line in notes:
         say(line)
     found = gradients.measure_all(subject, made, options.samples)
@@ -107,7 +108,6 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
         "models": records,
         "config": plain_config(config),
     }
-    options.out.mkdir(parents=True, exist_ok=True)
     title = f"How far gradients reach: {' '.join(options.of)}"
     gradient_picture.draw(options.out / "gradients.png", found, subject.cut, title)
     return written(options.out, "gradients", record, lines, ["gradients.png"], options)

@@ -148,6 +148,7 @@ def _profile(asked: dict[str, tuple[Composed, Request]], options: Namespace) -> 
     # What is to be said waits until all data is read, which may be refused, too.
     notes: list[str] = []
     costs = {name: _cost(composed, notes.append) for name, (composed, _) in asked.items()}
+    options.out.mkdir(parents=True, exist_ok=True)
     for line in dict.fromkeys([*notes, *_window_notes(asked)]):
         say(line)
     configs = {name: composed.config for name, (composed, _) in asked.items()}
@@ -263,7 +264,6 @@ def _written(
         "crossovers": [crossover.record() for crossover in found],
         "numbers": numbers,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
     pictures = profile_pictures.draw(profiles, memory, grid, options.out)
     lines: list[str] = []
     for profile, bytes_of in zip(profiles, memory, strict=True):

@@ -82,6 +82,17 @@ def test_validation_and_test_files_stand_for_themselves(tmp_path):
     assert source.describe()["files"] == {"train": 1, "validation": 1, "test": 1}
 
 
+def test_of_what_stands_at_the_root_of_the_system_nothing_is_meant() -> None:
+    for near in Path("/").iterdir():
+        assert absent(Path(f"/{near.name}x"), "file or folder") == "no such file or folder"
+
+
+def test_a_folder_is_not_meant_where_a_file_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    assert absent(tmp_path / "texts", "file") == "no such file"
+    assert absent(tmp_path / "texts", "file or folder").endswith("; did you mean text?")
+
+
 FAULTS = {
     "no such file": ("nosuch.txt", None, r"data\.path=.*nosuch\.txt: no such file or folder"),
     "near miss": ("inputs.txt", {"input.txt": "x"}, r"no such file or folder; did you mean input\.txt\?"),

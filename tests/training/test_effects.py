@@ -196,7 +196,7 @@ def test_lanes_of_evaluation_are_refused_of_series_however_they_are_read(tbptt: 
     with pytest.raises(UserError) as caught:
         effects.check(check.compose(words).config, words)
     (line,) = caught.value.lines
-    assert line.startswith("data.eval_lanes: task=Forecast ")
+    assert line.startswith("data.eval_lanes: task=forecast ")
     effects.check(check.compose(words[:2]).config, words[:2])
 
 
