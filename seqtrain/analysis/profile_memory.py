@@ -168,7 +168,9 @@ def measure_memory(
     return MemoryProfile(name, grid, device.type, materialised, core_parameters, cells, fits)
 
 
-def memory_fits(cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool, filters: bool = False) -> list[MemoryFit]:
+def memory_fits(
+    cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool, filters: bool = False
+) -> list[MemoryFit]:
     """The exponent of each kind of memory, along the lengths and along the widths.
 
     Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.measured import Measured, refuse_idle, written
-from seqtrain.cli.start import Request
+from seqtrain.cli.start import Request, prepare, read_data
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.runs import provenance
@@ -133,7 +133,6 @@ def _profile(asked: dict[str, tuple[Composed, Request]], options: Namespace) -> 
     import torch
 
     from seqtrain.analysis.profile import Grid, crossovers, measure
-    from seqtrain.cli.start import prepare
 
     # One by default: two threads on a shared machine wait for each other.
     torch.set_num_threads(options.threads)
@@ -173,7 +172,6 @@ def _memory(name: str, config: DictConfig, make: Make, grid: Grid) -> MemoryProf
 
 def _cost(composed: Composed, note: Say) -> Cost:
     """What the training that the config describes costs, as `seqtrain train --dry-run` says it."""
-    from seqtrain.cli.start import read_data
     from seqtrain.training.session import cost_of
 
     for line in composed.notes:

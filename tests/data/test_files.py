@@ -13,6 +13,7 @@ from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.split_files import CHECKED
 from seqtrain.data.sources.text import Text
+from seqtrain.data.sources.unreadable import absent
 from seqtrain.errors import UserError
 
 TEXTS = ["one", "two\nlines, 'quoted' \"twice\"", "Łódź 🦊", "nul \0 inside", "returned\r\nand\rback", "tail\n"]
