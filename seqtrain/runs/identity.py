@@ -19,6 +19,7 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "strategy": "identity",
     "check_ranks_every": "free",
     "precision": "identity",
+    "deterministic": "identity",
     "threads": "said",
     "max_steps": "said",
     "max_epochs": "said",
