@@ -200,7 +200,9 @@ def test_an_update_that_fp16_cannot_hold_is_left_out_and_scaled_less(
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt"])
-def test_in_bf16_the_carried_state_and_the_weights_stay_float32(device: torch.device, name: str, tmp_path: Path) -> None:
+def test_in_bf16_the_carried_state_and_the_weights_stay_float32(
+    device: torch.device, name: str, tmp_path: Path
+) -> None:
     model = Case(name, ()).make().float()
     learner = fit(model, tmp_path, accelerator=accelerator(device), precision="bf16-mixed")
     for value in (*learner.model.state_dict().values(), *everything(learner)["carried"].values()):

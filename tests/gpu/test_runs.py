@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -60,11 +59,10 @@ def on(device: torch.device) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with data of all tasks to stand in."""
     monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(examples.files(corpus(tmp_path)))
-    yield
 
 
 @pytest.mark.usefixtures("_at_home")
