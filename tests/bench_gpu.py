@@ -408,7 +408,7 @@ def tables(bench: Bench, device: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         yield ""
-        yield "| training | precision | parameters | tokens/s | of the peak | ms a step | bare loop | memory | bare loop |"
+        yield "| training | precision | parameters | tokens/s | of peak | ms a step | bare loop | memory | bare loop |"
         yield "|---|---|---|---|---|---|---|---|---|"
         yield from bench.trainings(folder, peaks)
         yield ""
