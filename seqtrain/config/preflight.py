@@ -77,8 +77,8 @@ def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Use
             )
         if trainer["precision"] == "16-mixed":
             yield UserError(
-                "trainer.strategy=fsdp: 16-mixed needs whole gradients for its scaler; use trainer.precision=bf16-mixed "
-                "or 32-true, or trainer=ddp"
+                "trainer.strategy=fsdp: precision 16-mixed needs whole gradients for its scaler; "
+                "use trainer.precision=bf16-mixed or 32-true, or trainer=ddp"
             )
         if optimizer["_target_"].endswith(".Muon"):
             yield UserError(

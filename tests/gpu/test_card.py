@@ -8,6 +8,11 @@ import sys
 import pytest
 import torch
 
+from seqtrain.config import check, preflight
+from seqtrain.errors import UserError
+from seqtrain.training.cost import count
+from seqtrain.training.meta import on_meta
+from seqtrain.training.model_and_task import make_model, make_task
 from tests import bench_gpu
 from tests.conftest import REPOSITORY
 
@@ -22,6 +27,14 @@ def test_without_a_card_it_is_one_line_and_exit_code_2(module: str) -> None:
     assert "docs/gpu.md" in lines[0]
 
 
+def test_fp16_and_shards_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "has_gpu", lambda: True)
+    shards = ["trainer.strategy=fsdp", "trainer.devices=2", "optimizer=adamw"]
+    preflight.check_machine_and_data(check.compose([*shards, "trainer.precision=bf16-mixed"]).config)
+    with pytest.raises(UserError, match=r"^trainer\.strategy=fsdp: precision 16-mixed .* or trainer=ddp$"):
+        preflight.check_machine_and_data(check.compose([*shards, "trainer.precision=16-mixed"]).config)
+
+
 @pytest.mark.long
 def test_every_line_of_the_benchmark_that_needs_no_card_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     bench_gpu.main(["--device", "cpu", "--small"])
@@ -33,12 +46,7 @@ def test_every_line_of_the_benchmark_that_needs_no_card_is_measured(capsys: pyte
     assert len(rows) == 4 * 2 + 3 + 5 + 2 + 3, out  # heads and rules, then what was measured
 
 
-def test_gpt_2_is_the_one_of_124_million(monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqtrain.config import check
-    from seqtrain.training.cost import count
-    from seqtrain.training.meta import on_meta
-    from seqtrain.training.model_and_task import make_model, make_task
-
+def test_gpt_2_is_the_one_of_124_million() -> None:
     sizes = bench_gpu.Sizes()
     config = check.compose([*bench_gpu.GPT_2, f"model.max_length={sizes.positions}", *sizes.gpt.split()]).config
     with on_meta():

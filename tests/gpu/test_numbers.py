@@ -234,12 +234,13 @@ def test_a_translation_is_that_of_the_cpu(device: torch.device, name: str, beam:
     found = []
     for place in (torch.device("cpu"), device):
         model = Case(name, ()).make().to(place)
+        weight = dict(model.named_parameters())["embed.weight"][: VOCABULARY + 1]
         source = torch.tensor([[1, 2, 3, 4], [4, 3, 0, 0]], device=place)
         state = model.begin(source, torch.tensor([4, 2], device=place))
         with torch.no_grad():
             answers = decode(
                 model,
-                lambda hidden, model=model: hidden @ model.embed.weight[: VOCABULARY + 1].T,
+                lambda hidden, weight=weight: hidden @ weight.T,
                 state,
                 start=START,
                 end=VOCABULARY,
