@@ -4,7 +4,8 @@ BIN := .venv/bin
 # The versions that the suites ran with; pyproject.toml says which others may be installed.
 INSTALL = $(BIN)/python -m pip install -q -c constraints.txt
 
-.PHONY: train test test-long kills test-slurm slurm test-browser chromium check format bench bench-peers lecture docs clean
+.PHONY: train test test-long kills test-slurm slurm test-browser chromium test-gpu bench-gpu check format bench bench-peers \
+	lecture docs clean
 
 train: .venv/run
 	$(BIN)/seqtrain train
@@ -46,6 +47,15 @@ chromium:
 		echo "error: Chromium is not installed; as root: apt-get install chromium"; exit 1; }
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends chromium
+
+# Everything to be asked of a card, and what it does with our trainings; without a card one line and exit code 2.
+test-gpu: .venv/test
+	@$(BIN)/python -m tests.gpu.card
+	$(BIN)/python -m pytest -q -n 0 -m gpu tests/gpu
+
+bench-gpu: .venv/test
+	@$(BIN)/python -m tests.gpu.card
+	$(BIN)/python -m tests.bench_gpu $(BENCH)
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

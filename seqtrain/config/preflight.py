@@ -75,6 +75,11 @@ def _devices(trainer: dict[str, Any], optimizer: dict[str, Any]) -> Iterator[Use
             yield UserError(
                 "trainer.strategy=fsdp: one process has nothing to share out; use trainer.devices=2 or more"
             )
+        if trainer["precision"] == "16-mixed":
+            yield UserError(
+                "trainer.strategy=fsdp: precision 16-mixed needs whole gradients for its scaler; "
+                "use trainer.precision=bf16-mixed or 32-true, or trainer=ddp"
+            )
         if optimizer["_target_"].endswith(".Muon"):
             yield UserError(
                 "trainer.strategy=fsdp: optimizer=muon needs whole matrices; use optimizer=adamw, or trainer=ddp"

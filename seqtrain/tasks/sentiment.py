@@ -144,8 +144,7 @@ class Sentiment(ExampleTask):
     def evaluate(self, model: SequenceModel, batch: ExampleBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats, weighted; outside training unweighted, with the table `confusion` (true, predicted)."""
         logits = self.logits(model, self.pooled(model, batch.tokens, batch.lengths))
-        known = batch.targets != IGNORED
-        count = int(known.sum())
+        count = batch.num_targets
         if self.training:
             weight = self.weights
             if weight is not None:
@@ -153,6 +152,7 @@ class Sentiment(ExampleTask):
             loss = F.cross_entropy(logits, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
             return {"loss": (loss, count)}, {}
         losses = F.cross_entropy(logits, batch.targets, ignore_index=IGNORED, reduction="none")
+        known = batch.targets != IGNORED
         size = len(self.labels)
         pairs = batch.targets[known] * size + logits.argmax(-1)[known]  # a cell of the table, as one number
         confusion = torch.bincount(pairs, minlength=size * size).view(size, size)

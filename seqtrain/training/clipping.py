@@ -22,11 +22,14 @@ class Clipping:
         self.excess: Tensor | float = excess
 
     def add(self, norm: Tensor, limit: float | None) -> None:
-        """Adds one update with a gradient of this norm; without a limit nothing is clipped, and nothing counted."""
+        """Adds one update with a gradient of this norm; without a limit nothing is clipped, and nothing counted.
+
+        A norm that is no number is no clipping: of fp16's scaler, which leaves that update out.
+        """
         if not limit:
             return
         ratio = norm.detach().double() / limit
-        over = ratio > 1
+        over = (ratio > 1) & ratio.isfinite()
         self.updates += 1
         self.clipped = self.clipped + over.double()
         self.excess = self.excess + torch.where(over, ratio, torch.zeros_like(ratio))

@@ -107,6 +107,12 @@ class Learner(LightningModule):
         if self.device_mesh is not None and not hasattr(self, "unshard"):
             shard(self, self.device_mesh)
 
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """The batch on its device; a GPU fetches it when it comes to it, and nobody waits."""
+        if device.type == "cuda":
+            return batch.to(device, non_blocking=True)
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
     # -- one step ------------------------------------------------------------------------------------------------
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -206,9 +212,13 @@ class Learner(LightningModule):
 
         After the reduction the norm is the same on all processes, and so is what follows from it. On a GPU only
         skipping waits for it; otherwise the loss of the next record, or the weights of the next checkpoint, tell.
+        In fp16 a gradient that is too large is no fault: its scaler leaves the update out, and scales less.
         """
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
+            scaler.unscale_(optimizer)  # a fused optimizer would do it in its step, behind the clipping
         norm = whole(torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or float("inf")))
-        waits = self.on_nonfinite == "skip" or norm.device.type == "cpu"
+        waits = self.on_nonfinite == "skip" or (norm.device.type == "cpu" and scaler is None)
         if not waits or math.isfinite(norm.item()):
             self.progress.gradient_norm, self.progress.skipped_in_a_row = norm, 0
             self.sums_of_clipping.add(norm, gradient_clip_val)

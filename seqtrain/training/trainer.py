@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -72,6 +73,8 @@ def make_trainer(
     elif here.local_world > 1:  # or each process would start a thread for every core
         torch.set_num_threads(max(torch.get_num_threads() // here.local_world, 1))
     quiet_lightning()
+    # torch's default would let cuDNN round float32 to ten bits in recurrences and convolutions, evaluation included.
+    torch.backends.cudnn.allow_tf32 = False
     plugins: list[Any] = [AtomicCheckpointIO(), Joined(here)]
     every = options.validate_every
     if every == "auto":  # of what only evaluates: `from_data.resolve_length` has made that of a training a number
@@ -82,12 +85,13 @@ def make_trainer(
         precision = None
         plugins.append(DoublePrecision())
     leave_out_empty_hooks(callbacks)
-    return Trainer(
+    trainer = Trainer(
         accelerator=options.accelerator,
         devices=here.local_world,
         num_nodes=here.world // here.local_world,
         strategy=strategy(here, options.strategy),
         precision=precision,
+        deterministic=options.deterministic,
         max_steps=steps,
         max_epochs=-1,  # for Lightning the whole training is one: our loader goes from epoch to epoch
         accumulate_grad_batches=options.accumulate,
@@ -106,6 +110,10 @@ def make_trainer(
         enable_model_summary=False,
         log_every_n_steps=2**40,  # our recorder logs
     )
+    if options.deterministic:
+        # Read when cuBLAS is first used. Lightning's own value is right for matrices, and not for cuDNN's recurrences.
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
+    return trainer
 
 
 def surroundings(config: DictConfig, trainer: Trainer, cpu: str | None) -> dict[str, Any]:

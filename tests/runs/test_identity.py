@@ -68,6 +68,7 @@ def test_every_option_of_the_trainer_is_identity_or_said_or_free() -> None:
 EDITS: dict[str, Any] = {
     "trainer__strategy": "fsdp",
     "trainer__precision": "bf16-mixed",
+    "trainer__deterministic": True,
     "trainer__accumulate": 1,
     "trainer__grad_clip": 0.5,
     "trainer__validate_every": 2,

@@ -36,6 +36,7 @@ TRAINER: dict[str, Any] = {
     "strategy": "auto",
     "check_ranks_every": 100,
     "precision": "64-true",
+    "deterministic": False,
     "threads": None,
     "max_steps": 10,
     "max_epochs": None,

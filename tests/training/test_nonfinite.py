@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from pytorch_lightning.plugins.precision import Precision
 
 from seqtrain.errors import NonFinite
 from seqtrain.training.callbacks import guards
@@ -18,7 +19,8 @@ from tests.support.model_cases import Case, assert_near, next_token
 def made() -> tuple[Learner, torch.optim.Optimizer]:
     model = Case("lstm", ()).make()
     learner = Learner(model=model, task=next_token(model), carry=True, lanes=4, facts={}, seed=0, on_nonfinite="skip")
-    learner.trainer = learner.kept = SimpleNamespace(global_step=6)  # type: ignore[assignment] - referred to weakly
+    trainer = SimpleNamespace(global_step=6, precision_plugin=Precision())
+    learner.trainer = learner.kept = trainer  # type: ignore[assignment] - referred to weakly
     return learner, torch.optim.SGD(learner.parameters(), lr=1.0, momentum=0.9, weight_decay=0.1)
 
 

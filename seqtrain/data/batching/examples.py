@@ -15,7 +15,7 @@ from torch import Tensor
 from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.lengths import Lengths
 from seqtrain.data.batching.plan import ExampleChunk, deal
-from seqtrain.data.batching.stream import IGNORED
+from seqtrain.data.batching.stream import IGNORED, moved
 from seqtrain.data.preprocess import Preprocessor, Rows
 
 Batch = TypeVar("Batch", bound="ExampleBatch")
@@ -33,19 +33,34 @@ class ExampleBatch:
     count: int  # tokens read, padding apart
     totals: dict[str, int]  # targets of each differentiated part in the whole optimiser step
     fingerprint: int = 0  # checksum of the plan of the whole step
+    num_targets: int = -1  # in this batch, at positions that are read; counted where it is not given
+
+    def __post_init__(self) -> None:
+        # Here, where the batch is made: a step that counted on a GPU would wait for it.
+        if self.num_targets < 0:
+            self.num_targets = _num_targets(self.targets, self.tokens.shape[1])
 
     def to(self: Batch, device: torch.device, non_blocking: bool = False) -> Batch:
-        """The same batch on another device."""
-        moved = {}
+        """The same batch on another device; `non_blocking` as in `stream.moved`."""
+        there = {}
         for field in fields(self):  # those of a task, too
             value = getattr(self, field.name)
             if isinstance(value, Tensor):
-                moved[field.name] = value.to(device, non_blocking=non_blocking)
-        return replace(self, **moved)
+                there[field.name] = moved(value, device, non_blocking)
+        return replace(self, **there)
 
     def without_targets(self: Batch) -> Batch:
         """The same batch with no target: what a slice without examples reads."""
-        return replace(self, targets=torch.full_like(self.targets, IGNORED), count=0)
+        return replace(self, targets=torch.full_like(self.targets, IGNORED), count=0, num_targets=0)
+
+
+def _num_targets(targets: Shaped[Tensor, "B ..."], width: int) -> int:
+    """How many targets there are; of a table, in its first `width` columns: what is read."""
+    if targets.is_floating_point():
+        return int((~targets.isnan()).sum())
+    if targets.dim() == 2:
+        targets = targets[:, :width]
+    return int((targets != IGNORED).sum())
 
 
 class Examples(ABC):

@@ -22,7 +22,6 @@ class TranslationBatch(ExampleBatch):
     """Sources as `tokens`, ended by the separator; `targets` (B, T) are the target's tokens and the end."""
 
     target_tokens: Int[Tensor, "B U"]  # U steps: start, and the target's tokens
-    num_targets: int
     unpadded: bool  # whether no source is padded
     references: Callable[[], list[str]]  # the targets as they are written; evaluation alone reads them
 

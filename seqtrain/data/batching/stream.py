@@ -27,6 +27,20 @@ class WarmupChunk(NamedTuple):
     reset_lanes: Bool[Tensor, " B"] | None  # whose state is reset after them; None where none is
 
 
+def moved(tensor: Shaped[Tensor, "..."], device: torch.device, non_blocking: bool) -> Shaped[Tensor, "..."]:
+    """The tensor on another device.
+
+    Args:
+        tensor: of a batch.
+        device: where it goes.
+        non_blocking: do not wait for a GPU to come to it. It is copied into pinned memory first, for from any other a
+            GPU cannot fetch it by itself.
+    """
+    if non_blocking and device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=non_blocking)
+
+
 class StreamBatch:
     """A chunk of time of some lanes: `tokens` in, `targets` to predict, and `reset_lanes`, which begin anew.
 
@@ -64,21 +78,19 @@ class StreamBatch:
         return {"loss": self.total}
 
     def to(self, device: torch.device, non_blocking: bool = False) -> StreamBatch:
-        """The same batch on another device."""
-
-        def moved(tensor: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-            return tensor.to(device, non_blocking=non_blocking)
-
+        """The same batch on another device; `non_blocking` as in `moved`."""
         there = copy.copy(self)
-        there.tokens = moved(self.tokens)
-        there.targets = moved(self.targets)
+        there.tokens = moved(self.tokens, device, non_blocking)
+        there.targets = moved(self.targets, device, non_blocking)
         if self.series is not None:
-            there.series = moved(self.series)
+            there.series = moved(self.series, device, non_blocking)
         if self.reset_lanes is not None:
-            there.reset_lanes = moved(self.reset_lanes)
+            there.reset_lanes = moved(self.reset_lanes, device, non_blocking)
         warmup_chunks = []
         for tokens, lanes in self.warmup_chunks:
-            warmup_chunks.append(WarmupChunk(moved(tokens), None if lanes is None else moved(lanes)))
+            if lanes is not None:
+                lanes = moved(lanes, device, non_blocking)
+            warmup_chunks.append(WarmupChunk(moved(tokens, device, non_blocking), lanes))
         there.warmup_chunks = tuple(warmup_chunks)
         return there
 

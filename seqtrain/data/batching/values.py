@@ -77,7 +77,6 @@ class WindowBatch(ExampleBatch):
     places: Int[Tensor, " B"]  # which row of its series that is, from 0
     # Features of each row that is predicted, with the true value before it; None where no such row is read.
     ahead: Float[Tensor, "B H F"] | None
-    num_targets: int
 
     def without_targets(self) -> WindowBatch:
         return replace(self, targets=torch.full_like(self.targets, torch.nan), count=0, num_targets=0)

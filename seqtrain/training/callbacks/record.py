@@ -118,8 +118,9 @@ class Recorder(Callback):
         record["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
         if pl_module.on_nonfinite == "skip":
             record["skipped"] = progress.skipped
-        if progress.gradient_norm is not None:
-            record["gradient_norm"] = float(progress.gradient_norm)
+        norm = math.nan if progress.gradient_norm is None else float(progress.gradient_norm)
+        if math.isfinite(norm):  # in fp16 one may be too large, of an update that was left out
+            record["gradient_norm"] = norm
         record |= pl_module.sums_of_clipping.measures()
         pl_module.sums_of_clipping = Clipping()
         tokens, seconds = self._last_record
