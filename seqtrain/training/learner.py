@@ -91,6 +91,13 @@ class Learner(LightningModule):
         self.restored: dict[str, Any] = {}
         self.started = False  # whether this attempt has come to training, past all that is restored
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Lightning notes around each hook what it calls; a module would look for weights in that name each time."""
+        if name == "_current_fx_name":
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
     def configure_model(self) -> None:
         """Shares the weights out, where the strategy does; Lightning may ask more than once."""
         if self.device_mesh is not None and not hasattr(self, "unshard"):
@@ -173,6 +180,12 @@ class Learner(LightningModule):
             self.plateau = scheduler
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Forgets the gradients, without the profiler and the bookkeeping of torch's own way."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Sets the learning rate of this step; nothing of it is kept, so a resumed run needs nothing back."""

@@ -64,6 +64,7 @@ def make_trainer(
 
     from seqtrain.distributed.strategies import Joined, strategy
     from seqtrain.training.callbacks.checkpoint_io import AtomicCheckpointIO
+    from seqtrain.training.small_steps import NoProfiler, leave_out_empty_hooks
 
     here = ranks.rank_info()
     if options.threads is not None:
@@ -80,6 +81,7 @@ def make_trainer(
         # By its name Lightning refuses double precision with FSDP; as a plugin it takes it.
         precision = None
         plugins.append(DoublePrecision())
+    leave_out_empty_hooks(callbacks)
     return Trainer(
         accelerator=options.accelerator,
         devices=here.local_world,
@@ -95,6 +97,7 @@ def make_trainer(
         callbacks=callbacks,
         logger=loggers or False,
         plugins=plugins,
+        profiler=NoProfiler(),
         default_root_dir=directory,
         num_sanity_val_steps=0,  # they would stand in the record as a validation at step 0
         use_distributed_sampler=False,

@@ -28,6 +28,7 @@ HEAD = (
     "of processor time |\n|---|---|---|---|---|---|---|"
 )
 MAX_ERROR_LINES = 5
+REPOSITORY = Path(__file__).parents[2]
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Side:
         log = folder / f"{name.replace(' ', '_')}.log"
         # What is measured is one core, and nothing may be fetched.
         place = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        place["PYTHONPATH"] = str(REPOSITORY)  # a peer's environment has not installed it
         command = [python, "-m", f"tests.peers.{module}", *arguments]
         pipe = subprocess.PIPE
         with log.open("w") as errors:
