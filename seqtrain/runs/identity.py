@@ -19,6 +19,7 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "strategy": "identity",
     "check_ranks_every": "free",
     "precision": "identity",
+    "compile": "identity",  # fused operations round elsewhere
     "threads": "said",
     "max_steps": "said",
     "max_epochs": "said",

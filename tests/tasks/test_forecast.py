@@ -221,7 +221,7 @@ REFUSED = {
         ("task=forecast", "tokenizer=char"),
         "reads values, which have no tokens; use tokenizer=none",
     ),
-    "another task": (("task=next_token", "data=seasonal"), "needs rows with text, and data Seasonal has values"),
+    "another task": (("task=next_token", "data=seasonal"), "needs rows with text, and data=seasonal has values"),
     "text": (("task=forecast", "data=sums"), "needs rows with values"),
     "no tokenizer of text": (
         ("task=sentiment", "data=word_order", "tokenizer=none"),

@@ -55,7 +55,7 @@ def notes(*words: str) -> list[str]:
     ("words", "told"),
     [
         (["data.column=body"], "data.column: a txt file has no columns; leave it out"),
-        (["data.batch_tokens=64"], "data.batch_tokens: task=NextToken reads a stream, not examples"),
+        (["data.batch_tokens=64"], "data.batch_tokens: task=next_token reads a stream, not examples"),
         (["data.validation_path=x.txt", "data.validation_fraction=0.3"], "data.validation_fraction: validation is not"),
         (
             ["callbacks=default", "callbacks.samples.temperature=0", "callbacks.samples.top_k=3"],
@@ -196,7 +196,7 @@ def test_lanes_of_evaluation_are_refused_of_series_however_they_are_read(tbptt: 
     with pytest.raises(UserError) as caught:
         effects.check(check.compose(words).config, words)
     (line,) = caught.value.lines
-    assert line.startswith("data.eval_lanes: task=Forecast ")
+    assert line.startswith("data.eval_lanes: task=forecast ")
     effects.check(check.compose(words[:2]).config, words[:2])
 
 
