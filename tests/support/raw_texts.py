@@ -18,19 +18,20 @@ def _sentences(seed: int) -> str:
 
 
 _NEARLY = _sentences(100)
-KEPT = sorted([*(_sentences(seed) for seed in range(6)), _NEARLY])
+KEPT = sorted([*map(_sentences, range(6)), _NEARLY])
 """What is left of them."""
 
 
 def parts() -> list[list[str]]:
     """The lines of two files of jsonl."""
     again = "\n".join(["the very same line, again and again and again."] * 12)
-    first = [*(_sentences(seed) for seed in range(3)), _NEARLY, "too short"]
-    second = [*(_sentences(seed) for seed in range(3, 6)), _NEARLY.replace("100.\n", "100 .\n", 1), again]
-    return [
-        [json.dumps({"text": text, "id": f"{number}-{place}"}) for place, text in enumerate(texts)]
-        for number, texts in enumerate((first, second))
-    ]
+    first = [*map(_sentences, range(3)), _NEARLY, "too short"]
+    second = [*map(_sentences, range(3, 6)), _NEARLY.replace("100.\n", "100 .\n", 1), again]
+    return [list(map(_line, first)), list(map(_line, second))]
+
+
+def _line(text: str) -> str:
+    return json.dumps({"text": text})
 
 
 def write_raw(folder: Path) -> None:
@@ -42,8 +43,11 @@ def write_raw(folder: Path) -> None:
 
 def cleaned(folder: Path) -> list[str]:
     """The texts that are left below clean/."""
-    lines = [line for path in (folder / "clean").glob("*.jsonl") for line in path.read_text().splitlines()]
-    return sorted(json.loads(line)["text"] for line in lines)
+    texts = []
+    for path in (folder / "clean").glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            texts.append(json.loads(line)["text"])
+    return sorted(texts)
 
 
 def cleaning_script() -> str:

@@ -68,11 +68,11 @@ def token_counts(corpus: Corpus, vocab_size: int, most: int | None = None) -> In
 
 def _begins(num_tokens: int, most: int | None) -> list[int]:
     """Where the blocks of PAIRS tokens that are counted begin: all, or as many as `most` allows, evenly spread."""
-    begins = range(0, num_tokens, PAIRS)
-    if most is None or num_tokens <= most:
-        return list(begins)
-    count = most // PAIRS
-    return [begins[place * len(begins) // count] for place in range(count)]
+    begins = np.arange(0, num_tokens, PAIRS)
+    if most is not None and num_tokens > most:
+        count = most // PAIRS
+        begins = begins[np.arange(count) * len(begins) // count]
+    return begins.tolist()
 
 
 def xz_baselines(
