@@ -207,7 +207,9 @@ def _compressed(documents: Iterator[str], dictionary: int, leaving: threading.Ev
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": max(4096, dictionary)}]
     compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)
     blocks = itertools.takewhile(lambda _: not leaving.is_set(), _blocks(documents))
-    size = sum(len(compressor.compress(block)) for block in blocks)
+    size = 0
+    for block in blocks:
+        size += len(compressor.compress(block))
     return size if leaving.is_set() else size + len(compressor.flush())
 
 
