@@ -25,8 +25,6 @@ from seqtrain.files.untrusted import check_output
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
-BATCH = 32  # texts answered side by side
-
 
 def main(argv: list[str]) -> int:
     """The command."""
@@ -54,7 +52,7 @@ def main(argv: list[str]) -> int:
         texts = [""]  # from nothing
     bad = asked = 0
     with _output(options.output) as out:
-        for batch in batches(itertools.chain([list(from_arguments(texts))], arriving), BATCH):
+        for batch in batches(itertools.chain([list(from_arguments(texts))], arriving), answering.predictor.at_a_time):
             bad += _answer(answering, batch, out, options.json)
             asked += len(batch)
         if not asked:  # a pipe tells only at its end; an empty file was refused before

@@ -98,22 +98,22 @@ class GPT(SequenceModel):
     ) -> tuple[Float[Tensor, "B T D"], State]:
         """Hidden states, and the last `attention_window` keys and values, unrotated, with the count of tokens read.
 
-        A state with fewer places for keys, as `begin` gives it, grows by those of what is read. Without `keep_state`
-        the count alone: a window of thousands is then not filled for a sentence of ten tokens.
+        A state with fewer places for keys, as `begin` and a reading from nothing give it, grows by those of what is
+        read. Without `keep_state` it is the count alone.
         """
         length = tokens.shape[1]
         # From nothing, and no longer than the window, plain causal attention is the same and half the work.
         if state is None and length > self.attention_window + 1:
             state = self.initial(len(tokens))
-        cached, kept = 0, self.attention_window
+        cached = 0
         num_before = mask = None
         num_read = real_lengths(tokens, lengths)
         if state is not None:
             cached, num_before = state["key.0"].shape[2], state["filled"]
             num_read = num_before + num_read
-            kept = min(kept, cached + length)
             if cached or length > self.attention_window + 1:
                 mask = window_mask(num_before, length, cached, self.attention_window)
+        kept = min(self.attention_window, cached + length)
         x = self.front(tokens, num_before)
         rotary = self.rotary(cached + length, x)
         dtype = next(self.blocks.parameters()).dtype  # state keeps the parameters' precision under autocast
@@ -121,9 +121,14 @@ class GPT(SequenceModel):
         for layer, block in enumerate(self.blocks):
             cache = None if state is None else (state[f"key.{layer}"], state[f"value.{layer}"])
             x, (key, value) = block(x, cache, mask, rotary)
-            if keep_state:
-                after[f"key.{layer}"] = newest(key, lengths, cached, kept).to(dtype)
-                after[f"value.{layer}"] = newest(value, lengths, cached, kept).to(dtype)
+            if not keep_state:
+                continue
+            key, value = newest(key, lengths, cached, kept), newest(value, lengths, cached, kept)
+            if state is not None:
+                # Copies: views would keep alive what is seen no more. From nothing they are views, as most readings
+                # from nothing carry nothing on.
+                key, value = key.contiguous(), value.contiguous()
+            after[f"key.{layer}"], after[f"value.{layer}"] = key.to(dtype), value.to(dtype)
         return self.norm(x), after
 
     def front(self, tokens: Shaped[Tensor, "B T *F"], num_before: Int[Tensor, " B"] | None) -> Float[Tensor, "B T D"]:
@@ -168,9 +173,8 @@ def newest(
 ) -> Float[Tensor, "B H {count} K"]:
     """The last `count` of `cached` and T new keys: before the end, or before each lane's length."""
     if lengths is None:
-        keys = keys[:, :, max(keys.shape[2] - count, 0) :]
-        # The state keeps one shape: what is not there yet is zero, on the left, and masked by the count of tokens.
-        return functional.pad(keys, (0, 0, count - keys.shape[2], 0))
+        return keys[:, :, keys.shape[2] - count :]
+    # What is not there yet is zero, on the left, and masked by the count of tokens.
     keys = functional.pad(keys, (0, 0, count - cached, 0))
     # The places that end at a lane's length begin `count` keys before it, so `lengths` keys in.
     index = lengths.unsqueeze(1) + torch.arange(count, device=keys.device)  # (B, M)

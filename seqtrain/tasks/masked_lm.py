@@ -18,7 +18,7 @@ from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import HIDDEN, Tokenizer
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, SampleOptions, Say, perplexity
-from seqtrain.tasks.baselines.counts import baselines, token_counts
+from seqtrain.tasks.baselines.counts import MOST_TOKENS, baselines, token_counts
 from seqtrain.tasks.masked_text import MAX_CHARACTERS, bracketed, fill
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor, Score
@@ -255,7 +255,7 @@ class MaskedLM(ExampleTask):
         train_text, split_text = train.columns["text"], split.columns["text"]
         losses = baselines(train_text, split_text, preprocessor.tokenizer.vocab_size, say)
         size = preprocessor.tokenizer.vocab_size
-        most_frequent = token_counts(train_text, size).argmax()
+        most_frequent = token_counts(train_text, size, MOST_TOKENS).argmax()
         accuracy = float(token_counts(split_text, size)[most_frequent] / len(split_text.tokens))
         return {
             "unigram": {"loss": losses["unigram"]["loss"], "accuracy": accuracy},

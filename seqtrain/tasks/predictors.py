@@ -103,6 +103,7 @@ class Predictor(TextReader[T], ABC):
     """One kind of answer to texts."""
 
     takes: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # options of `seqtrain predict` with their defaults
+    at_a_time: ClassVar[int] = 32  # texts of a file that `seqtrain predict` gives it together
 
     @abstractmethod
     def predict(self, texts: Sequence[str], *, first: int = 0, **options: Any) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor
 
 EXTRA_TOKENS = 10  # that a translation may have beyond what task.max_ratio allows: short sources need them
-LANES = 64  # texts that are translated at a time
+MAX_HYPOTHESES = 256  # side by side: a step with few costs nearly what one with many does, and they end one by one
 MAX_ROWS = 1000  # that baselines are measured on
 MAX_TRAIN_ROWS = 100_000  # that the nearest source is looked for in
 
@@ -49,6 +49,7 @@ class Translate(Predictor["Translation"]):
     """The translation of a text; of a text longer than the sources of training the beginning is translated."""
 
     takes = MappingProxyType({"beam": None, "length_penalty": None})  # None: as the run's task says
+    at_a_time = MAX_HYPOTHESES
 
     @property
     def longest(self) -> int | None:
@@ -231,7 +232,7 @@ class Translation(ExampleTask):
         rows = [np.append(ids[:longest], tokenizer.separator) for ids in tokenizer.encode_documents(sources)]
         device = next(model.parameters()).device
         translations = [""] * len(sources)
-        for lanes in by_length(rows, LANES):
+        for lanes in by_length(rows, max(MAX_HYPOTHESES // (beam or self.beam), 1)):
             tokens, lengths = padded([rows[lane] for lane in lanes])
             unpadded = bool((lengths == tokens.shape[1]).all())
             source_state = model.begin(tokens.to(device), None if unpadded else lengths.to(device))

@@ -18,7 +18,9 @@ from seqtrain import UserError
 from seqtrain.api import Trained
 from seqtrain.cli import main, predict
 from seqtrain.data.tokenizers.recipes import Byte
+from seqtrain.tasks import translation
 from seqtrain.tasks.masked_text import fill
+from seqtrain.tasks.next_token import Continue
 from tests.support.untrained_runs import MASKED, NEXT_TOKEN, SENTIMENT, TEXTS, TRANSLATION, double, make_run
 
 RUNS = {"masked_lm": MASKED, "sentiment": SENTIMENT, "translation": TRANSLATION, "next_token": NEXT_TOKEN}
@@ -140,13 +142,24 @@ def test_translations_come_in_order_and_with_the_beam_that_is_asked_for(trained:
     assert len(set(together)) > 1
 
 
+def test_how_many_hypotheses_stand_side_by_side_changes_no_translation(
+    trained: dict[str, Trained], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained["translation"]
+    for beam in (1, 3):
+        together = run.translate(TEXTS, beam=beam)
+        with monkeypatch.context() as fewer:
+            fewer.setattr(translation, "MAX_HYPOTHESES", 2)  # two lanes at a time, and with a beam of 3 one
+            assert run.translate(TEXTS, beam=beam) == together
+
+
 def test_a_seed_gives_the_same_continuations_however_lines_are_batched(
     ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in.txt").write_text("the\na\n" * 4)
     args = ("next_token", "it", "--input", str(tmp_path / "in.txt"), "--seed", "3", "--length", "9", "--json")
     whole = ask(*args)
-    monkeypatch.setattr(predict, "BATCH", 2)
+    monkeypatch.setattr(Continue, "at_a_time", 2)
     assert ask(*args) == whole
     texts = [json.loads(line)["text"] for line in whole[1]]
     assert len(texts) == 9

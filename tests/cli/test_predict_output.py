@@ -68,7 +68,7 @@ def test_an_old_file_stays_where_the_command_ends_half_way(
     error: BaseException, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = old.with_name("texts")
-    texts.write_text("a\n" * predict.BATCH + "end\n")
+    texts.write_text("a\n" * Continue.at_a_time + "end\n")
     with pytest.raises(type(error)):
         ask(monkeypatch, "--input", texts, "--output", old, at_end=error)
     assert old.read_text() == "precious\n"

@@ -27,8 +27,8 @@ Not at once: what is launched in the second in which slurmd ended the job is ref
 do not launch batch job"), upon which SLURM calls the job FAILED.
 """
 
-# Two nodes, each a slurmd of this machine that pretends to have two CPUs. The first has the machine's own name, so that
-# the name that SLURM gives for it can be looked up, as on a real cluster.
+# Two nodes, each a slurmd of this machine that pretends to have two CPUs, and memory for jobs that ask for some. The
+# first has the machine's own name, so that the name that SLURM gives for it can be looked up, as on a real cluster.
 CONFIG = """\
 ClusterName=loopback
 SlurmctldHost={host}(127.0.0.1)
@@ -54,7 +54,7 @@ JobRequeue=1
 KillWait={kill_wait}
 SlurmdParameters=config_overrides
 SlurmdDebug=debug
-NodeName={host},{host}-second NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2
+NodeName={host},{host}-second NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]},{ports[2]} CPUs=2 RealMemory=8192
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 

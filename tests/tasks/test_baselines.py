@@ -102,6 +102,24 @@ def test_where_pairs_share_a_place_the_bigram_is_near_and_said_to_be_an_estimate
     assert said == ["the bigram is an estimate: of 11 tokens not all pairs can be told apart"]
 
 
+def test_of_a_long_text_blocks_spread_over_all_of_it_are_counted_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "PAIRS", 20)
+    monkeypatch.setattr(counts, "MOST_TOKENS", 60)
+    train, split, said = corpus(1, [20] * 10), corpus(2, [20, 13]), []
+    counted = np.concatenate([train[block] for block in (0, 3, 6)]).astype(np.uint16)
+    known = Corpus(counted, np.arange(0, 61, 20), 180, 0, 0, "counted")
+    found = baselines(train, split, VOCABULARY, said.append, cache=tmp_path)
+    unigram, bigram = slow_bigram(known, split)
+    assert found["unigram"]["loss"] == pytest.approx(unigram, abs=1e-12)
+    assert found["bigram"]["loss"] == pytest.approx(bigram, abs=1e-12)
+    assert said == ["unigram and bigram: 60 tokens are counted, spread over the 200 of train"]
+    said.clear()
+    assert baselines(known, split, VOCABULARY, said.append, cache=tmp_path)["bigram"]["loss"] == pytest.approx(bigram)
+    assert said == []
+
+
 def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "PAIRS", 1000)
 

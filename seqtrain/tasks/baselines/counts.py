@@ -25,6 +25,7 @@ DISCOUNT = 0.75
 LIMIT = 64 << 20  # bytes that xz is run on: some seconds for every ten million
 BLOCK = 1 << 16  # characters, or tokens, taken at a time
 PAIRS = 1 << 21  # neighbours that are counted at a time
+MOST_TOKENS = 1 << 26  # of train that are counted, some ten seconds: a start must not read all of a billion
 MOST_PAIRS = 1 << 32  # that are told apart: all of them for vocabularies up to 65,535, and 512 MiB at most
 
 
@@ -33,30 +34,45 @@ def baselines(
 ) -> dict[str, dict[str, float]]:
     """`loss` (nats a token) and `bits_per_byte` of `split` under uniform, unigram and bigram counts of `train`.
 
-    Above MOST_PAIRS pairs of tokens it says that the bigram is an estimate.
+    Above MOST_PAIRS pairs of tokens it says that the bigram is an estimate, and above MOST_TOKENS of train that these
+    are counted.
     """
     if vocab_size * (vocab_size + 1) > MOST_PAIRS:
         say(f"the bigram is an estimate: of {vocab_size:,} tokens not all pairs can be told apart")
 
+    key = f"counts {vocab_size} {train.tokens_hash()} {split.tokens_hash()}"
+    if len(train.tokens) > MOST_TOKENS:
+        key += f" {MOST_TOKENS}"
+        say(f"unigram and bigram: {MOST_TOKENS:,} tokens are counted, spread over the {len(train.tokens):,} of train")
+
     def measure() -> dict[str, dict[str, float]]:
         losses = {"uniform": math.log(vocab_size)}
-        counts = token_counts(train, vocab_size)
+        counts = token_counts(train, vocab_size, MOST_TOKENS)
         # One more for each: a token that train lacks would have an infinite loss.
-        unigram = (counts + 1) / (len(train.tokens) + vocab_size)
+        unigram = (counts + 1) / (counts.sum() + vocab_size)
         losses["unigram"] = -float(token_counts(split, vocab_size) @ np.log(unigram)) / len(split.tokens)
         losses["bigram"] = _bigram_loss(train, split, unigram)
         bits = len(split.tokens) / split.num_bytes / math.log(2)
         return {name: {"loss": loss, "bits_per_byte": loss * bits} for name, loss in losses.items()}
 
-    return cached_json(f"counts {vocab_size} {train.tokens_hash()} {split.tokens_hash()}", measure, cache)
+    return cached_json(key, measure, cache)
 
 
-def token_counts(corpus: Corpus, vocab_size: int) -> Int[np.ndarray, " V"]:
-    """How often each token is."""
+def token_counts(corpus: Corpus, vocab_size: int, most: int | None = None) -> Int[np.ndarray, " V"]:
+    """How often each token is; of a corpus of more than `most` tokens, in as many of them, spread over all of it."""
     counts = np.zeros(vocab_size, np.int64)
-    for begin in range(0, len(corpus.tokens), PAIRS):  # at once, numpy would copy all tokens as 8 bytes each
+    for begin in _begins(len(corpus.tokens), most):  # at once, numpy would copy all tokens as 8 bytes each
         counts += np.bincount(corpus.tokens[begin : begin + PAIRS], minlength=vocab_size)
     return counts
+
+
+def _begins(num_tokens: int, most: int | None) -> list[int]:
+    """Where the blocks of PAIRS tokens that are counted begin: all, or as many as `most` allows, evenly spread."""
+    begins = np.arange(0, num_tokens, PAIRS)
+    if most is not None and num_tokens > most:
+        count = most // PAIRS
+        begins = begins[np.arange(count) * len(begins) // count]
+    return begins.tolist()
 
 
 def xz_baselines(
@@ -120,10 +136,10 @@ class Pairs(NamedTuple):
         return Pairs(together, added)
 
 
-def _keys(corpus: Corpus, vocab_size: int) -> Iterator[Int[np.ndarray, " n"]]:
-    """The keys of all pairs, some millions at a time."""
+def _keys(corpus: Corpus, vocab_size: int, most: int | None = None) -> Iterator[Int[np.ndarray, " n"]]:
+    """The keys of all pairs, some millions at a time; of more than `most` those that `token_counts` counts."""
     starts = corpus.documents[:-1]
-    for begin in range(0, len(corpus.tokens), PAIRS):
+    for begin in _begins(len(corpus.tokens), most):
         end = min(begin + PAIRS, len(corpus.tokens))
         tokens = corpus.tokens[begin:end].astype(np.int64)
         context = np.empty_like(tokens)
@@ -176,7 +192,7 @@ def _bigram_loss(train: Corpus, split: Corpus, unigram: Float[np.ndarray, " V"])
     vocab_size = len(unigram)
     asked = Pairs.of(split, vocab_size)
     known = _Followers(asked.keys, vocab_size)
-    for keys in _keys(train, vocab_size):
+    for keys in _keys(train, vocab_size, MOST_TOKENS):
         known.read(keys)
     backoff = np.divide(DISCOUNT * known.distinct, known.seen, out=np.ones(vocab_size + 1), where=known.seen > 0)
     context, token = np.divmod(asked.keys, vocab_size)
@@ -191,7 +207,9 @@ def _compressed(documents: Iterator[str], dictionary: int, leaving: threading.Ev
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": max(4096, dictionary)}]
     compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)
     blocks = itertools.takewhile(lambda _: not leaving.is_set(), _blocks(documents))
-    size = sum(len(compressor.compress(block)) for block in blocks)
+    size = 0
+    for block in blocks:
+        size += len(compressor.compress(block))
     return size if leaving.is_set() else size + len(compressor.flush())
 
 
