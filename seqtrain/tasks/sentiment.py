@@ -176,7 +176,7 @@ class Sentiment(ExampleTask):
 
     def examples(self, rows: Rows, preprocessor: Preprocessor, *, max_length: int, seed: int) -> LabelledExamples:
         examples = LabelledExamples(rows, preprocessor, max_length=max_length)
-        longer = int((examples.lengths > self.bptt_length).sum())
+        longer = int((examples.lengths[:] > self.bptt_length).sum())
         if longer:
             examples.remark = (
                 f"{longer:,} of {len(examples.lengths):,} examples are longer than tbptt.k2={self.bptt_length} tokens: "
