@@ -23,6 +23,7 @@ PATHS = (
     "--html",
 )
 
+MIN_ALIKE = 0.6  # share of letters in common from which on a word may be another, mistyped
 MAX_LISTED = 24  # words; more of them would hide the message
 
 
@@ -73,7 +74,7 @@ class OutOfMemory(RunFailed):
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for the nearest known word, or the sorted list of a few, or nothing."""
     words = sorted(set(known))
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, words, n=1, cutoff=MIN_ALIKE)
     if near:
         return f"; did you mean {near[0]}?"
     if not words or len(words) > MAX_LISTED:

@@ -236,7 +236,7 @@ def measure(
         UserError: where the model cannot be asked, or the text is too short.
     """
     if Capability.CAUSAL not in model.capabilities:
-        raise UserError(f"model {type(model).__name__}: sees later tokens, so its context is not what stands before")
+        raise UserError(f"model={model.name()}: sees later tokens, so its context is not what stands before")
     lengths = powers_up_to(_longest(context, tbptt.k2, model.max_length))
     within = tbptt.reset == "document"
     positions = targets(stream.documents, lengths[-1], num_targets, within=within)
@@ -270,7 +270,7 @@ def measure(
 def _why_no_state(model: SequenceModel, tbptt: TBPTT) -> str:
     """Why there is no state to carry from chunk to chunk; nothing where there is one."""
     if Capability.STATEFUL not in model.capabilities:
-        return f"model {type(model).__name__} has no state that goes on from chunk to chunk"
+        return f"model={model.name()} has no state that goes on from chunk to chunk"
     if model.max_length is not None and model.max_length < 2 * tbptt.k2:
         return (
             f"the model reads at most model.max_length={model.max_length} tokens, less than two chunks of k2={tbptt.k2}"

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 MIN_POINTS = 3  # through two points every power fits
+CLEAR_ERROR = 0.25  # of an exponent: with a larger one, two errors either way hold a whole power more or less
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,23 @@ class PowerLaw:
     factor: float
     points: int
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether the points lie near enough to one line for its slope to be told."""
+        return self.error <= CLEAR_ERROR
+
     def at(self, n: float) -> float:
         """y at n."""
         return self.factor * n**self.exponent
 
-    def record(self) -> dict[str, float]:
+    def words(self, axis: str) -> str:
+        """The exponent with its error; where that is too large, first that nothing is found."""
+        slope = f"{axis}^{self.exponent:.2f} +- {self.error:.2f}"
+        return slope if self.is_clear else f"no clear exponent ({slope})"
+
+    def record(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self)
+        return {**asdict(self), "clear": self.is_clear}
 
 
 def fit(sizes: Sequence[float], values: Sequence[float]) -> PowerLaw | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from seqtrain.models.base import SequenceModel
 DOMINANT = 0.05  # share of the forward pass from which on a kind of work is fitted
 RULING = 0.85  # share from which on the whole pass must grow as one kind of work does
 PEAK = "matrix peak"
+SELF, CROSS = {"attention"}, {"cross", "query", "key", "score"}  # the latter three of a recurrent decoder
 WHOLE = (TRAINING, ALONE)  # timed by themselves, and no part of the forward pass
 
 Make = Callable[[int, int], SequenceModel]
@@ -118,23 +120,25 @@ def count_by_length(make: Make, lengths: Sequence[int], dim: int) -> list[dict[s
             {
                 "length": length,
                 "parameters": formula.parameters,
-                "attention_parameters": _attention_parameters(model),
+                "attention_parameters": _parameters_of(model, SELF | CROSS),
+                "cross_attention_parameters": _parameters_of(model, CROSS),
                 "flops_by_kind": formula.flops,
                 "flops": formula.total,
                 "counted_flops": counted,
                 "sequential_steps": model.sequential_steps(length),
                 "longest_path": model.longest_path(length),
+                "source_path": model.source_path(length),
             }
         )
     return rows
 
 
-def _attention_parameters(model: SequenceModel) -> int:
-    """Weights of the modules called attention: the maps to queries, keys, values and back."""
+def _parameters_of(model: SequenceModel, names: Set[str]) -> int:
+    """Weights below modules of these names: the maps to queries, keys, values and back, and what scores are made by."""
     total = 0
     for name, weight in model.named_parameters():
         # By name: a model of others may call its attention otherwise, and then has none here.
-        if {"attention", "cross"} & set(name.split(".")):
+        if names & set(name.split(".")):
             total += weight.numel()
     return total
 
@@ -257,25 +261,34 @@ class Crossover:
         return asdict(self)
 
 
+def pairs(profiles: Sequence[Profile]) -> list[tuple[Profile, Profile]]:
+    """Each model with a recurrence beside each other one that attends: between these there may be a crossover."""
+    found = []
+    for recurrent, attending in itertools.permutations(profiles, 2):
+        recurs = any(fitted.kind == RECURRENCE for fitted in recurrent.fits)
+        if recurs and any(fitted.kind == ALONE for fitted in attending.fits):
+            found.append((recurrent, attending))
+    return found
+
+
 def crossovers(profiles: Sequence[Profile], dim: int) -> list[Crossover]:
     """That of each pair of a recurrent and an attending model, at the width at which all lengths were measured."""
     found = []
-    for recurrent in profiles:
-        for attending in profiles:
-            one, other = _law(recurrent, RECURRENCE), _law(attending, ALONE)
-            # Two lines of one slope never meet.
-            if one is None or other is None or other.exponent <= one.exponent:
-                continue
-            # 4 d T operations a token are those of attention, so T is where both are equal.
-            counted = recurrent.counted[0]["flops_by_kind"][RECURRENCE] / (4 * dim)
-            measured = (one.factor / other.factor) ** (1 / (other.exponent - one.exponent))
-            found.append(Crossover(recurrent.name, attending.name, counted, measured))
+    for recurrent, attending in pairs(profiles):
+        one, other = _law(recurrent, RECURRENCE), _law(attending, ALONE)
+        # Two lines of one slope never meet.
+        if one is None or other is None or other.exponent <= one.exponent:
+            continue
+        # 4 d T operations a token are those of attention, so T is where both are equal.
+        counted = recurrent.counted[0]["flops_by_kind"][RECURRENCE] / (4 * dim)
+        measured = (one.factor / other.factor) ** (1 / (other.exponent - one.exponent))
+        found.append(Crossover(recurrent.name, attending.name, counted, measured))
     return found
 
 
 def _law(profile: Profile, kind: str) -> PowerLaw | None:
-    """How the time of a kind of work grows with the length."""
+    """How the time of a kind of work grows with the length; None where that is not clear."""
     for fitted in profile.fits:
-        if fitted.kind == kind and fitted.axis == "T":
+        if fitted.kind == kind and fitted.axis == "T" and fitted.law is not None and fitted.law.is_clear:
             return fitted.law
     return None

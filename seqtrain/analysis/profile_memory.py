@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from seqtrain.analysis import power_law, timing
-from seqtrain.analysis.formula import formula_of
+from seqtrain.analysis.formula import FILTERS, formula_of
 from seqtrain.analysis.power_law import PowerLaw
 from seqtrain.analysis.profile import Grid, Make, Size
 from seqtrain.analysis.training_memory import OptimizerMaker, attention_kept, training_memory
@@ -90,16 +90,17 @@ class MemoryProfile:
 
     def lines(self) -> list[str]:
         """For a person."""
-        lines = ["memory of               in T              theory  in d              theory"]
+        words = {(fitted.kind, fitted.axis): fitted.law.words(fitted.axis) for fitted in self.fits}
+        theories = {}
+        for fitted in self.fits:
+            if fitted.theory is not None:
+                theories[fitted.kind, fitted.axis] = f"{fitted.axis}^{fitted.theory:g}"
+        width = max(map(len, words.values()), default=0)
+        lines = [f"{'memory of':22}  {'in T':{width}}  theory  {'in d':{width}}  theory"]
         for kind in dict.fromkeys(fitted.kind for fitted in self.fits):
             line = f"{KINDS[kind]:22}"
             for axis in ("T", "d"):
-                law, theory = "-", "-"
-                for fitted in self.fits:
-                    if (fitted.kind, fitted.axis) == (kind, axis):
-                        law = f"{axis}^{fitted.law.exponent:.2f} +- {fitted.law.error:.2f}"
-                        theory = "-" if fitted.theory is None else f"{axis}^{fitted.theory:g}"
-                line += f"  {law:16}  {theory:6}"
+                line += f"  {words.get((kind, axis), '-'):{width}}  {theories.get((kind, axis), '-'):6}"
             lines.append(line.rstrip())
         longest, widest = self.grid.along("T")[-1], self.grid.along("d")[-1]
         cell, wide = self.cells[longest], self.cells[widest]
@@ -141,12 +142,13 @@ def measure_memory(
     """
     cells: dict[Size, dict[str, int]] = {}
     core_parameters: dict[int, int] = {}
-    materialised, known = False, True
+    materialised, known, filters = False, True, False
     for size in grid.sizes():
         # In training, since dropout keeps a mask, and may keep attention from its fused kernel.
         model = make(size.dim, size.length)
         num_heads = timing.num_heads_of(model.eval())
         formula = formula_of(model, size.length)
+        filters = filters or FILTERS in formula.parameters
         core_parameters[size.dim] = sum(formula.parameters.values())
         # Work that the formula does not know, such as an attention of others, may keep what theory does not know.
         operations = model.flops_per_token(size.length, carried=False)
@@ -162,23 +164,26 @@ def measure_memory(
             query = torch.ones(batch, num_heads, size.length, model.dim // num_heads, device=device)
             cells[size][FUSED] = attention_kept(query, fused=True)
             cells[size][MATERIALISED] = attention_kept(query, fused=False)
-    fits = memory_fits(cells, grid, linear=known and not materialised)
+    fits = memory_fits(cells, grid, linear=known and not materialised and not filters, filters=filters)
     return MemoryProfile(name, grid, device.type, materialised, core_parameters, cells, fits)
 
 
-def memory_fits(cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool) -> list[MemoryFit]:
+def memory_fits(
+    cells: dict[Size, dict[str, int]], grid: Grid, *, linear: bool, filters: bool = False
+) -> list[MemoryFit]:
     """The exponent of each kind of memory, along the lengths and along the widths.
 
     Args:
         cells: bytes of each kind at each size.
         grid: the sizes.
         linear: whether theory knows all that the model does, and none of it keeps T^2 numbers.
+        filters: whether it has filters, d numbers each where matrices have d^2, which read one window, however long T.
     """
     theories: dict[tuple[str, str], float | None] = {
         (WEIGHTS, "T"): 0,
-        (WEIGHTS, "d"): 2,
+        (WEIGHTS, "d"): None if filters else 2,
         (OPTIMIZER, "T"): 0,
-        (OPTIMIZER, "d"): 2,
+        (OPTIMIZER, "d"): None if filters else 2,
         (KEPT, "T"): 1 if linear else None,
         (KEPT, "d"): 1 if linear else None,
         # Gradients of weights, d^2 numbers, come to what is kept, d^1.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from seqtrain.analysis.formula import RECURRENCE
 from seqtrain.analysis.pictures import COLORS, new_figure, save
-from seqtrain.analysis.profile import Grid, Profile, crossovers
+from seqtrain.analysis.power_law import PowerLaw
+from seqtrain.analysis.profile import Grid, Profile, crossovers, pairs
 from seqtrain.analysis.profile_memory import KINDS, OPTIMIZER, WEIGHTS, MemoryProfile
 from seqtrain.analysis.timing import ALONE, TRAINING
 
@@ -19,11 +20,19 @@ AXES = {"T": "sequence length T (tokens)", "d": "width d"}
 
 
 def draw(profiles: Sequence[Profile], memory: Sequence[MemoryProfile], grid: Grid, folder: Path) -> tuple[str, ...]:
-    """Writes the pictures into a folder; gives their names."""
+    """Writes the pictures into a folder; gives their names. What crosses is drawn where two models may cross."""
     _draw_times(profiles, grid, folder / TIMES)
-    _draw_costs(profiles, grid, folder / CROSSOVER)
     _draw_memory(memory, grid, folder / MEMORY)
+    if not pairs(profiles):
+        # That of an earlier call would be taken for one of these models.
+        (folder / CROSSOVER).unlink(missing_ok=True)
+        return TIMES, MEMORY
+    _draw_costs(profiles, grid, folder / CROSSOVER)
     return TIMES, CROSSOVER, MEMORY
+
+
+def _exponent(law: PowerLaw, axis: str) -> str:
+    return f"{axis}^{law.exponent:.2f}" if law.is_clear else "no clear exponent"
 
 
 def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
@@ -41,7 +50,7 @@ def _draw_times(profiles: Sequence[Profile], grid: Grid, path: Path) -> None:
                 values = [1000 * profile.seconds[size].get(fitted.kind, float("nan")) for size in sizes]
                 label = fitted.kind
                 if fitted.law is not None:
-                    label += f": {axis}^{fitted.law.exponent:.2f}"
+                    label += f": {_exponent(fitted.law, axis)}"
                 axes.plot(across, values, "o-", color=color, label=label, markersize=4)
                 if fitted.theory is not None and fitted.law is not None:
                     # Through the last point, where the work weighs most beside what a call costs.
@@ -107,7 +116,7 @@ def _draw_memory(profiles: Sequence[MemoryProfile], grid: Grid, path: Path) -> N
                     if (fitted.kind, fitted.axis) != (kind, axis):
                         continue
                     values = [profile.cells[size][kind] / 2**20 for size in sizes]
-                    label = f"{KINDS[kind]}: {axis}^{fitted.law.exponent:.2f}"
+                    label = f"{KINDS[kind]}: {_exponent(fitted.law, axis)}"
                     axes.plot(across, values, "o-", color=color, label=label, markersize=4)
                     if fitted.theory is None:
                         continue

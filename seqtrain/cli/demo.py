@@ -43,6 +43,8 @@ def _options(argv: list[str]) -> Namespace:
     options = parser.parse_args(argv)
     if options.name is None and options.seeds is not None:
         raise UserError(f"--seeds {options.seeds}: of which demonstration? `seqtrain demo` lists them")
+    if "=" in (options.name or ""):
+        raise UserError(f"{options.name}: a demonstration has its own models and takes no overrides; leave it out")
     if options.name is not None and options.name not in demo.names():
         raise UserError(f"{options.name}: no such demonstration{did_you_mean(options.name, demo.names())}")
     return options
@@ -63,10 +65,10 @@ def _show(options: Namespace) -> Measured:
     chosen = demo.load(name)
     folder = options.out / name
     folder.mkdir(parents=True, exist_ok=True)
-    say(f"claim: {chosen.claim}")
     findings = chosen.run(Bench(folder, trainer(folder / "runs"), say, seeds))
     record = {"name": name, "claim": chosen.claim, "seeds": seeds, **findings.record()}
-    return written(folder, name, record, [*_table(findings), "", findings.verdict], list(findings.pictures), options)
+    lines = [f"claim: {chosen.claim}", "", *_table(findings), "", findings.verdict]
+    return written(folder, name, record, lines, list(findings.pictures), options)
 
 
 def _table(findings: Findings) -> list[str]:

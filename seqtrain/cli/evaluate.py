@@ -15,6 +15,7 @@ from seqtrain.errors import UserError
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
     from seqtrain.runs.summary import Summary
+    from seqtrain.tasks.base import Say
     from seqtrain.training.learner import Learner
     from seqtrain.training.splits import Data
 
@@ -113,7 +114,13 @@ def _beside(result: dict[str, Any], summary: Summary) -> Iterator[str]:
 
 
 def open_with_data(
-    path: str, split: Any, checkpoint: str, *, test_set: str | None = None, with_train: bool = False
+    path: str,
+    split: Any,
+    checkpoint: str,
+    *,
+    test_set: str | None = None,
+    with_train: bool = False,
+    note: Say = say,
 ) -> tuple[Opened, Data]:
     """A run opened for use, and a split of the data that it was trained on, read as it was for training.
 
@@ -123,6 +130,7 @@ def open_with_data(
         checkpoint: "best" or "last".
         test_set: Which of several, by its name in `data.test_paths`.
         with_train: Reads train, too.
+        note: Is given each line about what is read.
 
     Raises:
         UserError: where there is no such run or split, or its text has changed.
@@ -147,7 +155,7 @@ def open_with_data(
     splits = [split]
     if with_train and split != "train":
         splits.append("train")
-    data = make_data(config, splits, say, opened.preprocessor, recorded)
+    data = make_data(config, splits, note, opened.preprocessor, recorded)
     # A test split has no hash yet: training never reads it.
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
-from seqtrain.cli.measured import Measured, written
+from seqtrain.cli.measured import OF_RUNS, Measured, refuse_idle, written
+from seqtrain.cli.start import Request, prepare, read_data
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from seqtrain.models.base import SequenceModel
-    from seqtrain.tasks.base import Task
+    from seqtrain.tasks.base import Say, Task
     from seqtrain.training.splits import Data
 
 MAX_DISTANCE = 4096
 MAX_SAMPLES = 4096
+IDLE = (*OF_RUNS, "trainer", "optimizer", "schedule", "layer_decay", "freeze")
 MAX_RADII = 4  # that a line names; of more, as of several layers, it gives the range
 
 
@@ -58,7 +60,7 @@ def measured(argv: list[str]) -> Measured:
     )
     parser.add_config_dir()
     parser.add_out("outputs/gradients")
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)
     is_run = "=" not in options.of[0]
     if is_run and len(options.of) > 1:
         raise UserError(f"{options.of[1]}: one run is measured at a time, as it was trained; leave it out")
@@ -72,12 +74,13 @@ def measured(argv: list[str]) -> Measured:
 
 
 def _measure(options: Namespace, is_run: bool) -> Measured:
+    notes: list[str] = []  # said when nothing can be refused any more
     if is_run:
         from seqtrain.analysis.gradients import open_subject
 
-        config, data, made = open_subject(options.of[0], options.checkpoint or "best", say)
+        config, data, made = open_subject(options.of[0], options.checkpoint or "best", notes.append)
     else:
-        config, data, made = _of_overrides(options.of, options.config_dir)
+        config, data, made = _of_overrides(options.of, options.config_dir, notes.append)
 
     from seqtrain.analysis import gradient_picture, gradients
     from seqtrain.cli.written_config import plain_config
@@ -85,6 +88,9 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
     model, task = made["untrained"]
     wanted = gradients.Options(options.distance, options.samples, options.whole)
     subject = gradients.subject_of(data, task, model, wanted)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for line in notes:
+        say(line)
     found = gradients.measure_all(subject, made, options.samples)
     records = {}
     for name, (measured, decay) in found.items():
@@ -102,33 +108,31 @@ def _measure(options: Namespace, is_run: bool) -> Measured:
         "models": records,
         "config": plain_config(config),
     }
-    options.out.mkdir(parents=True, exist_ok=True)
     title = f"How far gradients reach: {' '.join(options.of)}"
     gradient_picture.draw(options.out / "gradients.png", found, subject.cut, title)
     return written(options.out, "gradients", record, lines, ["gradients.png"], options)
 
 
 def _of_overrides(
-    overrides: Sequence[str], config_dirs: Sequence[Path]
+    overrides: Sequence[str], config_dirs: Sequence[Path], note: Say
 ) -> tuple[DictConfig, Data, dict[str, tuple[SequenceModel, Task]]]:
     """The config that overrides compose, its data, and its model with the weights that training would begin with."""
     from seqtrain.config import check
 
     check.refuse_several(overrides, "one model is measured at a time; give one value, and call once for each")
-    config = check.compose(list(overrides), config_dirs).config
+    refuse_idle(overrides, "gradients of the first weights are measured, on the CPU, and nothing is trained", IDLE)
+    refuse_idle(overrides, "the first weights are drawn; measure the run itself: seqtrain gradients RUN", ["init_from"])
+    composed = check.compose(list(overrides), config_dirs)
+    config = composed.config
+    prepare(config, Request(list(overrides), tuple(config_dirs)))
 
     from seqtrain.analysis.gradients import check_task
-    from seqtrain.training.compatibility import check_pair
-    from seqtrain.training.data import make_data
-    from seqtrain.training.from_data import resolve_length
     from seqtrain.training.model_and_task import make_pair
 
-    check_pair(config)
     check_task(config)
-    # Train too: the tokenizer is made from it.
-    data = make_data(config, ("train", "validation"), say)
-    for line in resolve_length(config, data):
-        say(line)
+    for line in composed.notes:
+        note(line)
+    data = read_data(config, note)
     pair = make_pair(config, data.preprocessor, data.label_counts)
     return config, data, {"untrained": pair}
 

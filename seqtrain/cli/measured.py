@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqtrain.cli.arguments import say
+from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
+
+OF_RUNS = ("run_dir", "dry_run", "run", "logger", "callbacks")  # what a training leaves, and who hears of it
 
 
 class Measured(NamedTuple):
@@ -25,6 +29,15 @@ class Measured(NamedTuple):
         for path in self.files:
             say(f"written: {path}")
         return 0
+
+
+def refuse_idle(overrides: Sequence[str], reason: str, idle: Collection[str] = OF_RUNS) -> None:
+    """UserError where one of the overrides is of a group, or a key, that has no part in what is measured."""
+    from seqtrain.config.check import key_of
+
+    for word in overrides:
+        if key_of(word).partition(".")[0] in idle:
+            raise UserError(f"{word}: changes nothing here: {reason}; leave it out")
 
 
 def written(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqtrain.cli.arguments import Parser, bounded
+from seqtrain.cli.arguments import Parser, bounded, say
 from seqtrain.cli.evaluate import open_with_data
 from seqtrain.cli.measured import Measured, written
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
+from seqtrain.files.atomic import exists
 
 if TYPE_CHECKING:
     from seqtrain.analysis.memory import Memory
@@ -64,7 +66,8 @@ def measured(argv: list[str]) -> Measured:
     # What can be told from the config alone is told before data are read.
     _check_task(options.run)
     options.out.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is told before a minute's work
-    opened, data = open_with_data(options.run, options.split, options.checkpoint)
+    notes: list[str] = []  # said when nothing can be refused any more
+    opened, data = open_with_data(options.run, options.split, options.checkpoint, note=notes.append)
     stream: Any = data.batcher(options.split)
     memory = measure(
         opened.model,
@@ -75,6 +78,8 @@ def measured(argv: list[str]) -> Measured:
         num_targets=options.targets,
         tolerance=options.tolerance,
     )
+    for line in notes:
+        say(line)
     about = {
         "run": str(options.run),
         "split": options.split,
@@ -91,6 +96,8 @@ def _check_task(path: str) -> None:
     from seqtrain.runs.directory import Run
     from seqtrain.training.model_and_task import task_class
 
+    if "=" in path and not exists(Path(path)):
+        raise UserError(f"{path}: memory is measured of a run, and this is an override; train one, and give its folder")
     task = task_class(checked_config(Run.open(path)))
     if not task.streams or task.reads_values():
         raise UserError(

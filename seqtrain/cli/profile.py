@@ -6,11 +6,12 @@ import argparse
 import itertools
 import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seqtrain.cli.arguments import Parser, bounded, say
-from seqtrain.cli.measured import Measured, written
+from seqtrain.cli.measured import Measured, refuse_idle, written
+from seqtrain.cli.start import Request, prepare, read_data
 from seqtrain.config.ranges import Range
 from seqtrain.errors import UserError
 from seqtrain.runs import provenance
@@ -18,15 +19,17 @@ from seqtrain.runs import provenance
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from seqtrain.analysis.profile import Crossover, Grid, Make, Profile
-    from seqtrain.analysis.profile_memory import MemoryProfile
+    from seqtrain.analysis.profile import Crossover, Fitted, Grid, Make, Profile
+    from seqtrain.analysis.profile_memory import MemoryFit, MemoryProfile
+    from seqtrain.config.check import Composed
+    from seqtrain.tasks.base import Say
     from seqtrain.training.cost import Cost
 
 LENGTHS, DIMS = (256, 512, 1024, 2048), (384, 512, 768, 1024)
+AT_DIM = 128
 MIN_SIZES = 3  # through two points every power fits
 MAX_SIZE = 2**17
 VOCAB_SIZE = 256  # of the models that are timed: a look-up costs next to nothing, whatever the size
-NEAR = 0.15  # of an exponent
 COPIES = 4  # of the weights in training: themselves, their gradients, and the two moments of Adam
 
 
@@ -49,7 +52,12 @@ def measured(argv: list[str]) -> Measured:
     parser.add_config_dir()
     parser.add_argument("--lengths", type=_sizes, default=LENGTHS, metavar="T,T,T", help="default: 256,512,1024,2048")
     parser.add_argument("--dims", type=_sizes, default=DIMS, metavar="D,D,D", help="default: 384,512,768,1024")
-    parser.add_argument("--at-dim", type=_size, default=128, metavar="D", help="width of all lengths (default: 128)")
+    parser.add_argument(
+        "--at-dim",
+        type=_size,
+        metavar="D",
+        help="width of all lengths (default: model.dim where it is given, else 128)",
+    )
     parser.add_argument("--at-length", type=_size, default=16, metavar="T", help="length of all widths (default: 16)")
     parser.add_argument("--repeats", type=bounded(Range(1, 1000, whole=True)), default=5, metavar="N")
     parser.add_argument("--threads", type=bounded(Range(1, 1024, whole=True)), default=1, metavar="N")
@@ -60,9 +68,32 @@ def measured(argv: list[str]) -> Measured:
     for word in options.overrides:
         if check.key_of(word) == "sweep":
             raise UserError(f"{word}: nothing is searched for here; give the values themselves, as -m model=rnn,lstm")
+    refuse_idle(options.overrides, "what is measured stands in --out, and nothing is trained")
     overrides = _combinations(options.overrides) if options.multirun else [tuple(options.overrides)]
-    configs = {_name(words, overrides): check.compose(list(words), options.config_dir).config for words in overrides}
-    return _profile(configs, options)
+    asked = {}
+    for words in overrides:
+        composed = check.compose(list(words), options.config_dir)
+        asked[_name(words, overrides)] = composed, Request(list(words), tuple(options.config_dir))
+    options.at_dim = _at_dim(options, [composed.config for composed, _ in asked.values()])
+    return _profile(asked, options)
+
+
+def _at_dim(options: Namespace, configs: Sequence[DictConfig]) -> int:
+    """The width of all lengths: one for all models, so that they can be compared."""
+    from seqtrain.config.check import key_of
+
+    typed = [word for word in options.overrides if key_of(word) == "model.dim"]
+    if not typed:
+        return options.at_dim or AT_DIM
+    dims = {config.model.dim for config in configs}
+    if len(dims) > 1:
+        raise UserError(f"{typed[-1]}: all lengths are read with one width; give one, and the widths as --dims D,D,D")
+    (dim,) = dims
+    if options.at_dim not in (None, dim):
+        raise UserError(f"--at-dim {options.at_dim}: model.dim={dim} says it too; leave one of them out")
+    if dim > MAX_SIZE:
+        raise UserError(f"model.dim={dim}: is the width of all lengths here, at most {MAX_SIZE:,}")
+    return dim
 
 
 _size = bounded(Range(1, MAX_SIZE, whole=True))
@@ -98,7 +129,7 @@ def _name(words: Sequence[str], among: Sequence[tuple[str, ...]]) -> str:
     return name.removeprefix("model=")
 
 
-def _profile(configs: dict[str, DictConfig], options: Namespace) -> Measured:
+def _profile(asked: dict[str, tuple[Composed, Request]], options: Namespace) -> Measured:
     import torch
 
     from seqtrain.analysis.profile import Grid, crossovers, measure
@@ -106,12 +137,20 @@ def _profile(configs: dict[str, DictConfig], options: Namespace) -> Measured:
     # One by default: two threads on a shared machine wait for each other.
     torch.set_num_threads(options.threads)
     grid = Grid(options.lengths, options.dims, options.at_dim, options.at_length, batch=2, dims_batch=24)
-    costs = {name: _cost(config) for name, config in configs.items()}
-    # The models that are timed are made apart: other widths, and a small table of vectors.
-    makes = {name: _maker(config, name) for name, config in configs.items()}
-    # A size that cannot be is told before a minute of measuring.
-    for name, make in makes.items():
-        _try_sizes(name, make, grid)
+    # All that can be refused is refused before data is read, and before a minute of measuring.
+    makes = {}
+    for name, (composed, request) in asked.items():
+        prepare(composed.config, request)
+        # The models that are timed are made apart: other widths, and a small table of vectors.
+        makes[name] = _maker(composed.config, name)
+        _try_sizes(name, makes[name], grid)
+    # What is to be said waits until all data is read, which may be refused, too.
+    notes: list[str] = []
+    costs = {name: _cost(composed, notes.append) for name, (composed, _) in asked.items()}
+    options.out.mkdir(parents=True, exist_ok=True)
+    for line in dict.fromkeys([*notes, *_window_notes(asked)]):
+        say(line)
+    configs = {name: composed.config for name, (composed, _) in asked.items()}
     # First, as it is the shorter part: an optimizer that cannot make a step is told before minutes of timing.
     memory = [_memory(name, config, makes[name], grid) for name, config in configs.items()]
     profiles, peak = measure(makes, grid, repeats=options.repeats)
@@ -131,22 +170,23 @@ def _memory(name: str, config: DictConfig, make: Make, grid: Grid) -> MemoryProf
     return measure_memory(name, make, grid, instantiate.make(config.optimizer), device)
 
 
-def _cost(config: DictConfig) -> Cost:
+def _cost(composed: Composed, note: Say) -> Cost:
     """What the training that the config describes costs, as `seqtrain train --dry-run` says it."""
-    from seqtrain.config import check
-    from seqtrain.training.compatibility import check_pair
-    from seqtrain.training.data import make_data
-    from seqtrain.training.from_data import resolve_length
     from seqtrain.training.session import cost_of
 
-    faults = check.signature_faults(config)
-    if faults:
-        raise UserError(*(line for fault in faults for line in fault.lines))
-    check_pair(config)
-    data = make_data(config, ("train", "validation"), say)
-    for line in resolve_length(config, data):
-        say(line)
-    return cost_of(config, data)
+    for line in composed.notes:
+        note(line)
+    return cost_of(composed.config, read_data(composed.config, note))
+
+
+def _window_notes(asked: dict[str, tuple[Composed, Request]]) -> list[str]:
+    lines = []
+    for name, (composed, _) in asked.items():
+        if "attention_window" in composed.config.model:
+            lines.append(
+                f"{name}: model.attention_window is as long as what is read, here alone: a window would hide the T^2"
+            )
+    return lines
 
 
 def _maker(config: DictConfig, name: str) -> Make:
@@ -156,8 +196,6 @@ def _maker(config: DictConfig, name: str) -> Make:
 
     if "dim" not in config.model:
         raise UserError(f"{name}: the model has no option dim, so it cannot be measured at several widths")
-    if "attention_window" in config.model:
-        say(f"{name}: model.attention_window is as long as what is read, here alone: a window would hide the T^2")
 
     def make(dim: int, length: int) -> SequenceModel:
         sized = config.copy()
@@ -205,6 +243,7 @@ def _written(
 ) -> Measured:
     """What was found, with numbers and pictures written."""
     from seqtrain.analysis import profile_pictures
+    from seqtrain.analysis.profile import pairs
 
     numbers: dict[str, float] = {"peak_gflops": peak / 1e9}
     for profile in (*profiles, *memory):
@@ -223,12 +262,17 @@ def _written(
         "crossovers": [crossover.record() for crossover in found],
         "numbers": numbers,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
     pictures = profile_pictures.draw(profiles, memory, grid, options.out)
     lines: list[str] = []
     for profile, bytes_of in zip(profiles, memory, strict=True):
         lines += [*_lines(profile, costs[profile.name], grid), *bytes_of.lines(), ""]
+    lines += _unclear_lines(fitted for profile in (*profiles, *memory) for fitted in profile.fits)
     lines += _end_lines(found, peak, grid, options)
+    if not pairs(profiles):
+        lines.append(
+            "no picture of a crossover: that is between a recurrence and another model that attends, as of "
+            "-m model=rnn,gpt"
+        )
     return written(options.out, "profile", record, lines, list(pictures), options)
 
 
@@ -244,18 +288,16 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
         "       T  parameters of attention  operations a token: formula, counted  sequential steps  longest path",
     ]
     for row in profile.counted:
-        steps, path = (_or_dash(row[name]) for name in ("sequential_steps", "longest_path"))
+        steps, path = _or_dash(row["sequential_steps"]), _path_words(row)
         operations = f"{row['flops']:18,.0f}, {row['counted_flops']:15,.0f}"
         lines.append(f"{row['length']:8,}  {row['attention_parameters']:23,}  {operations}  {steps:>16}  {path:>12}")
-    lines.append("time of                 grows as       theory  share of the forward pass")
-    for fitted in profile.fits:
-        # What takes too little time, or does not grow as a power, has no exponent.
-        law, theory = "not fitted", "-"
-        if fitted.law is not None:
-            law = f"{fitted.axis}^{fitted.law.exponent:.2f} +- {fitted.law.error:.2f}"
-        if fitted.theory is not None:
-            theory = f"{fitted.axis}^{fitted.theory:g}"
-        lines.append(f"{fitted.kind:22}  {law:15}{theory:8}{fitted.share:.0%}")
+    if row["source_path"] is not None:
+        cross = row["cross_attention_parameters"]
+        lines.append(
+            f"T tokens of a source and T of a target are read; {cross:,} of attention's parameters are of that from "
+            "the target to the source, the others of self-attention; paths end at the target's last token"
+        )
+    lines += _fit_lines(profile)
     lines.append(
         f"training reads {profile.tokens_per_second:,.0f} tokens/s at T = {grid.lengths[0]}, d = {grid.at_dim}; at "
         f"best it does {profile.peak_share:.0%} of the operations a second that this machine was seen to do"
@@ -263,20 +305,55 @@ def _lines(profile: Profile, cost: Cost, grid: Grid) -> list[str]:
     return lines
 
 
+def _fit_lines(profile: Profile) -> list[str]:
+    """A table of how times grow."""
+    # What takes too little of the pass has no exponent.
+    laws = ["not fitted" if fitted.law is None else fitted.law.words(fitted.axis) for fitted in profile.fits]
+    width = max(map(len, laws), default=0)
+    lines = [f"{'time of':22}  {'grows as':{width}}  theory  share of the forward pass"]
+    for fitted, law in zip(profile.fits, laws, strict=True):
+        theory = "-" if fitted.theory is None else f"{fitted.axis}^{fitted.theory:g}"
+        lines.append(f"{fitted.kind:22}  {law:{width}}  {theory:6}  {fitted.share:.0%}")
+    return lines
+
+
+def _path_words(row: dict[str, Any]) -> str:
+    """The longest path, or the two of a model that reads a source beside its target."""
+    path = _or_dash(row["longest_path"])
+    if row["source_path"] is None:
+        return path
+    return f"{row['source_path']:,} from the source, {path} in the target"
+
+
 def _or_dash(value: Any) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def _unclear_lines(fits: Iterable[Fitted | MemoryFit]) -> list[str]:
+    """What "no clear exponent" means, where it was said."""
+    from seqtrain.analysis.power_law import CLEAR_ERROR
+
+    if all(fitted.law is None or fitted.law.is_clear for fitted in fits):
+        return []
+    return [
+        f"no clear exponent: the points do not lie on a line, so its slope is uncertain by more than {CLEAR_ERROR}; "
+        "longer --lengths, wider --dims, or more --repeats on a quiet machine may show one"
+    ]
 
 
 def _end_lines(found: Sequence[Crossover], peak: float, grid: Grid, options: Namespace) -> list[str]:
     """What is said of the machine, and of models beside each other."""
     lines = [
-        f"this machine was seen to do {peak / 1e9:.0f} GFLOP/s in float32, threads: {options.threads} (the best of "
-        "products of matrices, measured in between, and of all that was profiled)"
+        f"all times are of the CPU in float32, threads: {options.threads}; it was seen to do {peak / 1e9:.0f} GFLOP/s "
+        "(the best of products of matrices, measured in between, and of all that was profiled)"
     ]
     for crossover in found:
+        guess = ""
+        if not grid.lengths[0] <= crossover.measured <= grid.lengths[-1]:
+            guess = ", a guess outside of the lengths that were measured"
         lines.append(
             f"one layer of attention's products takes longer than the recurrence of {crossover.recurrent} from T = "
-            f"{crossover.measured:.0f} on; by count from T = {crossover.counted:.0f} (d = {grid.at_dim}, "
+            f"{crossover.measured:.0f} on{guess}; by count from T = {crossover.counted:.0f} (d = {grid.at_dim}, "
             f"{crossover.attending})"
         )
     return lines

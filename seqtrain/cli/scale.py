@@ -108,11 +108,11 @@ def _scale(models: Sequence[str], others: Sequence[str], options: Namespace) -> 
 
     # All that can be refused is refused before a folder is made.
     planned = plan(models, others, [*options.flops, options.hold_back], options.tokens_per_parameter)
+    options.out.mkdir(parents=True, exist_ok=True)
     for model, rungs_of_model in planned.items():
         line = size_words(model, rungs_of_model)
         if line is not None:
             say(line)
-    options.out.mkdir(parents=True, exist_ok=True)
     # A run that is there already is taken, so a killed ladder goes on.
     train = trainer(options.out / "runs")
     found: dict[str, tuple[Fitted, Prediction]] = {}

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from seqtrain.config.check import Composed
     from seqtrain.experiment import Attempt
+    from seqtrain.tasks.base import Say
     from seqtrain.training.cost import Cost
+    from seqtrain.training.splits import Data
 
 
 @dataclass(frozen=True)
@@ -80,16 +82,22 @@ def dry_run(composed: Composed, request: Request) -> Cost:
     for line in composed.notes:
         say(line)
     prepare(config, request)
+    from seqtrain.training.session import cost_of
+
+    return cost_of(config, read_data(config, say))
+
+
+def read_data(config: DictConfig, note: Say) -> Data:
+    """The data of a prepared config, in which all that depends on data is then set."""
     from seqtrain.training import budget
     from seqtrain.training.data import make_data
     from seqtrain.training.from_data import resolve_length
-    from seqtrain.training.session import cost_of
 
-    data = make_data(config, ("train", "validation"), say)
-    budget.solve(config, data, say)
+    data = make_data(config, ("train", "validation"), note)
+    budget.solve(config, data, note)
     for line in resolve_length(config, data):
-        say(line)
-    return cost_of(config, data)
+        note(line)
+    return data
 
 
 def start(composed: Composed, request: Request) -> Run:

@@ -60,6 +60,7 @@ class TrainerOptions:
     check_ranks_every: int  # steps between checks that all processes hold the same weights and gradients
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"]
     deterministic: bool  # on a GPU the same bits each time, by kernels that add in one order; slower
+    compile: Literal["none", "blocks"]  # what torch compiles of the model, for training alone
     threads: int | None  # None: as many as cores
     max_steps: int | Literal["auto"] | None  # optimiser steps; None: max_epochs decides; auto: the size of the data
     max_epochs: int | None

@@ -106,7 +106,7 @@ def look(
             own.append(_seen(each, written, written))
     if not (cross or own or within_source):
         raise UserError(
-            f"model {type(model).__name__} does not attend, so there is no map; models that do: {', '.join(ATTENDING)}"
+            f"model={model.name()} does not attend, so there is no map; models that do: {', '.join(ATTENDING)}"
         )
     return [*cross, *own, *within_source]
 

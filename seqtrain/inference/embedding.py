@@ -21,10 +21,10 @@ POOLS: tuple[Pool, ...] = ("mean", "last", "cls")
 
 def check_pool(model: SequenceModel, pool: Pool) -> None:
     """Raises UserError where a model has no such vector of a text."""
-    name = type(model).__name__
+    name = model.name()
     if not model.can_encode:
         raise UserError(
-            f"embed: model {name} reads a text only to go on from it; take a run of a model that has an encoder, or no "
+            f"embed: model={name} reads a text only to go on from it; take a run of a model that has an encoder, or no "
             "decoder"
         )
     if pool != "cls":
@@ -32,7 +32,7 @@ def check_pool(model: SequenceModel, pool: Pool) -> None:
     if Capability.UNCONDITIONAL not in model.capabilities:  # training put nothing before what its encoder reads
         raise UserError("--pool cls: before a source stands no token that could be its vector; use mean or last")
     if Capability.CAUSAL in model.capabilities:
-        raise UserError(f"--pool cls: the first position of model {name} sees no later token; use mean or last")
+        raise UserError(f"--pool cls: the first position of model={name} sees no later token; use mean or last")
 
 
 @torch.no_grad()

@@ -98,9 +98,7 @@ def look(
         model(torch.tensor([tokens], device=device), state)
     found += _gates_of(runs, list(map(label, tokens)), "")
     if not found:
-        raise UserError(
-            f"model {type(model).__name__} has no gates of an LSTM or a GRU; models that have: {', '.join(GATED)}"
-        )
+        raise UserError(f"model={model.name()} has no gates of an LSTM or a GRU; models that have: {', '.join(GATED)}")
     return found
 
 

@@ -60,6 +60,12 @@ class SequenceModel(nn.Module, ABC):
         Tokens are right-padded; hidden states at padding are arbitrary. `state=None` is the same as `initial(B)`.
         """
 
+    def name(self) -> str:
+        """What messages call it: as in `model=...`, or, of a model of others, its class."""
+        # The shipped file that chose it is not known where a run is opened; ours are called like their modules.
+        room, _, module = type(self).__module__.rpartition(".")
+        return module if room == __package__ else type(self).__name__
+
     def last(self, tokens: Shaped[Tensor, "B T *F"]) -> Float[Tensor, "B 1 D"]:
         """The last hidden state that `forward` gives of sequences without padding, each read by itself.
 
@@ -98,7 +104,7 @@ class SequenceModel(nn.Module, ABC):
             UserError: where this model has no two directions, or others.
         """
         raise UserError(
-            f"init_from: {type(self).__name__} has no two directions that could begin with two runs; models that have: "
+            f"init_from: model={self.name()} has no two directions that could begin with two runs; models that have: "
             "elmo, and lstm, gru or rnn with model.bidirectional=true"
         )
 
@@ -146,7 +152,7 @@ class SequenceModel(nn.Module, ABC):
         except RuntimeError as error:  # of what depends on values, which meta tensors lack
             reason = str(error).partition("\n")[0]
             raise UserError(
-                f"model {type(self).__name__} cannot be read on the meta device ({reason}), so torch cannot count its "
+                f"model={self.name()} cannot be read on the meta device ({reason}), so torch cannot count its "
                 "operations; give it a method flops_per_token"
             ) from error
         if needs_source:
@@ -160,6 +166,11 @@ class SequenceModel(nn.Module, ABC):
     def longest_path(self, length: int) -> int | None:
         """Steps between the first and the last of `length` tokens, the fewest there are; None: a model does not say, or
         the last hidden state does not depend on the first token."""
+        return None
+
+    def source_path(self, length: int) -> int | None:
+        """Steps to the last of `length` tokens of a target from that of as many of a source which is farthest from it,
+        the fewest there are; None: a model has no source, or does not say."""
         return None
 
     @property

@@ -122,6 +122,10 @@ class EncoderDecoder(SequenceModel):
             reasons["attention"] = f"is of recurrent decoders; decoder={decoder} has attention of its own"
         return reasons
 
+    def name(self) -> str:
+        # Two shipped files make it: the one that is nearest.
+        return f"rnn_{super().name()}" if set(self.kinds) <= set(CELLS) else super().name()
+
     def parts(self) -> dict[str, list[nn.Module]]:
         return {"encoder": [self.encoder, self.source_norm], "decoder": [self.decoder, self.norm]}
 
@@ -170,6 +174,23 @@ class EncoderDecoder(SequenceModel):
             if kind == "cnn":
                 steps += self.num_layers  # two convolutions a layer
         return steps
+
+    def longest_path(self, length: int) -> int:
+        """Within the target."""
+        if isinstance(self.decoder, RecurrentDecoder):
+            return length + self.num_layers - 1
+        return self.num_layers
+
+    def source_path(self, length: int) -> int:
+        """Through the encoder, then by one look at it, or, of a decoder without attention, by all of its own steps."""
+        depth = 2 * self.num_layers if isinstance(self.encoder, ConvolutionalEncoder) else self.num_layers
+        if not isinstance(self.decoder, RecurrentDecoder) or self.decoder.attention != "none":
+            return depth + 1
+        if isinstance(self.encoder, RecurrentEncoder):
+            # The last states of all layers are handed over, so those of the lowest are the nearest; read both ways, the
+            # middle of the source is farthest from them.
+            depth = (length + 1) // 2 if self.encoder.bidirectional else length
+        return depth + length
 
     def flops_per_token(self, length: int, carried: bool) -> float:
         """The mean over tokens of source and target, both `length` long."""

@@ -144,6 +144,11 @@ class Recurrent(SequenceModel):
 
         return side_by_side(self.state_dict(), (forwards, backwards), separator=separator, name_of=name_of)
 
+    def name(self) -> str:
+        # Three models stand in this module.
+        kind = type(self)
+        return kind.__name__.lower() if kind.__module__ == __name__ else super().name()
+
     def sequential_steps(self, length: int) -> int:
         if self.bidirectional:  # the first token of a layer waits for the whole way back of the one below
             return length * self.num_layers

@@ -20,6 +20,7 @@ TRAINER: dict[str, Literal["identity", "said", "free"]] = {
     "check_ranks_every": "free",
     "precision": "identity",
     "deterministic": "identity",
+    "compile": "identity",  # fused operations round elsewhere
     "threads": "said",
     "max_steps": "said",
     "max_epochs": "said",

@@ -111,7 +111,7 @@ class Regress(ExampleTask):
     def incompatibility(self, model: SequenceModel) -> str | None:
         if self.pool == "cls" and Capability.CAUSAL in model.capabilities:
             return (
-                f"task.pool=cls: the first position of {type(model).__name__} sees no later token; "
+                f"task.pool=cls: the first position of model={model.name()} sees no later token; "
                 "use task.pool=last, mean or max"
             )
         return None

@@ -139,8 +139,7 @@ class Translation(ExampleTask):
 
     def incompatibility(self, model: SequenceModel) -> str | None:
         if not self.shared_vocab and reads_in_one(model):
-            name = type(model).__name__
-            return f"{name} reads source and target with one embedding; use task.shared_vocab=true"
+            return f"model={model.name()} reads source and target with one embedding; use task.shared_vocab=true"
         return None
 
     @final  # a task that has other logits has another `output`, which the loss is made of too

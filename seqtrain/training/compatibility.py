@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.config import check
 from seqtrain.config.instantiate import make
@@ -18,12 +18,13 @@ from seqtrain.data.batching.plan import TBPTT
 from seqtrain.errors import UserError, did_you_mean
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.tasks.base import Task
+from seqtrain.training.compiled import check_compiled
 from seqtrain.training.data import make_source
 from seqtrain.training.effects import EARLY_STOPPING
 from seqtrain.training.memory import check_model
 from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_model, make_task, task_class
-from seqtrain.training.shipped import compose_data, models, shipped, tasks, with_model
+from seqtrain.training.shipped import compose_data, models, shipped, shipped_file, tasks, with_model
 from seqtrain.training.transfer import freeze
 
 WANTED = {
@@ -72,6 +73,8 @@ def check_pair(config: DictConfig) -> None:
             f"freeze=[{','.join(config.freeze)}]: leaves nothing to train; freeze less, or give the head weights of "
             "its own"
         )
+    if config.trainer.compile == "blocks":
+        check_compiled(model)
     check_model(config, model)
 
 
@@ -93,9 +96,17 @@ def _unreadable(config: DictConfig, task: Task) -> str | None:
     if set(task.fields).issubset(source.fields):
         return None
     return (
-        f"task={task.name()}: needs rows with {' and '.join(task.fields)}, and data {type(source).__name__} "
-        f"has {' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
+        f"task={task.name()}: needs rows with {' and '.join(task.fields)}, and {_data_words(config)} has "
+        f"{' and '.join(source.fields)}; data that does, as shipped: {_listed(_readable_data(task))}"
     )
+
+
+def _data_words(config: DictConfig) -> str:
+    """What the data is called: as in `data=...`, or, of a source of others, its class."""
+    for name in shipped("data"):
+        if OmegaConf.select(OmegaConf.load(shipped_file("data", name)), "_target_") == config.data._target_:
+            return f"data={name}"
+    return f"data {config.data._target_.rpartition('.')[2]}"
 
 
 def _wrong_tokenizer(config: DictConfig, task: Task) -> str | None:
@@ -174,9 +185,7 @@ def incompatibility(model: SequenceModel, task: Task, tbptt: TBPTT, max_length: 
     missing_flags = task.requires & ~model.capabilities
     missing = [words for flag, words in WANTED.items() if flag in missing_flags]
     if missing:
-        reason = (
-            f"task={task.name()}: needs {' and '.join(missing)}, which model {type(model).__name__} does not promise"
-        )
+        reason = f"task={task.name()}: needs {' and '.join(missing)}, which model={model.name()} does not promise"
         remedy = task.remedy(model)
         return reason if remedy is None else f"{reason}; use {remedy}"
     if model.linear_order is not None and not task.fits_linear:
@@ -199,7 +208,7 @@ def _cannot_read_windows(model: SequenceModel, task: Task, tbptt: TBPTT, max_len
         return f"{option}: longer than the {model.max_length} positions of model.max_length"
     if tbptt.k1 < tbptt.k2 and Capability.STATEFUL not in model.capabilities:
         return (
-            f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model {type(model).__name__} "
+            f"tbptt.k1={tbptt.k1}: a window is read in parts, from state to state, and model={model.name()} "
             "has no state"
         )
     return None
@@ -209,7 +218,7 @@ def _cannot_carry(model: SequenceModel) -> str | None:
     """Why a model cannot read a stream that goes on from chunk to chunk, or None."""
     if Capability.STATEFUL not in model.capabilities:
         return (
-            f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model {type(model).__name__} "
+            f"tbptt.carry=true: needs a state that goes on from chunk to chunk, which model={model.name()} "
             "does not have"
         )
     if model.max_length is not None:
@@ -225,7 +234,7 @@ def _cannot_read_segments(model: SequenceModel, k2: int, max_length: int) -> str
     if Capability.STATEFUL not in model.capabilities:
         return (
             f"tbptt.k2={k2}: an example of up to data.max_length={max_length} tokens is read in pieces, which needs "
-            f"a state that goes on from piece to piece, and model {type(model).__name__} has none; "
+            f"a state that goes on from piece to piece, and model={model.name()} has none; "
             "leave tbptt.k2 out and use tbptt=whole"
         )
     if model.max_length is not None and max_length > model.max_length:

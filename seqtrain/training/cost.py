@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from seqtrain.data.batching.plan import ExamplePlan, StreamPlan
+from seqtrain.data.batching.example_plan import ExamplePlan
+from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.data.batching.stream import StreamBatch
 from seqtrain.models.base import SequenceModel, blank_input, read_warmup
 from seqtrain.tasks.base import Task
@@ -100,7 +101,7 @@ def estimate(
     cost = Cost(
         parameters=parameters,
         flops_per_token=training_flops(model, task, reading),
-        tokens_per_step=int(plan.targets.max()),
+        tokens_per_step=plan.max_targets,
         tokens_per_epoch=plan.num_tokens,
         steps=steps,
         epochs=None,

@@ -44,7 +44,7 @@ def notes(config: DictConfig, overrides: Sequence[str]) -> list[str]:
 
 def _of_other_layout(config: DictConfig) -> dict[str, str]:
     """Options that only a stream, or only examples, have a use for."""
-    name = config.task._target_.rpartition(".")[2]
+    name = task_class(config).name()
     reasons: dict[str, str] = {}
     if task_class(config).reads_stream(config.tbptt.carry):
         useless = ["data.batch_tokens"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from seqtrain.tasks.base import Facts, LossTerms, Reduced, Task
 from seqtrain.training.accumulators import LOSS, Accumulators, merged, on_cpu
 from seqtrain.training.carried_state import CarriedState, join_slices, read_batch
 from seqtrain.training.clipping import Clipping
+from seqtrain.training.compiled import as_compiled
 from seqtrain.training.optim.groups import parameter_groups
 
 MAX_SKIPPED_IN_A_ROW = 100  # updates in a row that may be left out
@@ -61,6 +63,7 @@ class Learner(LightningModule):
         run: Run | None = None,
         layer_decay: float = 1.0,
         on_nonfinite: Literal["stop", "skip"] = "stop",
+        compiled: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
@@ -75,6 +78,7 @@ class Learner(LightningModule):
         self.run = run
         self.layer_decay = layer_decay
         self.on_nonfinite = on_nonfinite
+        self.compiled = compiled  # by `compile_blocks`; only training reads with what torch has compiled
         self.split: Split = "validation"  # what evaluation reads
         self.carried = CarriedState()  # training's; plain attributes, because DDP would overwrite buffers
         self.eval_carried = CarriedState()
@@ -119,7 +123,8 @@ class Learner(LightningModule):
             torch.cuda.manual_seed(seed)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        terms = self._read(batch, self.carried)
+        with as_compiled() if self.compiled else nullcontext():
+            terms = self._read(batch, self.carried)
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
             self.terms_before = dict(self.sums.terms)
             self.progress.fingerprint = chained(batch.fingerprint, self.progress.fingerprint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,8 +12,9 @@ from omegaconf import DictConfig
 
 from seqtrain.config.instantiate import make
 from seqtrain.config.options import TrainerOptions, origin_words
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.loader import ENDLESS, TrainLoader
-from seqtrain.data.batching.plan import ExamplePlan, StreamPlan
+from seqtrain.data.batching.plan import StreamPlan
 from seqtrain.distributed import ranks
 from seqtrain.errors import UserError
 from seqtrain.runs.checkpoint import load, step_of
@@ -20,6 +22,7 @@ from seqtrain.runs.directory import Run
 from seqtrain.runs.identity import shown
 from seqtrain.tasks.base import Say
 from seqtrain.training.checkpoint_check import check
+from seqtrain.training.compiled import as_written, compile_blocks
 from seqtrain.training.cost import Cost, count, estimate
 from seqtrain.training.meta import on_meta
 from seqtrain.training.model_and_task import make_pair
@@ -72,10 +75,11 @@ class Session:
             workers=self.data.batching.workers,
         )
         validation = self.data.eval_loader("validation")
-        self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
-        # The last step may fall on no multiple of trainer.validate_every.
-        if self.recorder.validated != self.trainer.global_step:
-            self.trainer.validate(self.learner, validation, verbose=False)
+        with as_written() if self.learner.compiled else nullcontext():
+            self.trainer.fit(self.learner, loader, validation, ckpt_path=checkpoint, weights_only=True)
+            # The last step may fall on no multiple of trainer.validate_every.
+            if self.recorder.validated != self.trainer.global_step:
+                self.trainer.validate(self.learner, validation, verbose=False)
 
     def check_checkpoint(self, path: Path) -> None:
         """UserError where this training could not have written the checkpoint; says what has changed around it since.
@@ -200,7 +204,10 @@ def make_learner(config: DictConfig, data: Data, run: Run) -> Learner:
         run=run,
         layer_decay=config.layer_decay,
         on_nonfinite=options.on_nonfinite,
+        compiled=options.compile == "blocks",
     )
+    if learner.compiled:
+        data.say(f"compile: {compile_blocks(model)} Transformer blocks, at the first step; this takes a while")
     if options.precision == "64-true":
         learner.double()  # Lightning would do so after it has loaded a checkpoint, and round that to float32
     if config.freeze:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from seqtrain.config.options import Batching
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.examples import ExampleBatch, ExampleLoader, Examples
-from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan, most_lanes
+from seqtrain.data.batching.lengths import distinct_of_all
+from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
 from seqtrain.data.batching.stream import EvalLoader, Stream
 from seqtrain.data.batching.values import SeriesStream
 from seqtrain.data.corpus import Corpus
@@ -111,9 +113,19 @@ class Data(ABC):
     def _train_plan(self) -> Any:
         """The plan of training."""
 
-    @abstractmethod
     def eval_plan(self, split: Split, batch_size: int | None = None) -> Any:
-        """How evaluation reads a split, train too; of examples, so many at a time."""
+        """How evaluation reads a split, train too; of examples, so many at a time. Made once."""
+        if (split, batch_size) not in self._eval_plans:
+            self._eval_plans[split, batch_size] = self._make_eval_plan(split, batch_size)
+        return self._eval_plans[split, batch_size]
+
+    @functools.cached_property
+    def _eval_plans(self) -> dict[tuple[Split, int | None], Any]:
+        return {}
+
+    @abstractmethod
+    def _make_eval_plan(self, split: Split, batch_size: int | None) -> Any:
+        """The plan of evaluation."""
 
     @abstractmethod
     def eval_loader(self, split: Split, batch_size: int | None = None) -> EvalLoader | ExampleLoader:
@@ -147,11 +159,6 @@ class Data(ABC):
 class StreamData(Data):
     """One long text, read on lanes side by side."""
 
-    @functools.cached_property
-    def _warned(self) -> set[Split]:
-        """Splits of which it was said that they are read on fewer lanes than data.eval_lanes."""
-        return set()
-
     def batcher(self, split: Split) -> Stream:
         corpus = self.corpora[split]
         return Stream(corpus.tokens, corpus.documents, self.tokenizer.start)
@@ -164,12 +171,11 @@ class StreamData(Data):
     def _train_plan(self) -> StreamPlan:
         return self._plan("train", self.batching.lanes, self.tbptt, shuffle=True)
 
-    def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
+    def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
         tbptt = self.tbptt.evaluation
         # Not of the machine or the memory: how many lanes there are decides how much context each token has.
         lanes = min(self.batching.eval_lanes, most_lanes(self.documents(split), tbptt))
-        if lanes < self.batching.eval_lanes and split not in self._warned:
-            self._warned.add(split)
+        if lanes < self.batching.eval_lanes:
             self.say(f"{split}: read on {lanes} lanes; its text is too short for {self.batching.eval_lanes}")
         return self._plan(split, lanes, tbptt, shuffle=False)
 
@@ -231,7 +237,7 @@ class SeriesData(StreamData):
             )
         return documents
 
-    def eval_plan(self, split: Split, batch_size: int | None = None) -> StreamPlan:
+    def _make_eval_plan(self, split: Split, batch_size: int | None) -> StreamPlan:
         # A lane that began in the middle of a series would know less of it than it may.
         lengths = np.diff(self.documents(split))
         lanes = len(lengths) if (lengths == lengths[0]).all() else 1
@@ -284,21 +290,30 @@ class ExampleData(Data):
 
     def _describe(self, split: Split, examples: Examples) -> None:
         """Says what of the examples will not be read as it stands in the data."""
-        lengths = examples.lengths  # (n, sides)
         if examples.cut:
-            self.say(f"{split}: {examples.cut:,} of {len(lengths):,} examples are cut to data.max_length tokens")
-        most = self.batching.batch_tokens or lengths.sum()
-        alone = int((lengths.sum(1) > most).sum())
-        if alone:
-            self.say(f"{split}: {alone:,} examples are longer than data.batch_tokens={most}: each is a step alone")
+            self.say(
+                f"{split}: {examples.cut:,} of {len(examples.lengths):,} examples are cut to data.max_length tokens"
+            )
+        most = self.batching.batch_tokens
+        if most is not None:
+            lengths = distinct_of_all(examples.lengths)
+            alone = int(lengths.counts[lengths.rows.sum(1) > most].sum())
+            if alone:
+                self.say(f"{split}: {alone:,} examples are longer than data.batch_tokens={most}: each is a step alone")
         if examples.remark and split == "train":
             self.say(f"{split}: {examples.remark}")
 
     @functools.cached_property
     def _train_plan(self) -> ExamplePlan:
-        return self._plan("train", self.batching.batch_size, shuffle=True)
+        plan = self._plan("train", self.batching.batch_size, shuffle=True)
+        if plan.num_windows > 1:
+            self.say(
+                f"train: {len(plan.lengths):,} examples are sorted by length and shuffled within {plan.num_windows:,} "
+                f"windows of at most {plan.window:,}; the seed deals them out to windows in blocks of {plan.block:,}"
+            )
+        return plan
 
-    def eval_plan(self, split: Split, batch_size: int | None = None) -> ExamplePlan:
+    def _make_eval_plan(self, split: Split, batch_size: int | None) -> ExamplePlan:
         return self._plan(split, batch_size or self.batching.eval_batch_size, shuffle=False)
 
     def _plan(self, split: Split, batch_size: int | None, *, shuffle: bool) -> ExamplePlan:
@@ -318,15 +333,17 @@ class ExampleData(Data):
 
     def reading(self) -> Reading:
         examples = self.batcher("train")
-        lengths = examples.lengths  # (n, sides)
-        most = self.tbptt.k2 if self.task.needs_whole is None else int(lengths.max())  # tokens read at a time
-        reached = float(lengths.clip(max=most).sum() / lengths.sum())
+        lengths = distinct_of_all(examples.lengths)
+        longest = int(lengths.rows.max())
+        most = self.tbptt.k2 if self.task.needs_whole is None else longest  # tokens read at a time
+        num_reached = int(lengths.counts @ lengths.rows.clip(max=most).sum(1))
+        reached = num_reached / lengths.num_tokens
         # An estimate: the first step stands for all, of which a task might have to draw every mask.
         first = self.plan("train").chunk(0, 0).examples
         return Reading(
-            length=min(round(float(lengths.mean())), most),
+            length=min(round(lengths.num_tokens / (len(examples.lengths) * lengths.rows.shape[1])), most),
             carry=self.tbptt.carry or reached < 1,  # longer examples are read from state to state
-            targets_per_token=examples.totals(first, 0)[LOSS] / int(lengths[first].sum()),
+            targets_per_token=examples.totals(first, 0)[LOSS] / int(examples.lengths[first].sum()),
             reached=reached,
         )
 

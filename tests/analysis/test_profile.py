@@ -17,6 +17,7 @@ from seqtrain.analysis.formula import ATTENTION, LINEAR, RECURRENCE, formula_of
 from seqtrain.analysis.profile import Fitted, Grid, Profile, Size, count_by_length, crossovers, fits_of
 from seqtrain.analysis.timing import ALONE, REST, TRAINING
 from seqtrain.cli import main
+from seqtrain.config import preflight
 from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.training.model_and_task import make_model
 from tests.support.model_cases import VOCABULARY, Case, cases
@@ -91,8 +92,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
 def test_a_model_without_a_path_to_the_first_token_does_not_depend_on_it(case: Case) -> None:
     model = case.make()
     if Capability.UNCONDITIONAL not in model.capabilities:
-        assert model.longest_path(9) is None  # which path is meant, of a source and a target, is not said
-        return
+        return  # it has two paths, below
     for length in (2, 5, 9, 30):
         if model.max_length is not None and length > model.max_length:
             continue
@@ -102,6 +102,56 @@ def test_a_model_without_a_path_to_the_first_token_does_not_depend_on_it(case: C
         with torch.no_grad():
             depends = not torch.equal(model(tokens)[0][:, -1], model(other)[0][:, -1])
         assert depends == (model.longest_path(length) is not None), length
+
+
+ENCODER_DECODERS = {
+    # A layer of the decoder attends, and sees what the encoder's layers made of any token of the source.
+    ("transformer", "transformer", "additive"): (lambda T: 2 + 1, lambda T: 2),
+    ("cnn", "transformer", "additive"): (lambda T: 4 + 1, lambda T: 2),
+    ("gru", "gru", "additive"): (lambda T: 2 + 1, lambda T: T + 1),
+    ("gru", "lstm", "dot"): (lambda T: 2 + 1, lambda T: T + 1),
+    # Without attention all steps of the target are passed, behind half of the source: it is read both ways.
+    ("gru", "gru", "none"): (lambda T: T // 2 + T, lambda T: T + 1),
+    ("transformer", "gru", "none"): (lambda T: 2 + T, lambda T: T + 1),
+}
+
+
+@pytest.mark.parametrize("kinds", ENCODER_DECODERS, ids="-".join)
+def test_attention_makes_the_way_from_the_source_as_long_as_the_layers_and_without_it_as_the_text(
+    kinds: tuple[str, str, str],
+) -> None:
+    options = dict(zip(("encoder", "decoder", "attention"), kinds, strict=True), num_layers=2)
+    model = model_of(Case("encoder_decoder", tuple(options.items())))
+    from_source, in_target = ENCODER_DECODERS[kinds]
+    for length in (8, 64):
+        assert (model.source_path(length), model.longest_path(length)) == (from_source(length), in_target(length))
+
+
+def test_a_source_that_is_read_one_way_is_passed_whole_where_nothing_attends() -> None:
+    options = {"encoder": "gru", "decoder": "gru", "attention": "none", "bidirectional": False}
+    assert model_of(Case("encoder_decoder", tuple(options.items()))).source_path(8) == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "of_all", "of_cross"),
+    [
+        # Maps with biases: 4 (d^2 + d) a layer, of which there are self 4 and cross 2.
+        ({"encoder": "transformer", "decoder": "transformer"}, lambda d: 24 * (d * d + d), lambda d: 8 * (d * d + d)),
+        # Query with bias, key, and the vector of scores.
+        ({"encoder": "gru", "decoder": "gru", "attention": "additive"}, *[lambda d: 2 * d * d + 2 * d] * 2),
+        ({"encoder": "gru", "decoder": "gru", "attention": "dot"}, *[lambda d: d * d] * 2),
+        ({"encoder": "gru", "decoder": "gru", "attention": "none"}, *[lambda d: 0] * 2),
+    ],
+    ids=["transformer", "additive", "dot", "none"],
+)
+def test_parameters_of_attention_are_those_of_self_and_cross_attention_of_any_decoder(
+    options: dict[str, Any], of_all: Any, of_cross: Any
+) -> None:
+    def make(dim: int, length: int) -> SequenceModel:
+        return model_of(Case("encoder_decoder", tuple({**options, "num_layers": 2, "num_heads": 2}.items())), dim=dim)
+
+    for row in count_by_length(make, (4, 8), 16):
+        assert (row["attention_parameters"], row["cross_attention_parameters"]) == (of_all(16), of_cross(16))
 
 
 # -- fits --------------------------------------------------------------------------------------------------------
@@ -119,6 +169,16 @@ def test_a_power_is_found_with_an_error_that_holds_it() -> None:
 def test_two_points_have_no_power() -> None:
     assert power_law.fit([1, 2], [1.0, 4.0]) is None
     assert power_law.fit([1, 2, 3], [1.0, 4.0, 0.0]) is None  # what took no time was not timed
+
+
+@pytest.mark.parametrize(("noise", "clear"), [(0.01, True), (1.0, False)])
+def test_points_off_every_line_have_no_clear_exponent_and_say_how_uncertain_it_is(noise: float, clear: bool) -> None:
+    sizes = [64, 128, 256, 512]
+    law = power_law.fit(sizes, [size * np.exp(sign * noise) for size, sign in zip(sizes, (1, -1, -1, 1), strict=True)])
+    assert law is not None
+    assert (law.is_clear, law.record()["clear"]) == (clear, clear)
+    slope = f"T^{law.exponent:.2f} +- {law.error:.2f}"
+    assert law.words("T") == (slope if clear else f"no clear exponent ({slope})")
 
 
 GRID = Grid((64, 128, 256, 512), (32, 64, 128, 256), at_dim=32, at_length=64, batch=2, dims_batch=2)
@@ -171,6 +231,23 @@ def test_the_crossover_of_an_rnn_and_attention_is_where_the_length_is_the_width(
     assert (found.recurrent, found.attending) == ("rnn", "gpt")
     assert found.counted == dim
     assert found.measured == pytest.approx(dim)
+
+
+def test_no_crossover_is_told_of_an_exponent_that_is_not_clear_nor_of_a_model_with_itself() -> None:
+    lengths = [64, 128, 256, 512]
+    clear = power_law.fit(lengths, [1e-9 * length for length in lengths])
+    unclear = power_law.fit(lengths, [1e-12, 1e-6, 1e-12, 1e-3])
+    steep = power_law.fit(lengths, [1e-9 * length**2 for length in lengths])
+    assert unclear is not None
+    assert not unclear.is_clear
+
+    def profile(*fits: Fitted) -> Profile:
+        return Profile("name", [{"flops_by_kind": {RECURRENCE: 1.0}}], fits=list(fits))
+
+    attending = profile(Fitted(ALONE, "T", steep, 2, 1.0))
+    assert len(crossovers([profile(Fitted(RECURRENCE, "T", clear, 1, 1.0)), attending], 8)) == 1
+    assert crossovers([profile(Fitted(RECURRENCE, "T", unclear, 1, 1.0)), attending], 8) == []
+    assert crossovers([profile(Fitted(RECURRENCE, "T", clear, 1, 1.0), *attending.fits)], 8) == []
 
 
 # -- times -------------------------------------------------------------------------------------------------------
@@ -247,6 +324,64 @@ def test_the_command_profiles_several_models_and_writes_what_it_says(tmp_path: P
     assert all(np.isfinite(value) for value in record["numbers"].values())
     for name in ("times.png", "crossover.png", "memory.png"):
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def text_words(folder: Path) -> tuple[str, ...]:
+    """Overrides for a small text."""
+    (folder / "text.txt").write_text("the animal was tired and slow\n" * 400)
+    return (*TEXT, f"data.path={folder / 'text.txt'}")
+
+
+def test_a_width_that_is_typed_is_that_of_all_lengths_and_one_model_has_no_picture_of_a_crossover(
+    tmp_path: Path, call: Any
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "crossover.png").write_bytes(b"of an earlier call")
+    sizes = [word for word in SMALL if word not in ("--at-dim",)]
+    sizes.remove("8")  # that of --at-dim
+    rc, said, _ = call("model=rnn", "model.dim=24", *text_words(tmp_path), *sizes, "--out", out)
+    assert rc == 0
+    record = json.loads((out / "profile.json").read_text())
+    assert record["grid"]["at_dim"] == 24
+    assert {cell["dim"] for cell in record["models"][0]["cells"] if cell["length"] == 32} == {24}
+    assert not (out / "crossover.png").exists()
+    assert "no picture of a crossover" in said
+    for line in said.splitlines():
+        assert ("+- " not in line) or ("^" in line), line
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("model.dim=64", "--at-dim", "8"), "--at-dim 8: model.dim=64 says it too"),
+        (("-m", "model.dim=64,32"), "model.dim=64,32: all lengths are read with one width"),
+        (("run_dir=x",), "run_dir=x: changes nothing here"),
+        (("dry_run=true",), "dry_run=true: changes nothing here"),
+        (("model=gpt", "model.num_heads=3"), "must be a multiple of num_heads=3"),
+        (("task=next_token", "model=bert"), "which model=bert does not promise"),
+        (("model=gpt", "model.positions=learned", "model.max_length=64"), "learned"),
+    ],
+)
+def test_what_is_refused_is_said_alone_with_no_note_before_it(
+    words: tuple[str, ...], reason: str, call: Any, tmp_path: Path
+) -> None:
+    rc, out, errors = call(*words, *text_words(tmp_path), "--out", tmp_path / "out")
+    assert (rc, out) == (2, "")
+    (line,) = errors.splitlines()
+    assert line.startswith("error: ")
+    assert reason in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(preflight.has_gpu(), reason="there is a GPU")
+@pytest.mark.parametrize("command", ["profile", "gradients"])
+def test_a_trainer_for_a_gpu_is_refused_without_one_in_one_line(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main([command, "model=rnn", "trainer=gpu"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "trainer" in line
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,15 @@ def test_an_unknown_name_is_refused_in_one_line_with_the_nearest(seqtrain: Seqtr
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_override_is_refused_and_a_folder_that_cannot_be_is_said_alone(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    answer = seqtrain("demo", "trainer=gpu", cwd=tmp_path)
+    assert answer.rc == 2
+    assert answer.err.startswith("error: trainer=gpu: a demonstration has its own models and takes no overrides")
+    (tmp_path / "taken").write_text("a file")
+    answer = seqtrain("demo", "perpendicular", "--out", "taken", cwd=tmp_path)
+    assert (answer.rc, answer.out, answer.err.count("\n")) == (2, "", 1)
+
+
 @pytest.mark.parametrize("value", ["0", "101", "some"])
 def test_a_number_of_seeds_out_of_range_is_refused(seqtrain: Seqtrain, tmp_path: Path, value: str) -> None:
     answer = seqtrain("demo", "order", "--seeds", value, cwd=tmp_path)
@@ -61,7 +70,8 @@ def test_its_record_is_the_same_on_stdout_and_in_its_folder_beside_a_real_pictur
 def test_a_table_is_shown_with_its_verdict(seqtrain: Seqtrain, tmp_path: Path) -> None:
     answer = seqtrain("demo", "perpendicular", cwd=tmp_path)
     record = json.loads((tmp_path / "outputs/demo/perpendicular/perpendicular.json").read_text())
-    header, *rows, blank, verdict = answer.out.splitlines()
+    claim, _, header, *rows, blank, verdict = answer.out.splitlines()
+    assert claim == f"claim: {record['claim']}"
     assert header.split() == list(record["rows"][0])
     assert len(rows) == len(record["rows"])
     assert (blank, verdict) == ("", record["verdict"])

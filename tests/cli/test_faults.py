@@ -110,7 +110,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "examples cut in time": (("train", "task=sentiment", "tbptt=carry"), ("tbptt.carry=true", "use tbptt=whole")),
     "two vocabularies in one model": (
         ("train", "task=translation", "model=gpt", "task.shared_vocab=false"),
-        ("GPT reads source and target with one embedding", "use task.shared_vocab=true"),
+        ("model=gpt reads source and target with one embedding", "use task.shared_vocab=true"),
     ),
     "first position of a causal model": (
         ("train", "task=sentiment", "model=gru", "task.pool=cls"),

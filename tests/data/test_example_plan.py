@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 from collections.abc import Iterator
-from itertools import chain, pairwise, product
+from itertools import chain, combinations, islice, pairwise, product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from seqtrain.data.batching.plan import ExamplePlan
+from seqtrain.data import cache
+from seqtrain.data.batching import documents
+from seqtrain.data.batching.documents import Stretches
+from seqtrain.data.batching.example_plan import ExamplePlan
+from seqtrain.data.batching.lengths import StretchLengths
+from seqtrain.data.batching.loader import TrainLoader
+from seqtrain.data.batching.plan import ExampleChunk
 from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.parallel import Parallel
 from seqtrain.data.sources.text import Text
+from seqtrain.data.token_store.tokens import mapped_offsets
 from seqtrain.data.tokenizers.recipes import BPE, Recipe, Word
 
 LENGTHS = {
@@ -27,9 +37,16 @@ BUDGETS = [(64, None), (None, 5), (64, 3), (1, None), (10**6, None)]
 LAYOUTS = list(product(LENGTHS, BUDGETS))
 
 
-def plan(name: str, budget: tuple[int | None, int | None], *, seed: int = 1, shuffle: bool = True) -> ExamplePlan:
+WINDOWS: list[dict[str, int]] = [{}, {"window": 40, "block": 7}, {"window": 3, "block": 1}]
+
+
+def plan(
+    name: str, budget: tuple[int | None, int | None], *, seed: int = 1, shuffle: bool = True, **window: int
+) -> ExamplePlan:
     tokens, size = budget
-    return ExamplePlan(lengths=LENGTHS[name], batch_tokens=tokens, batch_size=size, seed=seed, shuffle=shuffle)
+    return ExamplePlan(
+        lengths=LENGTHS[name], batch_tokens=tokens, batch_size=size, seed=seed, shuffle=shuffle, **window
+    )
 
 
 def steps(layout: ExamplePlan, epoch: int = 0) -> list[list[int]]:
@@ -43,8 +60,8 @@ def room(lengths: np.ndarray, examples: list[int]) -> int:
 
 def layouts() -> Iterator[tuple[np.ndarray, tuple[int | None, int | None], ExamplePlan]]:
     for name, budget in LAYOUTS:
-        for shuffle in (True, False):
-            yield LENGTHS[name], budget, plan(name, budget, shuffle=shuffle)
+        for shuffle, window in product((True, False), WINDOWS):
+            yield LENGTHS[name], budget, plan(name, budget, shuffle=shuffle, **window)
 
 
 def test_every_example_is_read_exactly_once_an_epoch() -> None:
@@ -91,8 +108,8 @@ def test_examples_of_equal_length_change_places() -> None:
 
 
 def test_a_plan_is_a_function_of_lengths_seed_and_epoch_whatever_was_asked_before() -> None:
-    for name, budget in LAYOUTS:
-        layout, other = plan(name, budget), plan(name, budget)
+    for (name, budget), window in product(LAYOUTS, WINDOWS):
+        layout, other = plan(name, budget, **window), plan(name, budget, **window)
         layout.chunk(5, 0)
         for epoch, step in ((2, layout.steps - 1), (0, 0), (2, 0)):
             assert np.array_equal(layout.chunk(epoch, step).examples, other.chunk(epoch, step).examples)
@@ -113,12 +130,168 @@ def test_tokens_and_padding_are_those_of_the_steps() -> None:
         found = steps(layout)
         assert layout.num_tokens == lengths.sum()
         assert layout.padding == pytest.approx(1 - lengths.sum() / sum(room(lengths, examples) for examples in found))
-        assert sorted(layout.targets) == sorted(lengths[examples].sum() for examples in found)
-        assert [layout.tokens_before(epoch * layout.steps) for epoch in range(3)] == [
-            0,
-            lengths.sum(),
-            2 * lengths.sum(),
-        ]
+        counts = [int(lengths[examples].sum()) for examples in found]
+        assert layout.max_targets == max(counts)
+        assert layout.tokens_before(2 * layout.steps) == 2 * lengths.sum()
+        for step in range(layout.steps):
+            assert layout.tokens_before(step) == sum(counts[:step])
+
+
+def sorted_at_once(
+    lengths: np.ndarray, budget: tuple[int | None, int | None], seed: int, epoch: int
+) -> list[list[int]]:
+    """The steps of an epoch, made the long way: a sort of all examples, cut one by one."""
+    tokens, size = budget
+    rng = np.random.default_rng((seed, epoch))
+    found: list[list[int]] = []
+    for example in np.lexsort((rng.permutation(len(lengths)), *lengths.T[::-1])).tolist():
+        more = [*(found[-1] if found else []), example]
+        fits = size is None or len(more) <= size
+        if found and fits and (tokens is None or room(lengths, more) <= tokens):
+            found[-1] = more
+        else:
+            found.append([example])
+    return [found[place] for place in rng.permutation(len(found))]
+
+
+def test_the_steps_of_one_window_are_those_of_a_sort_of_all_examples() -> None:
+    wide = np.random.default_rng(2).integers(1, 2**17, (60, 2))  # more than sixteen bits
+    for lengths, budget in [*((LENGTHS[name], budget) for name, budget in LAYOUTS), (wide, (2**18, None))]:
+        tokens, size = budget
+        layout = ExamplePlan(lengths=lengths, batch_tokens=tokens, batch_size=size, seed=4, shuffle=True)
+        for epoch in (0, 3):
+            assert steps(layout, epoch) == sorted_at_once(lengths, budget, 4, epoch)
+
+
+def test_a_window_has_so_many_examples_at_most_by_whole_blocks_the_same_in_every_epoch() -> None:
+    layout = plan("one side", (64, None), window=40, block=7)
+    members = [layout._members(window) for window in range(layout.num_windows)]
+    assert layout.num_windows == 3
+    assert max(map(len, members)) <= 40
+    assert sorted(np.concatenate(members).tolist()) == list(range(97))
+    blocks = [set((examples // 7).tolist()) for examples in members]
+    assert not any(one & two for one, two in combinations(blocks, 2))
+    for epoch in (0, 1):
+        begin = 0
+        for window in layout._windows(epoch).order:
+            end = begin + int(layout._table[window, 0])
+            read = chain(*steps(layout, epoch)[begin:end])
+            assert sorted(read) == sorted(members[window].tolist())
+            begin = end
+
+
+def test_blocks_of_a_window_come_from_everywhere_and_windows_change_places() -> None:
+    lengths = np.full((4000, 1), 5)
+    layout = ExamplePlan(lengths=lengths, batch_tokens=None, batch_size=10, seed=0, shuffle=True, window=400, block=10)
+    first = layout._members(0)
+    assert 1000 < first.mean() < 3000
+    assert first.max() - first.min() > 2000
+    orders = {tuple(layout._windows(epoch).order.tolist()) for epoch in range(4)}
+    assert len(orders) == 4
+    still = ExamplePlan(lengths=lengths, batch_tokens=None, batch_size=10, seed=0, shuffle=False, window=400, block=10)
+    assert list(chain(*steps(still))) == list(range(4000))
+
+
+def test_each_epoch_draws_each_window_anew() -> None:
+    lengths = np.full((400, 1), 5)
+    layout = ExamplePlan(lengths=lengths, batch_tokens=None, batch_size=4, seed=0, shuffle=True, window=100, block=5)
+    drawn = {}
+    for epoch, window in product((0, 1), range(layout.num_windows)):
+        examples, _, order, _ = layout._laid_out(epoch, window)
+        members = layout._members(window).tolist()
+        places = tuple(members.index(example) for example in examples.tolist())  # apart from which examples they are
+        drawn[epoch, window] = places, tuple(order.tolist())
+    assert len(set(drawn.values())) == len(drawn) == 8
+    assert len({order for _, order in drawn.values()}) == 8
+
+
+class Names:
+    """A batcher whose batch is the examples of its lanes."""
+
+    def batch(self, chunk: ExampleChunk, lanes: slice) -> SimpleNamespace:
+        return SimpleNamespace(examples=chunk.examples[lanes].tolist(), fingerprint=0)
+
+
+def loaded(count: int, **options: int) -> list[tuple[list[int], int]]:
+    layout = plan("two sides", (64, None), window=40, block=7)
+    loader = TrainLoader(Names(), layout, **({"accumulate": 1} | options))
+    return [(batch.examples, batch.fingerprint) for batch in islice(loader, count)]
+
+
+def test_with_windows_processes_and_micro_batches_share_out_the_steps_of_one() -> None:
+    whole = loaded(60)
+    for world, accumulate in ((2, 1), (3, 2)):
+        shares = [loaded(60 * accumulate, world=world, rank=rank, accumulate=accumulate) for rank in range(world)]
+        for step, (examples, fingerprint) in enumerate(whole):
+            mine = slice(step * accumulate, (step + 1) * accumulate)
+            parts = [part for share in shares for part in share[mine]]
+            assert list(chain(*(part for part, _ in parts))) == examples
+            assert {mark for _, mark in parts} == {fingerprint}
+
+
+def test_with_windows_a_loader_that_begins_at_any_step_goes_on_as_the_first_one() -> None:
+    whole = loaded(70)
+    for step in range(0, 60):
+        assert loaded(3, first_step=step) == whole[step : step + 3]
+
+
+def mapped_plan(folder: Path, count: int) -> ExamplePlan:
+    """Of documents in a file, some of two stretches, with small windows."""
+    path = folder / f"{count}.bin"
+    if not path.exists():
+        sizes = np.random.default_rng(0).integers(1, 12, count)
+        np.append(0, sizes.cumsum()).astype("<i8").tofile(path)
+    lengths = StretchLengths(Stretches(mapped_offsets(path), 8), 2)
+    return ExamplePlan(lengths=lengths, batch_tokens=64, batch_size=None, seed=1, shuffle=True, window=2000, block=50)
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder of files that are never too small to be kept in the cache, which is here."""
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(documents, "MAX_UNKEPT", 0)
+    monkeypatch.setattr(documents, "MAX_HELD", 0)
+    return tmp_path
+
+
+def test_a_plan_of_a_file_takes_the_memory_of_a_window_whatever_the_file_holds(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "SPANS_AT_A_TIME", 16)
+    monkeypatch.setattr(cache, "MAX_BYTES", 1 << 16)  # room is made for as much before a file is read
+    peaks = []
+    mapped_plan(kept, 3000).chunk(0, 0)  # whatever is made once
+    for count in (20_000, 320_000):
+        mapped_plan(kept, count)
+        tracemalloc.start()
+        layout = mapped_plan(kept, count)  # as a resume makes it: from the cache
+        for epoch, step in ((0, 0), (5, layout.steps - 1)):
+            layout.chunk(epoch, step)
+            layout.tokens_before(epoch * layout.steps + step)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert layout.num_tokens > 8 * count
+    assert peaks[1] < 1.3 * peaks[0] < 1.3 * 200 * 2000
+
+
+def test_what_a_plan_counts_of_a_file_is_counted_once(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = mapped_plan(kept, 5000)
+    monkeypatch.setattr(Stretches, "_count_spans", None)
+    monkeypatch.setattr(ExamplePlan, "_steps_of", None)
+    again = mapped_plan(kept, 5000)
+    assert (again.steps, again.num_tokens, again.lanes, again.padding) == (
+        first.steps,
+        first.num_tokens,
+        first.lanes,
+        first.padding,
+    )
+    monkeypatch.undo()
+    path = kept / "5000.bin"
+    other = np.append(0, np.full(5000, 3).cumsum()).astype("<i8")
+    other.tofile(path)  # another file of the same name
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(kept / "cache"))
+    os.utime(path, ns=(1, 1))
+    assert mapped_plan(kept, 5000).num_tokens == 5 * 5000
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from seqtrain.data.sources.columns import Column
 from seqtrain.data.sources.files import find
 from seqtrain.data.sources.split_files import CHECKED
 from seqtrain.data.sources.text import Text
+from seqtrain.data.sources.unreadable import absent
 from seqtrain.errors import UserError
 
 TEXTS = ["one", "two\nlines, 'quoted' \"twice\"", "Łódź 🦊", "nul \0 inside", "returned\r\nand\rback", "tail\n"]
@@ -80,6 +81,17 @@ def test_validation_and_test_files_stand_for_themselves(tmp_path):
         ["test.txt"],
     ]
     assert source.describe()["files"] == {"train": 1, "validation": 1, "test": 1}
+
+
+def test_of_what_stands_at_the_root_of_the_system_nothing_is_meant() -> None:
+    for near in Path("/").iterdir():
+        assert absent(Path(f"/{near.name}x"), "file or folder") == "no such file or folder"
+
+
+def test_a_folder_is_not_meant_where_a_file_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    assert absent(tmp_path / "texts", "file") == "no such file"
+    assert absent(tmp_path / "texts", "file or folder").endswith("; did you mean text?")
 
 
 FAULTS = {

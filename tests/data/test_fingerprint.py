@@ -13,7 +13,9 @@ from seqtrain.data.batching.plan import Chunk, ExampleChunk
 from seqtrain.data.batching.stream import IGNORED, EvalLoader
 from seqtrain.errors import RunFailed
 from seqtrain.runs.directory import Run
+from seqtrain.training.callbacks import record
 from seqtrain.training.callbacks.record import Recorder
+from seqtrain.training.learner import chained
 from tests.data.test_stream import SIZE, STREAM, plan
 
 
@@ -64,3 +66,32 @@ def test_a_recorder_refuses_other_batches_than_the_runs_and_goes_on_with_its_clo
             recorder._check_read(step, *marks)
     recorder.load_state_dict({"seconds": 5.0, "validated": 3})
     assert recorder.state_dict() == {"seconds": 5.0, "validated": 3}
+
+
+@pytest.mark.parametrize("every", [1, 3, 7, 1000])
+def test_a_resume_asks_the_plan_for_the_last_steps_alone_where_the_record_knows_what_came_before(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "CHECKED_STEPS", 10)
+    layout = plan(3, 4, "never", carry=False)
+    marks = [0]
+    for step in range(60):
+        marks.append(chained(fingerprint_of(layout.chunk(*divmod(step, layout.steps))), marks[-1]))
+    asked: list[int] = []
+
+    def chunk(epoch: int, step: int) -> Chunk:
+        asked.append(epoch * layout.steps + step)
+        return whole(epoch, step)
+
+    whole = layout.chunk
+    monkeypatch.setattr(layout, "chunk", chunk)
+    recorder = Recorder(run=Run(Path("nowhere")), every=every, plan=layout)
+    for step in (0, 5, 30, 59):
+        recorder.recorded = {known: f"{marks[known]:08x}" for known in range(every, 60, every)}
+        asked.clear()
+        assert recorder._planned(step) == marks[step]
+        known = max(step - 10, 0) // every * every  # of the records, the newest that lies ten steps back
+        assert asked == list(range(known, step))
+    if every == 7:  # data that has changed since then is seen, and so is a record that says something else
+        recorder.recorded[49] = f"{marks[48]:08x}"
+        assert recorder._planned(59) != marks[59]

@@ -189,11 +189,12 @@ def test_half_of_the_sentences_follow_and_the_others_stand_in_another_document()
 
 def test_every_sentence_of_equal_length_from_elsewhere_is_drawn_equally_often() -> None:
     examples = make(random_corpus([40, 60, 20]), max_length=23, next_sentence=True)
-    assert examples.second.tolist() == [10] * 6
+    whole = examples.pieces.find(np.arange(6))
+    assert examples._second(whole).tolist() == [10] * 6
     counts = np.zeros((6, 6), dtype=int)
-    begins = (examples.begin + examples.first).tolist()
+    begins = (whole.begin + whole.count - 10).tolist()
     for epoch in range(1200):
-        begin, label = examples._follower(np.arange(6), epoch)
+        begin, label = examples._follower(whole, np.arange(6), epoch)
         for own in label.nonzero()[0]:
             counts[own, begins.index(begin[own])] += 1
     owners = np.array([0, 0, 1, 1, 1, 2])
@@ -207,11 +208,13 @@ def test_every_sentence_of_equal_length_from_elsewhere_is_drawn_equally_often() 
 def test_without_a_sentence_as_long_elsewhere_a_longer_one_is_cut_or_one_of_the_same_document_is_taken() -> None:
     text = random_corpus([20, 34])  # second sentences of 10, and of 10 and 7 tokens
     examples = make(text, max_length=23, next_sentence=True)
-    assert examples.second.tolist() == [10, 10, 7]
-    found = {int(begin) for epoch in range(40) for begin in examples._follower(np.array([2]), epoch)[0]}
+    last = examples.pieces.find(np.array([2]))
+    assert examples._second(examples.pieces.find(np.arange(3))).tolist() == [10, 10, 7]
+    found = {int(begin) for epoch in range(40) for begin in examples._follower(last, np.array([2]), epoch)[0]}
     assert found == {47, 10}, "its own, or the beginning of the first document's"
     alone = make(random_corpus([60]), max_length=23, next_sentence=True)
-    drawn = [alone._follower(np.arange(3), epoch) for epoch in range(40)]
+    three = alone.pieces.find(np.arange(3))
+    drawn = [alone._follower(three, np.arange(3), epoch) for epoch in range(40)]
     assert {int(begin) for begins, _ in drawn for begin in begins} == {10, 30, 50}
     for begins, labels in drawn:
         assert ((begins == np.array([10, 30, 50])) == (labels == 0)).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -50,6 +51,12 @@ class Layout:
         """Whether each lane gets a token, or a chunk."""
         chunks = sum(-(-length // self.k) for length in self.lengths)
         return self.lanes <= (chunks if self.reset == "document" else sum(self.lengths))
+
+
+@pytest.fixture(autouse=True, params=[0, 10**6], ids=["reckoned", "held"])
+def stretches_held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many chunks of documents are held in memory; of more, each is found by reckoning."""
+    monkeypatch.setattr("seqtrain.data.batching.documents.MAX_HELD", request.param)
 
 
 def layouts(**fixed) -> Iterator[Layout]:
@@ -131,13 +138,13 @@ def test_padding_and_targets_are_what_the_chunks_hold() -> None:
     for layout in layouts(shuffle=False):
         plan = layout.plan()
         counts = [chunk.count for chunk in epoch(plan)]
-        assert plan.targets.tolist() == [int(count.sum()) for count in counts]
+        assert plan.max_targets == max(int(count.sum()) for count in counts)
         positions = sum(int(count.max()) * layout.lanes for count in counts)
         assert plan.padding == pytest.approx(1 - sum(layout.lengths) / positions)
         seen = 0
         for step in range(2 * plan.steps + 1):
             assert plan.tokens_before(step) == seen
-            seen += int(plan.targets[step % plan.steps])
+            seen += int(counts[step % plan.steps].sum())
 
 
 def test_the_plan_is_a_pure_function_in_whatever_order_it_is_asked() -> None:
@@ -165,6 +172,35 @@ def test_independent_windows_are_shuffled_anew_each_epoch_and_carried_ones_never
     assert all(tuple(sorted(order)) == in_order for order in shuffled)
     for still in (Layout([400], 2, 4, carry=False, shuffle=False), Layout([400], 2, 4, carry=True)):
         assert begins(still.plan(), 0) == begins(still.plan(), 1) == in_order
+
+
+def test_windows_beyond_a_million_are_read_once_an_epoch_in_an_order_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seqtrain.data.batching.plan.MAX_DRAWN", 3)
+    for reset in ("never", "document"):
+        layout = Layout([400, 37], 2, 4, reset, carry=False)  # type: ignore[arg-type]
+        orders = set()
+        for number in (0, 1, 4):
+            chunks = epoch(layout.plan(), number)
+            assert sorted(token for chunk in chunks for token in targets(chunk)) == list(range(437))
+            orders.add(tuple(int(chunk.begin[0]) for chunk in chunks))
+        assert len(orders) == 3
+
+
+@pytest.mark.parametrize("carry", [True, False])
+def test_a_plan_of_a_stream_takes_as_much_memory_whatever_the_stream_holds(carry: bool) -> None:
+    tbptt = TBPTT(k1=64, k2=128, carry=carry, reset="never")
+    peaks = []
+    for size in (10**9, 10**15):
+        tracemalloc.start()
+        plan = StreamPlan(documents=np.array([0, size]), lanes=8, tbptt=tbptt, seed=1, shuffle=True)
+        assert len(targets(plan.chunk(3, plan.steps // 2))) == 8 * 64
+        assert plan.tokens_before(plan.steps) == size
+        assert plan.max_targets == 8 * 64
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert max(peaks) < 100_000
 
 
 def test_shares_are_slices_that_make_up_all_lanes() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan
+from seqtrain.data.batching.example_plan import ExamplePlan
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader
 from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
 from seqtrain.data.values import scaling

@@ -91,7 +91,7 @@ def test_what_a_model_does_not_have_is_refused(runs: dict[str, Path], call: Any,
     rc, _, err = call("embed", runs["gpt"], *files, "--pool", "cls")
     assert (rc, err) == (
         2,
-        "error: --pool cls: the first position of model GPT sees no later token; use mean or last\n",
+        "error: --pool cls: the first position of model=gpt sees no later token; use mean or last\n",
     )
     rc, _, err = call("embed", runs["pair"], *files, "--pool", "cls")
     assert (rc, err) == (

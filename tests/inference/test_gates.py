@@ -146,7 +146,7 @@ def test_a_unit_holds_as_long_as_its_gate_lets_it(name: str) -> None:
 
 
 def test_a_model_without_gates_is_refused_and_those_that_have_some_are_named(trained: dict[str, Trained]) -> None:
-    with pytest.raises(UserError, match="model GPT has no gates of an LSTM or a GRU; models that have: lstm, gru"):
+    with pytest.raises(UserError, match="model=gpt has no gates of an LSTM or a GRU; models that have: lstm, gru"):
         trained["gpt"].gates("a")
     gated = set()
     for case in (case for case in cases() if not case.is_mixture):
@@ -255,7 +255,7 @@ def test_the_command_draws_gates_beside_attention(
         ("lstm", ("a", "b", "--gates", "x.png"), "--gates: takes one TEXT, and no --input; it shows what the gates do"),
         ("lstm", ("a", "--gates", "x.png", "--top-k", "3"), "--top-k: --gates draws what the gates do"),
         ("lstm", ("a", "--gates", "none/x.png"), "--gates none/x.png: No such file or directory"),
-        ("gpt", ("a", "--gates", "x.png"), "model GPT has no gates of an LSTM or a GRU"),
+        ("gpt", ("a", "--gates", "x.png"), "model=gpt has no gates of an LSTM or a GRU"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_in_one_line(

@@ -83,3 +83,8 @@ def test_the_feed_forward_part_is_as_wide_as_asked_or_four_times_the_model(
     model = Case(name, ()).make(dim_feedforward=asked)
     found = {part.out_features for key, part in model.named_modules() if key.endswith(".wide")}  # type: ignore[union-attr]
     assert found == {width}
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if not case.options], ids=str)
+def test_a_shipped_model_is_called_as_it_is_typed(case: Case) -> None:
+    assert case.make().name() == case.name

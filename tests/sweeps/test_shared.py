@@ -29,7 +29,8 @@ def test_an_option_that_does_not_exist_is_one_line_and_no_folder(
 ) -> None:
     answer = seqtrain("train", "-m", "model=lstm,gru", "seed=1,2", "nonsense=1", *more, cwd=tmp_path)
     assert answer.rc == 2, answer.err
-    assert answer.err == "error: nonsense=1: no such option; did you mean seed?\n"
+    assert answer.err.startswith("error: nonsense=1: no such option; known: budget, callbacks, ")
+    assert answer.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.loader import TrainLoader
-from seqtrain.data.batching.plan import TBPTT, ExamplePlan, StreamPlan
+from seqtrain.data.batching.plan import TBPTT, StreamPlan
 from seqtrain.data.batching.stream import EvalLoader
 from seqtrain.data.preprocess import Preprocessor
 from seqtrain.models.base import SequenceModel, reset
@@ -221,7 +222,7 @@ REFUSED = {
         ("task=forecast", "tokenizer=char"),
         "reads values, which have no tokens; use tokenizer=none",
     ),
-    "another task": (("task=next_token", "data=seasonal"), "needs rows with text, and data Seasonal has values"),
+    "another task": (("task=next_token", "data=seasonal"), "needs rows with text, and data=seasonal has values"),
     "text": (("task=forecast", "data=sums"), "needs rows with values"),
     "no tokenizer of text": (
         ("task=sentiment", "data=word_order", "tokenizer=none"),

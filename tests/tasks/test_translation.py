@@ -280,7 +280,7 @@ def test_a_model_without_an_encoder_is_refused_two_vocabularies() -> None:
         assert shared.incompatibility(model) is None
         if case in MODELS[:2]:
             assert separate.incompatibility(model) == (
-                f"{type(model).__name__} reads source and target with one embedding; use task.shared_vocab=true"
+                f"model={model.name()} reads source and target with one embedding; use task.shared_vocab=true"
             )
         else:
             assert separate.incompatibility(model) is None

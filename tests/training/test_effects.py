@@ -11,6 +11,7 @@ from datasets import Dataset, DatasetDict
 
 from seqtrain.config import check
 from seqtrain.config.trust import trusting
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.sources.base import Source
 from seqtrain.data.sources.hub import Hub
 from seqtrain.data.sources.parallel import Parallel
@@ -55,7 +56,7 @@ def notes(*words: str) -> list[str]:
     ("words", "told"),
     [
         (["data.column=body"], "data.column: a txt file has no columns; leave it out"),
-        (["data.batch_tokens=64"], "data.batch_tokens: task=NextToken reads a stream, not examples"),
+        (["data.batch_tokens=64"], "data.batch_tokens: task=next_token reads a stream, not examples"),
         (["data.validation_path=x.txt", "data.validation_fraction=0.3"], "data.validation_fraction: validation is not"),
         (
             ["callbacks=default", "callbacks.samples.temperature=0", "callbacks.samples.top_k=3"],
@@ -196,7 +197,7 @@ def test_lanes_of_evaluation_are_refused_of_series_however_they_are_read(tbptt: 
     with pytest.raises(UserError) as caught:
         effects.check(check.compose(words).config, words)
     (line,) = caught.value.lines
-    assert line.startswith("data.eval_lanes: task=Forecast ")
+    assert line.startswith("data.eval_lanes: task=forecast ")
     effects.check(check.compose(words[:2]).config, words[:2])
 
 
@@ -208,6 +209,21 @@ def test_lanes_of_evaluation_that_find_no_text_are_said_once_for_each_split() ->
     data.plan("validation")
     words = f"validation: read on {lanes} lanes; its text is too short for 100000"
     assert [line for line in said if "lanes" in line] == [words]
+
+
+def test_more_examples_than_a_window_are_said_and_plans_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = ExamplePlan.__init__.__kwdefaults__
+    assert defaults is not None
+    for name, value in {"window": 30, "block": 4}.items():
+        monkeypatch.setitem(defaults, name, value)
+    config = check.compose(["task=sentiment", "data.size=200"]).config
+    said: list[str] = []
+    data = make_data(config, ("train", "validation"), said.append)
+    for split in ("train", "validation"):
+        assert data.plan(split) is data.plan(split)
+    (line,) = [line for line in said if "windows" in line]
+    assert line.startswith("train: ")
+    assert "windows of at most 30; the seed deals them out to windows in blocks of 4" in line
 
 
 # -- once ------------------------------------------------------------------------------------------------------------

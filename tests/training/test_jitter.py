@@ -182,6 +182,6 @@ def test_overlapping_windows_need_a_state_although_none_is_carried() -> None:
     model.capabilities &= ~Capability.STATEFUL
     windows = TBPTT(k1=2, k2=6, carry=False, reset="never")
     assert incompatibility(model, next_token(model), windows, 64) == (
-        "tbptt.k1=2: a window is read in parts, from state to state, and model LSTM has no state"
+        "tbptt.k1=2: a window is read in parts, from state to state, and model=lstm has no state"
     )
     assert incompatibility(model, next_token(model), TBPTT(k1=6, k2=6, carry=False, reset="never"), 64) is None

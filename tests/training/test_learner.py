@@ -37,6 +37,7 @@ TRAINER: dict[str, Any] = {
     "check_ranks_every": 100,
     "precision": "64-true",
     "deterministic": False,
+    "compile": "none",
     "threads": None,
     "max_steps": 10,
     "max_epochs": None,

@@ -141,7 +141,7 @@ def expected_refusal(case: Case, config: DictConfig) -> list[str]:
     whole = not task.streams
     carry, lines = config.tbptt.carry, []
     if task.requires & ~model.capabilities:
-        lines.append(f"which model {type(model).__name__} does not promise")
+        lines.append(f"which model={model.name()} does not promise")
     elif carry and config.task.get("strategy") == "recursive":
         lines.append("recursive forecasts from windows")
     elif carry and Capability.STATEFUL not in model.capabilities:

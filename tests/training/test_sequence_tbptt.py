@@ -266,18 +266,18 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("task=sentiment", "model=bert"), "a state that goes on from piece to piece, and model BERT has none"),
+        (("task=sentiment", "model=bert"), "a state that goes on from piece to piece, and model=bert has none"),
         (
             ("task=sentiment", "model=cbow"),
-            "and model CBOW has none; .*: ar, cnn, dlinear, gpt, gru, lstm, min_gru, (.+, )?rnn$",
+            "and model=cbow has none; .*: ar, cnn, dlinear, gpt, gru, lstm, min_gru, (.+, )?rnn$",
         ),
-        (("task=sentiment", "model.bidirectional=true"), "and model LSTM has none; .* use tbptt=whole"),
-        (("task=sentiment", "model=cnn", "model.causal=false"), "and model CNN has none"),
+        (("task=sentiment", "model.bidirectional=true"), "and model=lstm has none; .* use tbptt=whole"),
+        (("task=sentiment", "model=cnn", "model.causal=false"), "and model=cnn has none"),
         (
             ("task=sentiment", "model=gpt", "model.positions=learned", "model.max_length=9"),
             "data.max_length=50: longer than the 9 positions of model.max_length",
         ),
-        (("task=sentiment", "task.pool=cls"), "task.pool=cls: the first position of LSTM sees no later token"),
+        (("task=sentiment", "task.pool=cls"), "task.pool=cls: the first position of model=lstm sees no later token"),
         (("task=sentiment", "tbptt.k1=2"), "tbptt.k1=2: task=sentiment has one update for each batch of examples"),
         (("task=masked_lm",), "task=masked_lm cannot cut .*, because a hidden token is told from both sides"),
         (("task=translation",), "task=translation cannot cut .*, because every word .* from the whole source"),

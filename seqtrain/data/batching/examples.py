@@ -12,7 +12,9 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from seqtrain.data.batching.plan import ExampleChunk, ExamplePlan, deal
+from seqtrain.data.batching.example_plan import ExamplePlan
+from seqtrain.data.batching.lengths import Lengths
+from seqtrain.data.batching.plan import ExampleChunk, deal
 from seqtrain.data.batching.stream import IGNORED, moved
 from seqtrain.data.preprocess import Preprocessor, Rows
 
@@ -64,7 +66,7 @@ def _num_targets(targets: Shaped[Tensor, "B ..."], width: int) -> int:
 class Examples(ABC):
     """The examples of a split; each task has its own kind."""
 
-    lengths: Int[np.ndarray, "n sides"]  # tokens of each example on each side that is padded by itself
+    lengths: Int[np.ndarray, "n sides"] | Lengths  # tokens of each example on each side that is padded by itself
     cut: int = 0  # examples that were longer than they may be
     remark: str | None = None  # what else is said of them before training
 

@@ -22,7 +22,9 @@ class Plan(Protocol):
 
     steps: int  # optimiser steps in an epoch
     num_tokens: int  # in an epoch
-    padding: float  # the fraction of the positions that hold no token
+
+    @property
+    def padding(self) -> float: ...  # the fraction of the positions that hold no token
 
     def chunk(self, epoch: int, step: int) -> Any: ...
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from seqtrain.data.batching.documents import Found, Stretches
 from seqtrain.data.batching.examples import ExampleBatch, Examples
+from seqtrain.data.batching.lengths import StretchLengths
 from seqtrain.data.batching.splitmix64 import MASK as BITS
 from seqtrain.data.batching.splitmix64 import mixed
 from seqtrain.data.batching.stream import IGNORED
@@ -56,22 +58,6 @@ class MaskedBatch(ExampleBatch):
         return replace(super().without_targets(), places=self.places[:0], next_labels=blank)
 
 
-class Stretches(NamedTuple):
-    """Documents cut into stretches of at most so many tokens."""
-
-    begin: Int[np.ndarray, " n"]  # into the corpus
-    count: Int[np.ndarray, " n"]
-    document: Int[np.ndarray, " n"]
-
-    @classmethod
-    def of(cls, documents: Int[np.ndarray, " offsets"], size: int) -> Stretches:
-        pieces = -(-np.diff(documents) // size)
-        document = np.repeat(np.arange(len(pieces)), pieces)
-        within = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        begin = documents[document] + within * size
-        return cls(begin, np.minimum(size, documents[document + 1] - begin), document)
-
-
 class MaskedExamples(Examples):
     """`start, piece, separator`, or `start, A, separator, B, separator` where sentences follow one another or do not.
 
@@ -92,22 +78,22 @@ class MaskedExamples(Examples):
         self.seed = seed
         self.next_sentence = next_sentence
         size = 2 * ((max_length - 3) // 2) if next_sentence else max_length - 2
-        self.begin, self.count, document = Stretches.of(corpus.documents, size)
-        self.second = self.count // 2 if next_sentence else np.zeros_like(self.count)  # tokens of B
-        self.first = self.count - self.second
-        self.lengths = self.count[:, None] + 2
+        self.pieces = Stretches(corpus.documents, size)
+        self.special = 3 if next_sentence else 2  # start and separator; one more between A and B
+        self.lengths = StretchLengths(self.pieces, self.special)
         if next_sentence:
-            self.lengths += 1  # the separator between A and B
-            places = np.arange(len(self.count))
+            places = np.arange(len(self.pieces))
+            found = self.pieces.find(places)
+            second = self._second(found)
             # The Bs of other documents; where no other document has one, those of the same.
-            self.replacements = Replacements(self.second, document), Replacements(self.second, places)
+            self.replacements = Replacements(second, found.document), Replacements(second, places)
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
         if self.masking.whole_word:  # how long the drawn words are shows only when they are drawn
             tokens, text, _ = self._laid_out(index, epoch)
             hidden = int(self._hidden(tokens, text, index, epoch).sum())
         else:
-            hidden = int(self.masking.wanted(self.count[index]).sum())
+            hidden = int(self.masking.wanted(self.pieces.find(index).count).sum())
         totals = {"loss": hidden}
         if self.next_sentence:
             totals["next_sentence"] = len(index)
@@ -139,12 +125,15 @@ class MaskedExamples(Examples):
         self, index: Int[np.ndarray, " B"], epoch: int
     ) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"], Int[np.ndarray, " B"]]:
         """Tokens with their special ones, where text stands, and labels."""
-        first, second, lengths = self.first[index, None], self.second[index, None], self.lengths[index]
-        begin, labels = self._follower(index, epoch)
+        found = self.pieces.find(index)
+        second = self._second(found)[:, None]
+        first = found.count[:, None] - second
+        lengths = found.count[:, None] + self.special
+        begin, labels = self._follower(found, index, epoch)
         time = np.arange(int(lengths.max()))
         in_first = (time >= 1) & (time <= first)
         in_second = (time >= first + 2) & (time < first + 2 + second)
-        place = np.where(in_first, self.begin[index, None] - 1, begin[:, None] - first - 2) + time
+        place = np.where(in_first, found.begin[:, None] - 1, begin[:, None] - first - 2) + time
         text = in_first | in_second
         tokens = self.tokens[np.where(text, place, 0)].astype(np.int64)
         tokens[~text] = 0
@@ -152,20 +141,26 @@ class MaskedExamples(Examples):
         tokens[:, 0] = self.tokenizer.start
         return tokens, text, labels
 
+    def _second(self, pieces: Found) -> Int[np.ndarray, " B"]:
+        """Tokens of the second sentence of each piece; 0 where there is none."""
+        return pieces.count // 2 if self.next_sentence else np.zeros_like(pieces.count)
+
     def _follower(
-        self, index: Int[np.ndarray, " B"], epoch: int
+        self, own: Found, index: Int[np.ndarray, " B"], epoch: int
     ) -> tuple[Int[np.ndarray, " B"], Int[np.ndarray, " B"]]:
         """Where the second sentence of each example begins in the corpus, and its label."""
-        begin = self.begin + self.first
+        begin = own.begin + own.count - self._second(own)
         if not self.next_sentence:
-            return begin[index], np.full(len(index), IGNORED)
+            return begin, np.full(len(index), IGNORED)
         far, near = self.replacements
         draw = uniforms(self.seed, epoch, index, FOLLOWERS, 1)[:, 0]
         distant = far.count[index] > 0
         other = np.where(distant, far.pick(index, draw), near.pick(index, draw))
         replaced = uniforms(self.seed, epoch, index, FOLLOWS, 1)[:, 0] < 0.5
         replaced &= distant | (near.count[index] > 0)  # where there is nothing to put there, the own one stays
-        return begin[np.where(replaced, other, index)], replaced.astype(np.int64)
+        stranger = self.pieces.find(other)
+        instead = stranger.begin + stranger.count - self._second(stranger)
+        return np.where(replaced, instead, begin), replaced.astype(np.int64)
 
     def _hidden(
         self,
@@ -188,7 +183,7 @@ class MaskedExamples(Examples):
         rank = np.empty_like(order)
         np.put_along_axis(rank, order, time, 1)
         before = np.take_along_axis(rank, begin, 1)  # tokens of the words drawn before this one
-        return text & (before < self.masking.wanted(self.count[index])[:, None])
+        return text & (before < self.masking.wanted(self.pieces.find(index).count)[:, None])
 
 
 class Replacements:

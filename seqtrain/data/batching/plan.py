@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from seqtrain.data.batching.documents import Stretches
+from seqtrain.data.batching.permutation import permuted
+from seqtrain.data.cache import cached_json
 from seqtrain.errors import UserError
+
+MAX_DRAWN = 1_000_000  # windows whose order is drawn as a whole; of more, each place of it is reckoned by itself
+PERMUTED_AT_A_TIME = 1 << 10  # of its places
+CHUNKS_AT_A_TIME = 1 << 18  # that are looked at to count padding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +108,15 @@ def deal(lanes: int, count: int, index: int) -> slice:
 def most_lanes(documents: Int[np.ndarray, " offsets"], tbptt: TBPTT) -> int:
     """As many lanes as can each have something to read: tokens, or chunks where documents begin at chunk starts."""
     if tbptt.reset == "document":
-        return int((-(-np.diff(documents) // tbptt.k1)).sum())
+        return len(Stretches(documents, tbptt.k1))
     return int(documents[-1])
 
 
 class StreamPlan:
-    """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch."""
+    """Cuts a corpus into lanes and steps such that every token is a target exactly once an epoch.
+
+    Where a chunk lies is reckoned from its number; only lengths that are drawn (`tbptt.jitter`) are kept.
+    """
 
     def __init__(
         self, *, documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT, seed: int, shuffle: bool
@@ -117,35 +128,32 @@ class StreamPlan:
         self.shuffle = shuffle and not tbptt.carry  # a state goes on only to the chunk that follows
         self.carry = tbptt.carry
         self.tbptt = tbptt
-        self._stretches = _stretches(documents, lanes, tbptt)
-        longest = int(np.diff(self._stretches).max())
-        self._lengths = np.full(-(-longest // tbptt.k1), tbptt.k1)
-        if tbptt.jitter != "none":
-            self._lengths = awd_lengths(longest, tbptt.k2, seed)
-        # Of one epoch, kept for its steps: to draw the order of 1e9 tokens takes as long as a step.
-        self._cached: tuple[int, ChunkTable] | None = None
-        self._cached_order: tuple[int, Int[np.ndarray, " n"]] | None = None
-        table = self._table(0)
-        self.steps = len(table.targets)
-        self.targets = table.targets  # of each step, in reading order; jitter: of the first epoch
-        self.padding = 1 - self.num_tokens / int(table.widths.sum() * lanes)
+        self._cuts = _cuts(documents, lanes, tbptt, seed)
+        self.steps = self._cuts.steps
+        # Of one epoch, or some steps of it, kept for them: to draw the order of a million windows takes some steps.
+        self._cached_order: tuple[tuple[int, int], Int[np.ndarray, " n"]] | None = None
+
+    @property
+    def max_targets(self) -> int:
+        """The most targets of a step; with jitter: of the first epoch."""
+        return self._cuts.most
+
+    @property
+    def padding(self) -> float:
+        """The fraction of the positions that hold no token."""
+        return 1 - self.num_tokens / (self._cuts.width * self.lanes)
 
     def chunk(self, epoch: int, step: int) -> Chunk:
         """What each lane reads in this step of this epoch."""
-        table = self._table(epoch)
         newest = step
         if self.shuffle:
-            newest = int(self._order(epoch)[step])
+            newest = self._window(epoch, step)
         depth = self.tbptt.k2 // self.tbptt.k1  # chunks of a whole window
         oldest = max(newest + 1 - depth, 0)
-        index = table.edges[:-1, None] + np.arange(oldest, newest + 1)  # (B, chunks of the window)
-        live = index < table.edges[1:, None]  # a shorter lane has no chunk left
-        index = np.minimum(index, len(table.begin) - 1)
-        begin = table.begin[index]
-        count = np.where(live, table.count[index], 0)
-        resets = table.resets[index]
+        begin, count, resets = self._cuts.read(epoch, np.arange(oldest, newest + 1))  # each (B, chunks of the window)
+        live = count > 0  # a shorter lane has no chunk left
         resets[:, 0] |= oldest == 0 or not self.carry
-        advance = int(index.shape[1] == depth)  # a window that still grows begins where it did
+        advance = int(begin.shape[1] == depth)  # a window that still grows begins where it did
         # One reading goes on to where a lane starts anew, or the next window begins; the newest chunk is one by itself.
         edges = {0, newest - oldest, *np.flatnonzero((resets & live).any(0)).tolist()}
         if self.carry:
@@ -158,143 +166,175 @@ class StreamPlan:
     def tokens_before(self, step: int) -> int:
         """Targets of all steps before `step`, counted over epochs, in an unshuffled epoch's order."""
         epoch, within = divmod(step, self.steps)
-        return epoch * self.num_tokens + int(self._table(epoch).targets[:within].sum())
+        return epoch * self.num_tokens + self._cuts.tokens_before(epoch, within)
 
     def most_read(self, step: int) -> int:
-        """The most tokens that a lane has read in the epoch of the last of `step` steps, padding included."""
+        """The most tokens that a lane can have read in the epoch of the last of `step` steps, padding included."""
         epoch, within = divmod(max(step - 1, 0), self.steps)  # at an epoch's end that epoch, not the one to come
-        return int(self._table(epoch).widths[: within + 1].sum())
+        return self._cuts.most_read(epoch, within + 1)
 
     def pace(self, step: int) -> float:
         """The length of the chunk of this step, counted over epochs, in units of k2."""
         epoch, within = divmod(step, self.steps)
-        return float(self._table(epoch).lengths[within] / self.tbptt.k2)
+        before, after = self._cuts.time(epoch, np.array([within, within + 1])).tolist()
+        return (after - before) / self.tbptt.k2
 
-    def _table(self, epoch: int) -> ChunkTable:
-        """The chunks of an epoch; with jitter their lengths are those of the others, in another order."""
-        is_jittered = self.tbptt.jitter != "none"
-        if not is_jittered:  # all epochs have one table
-            epoch = 0
-        if self._cached is None or self._cached[0] != epoch:
-            lengths = self._lengths
-            if is_jittered:
-                lengths = self._permuted(epoch, lengths)
-            self._cached = epoch, _table(self._stretches, lengths, self.lanes, self.tbptt)
-        return self._cached[1]
+    def _window(self, epoch: int, step: int) -> int:
+        """Which of the independent windows, in their own order, this step of an epoch reads."""
+        first = 0
+        if self.steps > MAX_DRAWN:
+            first = step // PERMUTED_AT_A_TIME * PERMUTED_AT_A_TIME
+        if self._cached_order is None or self._cached_order[0] != (epoch, first):
+            self._cached_order = (epoch, first), self._order(epoch, first)
+        return int(self._cached_order[1][step - first])
 
-    def _order(self, epoch: int) -> Int[np.ndarray, " n"]:
-        """The chunks of an epoch in the order in which independent windows are read."""
-        if self._cached_order is None or self._cached_order[0] != epoch:
-            self._cached_order = epoch, self._permuted(epoch, np.arange(self.steps))
-        return self._cached_order[1]
-
-    def _permuted(self, epoch: int, values: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        return np.random.default_rng((self.seed, epoch)).permutation(values)
+    def _order(self, epoch: int, first: int) -> Int[np.ndarray, " n"]:
+        """The windows that the steps of an epoch read, from this step on: all, or of very many some."""
+        if self.steps > MAX_DRAWN:
+            places = np.arange(first, min(first + PERMUTED_AT_A_TIME, self.steps))
+            return permuted(places, self.steps, self.seed, epoch)
+        return np.random.default_rng((self.seed, epoch)).permutation(np.arange(self.steps))
 
 
-class ExamplePlan:
-    """Groups examples of like length into steps such that each is read exactly once an epoch.
+class _LaneCuts:
+    """A corpus in lanes of equal length, all cut at the same distances from their beginning."""
 
-    Only examples of equal lengths change places from epoch to epoch, so every epoch has the same steps, in a new order.
-    """
-
-    def __init__(
-        self,
-        *,
-        lengths: Int[np.ndarray, "n sides"],
-        batch_tokens: int | None,
-        batch_size: int | None,
-        seed: int,
-        shuffle: bool,
-    ) -> None:
-        """`lengths`: tokens of each example on each side that is padded by itself, as source and target are.
-
-        A step holds at most `batch_tokens` tokens, padding included, and `batch_size` examples, but always one.
-        """
-        self.lengths = lengths
+    def __init__(self, num_tokens: int, lanes: int, tbptt: TBPTT, seed: int) -> None:
+        if num_tokens < lanes:
+            raise UserError(
+                f"data.batch_size={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text"
+            )
+        self.k1 = tbptt.k1
         self.seed = seed
-        self.shuffle = shuffle
-        self._cached: tuple[int, np.ndarray, np.ndarray] | None = None  # the order of one epoch, kept for its steps
-        # Windows of a series are as many as its rows, and all alike: they are neither copied nor counted one by one.
-        self._alike = len(lengths) > 0 and bool((lengths == lengths[0]).all())
-        ordered = lengths if self._alike else lengths[self._by_length(None)]
-        self._edges = _cut(ordered, batch_tokens or 2**62, batch_size or len(lengths))
-        self.steps = len(self._edges) - 1
-        first, sizes = self._edges[:-1], np.diff(self._edges)
-        self.targets = np.add.reduceat(ordered.sum(1), first)  # tokens of each step, in order of length
-        self.num_tokens = int(lengths.sum())
-        # Each side is padded to its own longest, so that a step is as wide as these together.
-        widest = np.stack([np.maximum.reduceat(side, first) for side in ordered.T]).sum(0)
-        self.padding = 1 - self.num_tokens / int((widest * sizes).sum())
+        self._edges = np.array([num_tokens * lane // lanes for lane in range(lanes + 1)])
+        self._sizes = np.diff(self._edges)
+        self.width = int(self._sizes.max())  # positions that a lane reads in an epoch, padding included
+        self._drawn: Int[np.ndarray, " chunks"] | None = None
+        self._cached: tuple[int, Int[np.ndarray, " edges"]] | None = None  # where the drawn chunks of an epoch begin
+        self.steps = -(-self.width // self.k1)
+        if tbptt.jitter != "none":
+            self._drawn = awd_lengths(self.width, tbptt.k2, seed)
+            self.steps = len(self._drawn)
 
     @property
-    def lanes(self) -> int:
-        """The most examples in a step."""
-        return int(np.diff(self._edges).max())
+    def most(self) -> int:
+        """The most targets of a step of the first epoch."""
+        if self._drawn is None:
+            return self.tokens_before(0, 1)
+        # Lanes differ by one token, so only the end of the epoch has fewer.
+        time = self.time(0, np.arange(self.steps + 1))
+        longer = int((self._sizes == self.width).sum())
+        counts = longer * time + (len(self._sizes) - longer) * np.minimum(time, self.width - 1)
+        return int(np.diff(counts).max())
 
-    def chunk(self, epoch: int, step: int) -> ExampleChunk:
-        """The examples of this step of this epoch."""
-        order, steps = self._shuffled(epoch)
-        place = steps[step]
-        return ExampleChunk(order[self._edges[place] : self._edges[place + 1]], epoch)
-
-    def tokens_before(self, step: int) -> int:
-        """Tokens of all steps before `step`, counted over epochs."""
-        epoch, within = divmod(step, self.steps)
-        return epoch * self.num_tokens + int(self.targets[self._shuffled(epoch)[1][:within]].sum())
-
-    def _shuffled(self, epoch: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " steps"]]:
-        """The examples by length, and which step, in order of length, each step of this epoch is."""
+    def time(self, epoch: int, index: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
+        """How far from the beginning of its lane each of these chunks begins; beyond the last one, the end."""
+        if self._drawn is None:
+            return np.minimum(index * self.k1, self.width)
         if self._cached is None or self._cached[0] != epoch:
-            if self.shuffle:
-                rng = np.random.default_rng((self.seed, epoch))
-                self._cached = epoch, self._by_length(rng), rng.permutation(self.steps)
-            else:
-                self._cached = epoch, self._by_length(None), np.arange(self.steps)
-        return self._cached[1:]
+            # In every epoch the same lengths, in another order.
+            drawn = np.random.default_rng((self.seed, epoch)).permutation(self._drawn)
+            self._cached = epoch, np.append(0, drawn.cumsum())
+        return self._cached[1][index]
 
-    def _by_length(self, rng: np.random.Generator | None) -> Int[np.ndarray, " n"]:
-        """The examples by length, the first side first; equals in a random order, or in their own."""
-        ties = np.arange(len(self.lengths))
-        if rng is not None:
-            ties = rng.permutation(len(self.lengths))
-        if self._alike:
-            if rng is None:
-                return ties
-            order = np.empty_like(ties)
-            order[ties] = np.arange(len(ties))  # what a sort gives of a permutation
-            return order
-        return np.lexsort((ties, *self.lengths.T[::-1]))  # its last key counts most
+    def read(
+        self, epoch: int, index: Int[np.ndarray, " m"]
+    ) -> tuple[Int[np.ndarray, "B m"], Int[np.ndarray, "B m"], Bool[np.ndarray, "B m"]]:
+        """Where these chunks of each lane begin, their tokens, and whether they begin a lane."""
+        time = self.time(epoch, np.append(index, index[-1] + 1))
+        places = np.minimum(self._edges[:-1, None] + time, self._edges[1:, None])  # (B, m + 1)
+        begin = places[:, :-1]
+        # A lane that has ended stands where the next one begins.
+        resets = (index == 0) | (begin == self._edges[1:, None])
+        return begin, np.diff(places), resets
 
+    def tokens_before(self, epoch: int, step: int) -> int:
+        """Targets of the steps of an epoch before this one."""
+        time = self.time(epoch, np.array([step]))
+        return int(np.minimum(time, self._sizes).sum())
 
-def _cut(ordered: Int[np.ndarray, "n sides"], batch_tokens: int, batch_size: int) -> Int[np.ndarray, " edges"]:
-    """Where steps begin among examples in order of length, and the end: each takes as many as it may hold."""
-    if len(ordered) and (ordered == ordered[0]).all():
-        width = int(ordered[0].sum())
-        most = max(min(batch_size, batch_tokens // width), 1) if width else batch_size
-        return np.append(np.arange(0, len(ordered), most), len(ordered))
-    edges, begin = [0], 0
-    widest = [0] * ordered.shape[1]
-    for place, sides in enumerate(ordered.tolist()):
-        wider = list(map(max, widest, sides))
-        count = place - begin + 1
-        if place > begin and (count > batch_size or count * sum(wider) > batch_tokens):
-            edges.append(place)
-            begin, wider = place, sides
-        widest = wider
-    return np.array([*edges, len(ordered)])
+    def most_read(self, epoch: int, steps: int) -> int:
+        """The most tokens that a lane reads in so many steps."""
+        return int(self.time(epoch, np.array([steps]))[0])
 
 
-class ChunkTable(NamedTuple):
-    """The chunks of an epoch, those of a lane side by side, and what they make step by step."""
+class _DocumentCuts:
+    """Documents that begin at chunk starts, dealt to lanes by the chunk; the last one of each is shorter."""
 
-    lengths: Int[np.ndarray, " longest"]  # of each chunk of the longest stretch, the end of a lane or document apart
-    begin: Int[np.ndarray, " n"]
-    count: Int[np.ndarray, " n"]
-    resets: Bool[np.ndarray, " n"]  # whether it begins a lane or, where asked, a document
-    edges: Int[np.ndarray, " B+1"]  # where the chunks of each lane begin, and the end
-    targets: Int[np.ndarray, " steps"]
-    widths: Int[np.ndarray, " steps"]  # of the longest chunk
+    def __init__(self, documents: Int[np.ndarray, " offsets"], lanes: int, k1: int) -> None:
+        self._chunks = Stretches(documents, k1)
+        chunks = len(self._chunks)
+        if chunks < lanes:
+            raise UserError(
+                f"data.batch_size={lanes}: the documents make only {chunks} chunks; use fewer lanes or a smaller k1"
+            )
+        self.k1 = k1
+        self._documents = documents
+        self._edges = np.array([chunks * lane // lanes for lane in range(lanes + 1)])  # the first chunk of each lane
+        self.steps = int(np.diff(self._edges).max())
+
+    def time(self, epoch: int, index: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
+        """How far from the beginning of its lane each of these chunks begins at most."""
+        return index * self.k1
+
+    def read(
+        self, epoch: int, index: Int[np.ndarray, " m"]
+    ) -> tuple[Int[np.ndarray, "B m"], Int[np.ndarray, "B m"], Bool[np.ndarray, "B m"]]:
+        """Where these chunks of each lane begin, their tokens, and whether they begin a document."""
+        chunks = self._edges[:-1, None] + index
+        begin, count, document = self._chunks.find(np.minimum(chunks, self._edges[-1] - 1))
+        count[chunks >= self._edges[1:, None]] = 0
+        return begin, count, begin == self._documents[document]
+
+    def tokens_before(self, epoch: int, step: int) -> int:
+        """Targets of the steps of an epoch before this one."""
+        # Chunks follow one another as the tokens do: what a lane has read lies between two places.
+        first, after = self._edges[:-1], self._edges[1:]
+        reached = np.minimum(first + step, after)
+        return int((self._begin(reached) - self._begin(first)).sum())
+
+    def _begin(self, chunks: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
+        """Where chunks begin; behind the last one, the end."""
+        begin, count, _ = self._chunks.find(np.minimum(chunks, self._edges[-1] - 1))
+        return begin + np.where(chunks == self._edges[-1], count, 0)
+
+    def most_read(self, epoch: int, steps: int) -> int:
+        """More tokens than a lane can read in so many steps: as if each step had a whole chunk."""
+        return steps * self.k1
+
+    @property
+    def width(self) -> int:
+        """Positions that a lane reads in an epoch, padding included."""
+        return self._figures[0]
+
+    @property
+    def most(self) -> int:
+        """The most targets of a step."""
+        return self._figures[1]
+
+    @cached_property
+    def _figures(self) -> tuple[int, int]:
+        """Both, step by step; of documents in a file once, and kept in the cache."""
+        if self._chunks.key is None or self.steps <= MAX_DRAWN:
+            return self._count_figures()
+        width, most = cached_json(f"chunks {self._chunks.key} {len(self._edges) - 1}", self._count_figures)
+        return width, most
+
+    def _count_figures(self) -> tuple[int, int]:
+        width = most = 0
+        together = max(CHUNKS_AT_A_TIME // (len(self._edges) - 1), 1)  # steps
+        for begin in range(0, self.steps, together):
+            _, count, _ = self.read(0, np.arange(begin, min(begin + together, self.steps)))
+            width += int(count.max(0).sum())
+            most = max(most, int(count.sum(0).max()))
+        return width, most
+
+
+def _cuts(documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT, seed: int) -> _LaneCuts | _DocumentCuts:
+    """Where the chunks of each lane lie."""
+    if tbptt.reset == "document":
+        return _DocumentCuts(documents, lanes, tbptt.k1)
+    return _LaneCuts(int(documents[-1]), lanes, tbptt, seed)
 
 
 def awd_lengths(total: int, base: int, seed: int) -> Int[np.ndarray, " chunks"]:
@@ -310,42 +350,3 @@ def awd_lengths(total: int, base: int, seed: int) -> Int[np.ndarray, " chunks"]:
     ends = drawn.cumsum()
     last = int(np.searchsorted(ends, total))
     return np.append(drawn[:last], total - (ends[last] - drawn[last]))
-
-
-def _stretches(documents: Int[np.ndarray, " offsets"], lanes: int, tbptt: TBPTT) -> Int[np.ndarray, " edges"]:
-    """Where reading may begin anew, with the end: documents, or lanes of the whole corpus."""
-    if tbptt.reset == "document":
-        chunks = most_lanes(documents, tbptt)
-        if chunks < lanes:
-            raise UserError(
-                f"data.batch_size={lanes}: the documents make only {chunks} chunks; use fewer lanes or a smaller k1"
-            )
-        return documents
-    num_tokens = int(documents[-1])
-    if num_tokens < lanes:
-        raise UserError(
-            f"data.batch_size={lanes}: the split has only {num_tokens} tokens; use fewer lanes or more text"
-        )
-    return num_tokens * np.arange(lanes + 1) // lanes
-
-
-def _table(
-    stretches: Int[np.ndarray, " edges"], lengths: Int[np.ndarray, " longest"], lanes: int, tbptt: TBPTT
-) -> ChunkTable:
-    """Each stretch cut into chunks of these lengths, the last one short; documents are dealt to lanes by the chunk."""
-    time = np.concatenate([[0], np.cumsum(lengths)])
-    sizes = np.diff(stretches)
-    table = np.searchsorted(time, sizes)  # chunks of each stretch
-    edges = np.concatenate([[0], np.cumsum(table)])
-    stretch = np.repeat(np.arange(len(table)), table)
-    within = np.arange(edges[-1]) - edges[stretch]
-    begin = stretches[stretch] + time[within]
-    count = np.minimum(time[within + 1], sizes[stretch]) - time[within]
-    if tbptt.reset == "document":
-        edges = edges[-1] * np.arange(lanes + 1) // lanes
-    chunks = np.diff(edges)
-    step = np.arange(edges[-1]) - np.repeat(edges[:-1], chunks)
-    targets = np.bincount(step, count).astype(np.int64)
-    widths = np.zeros_like(targets)
-    np.maximum.at(widths, step, count)
-    return ChunkTable(lengths, begin, count, within == 0, edges, targets, widths)

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from seqtrain.data.batching.documents import TOUCHED_BYTES
 from seqtrain.data.batching.plan import Chunk, StreamPlan, deal
-from seqtrain.data.token_store.tokens import TokenArray
+from seqtrain.data.token_store.tokens import Pages, TokenArray
 
 IGNORED = -100
 """Target of a padded position, of tokens; of real values it is NaN, which no loss can overlook."""
@@ -114,6 +115,7 @@ class Stream:
         """
         self.tokens = tokens
         self.documents = documents
+        self._pages = Pages(documents)
         self.start = start
         self.dtype = dtype
         self.padding = np.nan if np.issubdtype(dtype, np.floating) else IGNORED
@@ -148,6 +150,7 @@ class Stream:
         tokens = self.tokens[np.maximum(index - 1, 0)].astype(self.dtype)
         # The document that a token stands in begins at that token: nothing in its document came before it.
         place = np.searchsorted(self.documents, index, side="right") - 1
+        self._pages.touch(len(index) * TOUCHED_BYTES)
         tokens[self.documents[place] == index] = self.start
         targets = self.tokens[index].astype(self.dtype)
         targets[~real] = self.padding

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from seqtrain.data.batching.documents import Stretches
 from seqtrain.data.batching.examples import ExampleBatch, Examples, padded
-from seqtrain.data.batching.masking import Stretches
+from seqtrain.data.batching.lengths import StretchLengths
 from seqtrain.data.batching.stream import IGNORED
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.tokenizers.encoding import Tokenizer
@@ -26,17 +27,18 @@ class StretchExamples(Examples):
             raise UserError(f"data.max_length={max_length}: must be at least 3, as the special tokens count")
         self.tokens = corpus.tokens
         self.edges = np.array([tokenizer.start]), np.array([tokenizer.separator])
-        self.begin, self.count, _ = Stretches.of(corpus.documents, max_length - 2)
-        self.lengths = self.count[:, None] + 2
+        self.stretches = Stretches(corpus.documents, max_length - 2)
+        self.lengths = StretchLengths(self.stretches, 2)
 
     def totals(self, index: Int[np.ndarray, " B"], epoch: int) -> dict[str, int]:
-        return {"loss": int(self.count[index].sum())}
+        return {"loss": int(self.stretches.find(index).count.sum())}
 
     def collate(self, index: Int[np.ndarray, " B"], epoch: int, totals: dict[str, int]) -> ExampleBatch:
         start, end = self.edges
         rows = []
-        for place in index:
-            text = self.tokens[self.begin[place] : self.begin[place] + self.count[place]].astype(np.int64)
+        found = self.stretches.find(index)
+        for begin, count in zip(found.begin.tolist(), found.count.tolist(), strict=True):
+            text = self.tokens[begin : begin + count].astype(np.int64)
             rows.append(np.concatenate([start, text, end]))
         tokens, lengths = padded(rows)
         time = torch.arange(tokens.shape[1])

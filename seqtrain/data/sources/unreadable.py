@@ -31,7 +31,10 @@ def absent(path: Path, kind: str) -> str:
         return "is a broken link, a pipe or a device; give a regular file, which can be read more than once"
     if not path.parent.is_dir():
         return f"no such {kind} (there is no folder {path.parent})"
-    return f"no such {kind}{did_you_mean(path.name, os.listdir(path.parent))}"
+    # What a system has at its root, such as /opt, is nobody's text.
+    at_root = path.absolute().parent == Path(path.absolute().anchor)
+    beside = [] if at_root else [near.name for near in path.parent.iterdir() if near.is_file() or "folder" in kind]
+    return f"no such {kind}{did_you_mean(path.name, beside)}"
 
 
 def sniff(path: Path, packed: Packed = PLAIN) -> str | None:

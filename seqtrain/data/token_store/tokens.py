@@ -182,6 +182,33 @@ class MappedTokens(TokenArray):
         return {**self.__dict__, "_maps": {}}  # a map cannot be handed to another process; it makes its own
 
 
+class Pages:
+    """Lets a mapped file go whenever reading it may have mapped MAX_MAPPED_BYTES; an array in memory stays as it is."""
+
+    def __init__(self, array: Shaped[np.ndarray, "..."]) -> None:
+        self._array = array
+        self._touched = 0  # bytes that may have been mapped since all were let go
+
+    def touch(self, num_bytes: int) -> None:
+        """Counts what was read, in bytes that it has mapped at most."""
+        content = self._array.base
+        if not isinstance(content, mmap.mmap) or self._array.nbytes <= MAX_MAPPED_BYTES:
+            return
+        self._touched += num_bytes
+        if self._touched > MAX_MAPPED_BYTES:
+            content.madvise(mmap.MADV_DONTNEED)
+            self._touched = 0
+
+
+def map_key(array: Shaped[np.ndarray, "..."]) -> str | None:
+    """What identifies the file that is mapped, until somebody writes to it; None of an array that lies in memory."""
+    if not isinstance(array, np.memmap) or array.filename is None or not isinstance(array.base, mmap.mmap):
+        return None
+    path = Path(array.filename).resolve()
+    about = path.stat()
+    return f"{path} {about.st_size} {about.st_mtime_ns} {about.st_ino}"
+
+
 def mapped_offsets(path: Path) -> Int[np.ndarray, " offsets"]:
     """Offsets of documents, little-endian int64, as they lie in a file; a read-only map."""
     return np.memmap(path, dtype="<i8", mode="r")

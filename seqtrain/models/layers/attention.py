@@ -130,6 +130,9 @@ class CausalSelfAttention(SelfAttention):
             # The state is kept in the parameters' precision; under autocast it joins keys of a lower one.
             key = torch.cat([cache[0].to(key.dtype), key], 2)
             value = torch.cat([cache[1].to(value.dtype), value], 2)
+        elif torch.compiler.is_compiling():
+            # Compiled code that gives views of its own results fails where torch takes it from its cache on disk.
+            key, value = key.clone(), value.clone()
         # Keys are cached unrotated: where they stand relative to the window changes with every chunk.
         turned = key
         if rotary is not None:

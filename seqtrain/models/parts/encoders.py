@@ -82,6 +82,7 @@ class RecurrentEncoder(nn.Module):
         if bidirectional and dim % 2:
             raise ValueError(f"dim={dim} must be even: each direction has half of it")
         directions = 2 if bidirectional else 1
+        self.bidirectional = bidirectional
         self.state_width = num_layers * dim
         self.state_names = STATE_NAMES[cell]
         self.dropout = nn.Dropout(dropout)

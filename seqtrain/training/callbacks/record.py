@@ -16,6 +16,8 @@ from seqtrain.training.clipping import Clipping
 from seqtrain.training.learner import Learner, chained
 from seqtrain.training.system import SystemUsage
 
+CHECKED_STEPS = 1000  # before the one that is gone on from, whose batches are asked of the plan once more
+
 
 def step_done(trainer: Trainer, batch_idx: int) -> bool:
     """Whether this micro-batch was the last of its optimiser step."""
@@ -66,12 +68,22 @@ class Recorder(Callback):
         self._started_at = time.monotonic()
         self._last_record = (pl_module.progress.tokens, self.elapsed())
         self.recorded = {record["step"]: record["read"] for record in self.run.records() if "read" in record}
-        # Made anew from the plan: a checkpoint's own could not tell that the data has changed since.
-        fingerprint = 0
-        for step in range(trainer.global_step):
-            fingerprint = chained(fingerprint_of(self.plan.chunk(*divmod(step, self.plan.steps))), fingerprint)
+        fingerprint = self._planned(trainer.global_step)
         self._check_read(trainer.global_step, fingerprint, pl_module.progress.fingerprint)
         self._system.start()
+
+    def _planned(self, step: int) -> int:
+        """The checksum of what is read up to this step, made anew from the plan.
+
+        A checkpoint's own could not tell that the data has changed since. Of a long run the record says what it had
+        read some steps before: only those since then are asked of the plan, or a resume would take the longer the
+        later it comes.
+        """
+        known = max((recorded for recorded in self.recorded if recorded <= step - CHECKED_STEPS), default=0)
+        fingerprint = int(self.recorded[known], 16) if known else 0
+        for earlier in range(known, step):
+            fingerprint = chained(fingerprint_of(self.plan.chunk(*divmod(earlier, self.plan.steps))), fingerprint)
+        return fingerprint
 
     def _check_read(self, step: int, *fingerprints: int) -> None:
         """RunFailed unless all say the same of what was read up to this step, and what was recorded of it."""

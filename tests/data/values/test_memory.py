@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqtrain.data.batching.plan import ExamplePlan
+from seqtrain.data.batching.example_plan import ExamplePlan
 from seqtrain.data.batching.values import Windows
 from seqtrain.data.values import scaling
 from seqtrain.data.values.gaps import without_gaps

@@ -1,0 +1,227 @@
+"""The plan of examples: those of like length are read together, and each is read exactly once an epoch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from seqtrain.data.batching.lengths import Distinct, Lengths, distinct
+from seqtrain.data.batching.permutation import permuted
+from seqtrain.data.batching.plan import ExampleChunk, deal
+from seqtrain.data.cache import cached_json
+
+WINDOW = 1_000_000  # examples that are sorted by length, and whose steps are shuffled, at a time
+BLOCK = 4_000  # examples that lie side by side in the data and are always of one window
+UNBOUNDED = 2**62
+
+
+class ExamplePlan:
+    """Groups examples of like length into steps such that each is read exactly once an epoch.
+
+    Up to `window` examples are one window: only those of equal lengths change places from epoch to epoch, so every
+    epoch has the same steps, in a new order. More are dealt out to several windows, by blocks, in an order that the
+    seed decides for all epochs; windows follow one another in an order that each epoch draws, and each is one window's
+    plan. So memory is that of a window, and any step is found from the few numbers of each window.
+    """
+
+    def __init__(
+        self,
+        *,
+        lengths: Int[np.ndarray, "n sides"] | Lengths,
+        batch_tokens: int | None,
+        batch_size: int | None,
+        seed: int,
+        shuffle: bool,
+        window: int = WINDOW,
+        block: int = BLOCK,
+    ) -> None:
+        """Lays out nothing yet but how many steps each window has.
+
+        Args:
+            lengths: Tokens of each example on each side that is padded by itself, as source and target are.
+            batch_tokens: The most tokens of a step, padding included; one example may be more.
+            batch_size: The most examples of a step.
+            seed: Decides, with the epoch, what is drawn.
+            shuffle: Whether anything is drawn; if not, windows are those of the data's own order.
+            window: The most examples of a window.
+            block: Examples that stay together where there are several windows.
+        """
+        self.lengths = lengths
+        self.seed = seed
+        self.shuffle = shuffle
+        self._limits = batch_tokens or UNBOUNDED, batch_size or UNBOUNDED
+        self.window = window
+        self.block = block if len(lengths) > window else len(lengths)
+        self._num_blocks = -(-len(lengths) // self.block)
+        self.num_windows = -(-self._num_blocks // max(window // self.block, 1))
+        # Of one window, and of one epoch, kept for their steps.
+        self._cached_steps: tuple[int, WindowSteps] | None = None
+        self._cached_window: tuple[tuple[int, int], _LaidOut] | None = None
+        self._cached_order: tuple[int, _Windows] | None = None
+        self._table = self._totals()
+        self.steps, self.num_tokens, positions = self._table[:, :3].sum(0).tolist()
+        self.lanes, self.max_targets = self._table[:, 3:].max(0).tolist()  # the most examples, and tokens, of a step
+        self.padding = 1 - self.num_tokens / positions
+
+    def chunk(self, epoch: int, step: int) -> ExampleChunk:
+        """The examples of this step of this epoch."""
+        window, within = self._windows(epoch).find(step)
+        examples, edges, order, _ = self._laid_out(epoch, window)
+        place = order[within]
+        return ExampleChunk(examples[edges[place] : edges[place + 1]], epoch)
+
+    def tokens_before(self, step: int) -> int:
+        """Tokens of all steps before `step`, counted over epochs."""
+        epoch, within = divmod(step, self.steps)
+        windows = self._windows(epoch)
+        window, within = windows.find(within)
+        before = self._table[windows.before(window), 1].sum()
+        _, _, order, targets = self._laid_out(epoch, window)
+        return epoch * self.num_tokens + int(before + targets[order[:within]].sum())
+
+    def _windows(self, epoch: int) -> _Windows:
+        """The windows of an epoch in their order."""
+        if self._cached_order is None or self._cached_order[0] != epoch:
+            order = np.arange(self.num_windows)
+            if self.shuffle and self.num_windows > 1:
+                order = np.random.default_rng((self.seed, epoch)).permutation(order)
+            self._cached_order = epoch, _Windows(order, np.append(0, self._table[order, 0].cumsum()))
+        return self._cached_order[1]
+
+    def _laid_out(self, epoch: int, window: int) -> _LaidOut:
+        """A window's examples by length, and which step, in order of length, each of its steps in this epoch is."""
+        if self._cached_window is None or self._cached_window[0] != (epoch, window):
+            self._cached_window = None  # before the next one is made: memory holds one
+            self._cached_window = (epoch, window), self._lay_out(epoch, window)
+        return self._cached_window[1]
+
+    def _lay_out(self, epoch: int, window: int) -> _LaidOut:
+        examples = self._members(window)
+        lengths = self.lengths[examples]
+        edges, targets, _ = self._steps_of(window, lengths)
+        drawn, order = np.arange(len(examples)), np.arange(len(targets))
+        if self.shuffle:
+            key = (self.seed, epoch) if self.num_windows == 1 else (self.seed, epoch, 1 + window)
+            rng = np.random.default_rng(key)
+            drawn[rng.permutation(len(examples))] = np.arange(len(examples))
+            order = rng.permutation(order)
+        return _LaidOut(examples[order_by_length(lengths, drawn)], edges, order, targets)
+
+    def _members(self, window: int) -> Int[np.ndarray, " k"]:
+        """The examples of a window, block by block."""
+        mine = deal(self._num_blocks, self.num_windows, window)
+        places = np.arange(mine.start, mine.stop)
+        if self.shuffle and self.num_windows > 1:
+            # Whole blocks, since a data set on a disk is read from one place to the next in no time.
+            places = permuted(places, self._num_blocks, self.seed)
+        examples = (places[:, None] * self.block + np.arange(self.block)).reshape(-1)
+        return examples[examples < len(self.lengths)]
+
+    def _steps_of(self, window: int, lengths: Int[np.ndarray, "k sides"] | None = None) -> WindowSteps:
+        """How a window is cut into steps, the same in all epochs."""
+        if self._cached_steps is None or self._cached_steps[0] != window:
+            if lengths is None:
+                lengths = self.lengths[self._members(window)]
+            self._cached_steps = window, cut(distinct(lengths), *self._limits)
+        return self._cached_steps[1]
+
+    def _totals(self) -> Int[np.ndarray, "windows 5"]:
+        """Of each window: steps, tokens, positions with padding, and the most examples and tokens of a step."""
+
+        def make() -> list[list[int]]:
+            table = []
+            for window in range(self.num_windows):
+                edges, targets, positions = self._steps_of(window)
+                sizes = np.diff(edges)
+                table.append([len(sizes), int(targets.sum()), positions, int(sizes.max()), int(targets.max())])
+            return table
+
+        key = self.lengths.key if isinstance(self.lengths, Lengths) else None
+        if key is None or self.num_windows == 1:
+            return np.array(make())
+        order = (self.seed, self.shuffle, self.block, self.num_windows, *self._limits)
+        return np.array(cached_json(f"windows {key} {order}", make))
+
+
+class _LaidOut(NamedTuple):
+    """A window in an epoch."""
+
+    examples: Int[np.ndarray, " k"]  # in order of length
+    edges: Int[np.ndarray, " edges"]  # of steps among them
+    order: Int[np.ndarray, " steps"]  # which of these steps each step is
+    targets: Int[np.ndarray, " steps"]  # tokens of each step, in order of length
+
+
+class _Windows(NamedTuple):
+    """The windows of an epoch."""
+
+    order: Int[np.ndarray, " windows"]
+    first: Int[np.ndarray, " edges"]  # the step that each begins with, and the end
+
+    def find(self, step: int) -> tuple[int, int]:
+        """The window that a step is in, and which of its steps it is."""
+        place = int(np.searchsorted(self.first, step, side="right")) - 1
+        return int(self.order[place]), step - int(self.first[place])
+
+    def before(self, window: int) -> Int[np.ndarray, " k"]:
+        """The windows that are read before this one."""
+        return self.order[: int(np.flatnonzero(self.order == window)[0])]
+
+
+class WindowSteps(NamedTuple):
+    """The steps of a window in order of length."""
+
+    edges: Int[np.ndarray, " edges"]  # where each begins among the examples, and the end
+    targets: Int[np.ndarray, " steps"]  # tokens of each
+    positions: int  # of all, padding included
+
+
+def cut(lengths: Distinct, batch_tokens: int, batch_size: int) -> WindowSteps:
+    """Where steps begin among examples in order of length: each takes as many as it may hold."""
+    taken: list[tuple[int, int, int]] = []  # examples of a step, how many such steps follow, tokens of an example
+    held, widest = 0, [0] * lengths.rows.shape[1]  # of the step that is being filled
+    for sides, count in zip(lengths.rows.tolist(), lengths.counts.tolist(), strict=True):
+        if held:
+            wider = list(map(max, widest, sides))
+            more = min(_most(wider, batch_tokens, batch_size) - held, count)
+            if more > 0:
+                held, count, widest = held + more, count - more, wider
+            if not count:
+                continue
+            taken.append((held, 1, sum(widest)))
+        # Examples that are alike fill whole steps, and begin one.
+        most = max(_most(sides, batch_tokens, batch_size), 1)
+        full, held = divmod(count, most)
+        taken.append((most, full, sum(sides)))
+        widest = sides
+    taken.append((held, int(held > 0), sum(widest)))
+    sizes, times, width = np.array(taken).T
+    edges = np.append(0, np.repeat(sizes, times).cumsum())
+    return WindowSteps(edges, np.diff(_tokens_until(lengths, edges)), int((sizes * times * width).sum()))
+
+
+def _most(sides: list[int], batch_tokens: int, batch_size: int) -> int:
+    """The most examples of a step that is so wide."""
+    width = sum(sides)
+    return min(batch_size, batch_tokens // width) if width else batch_size
+
+
+def _tokens_until(lengths: Distinct, places: Int[np.ndarray, " k"]) -> Int[np.ndarray, " k"]:
+    """The tokens of all examples before these places, in order of length."""
+    tokens = lengths.rows.sum(1)  # of an example of each row
+    ends = lengths.counts.cumsum()
+    row = np.searchsorted(ends, places, side="left")
+    after = (ends[row] - places) * tokens[row]  # of the examples of the row that do not come before
+    return (lengths.counts * tokens).cumsum()[row] - after
+
+
+def order_by_length(lengths: Int[np.ndarray, "n sides"], order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """The examples by length, the first side first; those of equal lengths in this order."""
+    for side in lengths.T[::-1]:  # the side that is sorted last counts most
+        for shift in range(0, max(int(side.max()).bit_length(), 1), 16):
+            # Numpy sorts sixteen bits by counting, ten times as fast as it compares.
+            digits = ((side >> shift) & 0xFFFF).astype(np.uint16)
+            order = order[np.argsort(digits[order], kind="stable")]
+    return order

@@ -1,0 +1,99 @@
+"""trainer.compile=blocks: the same training but for rounding, and evaluations as if nothing were compiled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqtrain.config import check
+from seqtrain.errors import UserError
+from seqtrain.models.base import SequenceModel
+from seqtrain.runs.resume_check import final_state
+from seqtrain.training.compiled import as_compiled, as_written, check_compiled, compile_blocks
+from seqtrain.training.model_and_task import make_model
+from tests.conftest import Seqtrain
+from tests.support.tiny import GPT, OPTIONS, corpus, records
+
+TRAIN = ("train", *OPTIONS, *GPT, "schedule=constant", "trainer.precision=32-true", "trainer.checkpoint_every=3")
+COMPILED = "trainer.compile=blocks"
+
+
+class Doubled(torch.nn.Module):
+    """Something to compile: torch leaves its own modules alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+def small_gpt() -> SequenceModel:
+    return make_model(check.compose(list(GPT)).config, 5)
+
+
+def test_a_model_without_blocks_is_refused() -> None:
+    with pytest.raises(UserError, match="no Transformer blocks"):
+        check_compiled(torch.nn.LSTM(2, 2))
+
+
+def test_a_machine_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(UserError, match="no C\\+\\+ compiler is installed \\(no-such-compiler\\)"):
+        check_compiled(small_gpt())
+
+
+def test_compiled_blocks_keep_the_names_of_their_weights() -> None:
+    model = small_gpt()
+    names = list(model.state_dict())
+    assert compile_blocks(model) > 0
+    assert list(model.state_dict()) == names
+
+
+def test_blocks_are_compiled_only_where_it_is_asked_for() -> None:
+    compiled: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        compiled.append(1)
+        return graph
+
+    module = Doubled()
+    module.compile(backend=backend)
+    with as_written():
+        module(torch.ones(1))
+        assert not compiled
+        with as_compiled():
+            module(torch.ones(1))
+        assert len(compiled) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("carry", ["tbptt=carry", "tbptt=windows"])
+def test_a_compiled_training_resumes_to_the_bit_and_rounds_elsewhere_than_a_plain_one(
+    carry: str, seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    corpus(tmp_path)
+    for words in (
+        (*TRAIN, carry, "trainer.max_steps=6", "run_dir=plain"),
+        (*TRAIN, carry, COMPILED, "trainer.max_steps=6", "run_dir=whole"),
+        (*TRAIN, carry, COMPILED, "trainer.max_steps=3", "run_dir=parts"),
+        ("resume", "parts", "trainer.max_steps=6"),
+    ):
+        answer = seqtrain(*words, cwd=tmp_path)
+        assert answer.rc == 0, answer.err
+    whole, parts = (final_state(tmp_path / name)["state_dict"] for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    plain = final_state(tmp_path / "plain")["state_dict"]
+    assert any(not torch.equal(whole[name], plain[name]) for name in whole)  # so something was compiled
+    for name in whole:
+        torch.testing.assert_close(whole[name], plain[name], rtol=0, atol=1e-4)
+
+
+@pytest.mark.long
+def test_the_validation_of_a_compiled_run_is_that_of_evaluate(seqtrain: Seqtrain, tmp_path: Path) -> None:
+    corpus(tmp_path)
+    trained = seqtrain(*TRAIN, COMPILED, "trainer.max_steps=3", "run_dir=run", cwd=tmp_path)
+    assert trained.rc == 0, trained.err
+    loss = [record["validation/loss"] for record in records(tmp_path / "run") if "validation/loss" in record][-1]
+    evaluated = json.loads(seqtrain("evaluate", "run", "--json", cwd=tmp_path).out)
+    assert evaluated["metrics"]["loss"] == loss
