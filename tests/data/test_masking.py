@@ -30,7 +30,7 @@ def test_pieces_end_to_end_are_the_text_and_stand_between_start_and_separator() 
         assert original[length - 1] == TOKENIZER.separator
         assert not original[length:].any()
         pieces += original[1 : length - 1].tolist()
-    assert pieces == text.tokens.tolist()
+    assert pieces == np.asarray(text.tokens).tolist()
     assert found.count == len(pieces) + 2 * len(found.tokens)
     assert sum(-(-n // 14) for n in text.lengths) == len(found.tokens), "no piece crosses the end of a document"
 

@@ -105,7 +105,7 @@ def test_rows_that_are_predicted_are_read_on_demand_and_each_row_once() -> None:
     whole = examples.reading.features(batch.rows.numpy()[:, None] + np.arange(1 - HISTORY, HORIZON))
     assert batch.ahead is not None
     assert np.array_equal(torch.cat([batch.tokens[:, :-1], batch.ahead], 1).numpy(), whole)
-    assert (examples.lengths == HISTORY + HORIZON - 1).all()
+    assert (np.asarray(examples.lengths) == HISTORY + HORIZON - 1).all()
     assert batch.count == whole.shape[0] * whole.shape[1]
     direct = windows(source, "train").collate(index, 0, {"loss": 1})
     assert torch.equal(direct.tokens, batch.tokens)

@@ -69,6 +69,7 @@ EDITS: dict[str, Any] = {
     "trainer__strategy": "fsdp",
     "trainer__precision": "bf16-mixed",
     "trainer__deterministic": True,
+    "trainer__compile": "blocks",
     "trainer__accumulate": 1,
     "trainer__grad_clip": 0.5,
     "trainer__validate_every": 2,

@@ -29,7 +29,7 @@ def documents(of: Corpus) -> list[list[int]]:
 
 def slow_bigram(train: Corpus, split: Corpus) -> tuple[float, float]:
     """Mean negative log-probabilities under unigram and bigram."""
-    single, pairs = Counter(train.tokens.tolist()), Counter[tuple[int, int]]()
+    single, pairs = Counter(np.asarray(train.tokens).tolist()), Counter[tuple[int, int]]()
     for document in documents(train):
         pairs.update(zip([VOCABULARY, *document], document, strict=False))
     unigram, bigram = [], []

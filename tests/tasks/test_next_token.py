@@ -133,7 +133,7 @@ def test_read_from_the_end_a_split_is_its_documents_turned_round_and_forward_it_
     rows = Rows({"text": Corpus(tokens, documents, 5, 0, 0, "hash")}, None, lambda: iter(()))
     model = Case("gru", ()).make()
     turned = backward_task(model).arrange(rows).columns["text"]
-    assert turned.tokens.tolist() == [5, 4, 3, 2, 1]
+    assert np.asarray(turned.tokens).tolist() == [5, 4, 3, 2, 1]
     assert turned.documents.tolist() == [0, 3, 5]
     assert next_token(model).arrange(rows) is rows
 

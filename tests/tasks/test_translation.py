@@ -174,7 +174,7 @@ def test_examples_are_cut_to_half_of_the_length_on_each_side_and_counted() -> No
         assert batch.tokens.shape[1] <= max_length // 2
         assert batch.targets.shape[1] <= max_length // 2
         assert (batch.tokens[torch.arange(len(PAIRS)), batch.lengths - 1] == preprocessor.tokenizer.separator).all()
-        assert examples.lengths.sum() == batch.count
+        assert np.asarray(examples.lengths).sum() == batch.count
         assert examples.cut == sum(max(len(s.split()), len(t.split())) > longest for s, t in PAIRS)
         assert batch.references()[4] == PAIRS[4][1]
     with pytest.raises(UserError, match=r"data.max_length=3: must be at least 4"):

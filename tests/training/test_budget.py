@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -164,7 +165,7 @@ def test_what_is_read_in_pieces_costs_what_a_piece_sees_of_those_before(made: Ma
     for k2 in (4, config.data.max_length):
         tbptt = TBPTT(k1=k2, k2=k2, carry=False, reset="never")
         costs.append(cost_of(config, replace(data, tbptt=tbptt)))
-    lengths = data.batcher("train").lengths  # pyright: ignore[reportAttributeAccessIssue]
+    lengths = np.asarray(data.batcher("train").lengths)  # pyright: ignore[reportAttributeAccessIssue]
     model, task = make_pair(config, data.preprocessor, data.label_counts)
     share = float(lengths.clip(max=4).sum() / lengths.sum())
     given = 1 / float(lengths.mean())
