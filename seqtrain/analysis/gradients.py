@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from seqtrain.analysis.gradient_decay import FADED, Decay, decay_of, mean_norms, mirrored, spectral_radii
 from seqtrain.analysis.gradient_reach import Measured, measure_examples, measure_stream
+from seqtrain.data.batching.lengths import distinct_of_all
 from seqtrain.data.batching.plan import TBPTT, StreamPlan, most_lanes
 from seqtrain.errors import UserError
 from seqtrain.inference.opened import open_run
@@ -119,7 +120,7 @@ def subject_of(data: Data, task: Task, model: SequenceModel, options: Options) -
             )
         return Subject(data, replace(tbptt, k1=width, k2=width, jitter="none"), None, farthest)
     examples: Any = data.batcher("validation")
-    longest = int(examples.lengths.max())
+    longest = int(distinct_of_all(examples.lengths).rows.max())
     cuts = task.needs_whole is None and longest > tbptt.k2
     if cuts and options.whole:
         raise UserError(f"--whole: task={task.name()} itself cuts at tbptt.k2; measure tbptt.k2={longest} instead")

@@ -217,7 +217,7 @@ def test_of_a_model_without_state_the_context_is_measured_and_the_state_is_said_
     memory, stateful = measured(periodic(), k2=64, model=Forgetful()), measured(periodic(), k2=64)
     assert memory.effective == stateful.effective
     assert memory.verdict()[:2] == stateful.verdict()[:2]
-    assert memory.verdict()[2].startswith("carried state: not measured, for model Forgetful has no state")
+    assert memory.verdict()[2].startswith("carried state: not measured, for model=Forgetful has no state")
     assert "gain_of_state" not in memory.record()["numbers"]
     assert memory_pictures.draw(memory, tmp_path, "nats") == ("context.png",)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -20,7 +21,8 @@ from tests.conftest import REPOSITORY
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is a card")
 @pytest.mark.parametrize("module", ["tests.gpu.card", "tests.bench_gpu"])
 def test_without_a_card_it_is_one_line_and_exit_code_2(module: str) -> None:
-    done = subprocess.run((sys.executable, "-m", module), cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    place = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run((sys.executable, "-m", module), env=place, capture_output=True, text=True, timeout=120)
     lines = (done.stdout + done.stderr).splitlines()
     assert (done.returncode, len(lines)) == (2, 1), lines
     assert lines[0].startswith("error: ")

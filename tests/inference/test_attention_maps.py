@@ -140,7 +140,7 @@ def test_what_is_recorded_is_what_the_model_computes_without_it(name: str, train
 
 
 def test_what_does_not_attend_is_refused_and_those_that_do_are_named(trained: dict[str, Trained]) -> None:
-    with pytest.raises(UserError, match="model GRU does not attend, so there is no map; models that do: bert, gpt"):
+    with pytest.raises(UserError, match="model=gru does not attend, so there is no map; models that do: bert, gpt"):
         trained["gru"].attention("a")
     with pytest.raises(UserError, match="task=next_token writes no target"):
         trained["gpt"].attention("a", "b")
@@ -267,7 +267,7 @@ def test_the_command_writes_the_file_that_its_name_asks_for(
         ("gpt", ("a", "--attention", "x.svg"), "--attention x.svg: expected a name that ends in .png"),
         ("gpt", ("a", "b", "--attention", "x.png"), "--attention: takes one TEXT, and no --input"),
         ("gpt", ("a", "--attention", "none/x.png"), "--attention none/x.png: No such file or directory"),
-        ("gru", ("a", "--attention", "x.png"), "model GRU does not attend"),
+        ("gru", ("a", "--attention", "x.png"), "model=gru does not attend"),
         ("bert", ("", "--attention", "x.png"), "TEXT 1: holds no text"),
         ("bert", ("street " * 600, "--attention", "x.png"), "TEXT 1: has 1,"),
     ],

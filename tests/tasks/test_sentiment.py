@@ -98,7 +98,7 @@ def test_the_first_position_is_pooled_only_where_it_sees_the_others() -> None:
         model = case.make()
         reason = make(pool="cls").incompatibility(model)
         assert (reason is None) == (Capability.CAUSAL not in model.capabilities)
-        assert reason is None or reason.startswith(f"task.pool=cls: the first position of {type(model).__name__}")
+        assert reason is None or reason.startswith(f"task.pool=cls: the first position of model={model.name()} ")
         assert all(make(pool=how).incompatibility(model) is None for how in POOLS[:3])
 
 
