@@ -82,7 +82,10 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "not UTF-8": (("train", "data=text", "data.path=latin.txt"), ("latin.txt", "UTF-8", "3")),
     "bad JSON": (("train", "data=text", "data.path=bad.jsonl"), ("bad.jsonl", "2")),
     "one document": (("train", "data=text", "data.path=sound.txt"), ("data.split_by=position",)),
-    "bidirectional language model": (("train", *TEXT, "model.bidirectional=true"), ("task=next_token", "LSTM", "gpt")),
+    "bidirectional language model": (
+        ("train", *TEXT, "model.bidirectional=true"),
+        ("task=next_token", "model=lstm", "gpt"),
+    ),
     "stream beyond learned positions": (("train", *TEXT, *LEARNED), ("tbptt.carry=true", "learned", "rotary")),
     "window beyond learned positions": (
         ("train", *TEXT, *LEARNED, "tbptt=windows"),
@@ -93,10 +96,13 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("max_length",),
     ),
     "model that cannot be built": (("train", *TEXT, "model=gpt", "model.num_heads=3"), ("num_heads=3", "128")),
-    "lanes of evaluated examples": (("train", "task=masked_lm", "data.eval_lanes=8"), ("data.eval_lanes", "MaskedLM")),
+    "lanes of evaluated examples": (
+        ("train", "task=masked_lm", "data.eval_lanes=8"),
+        ("data.eval_lanes", "task=masked_lm"),
+    ),
     "batches of a stream": (
         ("train", *TEXT, "data.batch_tokens=64"),
-        ("data.batch_tokens", "NextToken", "data.batch_size"),
+        ("data.batch_tokens", "task=next_token", "data.batch_size"),
     ),
     "examples of a stream": (
         ("train", *TEXT, "callbacks.samples.examples=3"),
@@ -105,7 +111,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "prompt of examples": (("train", "task=sentiment", "callbacks.samples.prompt=a"), ("callbacks.samples.prompt",)),
     "text without labels": (
         ("train", *TEXT, "task=sentiment", "data.max_length=16"),
-        ("Text", "text and label", "labelled"),
+        ("data=text", "text and label", "labelled"),
     ),
     "examples cut in time": (("train", "task=sentiment", "tbptt=carry"), ("tbptt.carry=true", "use tbptt=whole")),
     "two vocabularies in one model": (
@@ -114,7 +120,7 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "first position of a causal model": (
         ("train", "task=sentiment", "model=gru", "task.pool=cls"),
-        ("task.pool=cls", "GRU", "use task.pool=last, mean or max"),
+        ("task.pool=cls", "model=gru", "use task.pool=last, mean or max"),
     ),
     "weights for other labels": (
         ("train", "task=sentiment", "task.class_weights=[1,2,3]", "data.size=100", "logger=none"),
