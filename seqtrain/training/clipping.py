@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,6 @@ class Clipping:
 
     def __init__(self, updates: int = 0, clipped: float = 0.0, excess: float = 0.0) -> None:
         self.updates = updates
-        # On a GPU these become tensors: to read a number off it would make every step wait.
         self.clipped: Tensor | float = clipped
         self.excess: Tensor | float = excess
 
@@ -28,11 +28,18 @@ class Clipping:
         """
         if not limit:
             return
-        ratio = norm.detach().double() / limit
-        over = (ratio > 1) & ratio.isfinite()
         self.updates += 1
+        if norm.device.type == "cpu":
+            ratio = norm.item() / limit
+            if 1 < ratio < math.inf:
+                self.clipped += 1
+                self.excess += ratio
+            return
+        # On a GPU the sums become tensors: to read a number off it would make every step wait.
+        ratios = norm.detach().double() / limit
+        over = (ratios > 1) & ratios.isfinite()
         self.clipped = self.clipped + over.double()
-        self.excess = self.excess + torch.where(over, ratio, torch.zeros_like(ratio))
+        self.excess = self.excess + torch.where(over, ratios, torch.zeros_like(ratios))
 
     def plain(self) -> Plain:
         """The sums as numbers, for a checkpoint; waits for a GPU."""

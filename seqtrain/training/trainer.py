@@ -16,6 +16,7 @@ from seqtrain.config.options import TrainerOptions
 from seqtrain.distributed import ranks
 from seqtrain.runs.identity import LIMITS
 from seqtrain.tasks.base import Say
+from seqtrain.training.allocation import keep_freed_memory
 
 if TYPE_CHECKING:
     from pytorch_lightning import Trainer
@@ -72,6 +73,7 @@ def make_trainer(
         torch.set_num_threads(options.threads)
     elif here.local_world > 1:  # or each process would start a thread for every core
         torch.set_num_threads(max(torch.get_num_threads() // here.local_world, 1))
+    keep_freed_memory()
     quiet_lightning()
     # torch's default would let cuDNN round float32 to ten bits in recurrences and convolutions, evaluation included.
     torch.backends.cudnn.allow_tf32 = False

@@ -20,9 +20,12 @@ class Ran(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
+        self.precisions: dict[str, torch.dtype] = {}  # of the first argument, by name
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.append(str(func))
+        if args and isinstance(args[0], Tensor):
+            self.precisions[str(func)] = args[0].dtype
         return func(*args, **(kwargs or {}))
 
 
@@ -60,3 +63,12 @@ def test_with_many_keys_the_fused_kernel_attends_and_no_weights_are_made() -> No
         attention.attend(query, key, key, mask=None, causal=False, dropout=0.0, name="any")
     assert any("flash" in name for name in ran.names)
     assert not any("softmax" in name for name in ran.names)
+
+
+@pytest.mark.parametrize(("keys", "precision"), [(18, torch.float32), (32, torch.bfloat16), (64, torch.bfloat16)])
+def test_only_rows_that_bf16_takes_number_by_number_are_softmaxed_in_float32(keys: int, precision: torch.dtype) -> None:
+    query, key = torch.zeros(1, 1, 2, 8).bfloat16(), torch.zeros(1, 1, keys, 8).bfloat16()
+    with Ran() as ran:
+        mixed = attention.attend(query, key, key, mask=None, causal=False, dropout=0.0, name="any")
+    assert ran.precisions["aten._softmax.default"] == precision
+    assert mixed.dtype == torch.bfloat16

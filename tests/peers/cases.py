@@ -40,6 +40,7 @@ class Case:
     text: str  # letters, sentences or pairs
     ours: str  # overrides
     steps: int  # in a turn
+    warm: int  # steps before the first turn that counts: buffers and, for each new length, kernels are made in them
     sizes: dict[str, int] = field(default_factory=dict)  # of the peer's model, without its vocabulary
     environment: str = ".venv-peers"
     arguments: tuple[str, ...] = ()
@@ -156,15 +157,16 @@ OUR_TRANSLATION = (
 )
 
 CASES = {
-    "bare_gpt": Case("GPT 4x128 beside a bare loop", "bare_gpt", "letters", OUR_LEARNED_GPT, 15, GPT),
+    "bare_gpt": Case("GPT 4x128 beside a bare loop", "bare_gpt", "letters", OUR_LEARNED_GPT, 15, 15, GPT),
     "litgpt": Case(
-        "GPT 4x128 beside LitGPT", "litgpt_gpt", "letters", OUR_GPT, 15, GPT, environment=".venv-peers-litgpt"
+        "GPT 4x128 beside LitGPT", "litgpt_gpt", "letters", OUR_GPT, 15, 15, GPT, environment=".venv-peers-litgpt"
     ),
     "litgpt_compiled": Case(
         "GPT 4x128 beside LitGPT, compiled",
         "litgpt_gpt",
         "letters",
         OUR_GPT,
+        15,
         15,
         GPT,
         environment=".venv-peers-litgpt",
@@ -177,6 +179,7 @@ CASES = {
         "task=masked_lm model=bert model.dim=256 model.num_layers=4 model.num_heads=4 model.norm=post "
         "model.positions=learned model.max_length=64 data.max_length=64 data.batch_tokens=2048",
         5,
+        60,
         {"dim": 256, "num_layers": 4, "num_heads": 4, "length": 64},
     ),
     "opennmt": Case(
@@ -185,6 +188,7 @@ CASES = {
         "pairs",
         OUR_TRANSLATION,
         5,
+        60,
         TRANSLATION,
         environment=".venv-peers-opennmt",
     ),
@@ -194,6 +198,7 @@ CASES = {
         "pairs",
         OUR_TRANSLATION,
         5,
+        60,
         TRANSLATION,
         environment=".venv-peers-joeynmt",
     ),
@@ -202,6 +207,7 @@ CASES = {
         "bare_lstm",
         "letters",
         "task=next_token model=lstm model.dim=256 model.num_layers=2 tbptt=carry tbptt.k2=48 data.batch_size=32",
+        20,
         20,
         {"dim": 256, "num_layers": 2},
     ),

@@ -131,7 +131,7 @@ def test_two_processes_take_turns_and_the_first_turn_does_not_count(
     try:
         for side in sides:
             assert side.read()["parameters"] > 0
-        alternate(*sides, steps=1, repeats=2)
+        alternate(*sides, warm=1, steps=1, repeats=2)
         assert [len(side.times) for side in sides] == [2, 2]
     finally:
         for side in sides:

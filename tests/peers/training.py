@@ -96,8 +96,7 @@ def rows(name: str, *, precisions: list[str], repeats: int) -> Iterator[str]:
         raise UserError(f"--peer {name}: {python} is not there; make {case.environment}/ready")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        # The first turn of each side is not counted: it makes buffers and picks kernels.
-        torch.save(given(case, folder, steps=case.steps * (repeats + 1) + AHEAD), folder / "given.pt")
+        torch.save(given(case, folder, steps=case.warm + case.steps * repeats + AHEAD), folder / "given.pt")
         for precision in precisions:
             yield row(name, case, str(python), folder, precision, repeats)
 
@@ -115,17 +114,17 @@ def row(name: str, case: Case, python: str, folder: Path, precision: str, repeat
         # One after the other: two that start at once are slow, and a fault of the first is told by itself.
         theirs = Side.start(name, python, case.module, theirs_given, own_folder)
         theirs.about = theirs.read()
-        alternate(ours, theirs, steps=case.steps, repeats=repeats)
+        alternate(ours, theirs, warm=case.warm, steps=case.steps, repeats=repeats)
     finally:
         for side in filter(None, (ours, theirs)):
             side.end()
     return line(case, ours, theirs, precision)
 
 
-def alternate(ours: Side, theirs: Side, *, steps: int, repeats: int) -> None:
-    """Takes the times of both in turn; who begins changes from pair to pair."""
+def alternate(ours: Side, theirs: Side, *, warm: int, steps: int, repeats: int) -> None:
+    """Takes the times of both in turn, behind `warm` steps of each; who begins changes from pair to pair."""
     for side in (ours, theirs):
-        side.turn(steps, counts=False)
+        side.turn(warm, counts=False)
     for pair in range(repeats):
         order = (ours, theirs) if pair % 2 == 0 else (theirs, ours)
         for side in order:

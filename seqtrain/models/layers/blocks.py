@@ -56,7 +56,7 @@ class ResidualNorm(nn.LayerNorm):
 
     def after(self, x: Float[Tensor, "B T D"], change: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """The residual stream `x` with what the part made of it."""
-        x = x + self.dropout(change)
+        x = x + self.dropout(change).to(x.dtype)  # under autocast: a sum of two precisions takes longer
         return x if self.pre else self(x)
 
 

@@ -91,14 +91,15 @@ def sinusoids(index: Int[Tensor, "*T"], dim: int, dtype: torch.dtype) -> Float[T
 
 
 def rotary_table(length: int, width: int, device: torch.device, begin: int = 0) -> Float[Tensor, "2 {length} {width}"]:
-    """Cosines and sines of `length` positions from `begin` on, in float64."""
+    """Cosines and signed sines of `length` positions from `begin` on, in float64, as `rotate` takes them."""
     angle = angles(torch.arange(begin, begin + length, device=device), width)
-    return torch.stack([angle.cos(), angle.sin()]).repeat(1, 1, 2)  # once for each half of a pair
+    cos, sin = angle.cos(), angle.sin()
+    # Once for each half of a pair.
+    return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)])
 
 
 def rotate(x: Float[Tensor, "*B T K"], table: Float[Tensor, "2 T K"]) -> Float[Tensor, "*B T K"]:
     """Turns each pair (i, i + K/2) of x by its position's angle."""
     cos, sin = table.to(x.dtype)
-    # Halves, not neighbours, make a pair: then both turn by one chunk and one cat.
-    left, right = x.chunk(2, -1)
-    return x * cos + torch.cat([-right, left], -1) * sin
+    # Halves, not neighbours, make a pair: then one roll swaps them, and the sines have the signs.
+    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
