@@ -12,11 +12,19 @@ import pytest
 from tests.conftest import REPOSITORY
 
 STEPS = """
-import resource, sys, torch
-from seqtrain.training.allocation import keep_freed_memory
+import ctypes, resource, sys
+from seqtrain.training.allocation import M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, keep_freed_memory
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+library.mallopt(M_TRIM_THRESHOLD, 0)  # all is handed back: by itself glibc does so at some sizes and not at others
+library.mallopt(M_MMAP_THRESHOLD, 2**17)
 kept = "keep" in sys.argv and keep_freed_memory()
 def step():
-    tensors = [torch.ones(2**20) for _ in range(8)]  # 4 MiB each
+    blocks = [library.malloc(2**22) for _ in range(8)]
+    for block in blocks:
+        ctypes.memset(block, 1, 2**22)
+    for block in reversed(blocks):
+        library.free(ctypes.c_void_p(block))
 for _ in range(5):
     step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -37,7 +45,7 @@ def faults(*words: str, **environment: str) -> tuple[bool, int]:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have settings of their own")
 def test_a_step_gets_the_memory_that_the_one_before_it_freed() -> None:
-    assert faults()[1] > PAGES_OF_A_STEP  # what this is for
+    assert faults()[1] > PAGES_OF_A_STEP
     kept, count = faults("keep")
     assert kept
     assert count < PAGES_OF_A_STEP / 10
