@@ -232,8 +232,15 @@ def main() -> None:
     table = "\n".join(rows)
     print(table)
     head = f"{machine('make bench')}; medians of {options.blocks} alternating blocks of about {options.seconds:g} s."
-    before = options.write.read_text().partition(MARK)[0] if options.write.exists() else "# Benchmarks\n\n"
-    options.write.write_text(f"{before}{MARK}\n\n{head}\n\n{table}\n")
+    text = options.write.read_text() if options.write.exists() else "# Benchmarks\n\n"
+    options.write.write_text(with_table(text, f"{head}\n\n{table}"))
+
+
+def with_table(text: str, table: str) -> str:
+    """A page with this table behind the mark, up to the next heading, whatever stood there."""
+    before, _, after = text.partition(MARK)
+    _, heading, rest = after.partition("\n## ")
+    return f"{before}{MARK}\n\n{table}\n{heading}{rest}"
 
 
 if __name__ == "__main__":
