@@ -77,6 +77,7 @@ def test_there_is_a_playbook_of_five_steps_for_each_joint() -> None:
     assert steps == ["12345"] * len(PLAYBOOKS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("title", PLAYBOOKS)
 def test_a_playbook_works_as_it_is_written(title: str, reader: Reader) -> None:
     if title == TASK:

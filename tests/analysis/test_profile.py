@@ -304,6 +304,7 @@ SMALL = ("--lengths", "8,16,32", "--dims", "8,16,32", "--at-dim", "8", "--at-len
 TEXT = ("data=text", "data.split_by=position", "tokenizer=char", "trainer.max_steps=5")
 
 
+@pytest.mark.long
 def test_the_command_profiles_several_models_and_writes_what_it_says(tmp_path: Path, call: Any) -> None:
     (tmp_path / "text.txt").write_text("the animal was tired and slow\n" * 400)
     words = (*TEXT, f"data.path={tmp_path / 'text.txt'}", "-m", "model=rnn,gpt", *SMALL, "--out", tmp_path / "out")

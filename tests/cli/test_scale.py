@@ -63,6 +63,7 @@ def others(tmp_path: Path) -> list[str]:
     return [*words, "data.batch_size=4", "tbptt.k2=8", "data.eval_lanes=4"]
 
 
+@pytest.mark.long
 def test_where_no_width_is_within_a_percent_the_nearest_is_planned_with_its_true_number_and_it_is_said(
     others: list[str],
 ) -> None:
@@ -83,6 +84,7 @@ def test_where_no_width_is_within_a_percent_the_nearest_is_planned_with_its_true
         assert cost.flops == pytest.approx(rung.flops)
 
 
+@pytest.mark.long
 def test_a_ladder_that_is_too_small_is_refused_with_one_that_works(others: list[str]) -> None:
     with pytest.raises(UserError) as refused:
         plan(["rnn", "gpt"], others, [1e7, 2e7, 4e7, 8e7, 3.2e8], 20)

@@ -105,6 +105,7 @@ def test_a_signal_while_torch_is_imported_leaves_nothing_behind(
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
 
 
+@pytest.mark.long
 def test_a_signal_ends_the_whole_grid(seqtrain: Seqtrain, tmp_path: Path) -> None:
     corpus(tmp_path)
     child = seqtrain.start(*TRAIN, "trainer.max_steps=5000", "-m", "seed=1,2", "hydra.sweep.dir=sweep", cwd=tmp_path)

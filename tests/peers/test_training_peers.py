@@ -90,6 +90,7 @@ def test_the_peer_is_given_the_batches_that_we_train_on(tmp_path: Path) -> None:
     assert len(batches) == 3
 
 
+@pytest.mark.long
 def test_translators_are_given_our_sentences_under_their_numbers(tmp_path: Path) -> None:
     case = CASES["opennmt"]
     theirs = given(case, tmp_path, steps=1)["batches"][0]
@@ -121,6 +122,7 @@ def test_a_turn_has_as_many_steps_as_it_is_told() -> None:
     assert said == [2, 5]
 
 
+@pytest.mark.long
 def test_two_processes_take_turns_and_the_first_turn_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

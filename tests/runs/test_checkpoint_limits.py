@@ -113,6 +113,7 @@ def test_a_pickle_larger_than_any_is_not_read(tmp_path: Path, monkeypatch: pytes
         load(path)
 
 
+@pytest.mark.long
 def test_what_a_run_saves_is_far_from_every_limit(tmp_path: Path) -> None:
     """A Transformer of 200 layers, and its moments."""
     weights = {f"blocks.{layer}.{part}.weight": torch.zeros(2) for layer in range(200) for part in range(12)}

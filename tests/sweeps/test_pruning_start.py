@@ -83,6 +83,7 @@ def hopeless(path: Path, warmup: int, **pruner: Any) -> dict[int, bool]:
     return stopped
 
 
+@pytest.mark.long
 def test_a_trial_that_is_far_behind_is_not_pruned_while_its_rate_warms_up_and_is_at_once_afterwards(
     tmp_path: Path,
 ) -> None:

@@ -36,6 +36,7 @@ def commands(made: Search, **options: Any) -> list[list[str]]:
     return [shlex.split(line) for line in lines[1:]]
 
 
+@pytest.mark.long
 def test_the_best_three_are_repeated_with_three_seeds_that_the_search_has_not_used(tmp_path: Path) -> None:
     made = searched(tmp_path / "s")
     *trains, compare = commands(made)

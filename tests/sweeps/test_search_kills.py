@@ -29,6 +29,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some_long(SAMPLERS, ["TPE"]))
 @pytest.mark.parametrize("drawn", some_long([0, 1], [1]))
 def test_a_trial_that_was_half_asked_for_gets_the_parameters_that_it_would_have_got(

@@ -60,6 +60,7 @@ def whole(said: list[str], tmp_path_factory: pytest.TempPathFactory) -> Search:
     return run(tmp_path_factory.mktemp("whole") / "s", *FOUR, runner=Runner(ending, said=said), **NINE)
 
 
+@pytest.mark.long
 def test_what_is_proposed_once_more_is_not_trained_again_and_the_study_is_told_what_it_came_to(
     whole: Search, said: list[str]
 ) -> None:

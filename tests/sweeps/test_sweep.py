@@ -95,6 +95,7 @@ def test_as_a_launcher_of_hydras_ours_runs_the_trials_whose_directories_it_is_gi
     assert "optimizer.lr=0.01" in ended[1].overrides
 
 
+@pytest.mark.long
 def test_a_sweep_that_has_ended_is_left_alone(mixed: Path, seqtrain: Seqtrain) -> None:
     before = written(mixed)
     answer = seqtrain("resume", "sweep", cwd=mixed.parent)
@@ -234,6 +235,7 @@ def test_a_grid_that_is_stopped_while_it_is_planned_is_planned_whole_by_a_resume
     assert not (folder / "sweep" / "index.json").exists(), "a resume would take this for the whole plan"
 
 
+@pytest.mark.long
 def test_a_swept_logger_is_refused_since_it_cannot_change_a_run(seqtrain: Seqtrain, tmp_path: Path) -> None:
     answer = seqtrain(*TRAIN, "-m", "logger=none,tensorboard", cwd=corpus(tmp_path))
     assert answer.rc == 2
@@ -244,6 +246,7 @@ def test_a_swept_logger_is_refused_since_it_cannot_change_a_run(seqtrain: Seqtra
     ]
 
 
+@pytest.mark.long
 def test_only_one_command_at_a_time_runs_a_sweep(seqtrain: Seqtrain, tmp_path: Path) -> None:
     child = seqtrain.start(*LONG, "-m", "seed=1,2", "hydra.sweep.dir=sweep", cwd=corpus(tmp_path))
     wait_until(lambda: newest_step(tmp_path / "sweep" / "000") >= 2, child, "step 2")

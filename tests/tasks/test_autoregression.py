@@ -126,6 +126,7 @@ def test_a_constant_channel_is_forecast_as_itself(value: float) -> None:
     assert np.array_equal(model.weights, np.zeros((1, 6, 3)))
 
 
+@pytest.mark.long
 def test_the_order_is_the_one_that_forecasts_validation_best() -> None:
     values = np.concatenate([noise(4000), noise(2000, seed=3)])
     blocks, context = blocks_of(values[:4000]), 40

@@ -136,6 +136,7 @@ def test_epochs_that_are_asked_for_count_and_a_dry_run_says_the_same(tmp_path: P
     assert json.loads(answer.out)
 
 
+@pytest.mark.long
 def test_a_budget_comes_before_what_follows_from_the_data(tmp_path: Path, seqtrain: Seqtrain) -> None:
     rows(tmp_path, 60)
     answer = seqtrain(*TRAIN, *QUIET, "budget=flops:1e7", "run_dir=run", cwd=tmp_path)

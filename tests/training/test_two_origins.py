@@ -134,6 +134,7 @@ def best(run: Path) -> dict[str, Tensor]:
     return load(run / "checkpoints" / "best.ckpt")["state_dict"]
 
 
+@pytest.mark.long
 def test_two_runs_are_the_beginning_of_one_and_both_are_on_record(folder: Path, seqtrain: Seqtrain) -> None:
     words = ("init_from=[forward,backward]", "freeze=[embed,forwards,backwards]", "run_dir=both_ways")
     answer = seqtrain("train", *LABELLED, *words, cwd=folder)
@@ -155,6 +156,7 @@ def test_two_runs_are_the_beginning_of_one_and_both_are_on_record(folder: Path, 
     assert Run(folder / "both_ways").summary.leaks["validation"]["init_from"] is not None
 
 
+@pytest.mark.long
 def test_a_run_of_two_goes_on_as_if_it_had_never_stopped(folder: Path, seqtrain: Seqtrain) -> None:
     words = (*LABELLED, "init_from=[forward,backward]", "trainer.max_steps=4", "trainer.checkpoint_every=2")
     assert seqtrain("train", *words, "run_dir=whole", cwd=folder).rc == 0

@@ -57,6 +57,7 @@ def test_last_state_has_equal_parameters_and_says_what_each_length_is_worth(
     assert [row["length"] for row in found.rows] == list(map(str, lengths))
 
 
+@pytest.mark.long
 def test_series_are_measured_as_the_runs_themselves_say(tmp_path: Path) -> None:
     train = bench(tmp_path).train
     recursive = train("recursive", *teacher_forcing.SERIES, "task.strategy=recursive")
