@@ -276,3 +276,37 @@ def test_the_lines_for_a_person_name_every_figure() -> None:
     lines = "\n".join(estimate(Case("lstm", ()), tied=True).lines())
     for word in ("parameters", "FLOPs a token", "tokens an epoch", "steps", "memory", "padding"):
         assert word in lines
+
+
+class Attends(torch.nn.Module):
+    """What a recurrence with attention to all of its own steps would keep: a number for each pair of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.transpose(1, 2)).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("carry", [True, False])
+def test_what_a_recurrence_keeps_of_a_long_chunk_is_told_from_few_of_its_tokens(
+    name: str, carry: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, reading = Case(name, (("num_layers", 2), ("dropout", 0.1))).make(), cost.Reading(40, carry)
+    task = next_token(model)
+    whole = cost._kept(model.to("meta"), task.to("meta"), 2, reading)
+    counted_lengths: list[int] = []
+    kept = cost._kept
+
+    def noted(*args: Any) -> int:
+        counted_lengths.append(args[-1].length)
+        return kept(*args)
+
+    monkeypatch.setattr(cost, "_kept", noted)
+    assert cost.activations(model, task, 2, reading) == whole
+    assert max(counted_lengths) < 40
+
+
+def test_a_recurrence_that_keeps_more_of_later_tokens_is_counted_whole() -> None:
+    model, reading = Case("lstm", ()).make(), cost.Reading(40, True)
+    model.embed = torch.nn.Sequential(model.embed, Attends())
+    task = next_token(model, tied=False)
+    assert cost.activations(model, task, 2, reading) == cost._kept(model.to("meta"), task.to("meta"), 2, reading)
