@@ -151,9 +151,9 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
     as much each, so do the others.
     """
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
-    length = reading.length
-    lengths = [SHORT, 2 * SHORT, 3 * SHORT]
-    if length > lengths[-1] and model.sequential_steps(length) >= length and not reading.warmup_chunks:
+    length, lengths = reading.length, (SHORT, 2 * SHORT, 3 * SHORT)
+    step_by_step = (model.sequential_steps(length) or 0) >= length
+    if step_by_step and length > lengths[-1] and not reading.warmup_chunks:
         kept = [_kept(model, task, lanes, replace(reading, length=short)) for short in lengths]
         each, remainder = divmod(kept[2] - kept[1], SHORT)
         if kept[2] - kept[1] == kept[1] - kept[0] and remainder == 0:

@@ -92,7 +92,8 @@ class Data(ABC):
         try:
             return self.baselines(split)
         except Exception as error:  # whatever a task calls may fail: memory, a file that is gone, a library
-            self.say(f"{split}: no baselines: {type(error).__name__}: {error}")
+            words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            self.say(f"{split}: no baselines: {words}")
             self._baselines[split] = {}
             return {}
 

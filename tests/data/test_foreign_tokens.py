@@ -212,8 +212,18 @@ def test_a_file_that_is_cut_off_or_damaged_is_refused_in_one_line(
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_id_beyond_the_vocabulary_is_refused_at_the_first_start(name: str, tmp_path: Path) -> None:
+    free = {"end_of_text": None} if "end_of_text" in FORMATS[name][2] else {}
     with pytest.raises(UserError, match="holds the token 299, and the vocabulary has 299"):
-        opened(name, tmp_path / "files", vocab_size=299).check()
+        opened(name, tmp_path / "files", vocab_size=299, **free).check()
+
+
+def test_an_end_of_text_that_is_no_id_is_refused_and_one_that_ends_nothing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"data.end_of_text={VOCAB_SIZE}: is no id below {VOCAB_SIZE}"):
+        opened("nanogpt", tmp_path / "files", end_of_text=VOCAB_SIZE).check()
+    used = opened("nanogpt", tmp_path / "files").notes()
+    unused = opened("nanogpt", tmp_path / "files", vocab_size=1000, end_of_text=999).notes()
+    assert not any("ends no document" in note for note in used)
+    assert any("data.end_of_text=999: ends no document within train" in note for note in unused)
 
 
 def test_bytes_are_counted_by_the_tokenizer_and_unknown_text_is_said(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,10 +77,19 @@ def test_documents_begin_where_a_block_or_a_document_of_its_store_does(stores: l
 
 
 @pytest.mark.parametrize(
-    ("weights", "expected"), [((3, 1), [768, 256]), ((1, 1, 1), [342, 341, 341]), ((1e-9, 1), [1, 1023])]
+    ("weights", "expected"), [((3, 1), [768, 256]), ((1, 1, 1), [342, 341, 341]), ((1, 1023), [1, 1023])]
 )
 def test_weights_become_whole_blocks_of_a_period(weights: tuple[float, ...], expected: list[int]) -> None:
-    assert mixture._counts(weights) == expected
+    assert mixture._counts(weights, ["a", "b", "c"]) == expected
+
+
+def test_how_often_an_epoch_reads_a_store_is_counted_and_no_store_is_read_less_than_once(
+    stores: list[TokenArray],
+) -> None:
+    mixed = Mixture(stores, COUNTS, BLOCK)
+    owners = mixed[:] // 2000
+    assert mixed.shares() == [np.count_nonzero(owners == number) / size for number, size in enumerate(SIZES)]
+    assert min(mixed.shares()) >= 1
 
 
 @pytest.fixture(scope="module")
@@ -131,14 +141,25 @@ def test_validation_of_a_mixture_is_that_of_each_store_once(folder: Path, monkey
     assert mixed.num_bytes == sum(part.num_bytes for part in parts)
 
 
+def test_a_validation_that_two_stores_have_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SEQTRAIN_CACHE", str(folder / "cache"))
+    one, other = (Tokens(path=name).store for name in ("a", "b"))
+    shared = replace(other, splits={**other.splits, "validation": one.splits["validation"]})
+    mixed = mixture.mix_stores([one, shared], [1, 1], 64).splits["validation"]
+    assert mixed.tokens[:].tolist() == one.splits["validation"].tokens[:].tolist()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"mix": ["a:3", "c:1"]}, "a and c hold tokens of different tokenizers"),
-        ({"mix": ["a:3"]}, "data.mix: has 1 stores"),
+        ({"mix": ["a:3"]}, "data.mix: expected 2 to 256 stores, found 1"),
         ({"mix": ["a", "b:1"]}, "data.mix: a: expected FOLDER:WEIGHT"),
         ({"mix": ["a:0", "b:1"]}, "data.mix: a:0: expected FOLDER:WEIGHT"),
-        ({"mix": ["a:1", "b:1"], "path": "a"}, "give the folder of a store as data.path, or several"),
+        ({"mix": ["a:1", "b:1"], "path": "a"}, "data.path and data.mix: both say what is read; leave one out"),
+        ({"mix": ["a:1", "b:1", "a:2"]}, "data.mix: a and a hold the same tokens"),
+        ({"mix": ["a:1e-9", "b:1"]}, "data.mix: a:1e-09 is less than 1 / 1024 of all weights"),
         ({}, "give the folder of a store as data.path, or several"),
     ],
 )

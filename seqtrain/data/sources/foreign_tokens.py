@@ -92,6 +92,11 @@ class ForeignTokens(TokenSource):
 
     def open(self) -> TokenStore:
         tokenizer = self._tokenizer()
+        if self.end_of_text is not None and self.end_of_text >= tokenizer.vocab_size:
+            raise UserError(
+                f"data.end_of_text={self.end_of_text}: is no id below {tokenizer.vocab_size:,}, the size of the "
+                "vocabulary; give the id that ends a document, or leave it out"
+            )
         splits: dict[Split, Corpus] = {}
         for split, path in self.paths.items():
             splits |= self._open_path(split, Path(expanded(path)), tokenizer)
@@ -103,6 +108,12 @@ class ForeignTokens(TokenSource):
             remarks.append(
                 f"data: the text is not known without data.tokenizer, so a token counts as {size} bytes, as many as it "
                 "takes in memory: bits per byte can be compared among such runs alone"
+            )
+            if self.end_of_text is not None:
+                remarks[0] += f", with the same data.end_of_text={self.end_of_text}, which counts as none"
+        if self.end_of_text is not None and len(splits["train"].documents) == 2:
+            remarks.append(
+                f"data.end_of_text={self.end_of_text}: ends no document within train, which is read as a single one"
             )
         return TokenStore(Path(self.place_of_store), tokenizer, whole.hexdigest(), ordered, tuple(remarks))
 

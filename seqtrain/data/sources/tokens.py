@@ -71,7 +71,9 @@ class Tokens(TokenSource):
         in blocks of `mix_block`."""
         if path == "":
             raise UserError("data.path=: an empty path; give the folder of a token store")
-        if (path is None) == (not mix):
+        if path is not None and mix:
+            raise UserError("data.path and data.mix: both say what is read; leave one out")
+        if path is None and not mix:
             raise UserError("data=tokens: give the folder of a store as data.path, or several as data.mix=[A:3,B:1]")
         self.path = path
         self.mix = [_read_weight(text) for text in mix or ()]

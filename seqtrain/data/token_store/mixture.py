@@ -69,8 +69,10 @@ class Mixture(TokenArray):
 
     def shares(self) -> list[float]:
         """How often an epoch reads each store, on average over its tokens."""
-        taken = len(self) * self.counts / PERIOD
-        return (taken / self._sizes).tolist()
+        periods, rest = divmod(len(self) // self.block, PERIOD)
+        owners, _ = self.order(periods)  # of the last period an epoch reads a part
+        blocks = periods * self.counts + np.bincount(owners[:rest], minlength=len(self.counts))
+        return (blocks * self.block / self._sizes).tolist()
 
     def documents(self, offsets: Sequence[Int[np.ndarray, " offsets"]]) -> Iterator[Int[np.ndarray, " n"]]:
         """Where documents begin in the mixture, period by period, in order: those of the stores, and every block.
@@ -142,13 +144,14 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
             )
         if "train" not in store.splits:
             raise UserError(f"data.mix: {store.path} has no train split")
-    counts = _counts(weights)
+    _check_distinct(stores)
+    counts = _counts(weights, [str(store.path) for store in stores])
     tokens = Mixture([_tokens_of(store.splits["train"]) for store in stores], counts, block)
     splits: dict[Split, Corpus] = {"train": _mixed_corpus(stores, tokens)}
     for split in SPLITS[1:]:
-        having = [store.splits[split] for store in stores if split in store.splits]
-        if having:
-            splits[split] = _joined(having, first.tokenizer.vocab_size)
+        having = {store.splits[split].hash: store.splits[split] for store in stores if split in store.splits}
+        if having:  # each once, also where several stores have the same
+            splits[split] = _joined(list(having.values()), first.tokenizer.vocab_size)
     hash = _hash([splits[split].hash for split in splits])
     remarks = []
     for store, count, times in zip(stores, counts, tokens.shares(), strict=True):
@@ -157,11 +160,28 @@ def mix_stores(stores: Sequence[TokenStore], weights: Sequence[float], block: in
     return TokenStore(first.path, first.tokenizer, hash, splits, tuple(remarks))
 
 
-def _counts(weights: Sequence[float]) -> list[int]:
+def _check_distinct(stores: Sequence[TokenStore]) -> None:
+    """UserError where two stores train on the same tokens, which their weights would not say."""
+    paths: dict[str, Path] = {}
+    for store in stores:
+        other = paths.setdefault(store.splits["train"].hash, store.path)
+        if other is not store.path:
+            raise UserError(
+                f"data.mix: {other} and {store.path} hold the same tokens; give one of them, with both weights"
+            )
+
+
+def _counts(weights: Sequence[float], names: Sequence[str]) -> list[int]:
     """Blocks of each store in a period: at least one, PERIOD in all, as near to the weights as whole blocks are."""
     if not 2 <= len(weights) <= MAX_STORES:
-        raise UserError(f"data.mix: has {len(weights)} stores; expected 2 to {MAX_STORES}")
+        raise UserError(f"data.mix: expected 2 to {MAX_STORES} stores, found {len(weights)}")
     wanted = np.array(weights) / sum(weights) * PERIOD
+    least = int(wanted.argmin())
+    if wanted[least] < 1:
+        raise UserError(
+            f"data.mix: {names[least]}:{weights[least]:g} is less than 1 / {PERIOD} of all weights, the least that is "
+            "kept; give it more, or leave it out"
+        )
     counts = np.maximum(np.floor(wanted), 1).astype(int)
     while counts.sum() != PERIOD:  # one block more, or less, where it is missed most
         more = counts.sum() < PERIOD

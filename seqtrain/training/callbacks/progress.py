@@ -90,7 +90,7 @@ class ProgressBar(Callback):
         epoch, rest = divmod(step, self.steps_per_epoch)
         if not rest and step_done(trainer, batch_idx) and now - self._last_drawn >= MIN_SECONDS_BETWEEN_LINES:
             self._last_drawn = now
-            self._print(f"epoch {epoch} done at step {step}: {self._words('train')}")
+            self._print(f"epoch {epoch} done at step {step}: {self._training_words(step)}")
 
     def _draw(self, bar: Progress, step: int, pl_module: Learner) -> None:
         bar.update(self.task, total=pl_module.max_steps, completed=step, description=self._words("train"))
@@ -100,7 +100,8 @@ class ProgressBar(Callback):
         planned = str(pl_module.max_steps)
         if pl_module.max_steps != trainer.max_steps:  # the clock decides, and this is what it allows by now
             planned = f"about {planned}"
-        self._print(f"step {trainer.global_step} of {planned}: {self._words('train')}, {self._words('validation')}")
+        step = trainer.global_step
+        self._print(f"step {step} of {planned}: {self._training_words(step)}, {self._words('validation')}")
 
     def _print(self, line: str) -> None:
         self.console.print(line, highlight=False, soft_wrap=True)
@@ -118,6 +119,11 @@ class ProgressBar(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: Learner, exception: BaseException) -> None:  # type: ignore[override]
         self.close()
+
+    def _training_words(self, step: int) -> str:
+        """What the newest record of training says, and of which step it is, where that is an earlier one."""
+        words, trained = self._words("train"), self.recorder.trained
+        return words if trained in (0, step) else f"{words} at step {trained}"
 
     def _words(self, split: str) -> str:
         newest, loss = self.recorder.newest, f"{split}/{LOSS}"

@@ -42,6 +42,7 @@ class Recorder(Callback):
         self.recorded: dict[int, str] = {}  # the checksum of what was read, by step, in earlier attempts of this run
         self.newest: dict[str, float] = {}  # what the progress bar shows
         self.validated = -1  # the step of the newest evaluation
+        self.trained = 0  # the step of the newest record of training
         self.seconds = 0.0  # of training, until the clock was last stopped, in earlier attempts of this run too
         self._started_at: float | None = None  # by the clock of the machine; None while ours stands still
         self._last_record = (0, 0.0)  # tokens and seconds at the last training record, from which speed is told
@@ -129,6 +130,7 @@ class Recorder(Callback):
         if self.run.writes:
             # After the speed is told, so that it is not in it.
             record |= self._system.read(pl_module.device)
+        self.trained = trainer.global_step
         self._write(trainer, pl_module, record)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Learner) -> None:  # type: ignore[override]
