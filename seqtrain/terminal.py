@@ -6,6 +6,7 @@ stays the same JSON.
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import contextlib
 import io
@@ -13,11 +14,12 @@ import os
 import re
 import shlex
 import sys
+import threading
 import unicodedata
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, NoReturn, TextIO
 
 # Of one line to a person; what stands in the middle of a longer one is left out.
 MAX_CHARACTERS = 10_000
@@ -43,6 +45,17 @@ def drop_output() -> None:
     """Lets what is still to be written to standard output, at exit too, lead nowhere."""
     with contextlib.suppress(OSError, ValueError):  # a stream of a test, or of a notebook, has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process as an interpreter does, but for taking thousands of modules apart, which costs up to a second."""
+    threading._shutdown()  # type: ignore[attr-defined] - waits for threads that are no daemons
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # Python gives None where a descriptor is closed
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it: `main` has said so, where it matters
+                stream.flush()
+    os._exit(code)
 
 
 def printable(text: str) -> str:

@@ -16,6 +16,7 @@ from seqtrain.config.trust import trusting
 from seqtrain.distributed.ranks import check_place, rank_info
 from seqtrain.errors import UserError, did_you_mean, refuse_tilde
 from seqtrain.runs.working_folder import distrust
+from seqtrain.training import quick_imports
 from seqtrain.training.callbacks.signals import Interrupted, Signals
 
 COMMANDS = {
@@ -63,6 +64,16 @@ USAGE = "\n".join(
         "`seqtrain COMMAND --help` says more. Example: seqtrain train model=lstm model.dim=256",
     ]
 )
+
+
+def command() -> NoReturn:
+    """The program `seqtrain`: runs the command that it was given, and leaves the process."""
+    quick_imports.install()
+    try:
+        code = main()
+    except SystemExit as answered:  # by a parser
+        code = int(answered.code or 0)
+    terminal.leave(code)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -206,4 +217,4 @@ def _trace(error: Exception) -> None:
 if __name__ == "__main__":
     if not sys.flags.safe_path:
         sys.path.pop(0)  # the working folder, from which the command `seqtrain` imports nothing either
-    sys.exit(main())
+    command()

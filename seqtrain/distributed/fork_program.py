@@ -13,13 +13,13 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqtrain.distributed.ranks import die_with_parent
+from seqtrain.terminal import leave
 
 MAX_MESSAGE_BYTES = 1 << 20  # of one request
 
@@ -138,7 +138,7 @@ def fork(
         os.environ.update(env)
         args = _serve(theirs, modules)
         if args is not None:
-            _leave(_call(target, args))
+            leave(_call(target, args))
     except BaseException:
         traceback.print_exc()
     os._exit(0)
@@ -146,7 +146,7 @@ def fork(
 
 def _main(handle: str, target: str, *modules: str) -> None:
     args = _serve(socket.socket(fileno=int(handle)), modules)
-    _leave(0 if args is None else _call(target, args))
+    leave(0 if args is None else _call(target, args))
 
 
 def _call(target: str, args: list[str]) -> int:
@@ -163,15 +163,6 @@ def _call(target: str, args: list[str]) -> int:
         print(code, file=sys.stderr)
         return 1
     return code or 0
-
-
-def _leave(code: int) -> None:
-    """Ends as an interpreter does, but for taking hundreds of shared modules apart, which costs half a second."""
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

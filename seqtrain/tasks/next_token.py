@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -33,7 +33,7 @@ from seqtrain.tasks.base import (
     Task,
     perplexity,
 )
-from seqtrain.tasks.baselines.counts import LIMIT, baselines, xz_baselines
+from seqtrain.tasks.baselines.counts import LIMIT, Text, baselines, xz_baselines
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Predictor, Score
 
@@ -199,7 +199,7 @@ class NextToken(Task):
         elif num_bytes > LIMIT:
             say("xz is left out: the text is too large to compress twice")
         else:
-            xz = xz_baselines(partial(_texts, train), partial(_texts, split))  # functions: a text is read several times
+            xz = xz_baselines(_text(train), _text(split))
         return counts | xz
 
     def show(
@@ -250,5 +250,7 @@ class NextToken(Task):
         return written + prompt
 
 
-def _texts(rows: Rows) -> Iterator[str]:
-    return (row["text"] for row in rows.read())
+def _text(rows: Rows) -> Text:
+    """The text of a split, read from its source each time."""
+    corpus = rows.columns["text"]
+    return Text(corpus.hash, corpus.num_bytes, lambda: (row["text"] for row in rows.read()))

@@ -25,4 +25,5 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in OWN_SETTINGS):
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(M_TRIM_THRESHOLD, MAX_KEPT) and mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD))
+    # In this order: the second one alone would give every larger block pages of its own, and halve the speed.
+    return bool(mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD) and mallopt(M_TRIM_THRESHOLD, MAX_KEPT))

@@ -18,6 +18,7 @@ from seqtrain.tasks.base import Task
 
 PLACES = ("embed", "core", "head", "total")
 OPTIMIZER_COPIES = 4  # weights, gradients, and Adam's two moments
+FEW_TOKENS = 4  # of the shortest of three chunks that tell what a long chunk of a recurrence keeps
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,6 @@ class Cost:
     def record(self) -> dict[str, object]:
         """For the summary and `--json`."""
         return asdict(self)
-
-
-SHORT = 4  # tokens that are counted one by one; a long chunk of them costs as many times as much
 
 
 @dataclass(frozen=True)
@@ -151,11 +149,11 @@ def activations(model: SequenceModel, task: Task, lanes: int, reading: Reading) 
     as much each, so do the others.
     """
     model, task = copy.deepcopy(model).to("meta"), copy.deepcopy(task).to("meta")
-    length, lengths = reading.length, (SHORT, 2 * SHORT, 3 * SHORT)
+    length, lengths = reading.length, (FEW_TOKENS, 2 * FEW_TOKENS, 3 * FEW_TOKENS)
     step_by_step = (model.sequential_steps(length) or 0) >= length
     if step_by_step and length > lengths[-1] and not reading.warmup_chunks:
         kept = [_kept(model, task, lanes, replace(reading, length=short)) for short in lengths]
-        each, remainder = divmod(kept[2] - kept[1], SHORT)
+        each, remainder = divmod(kept[2] - kept[1], FEW_TOKENS)
         if kept[2] - kept[1] == kept[1] - kept[0] and remainder == 0:
             return kept[2] + each * (length - lengths[2])
     return _kept(model, task, lanes, reading)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.baselines.counts import xz_baselines
+from seqtrain.tasks.baselines.counts import Text, xz_baselines
 from tests.conftest import Changes, Seqtrain
 from tests.support.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
@@ -133,7 +133,8 @@ def test_leaving_does_not_wait_for_xz(tmp_path: Path) -> None:
     began = time.monotonic()
     try:
         with pytest.raises(Leaving):
-            xz_baselines(lambda: iter([text]), lambda: iter([text]), cache=tmp_path)
+            packed = Text("", len(text), lambda: iter([text]))
+            xz_baselines(packed, packed, cache=tmp_path)
     finally:
         signal.signal(signal.SIGALRM, former)
     assert time.monotonic() - began < once, "the text is packed twice, alone and given train"

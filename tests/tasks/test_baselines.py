@@ -6,14 +6,15 @@ import lzma
 import math
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from seqtrain.data.corpus import Corpus
+from seqtrain.data.corpus import Corpus, text_hash
 from seqtrain.tasks.baselines import counts
-from seqtrain.tasks.baselines.counts import baselines, xz_baselines
+from seqtrain.tasks.baselines.counts import Text, baselines, xz_baselines
 
 VOCABULARY = 11
 
@@ -136,9 +137,24 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.
     assert peak(200_000) < 1.1 * peak(5_000)
 
 
+def text_of(documents: list[str]) -> Text:
+    return Text(text_hash(documents), sum(len(document.encode()) for document in documents), lambda: iter(documents))
+
+
+def test_what_xz_makes_is_given_a_second_time_without_reading_the_text(tmp_path):
+    train, split = text_of(["hello world, " * 50]), text_of(["hello moon"])
+    found = xz_baselines(train, split, cache=tmp_path)
+
+    def unreadable():
+        raise AssertionError("the text was read again")
+
+    again = [replace(text, documents=unreadable) for text in (train, split)]
+    assert xz_baselines(*again, cache=tmp_path) == found
+
+
 def test_xz_given_train_is_the_difference_that_the_text_makes(tmp_path):
     train, split = ["hello world, " * 50, "Łódź\n"], ["hello world, hello moon\n"]
-    found = xz_baselines(lambda: iter(train), lambda: iter(split), cache=tmp_path)
+    found = xz_baselines(text_of(train), text_of(split), cache=tmp_path)
     a, b = "".join(train).encode(), "".join(split).encode()
     assert found["xz"]["bits_per_byte"] == 8 * len(lzma.compress(b, preset=9)) / len(b)
     difference = len(lzma.compress(a + b, preset=9)) - len(lzma.compress(a, preset=9))
@@ -146,5 +162,5 @@ def test_xz_given_train_is_the_difference_that_the_text_makes(tmp_path):
 
 
 def test_text_over_the_limit_is_not_compressed(tmp_path):
-    assert xz_baselines(lambda: iter(["a" * 10]), lambda: iter(["b"]), 10, cache=tmp_path) == {}
+    assert xz_baselines(text_of(["a" * 10]), text_of(["b"]), 10, cache=tmp_path) == {}
     assert not list(tmp_path.iterdir())

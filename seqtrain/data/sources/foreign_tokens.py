@@ -105,12 +105,13 @@ class ForeignTokens(TokenSource):
         remarks = []
         if tokenizer.kind == "ids":
             size = np.dtype(splits["train"].tokens.dtype).itemsize
-            remarks.append(
+            remark = (
                 f"data: the text is not known without data.tokenizer, so a token counts as {size} bytes, as many as it "
                 "takes in memory: bits per byte can be compared among such runs alone"
             )
             if self.end_of_text is not None:
-                remarks[0] += f", with the same data.end_of_text={self.end_of_text}, which counts as none"
+                remark += f", with the same data.end_of_text={self.end_of_text}, which counts as none"
+            remarks.append(remark)
         if self.end_of_text is not None and len(splits["train"].documents) == 2:
             remarks.append(
                 f"data.end_of_text={self.end_of_text}: ends no document within train, which is read as a single one"

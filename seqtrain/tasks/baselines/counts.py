@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from seqtrain.data.cache import cached_json
-from seqtrain.data.corpus import Corpus, text_hash
+from seqtrain.data.corpus import Corpus
 from seqtrain.tasks.base import Say
 
 DISCOUNT = 0.75
@@ -75,44 +76,49 @@ def _begins(num_tokens: int, most: int | None) -> list[int]:
     return begins.tolist()
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text that can be read again, and what is known of it without reading it."""
+
+    hash: str  # of another one for another text
+    num_bytes: int  # in UTF-8
+    documents: Callable[[], Iterator[str]]
+
+
 def xz_baselines(
-    train_text: Callable[[], Iterator[str]],
-    split_text: Callable[[], Iterator[str]],
-    limit_bytes: int = LIMIT,
-    *,
-    cache: Path | None = None,
+    train: Text, split: Text, limit_bytes: int = LIMIT, *, cache: Path | None = None
 ) -> dict[str, dict[str, float]]:
     """`bits_per_byte` of the split's text under `xz -9`, alone and after the training text (the difference it makes).
 
-    Nothing ({}) where both texts together are longer than `limit_bytes`.
+    Nothing ({}) where both texts together are longer than `limit_bytes`. What the cache holds is given unread.
     """
-    split_bytes = _num_bytes(split_text(), limit_bytes)
-    train_bytes = _num_bytes(train_text(), limit_bytes)
-    if train_bytes + split_bytes > limit_bytes:
+    if train.num_bytes + split.num_bytes > limit_bytes:
         return {}
 
     def both() -> Iterator[str]:
-        yield from train_text()
-        yield from split_text()
+        yield from train.documents()
+        yield from split.documents()
 
     def measure() -> dict[str, dict[str, float]]:
-        # The dictionary holds everything, whatever the preset's own. The compressor lets other threads run.
+        # Of a token store the text is what its tokens say, which may not be what they were made from.
+        split_bytes = _num_bytes(split.documents())
+        everything = _num_bytes(train.documents()) + split_bytes  # so large a dictionary forgets nothing
         leaving = threading.Event()
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor() as pool:  # the compressor lets other threads run
             jobs = [
-                pool.submit(_compressed, text(), train_bytes + split_bytes, leaving)
-                for text in (both, train_text, split_text)
+                pool.submit(_compressed, documents(), everything, leaving)
+                for documents in (both, train.documents, split.documents)
             ]
             try:
-                after, train, alone = (job.result() for job in jobs)
+                after, train_alone, alone = (job.result() for job in jobs)
             finally:
                 leaving.set()  # Ctrl-C does not wait for a result that nobody will read
         return {
             "xz": {"bits_per_byte": 8 * alone / split_bytes},
-            "xz_given_train": {"bits_per_byte": 8 * (after - train) / split_bytes},
+            "xz_given_train": {"bits_per_byte": 8 * (after - train_alone) / split_bytes},
         }
 
-    return cached_json(f"xz {text_hash(train_text())} {text_hash(split_text())}", measure, cache)
+    return cached_json(f"xz {train.hash} {split.hash}", measure, cache)
 
 
 class Pairs(NamedTuple):
@@ -213,14 +219,8 @@ def _compressed(documents: Iterator[str], dictionary: int, leaving: threading.Ev
     return size if leaving.is_set() else size + len(compressor.flush())
 
 
-def _num_bytes(documents: Iterator[str], limit: int) -> int:
-    """Bytes of the documents; some number above `limit`, where they have more."""
-    size = 0
-    for block in _blocks(documents):
-        size += len(block)
-        if size > limit:  # nobody asks by how much, and there may be billions
-            break
-    return size
+def _num_bytes(documents: Iterator[str]) -> int:
+    return sum(map(len, _blocks(documents)))
 
 
 def _blocks(documents: Iterator[str]) -> Iterator[bytes]:

@@ -1,0 +1,115 @@
+"""Two seconds less of each command that trains: how torch, Lightning and torchmetrics are imported by the command line.
+
+Lightning needs two classes of torchmetrics, whose package imports all of its metrics at once, and for them scipy.signal
+and, where it is installed, transformers. Here it gives these two classes, and is imported whole by whoever asks for
+more. And Python's collector looks through all that was imported, again and again while more is, and finds nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any
+
+METRICS = "torchmetrics"
+LARGE = ("torch", "torch._dynamo", "lightning_fabric", "pytorch_lightning")
+# The classes that Lightning asks for, and where they stand.
+PARTS = {"Metric": "torchmetrics.metric", "MetricCollection": "torchmetrics.collections"}
+
+
+def install() -> None:
+    """From here on these packages are imported faster in this process."""
+    if not any(isinstance(finder, QuickFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, QuickFinder())
+
+
+class QuickFinder(MetaPathFinder):
+    """Finds these packages where they are, and has them loaded in another way."""
+
+    def __init__(self) -> None:
+        self.looking = False  # the other finders are asked
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if self.looking or fullname not in (METRICS, *LARGE):
+            return None
+        self.looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self.looking = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = InParts(spec.loader) if fullname == METRICS else WithoutCollector(spec.loader)
+        return spec
+
+
+class WithoutCollector(Loader):
+    """Loads a package as its own loader does; what is there at the end is never looked through again."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        _give_back(module, self.loader)
+        with _without_collector():
+            self.loader.exec_module(module)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    if not gc.isenabled():  # within another package, or somebody's wish
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+class InParts(Loader):
+    """Loads torchmetrics when something other than the two classes of Lightning is asked for."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        _give_back(module, self.loader)
+
+        def attribute(name: str) -> Any:
+            if name in PARTS:
+                importlib.import_module(f"{METRICS}.utilities")  # metric.py alone would meet itself there
+                return getattr(importlib.import_module(PARTS[name]), name)
+            if name.startswith("__"):  # asked of any module, as by `inspect`
+                raise AttributeError(f"module {METRICS!r} has no attribute {name!r}")
+            del module.__dict__["__getattr__"]
+            self.loader.exec_module(module)
+            return getattr(module, name)
+
+        # What its modules ask of the package itself.
+        module.__version__ = version(METRICS)  # type: ignore[attr-defined]
+        module._logger = logging.getLogger(METRICS)  # type: ignore[attr-defined]
+        module.__getattr__ = attribute  # type: ignore[method-assign]
+
+
+def _give_back(module: ModuleType, loader: Loader) -> None:
+    """Lets a package name its own loader, by which others read its files."""
+    assert module.__spec__ is not None
+    module.__spec__.loader = module.__loader__ = loader
