@@ -1,14 +1,13 @@
-"""minGRU (Feng et al. 2024, arXiv 2410.01201): a gate that ignores the past, so all steps run in parallel."""
+"""minGRU (Feng et al. 2024, arXiv 2410.01201): a gate that ignores the past, so that many steps run at a time."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from seqtrain.models.base import Capability, SequenceModel, State, read_by_length
+from seqtrain.models.layers.scan import scan, steps_in_a_row
 
 
 class MinGRU(SequenceModel):
@@ -38,7 +37,7 @@ class MinGRU(SequenceModel):
         return read_by_length(self._read, tokens, state, lengths)
 
     def sequential_steps(self, length: int) -> int:
-        return len(self.gates) * max(math.ceil(math.log2(length)), 1)  # the doublings of `scan`
+        return len(self.gates) * steps_in_a_row(length)
 
     def longest_path(self, length: int) -> int:
         return length + len(self.gates) - 1  # each step multiplies, though many are done at a time
@@ -54,18 +53,3 @@ class MinGRU(SequenceModel):
             after.append(hidden[:, -1])  # before it joins the residual stream: the recurrence goes on from it
             x = x + self.dropout(hidden)
         return self.norms[-1](x), {"hidden": torch.stack(after, 1).to(state["hidden"].dtype)}  # autocast made it lower
-
-
-def scan(
-    keep: Float[Tensor, "B T D"], add: Float[Tensor, "B T D"], start: Float[Tensor, "B D"]
-) -> Float[Tensor, "B T D"]:
-    """All of h_t = keep_t h_{t-1} + add_t at once from h_0 = start, in log2 T doublings."""
-    # The start joins the first step, so that all steps have one form.
-    add = torch.cat([add[:, :1] + keep[:, :1] * start.to(add.dtype).unsqueeze(1), add[:, 1:]], 1)
-    reach = 1
-    while reach < add.shape[1]:
-        # Each position joins the stretch that ends where its own begins; both then reach twice as far back.
-        add = torch.cat([add[:, :reach], add[:, reach:] + keep[:, reach:] * add[:, :-reach]], 1)
-        keep = torch.cat([keep[:, :reach], keep[:, reach:] * keep[:, :-reach]], 1)
-        reach *= 2
-    return add

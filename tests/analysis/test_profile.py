@@ -62,7 +62,7 @@ def test_a_recurrence_waits_for_each_token_and_all_others_do_not(case: Case) -> 
     assert short is not None and long is not None  # noqa: PT018
     assert (long >= short + 48) == (RECURRENCE in formula_of(model, 4).flops)
     if RECURRENCE not in formula_of(model, 4).flops:
-        assert long <= 2 * short  # of a scan it grows with the logarithm
+        assert long <= 2 * short  # a scan of blocks waits for a sixteenth of them
 
 
 def test_a_stack_that_reads_both_ways_waits_for_the_whole_layer_below() -> None:
