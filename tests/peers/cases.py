@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ COMMON = (
     "logger=tensorboard optimizer=adamw optimizer.lr=0.001 model.dropout=0"
 )
 WORDS = 1000  # in a made-up language
+MANY_WORDS = 8000
 
 
 @dataclass(frozen=True)
@@ -124,26 +126,41 @@ def sentences(folder: Path) -> list[str]:
     return ["data=text", f"data.path={path}", "tokenizer=word"]
 
 
-def pairs(folder: Path) -> list[str]:
+def full_sentences(folder: Path) -> list[str]:
+    """Sentences of 126 words, of 8,000 in the language: with what begins and ends them 128 tokens."""
+    path = folder / "full_sentences.jsonl"
+    if not path.exists():
+        rows = (json.dumps({"text": text}) for text in drawn_sentences(4_000, 126, 126, words=MANY_WORDS))
+        path.write_text("\n".join(rows))
+    return ["data=text", f"data.path={path}", "tokenizer=word"]
+
+
+def pairs(folder: Path, words: int = WORDS) -> list[str]:
     """Sentences of 5 to 30 words beside others of like length."""
     path = folder / "pairs.jsonl"
     if not path.exists():
         rows = []
-        for source in drawn_sentences(30_000, 5, 30):
+        for source in drawn_sentences(30_000, 5, 30, words=words):
             # Reversed: so long a target as its source, and none of its words at the same place.
             rows.append(json.dumps({"source": source, "target": " ".join(reversed(source.split()))}))
         path.write_text("\n".join(rows))
     return ["data=parallel", f"data.path={path}", "tokenizer=word"]
 
 
-def drawn_sentences(count: int, least: int, most: int) -> Iterator[str]:
+def drawn_sentences(count: int, least: int, most: int, *, words: int = WORDS) -> Iterator[str]:
     """Words in any order; all words are equally frequent."""
     random = np.random.default_rng(0)
     for length in random.integers(least, most + 1, count):
-        yield " ".join(f"w{word}" for word in random.integers(0, WORDS, length))
+        yield " ".join(f"w{word}" for word in random.integers(0, words, length))
 
 
-TEXTS = {"letters": letters, "sentences": sentences, "pairs": pairs}
+TEXTS: dict[str, Callable[[Path], list[str]]] = {
+    "letters": letters,
+    "sentences": sentences,
+    "full sentences": full_sentences,
+    "pairs": pairs,
+    "pairs of many words": partial(pairs, words=MANY_WORDS),
+}
 
 GPT = {"dim": 128, "num_layers": 4, "num_heads": 4, "length": 64}
 TRANSLATION = {"dim": 256, "num_layers": 3, "num_heads": 4}
@@ -210,5 +227,23 @@ CASES = {
         20,
         20,
         {"dim": 256, "num_layers": 2},
+    ),
+}
+CASES |= {
+    "hf_bert_8000": replace(
+        CASES["hf_bert"],
+        title="BERT 4x256, V 8,000, 32 x 128, beside Hugging Face's Trainer",
+        text="full sentences",
+        ours="task=masked_lm model=bert model.dim=256 model.num_layers=4 model.num_heads=4 model.norm=post "
+        "model.positions=learned model.max_length=128 data.max_length=128 data.batch_tokens=4096",
+        steps=3,
+        warm=6,
+        sizes={"dim": 256, "num_layers": 4, "num_heads": 4, "length": 128},
+    ),
+    "opennmt_8000": replace(
+        CASES["opennmt"], title="translation 3+3x256, V 8,000, beside OpenNMT-py", text="pairs of many words"
+    ),
+    "joeynmt_8000": replace(
+        CASES["joeynmt"], title="translation 3+3x256, V 8,000, beside JoeyNMT", text="pairs of many words"
     ),
 }
