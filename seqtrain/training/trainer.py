@@ -17,6 +17,7 @@ from seqtrain.distributed import ranks
 from seqtrain.runs.identity import LIMITS
 from seqtrain.tasks.base import Say
 from seqtrain.training.allocation import keep_freed_memory
+from seqtrain.training.bf16 import has_bf16_units
 
 if TYPE_CHECKING:
     from pytorch_lightning import Trainer
@@ -39,11 +40,8 @@ def resolve_auto(config: DictConfig, say: Say) -> None:
         config.trainer.devices = torch.cuda.device_count() if gpu else 1
         say(f"devices {config.trainer.devices}: all GPUs of this machine")
     if config.trainer.precision == "auto":
-        # Emulation does not count: it is no faster than float32.
-        if gpu:
-            device, fast = "GPU", torch.cuda.is_bf16_supported(including_emulation=False)
-        else:
-            device, fast = "CPU", torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+        device = "GPU" if gpu else "CPU"
+        fast = has_bf16_units("cuda" if gpu else "cpu")
         precision, has = ("bf16-mixed", "has") if fast else ("32-true", "has no")
         config.trainer.precision = precision
         say(f"precision {precision}: the {device} {has} bf16 units")

@@ -230,6 +230,11 @@ CASES = {
     ),
 }
 CASES |= {
+    "bare_gpt_muon": replace(
+        CASES["bare_gpt"],
+        title="GPT 4x128 with Muon beside a bare loop with AdamW",
+        ours=f"{OUR_LEARNED_GPT} optimizer=muon optimizer.lr=0.01",
+    ),
     "hf_bert_8000": replace(
         CASES["hf_bert"],
         title="BERT 4x256, V 8,000, 32 x 128, beside Hugging Face's Trainer",

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim import Muon as MatrixMuon
 
+from seqtrain.training.bf16 import has_bf16_units
+
 SMALL = 2**16  # numbers of a matrix that is orthogonalised together with others; larger ones are faster alone
 SCALE = 0.2  # of an update's root mean square, which is about AdamW's (Liu et al. 2025)
 
@@ -104,7 +106,10 @@ class _BatchedMuon(MatrixMuon):
 def orthogonal(
     matrices: Float[Tensor, "*N A B"], coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Float[Tensor, "*N A B"]:
-    """About the nearest matrices with orthogonal rows or columns, by Newton and Schulz's iteration in bf16.
+    """About the nearest matrices with orthogonal rows or columns, by Newton and Schulz's iteration.
+
+    It is done in bf16, as torch does, where the device has units for it; where it has none, in float32, which then is
+    three to four times as fast (docs/benchmarks.md).
 
     Args:
         matrices: One, or several, each of which is scaled to a norm of 1 first, so that the iteration converges.
@@ -114,7 +119,8 @@ def orthogonal(
     """
     add_product = torch.addmm if matrices.dim() == 2 else torch.baddbmm
     tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.bfloat16()
+    precision = torch.bfloat16 if has_bf16_units(matrices.device.type) else torch.float32
+    x = matrices.to(precision)
     if tall:
         x = x.mT
     x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=eps)
