@@ -48,7 +48,7 @@ def drop_output() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process as an interpreter does, but for taking thousands of modules apart, which costs up to a second."""
+    """Ends the process as an interpreter does, but for taking modules apart, which costs up to a second."""
     threading._shutdown()  # type: ignore[attr-defined] - waits for threads that are no daemons
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -130,10 +130,10 @@ def test_leaving_does_not_wait_for_xz(tmp_path: Path) -> None:
     once = time.monotonic() - began
     former = signal.signal(signal.SIGALRM, leave)
     signal.setitimer(signal.ITIMER_REAL, once / 10)
+    packed = Text("", len(text), lambda: iter([text]))
     began = time.monotonic()
     try:
         with pytest.raises(Leaving):
-            packed = Text("", len(text), lambda: iter([text]))
             xz_baselines(packed, packed, cache=tmp_path)
     finally:
         signal.signal(signal.SIGALRM, former)

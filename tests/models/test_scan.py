@@ -50,8 +50,8 @@ def test_half_precision_is_rounded_once_at_the_end(dtype: torch.dtype) -> None:
     found = scan(keep, add, start)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5)
-    for gradient, part in zip(torch.autograd.grad(found.float().sum(), (keep, add, start)), (keep, add, start)):
-        assert gradient.dtype == part.dtype
+    gradients = torch.autograd.grad(found.float().sum(), (keep, add, start))
+    assert {gradient.dtype for gradient in gradients} == {dtype}
 
 
 def test_a_state_that_is_wider_than_what_is_read_keeps_its_precision() -> None:

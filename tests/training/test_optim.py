@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from seqtrain.runs import checkpoint
 from seqtrain.training.learner import Learner
-from seqtrain.training.optim.groups import parameter_groups
 from seqtrain.training.optim import muon as muon_module
+from seqtrain.training.optim.groups import parameter_groups
 from seqtrain.training.optim.muon import Muon, orthogonal
 from seqtrain.training.optim.schedules import Constant, Cosine, InverseSqrt, WarmupStableDecay
 from tests.support.model_cases import Case, cases, mixtures_long, next_token, some_tokens
