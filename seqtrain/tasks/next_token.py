@@ -199,7 +199,7 @@ class NextToken(Task):
         elif num_bytes > LIMIT:
             say("xz is left out: the text is too large to compress twice")
         else:
-            xz = xz_baselines(_text(train), _text(split))
+            xz = xz_baselines(_text(train), _text(split), say)
         return counts | xz
 
     def show(

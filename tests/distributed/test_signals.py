@@ -134,7 +134,7 @@ def test_leaving_does_not_wait_for_xz(tmp_path: Path) -> None:
     began = time.monotonic()
     try:
         with pytest.raises(Leaving):
-            xz_baselines(packed, packed, cache=tmp_path)
+            xz_baselines(packed, packed, print, cache=tmp_path)
     finally:
         signal.signal(signal.SIGALRM, former)
     assert time.monotonic() - began < once, "the text is packed twice, alone and given train"

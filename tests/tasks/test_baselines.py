@@ -143,24 +143,32 @@ def text_of(documents: list[str]) -> Text:
 
 def test_what_xz_makes_is_given_a_second_time_without_reading_the_text(tmp_path):
     train, split = text_of(["hello world, " * 50]), text_of(["hello moon"])
-    found = xz_baselines(train, split, cache=tmp_path)
+    found = xz_baselines(train, split, print, cache=tmp_path)
 
     def unreadable():
         raise AssertionError("the text was read again")
 
     again = [replace(text, documents=unreadable) for text in (train, split)]
-    assert xz_baselines(*again, cache=tmp_path) == found
+    assert xz_baselines(again[0], again[1], print, cache=tmp_path) == found
 
 
 def test_xz_given_train_is_the_difference_that_the_text_makes(tmp_path):
     train, split = ["hello world, " * 50, "Łódź\n"], ["hello world, hello moon\n"]
-    found = xz_baselines(text_of(train), text_of(split), cache=tmp_path)
+    found = xz_baselines(text_of(train), text_of(split), print, cache=tmp_path)
     a, b = "".join(train).encode(), "".join(split).encode()
     assert found["xz"]["bits_per_byte"] == 8 * len(lzma.compress(b, preset=9)) / len(b)
     difference = len(lzma.compress(a + b, preset=9)) - len(lzma.compress(a, preset=9))
     assert found["xz_given_train"]["bits_per_byte"] == 8 * difference / len(b)
 
 
+def test_xz_says_once_that_a_long_text_takes_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(counts, "LONG", 100)
+    said: list[str] = []
+    for length in (90, 200, 200):  # short; long; long, and in the cache
+        xz_baselines(text_of(["a" * length]), text_of(["b"]), said.append, cache=tmp_path)
+    assert said == ["xz: compresses 0 MB twice, before the first step; the cache keeps the result"]
+
+
 def test_text_over_the_limit_is_not_compressed(tmp_path):
-    assert xz_baselines(text_of(["a" * 10]), text_of(["b"]), 10, cache=tmp_path) == {}
+    assert xz_baselines(text_of(["a" * 10]), text_of(["b"]), print, 10, cache=tmp_path) == {}
     assert not list(tmp_path.iterdir())

@@ -24,6 +24,7 @@ from seqtrain.tasks.base import Say
 
 DISCOUNT = 0.75
 LIMIT = 64 << 20  # bytes that xz is run on: some seconds for every ten million
+LONG = 10_000_000  # bytes; from here on a person waits for it
 BLOCK = 1 << 16  # characters, or tokens, taken at a time
 PAIRS = 1 << 21  # neighbours that are counted at a time
 MOST_TOKENS = 1 << 26  # of train that are counted, some ten seconds: a start must not read all of a billion
@@ -86,11 +87,12 @@ class Text:
 
 
 def xz_baselines(
-    train: Text, split: Text, limit_bytes: int = LIMIT, *, cache: Path | None = None
+    train: Text, split: Text, say: Say, limit_bytes: int = LIMIT, *, cache: Path | None = None
 ) -> dict[str, dict[str, float]]:
     """`bits_per_byte` of the split's text under `xz -9`, alone and after the training text (the difference it makes).
 
-    Nothing ({}) where both texts together are longer than `limit_bytes`. What the cache holds is given unread.
+    Nothing ({}) where both texts together are longer than `limit_bytes`. What the cache holds is given unread; before
+    it keeps anybody waiting, it says so.
     """
     if train.num_bytes + split.num_bytes > limit_bytes:
         return {}
@@ -100,6 +102,9 @@ def xz_baselines(
         yield from split.documents()
 
     def measure() -> dict[str, dict[str, float]]:
+        if train.num_bytes > LONG:
+            size = f"{train.num_bytes / 1e6:,.0f} MB"
+            say(f"xz: compresses {size} twice, before the first step; the cache keeps the result")
         # Of a token store the text is what its tokens say, which may not be what they were made from.
         split_bytes = _num_bytes(split.documents())
         everything = _num_bytes(train.documents()) + split_bytes  # so large a dictionary forgets nothing
