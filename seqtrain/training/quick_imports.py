@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
@@ -102,6 +101,8 @@ class InParts(Loader):
             del module.__dict__["__getattr__"]
             self.loader.exec_module(module)
             return getattr(module, name)
+
+        from importlib.metadata import version  # it imports email and csv, which a command without Lightning spares
 
         # What its modules ask of the package itself.
         module.__version__ = version(METRICS)  # type: ignore[attr-defined]

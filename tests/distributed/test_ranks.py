@@ -370,5 +370,23 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(
     child.close()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+def test_a_signal_to_all_processes_lets_workers_live_until_the_last_step_is_saved(
+    number: signal.Signals, seqtrain: Seqtrain, folder: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    child = seqtrain.start(*TRAIN, "data.workers=2", "trainer.max_steps=100000", f"run_dir={run}", cwd=folder)
+    wait_until((run / "config.yaml").exists, child, "the run")
+    wait_until(lambda: newest_step(run) >= 2, child, "step 2")
+    workers = _children(child.pid)
+    os.killpg(child.pid, number)
+    assert child.wait(PATIENCE) == 128 + number, child.stderr
+    assert "Traceback" not in child.stderr
+    assert Run(run).summary.status == "interrupted"
+    assert len(workers) == 2
+    assert not [worker for worker in workers if Path(f"/proc/{worker}").exists()]
+    child.close()
+
+
 def _children(pid: int) -> list[int]:
     return [int(below) for below in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

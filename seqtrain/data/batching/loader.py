@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
 from collections.abc import Iterator
 from multiprocessing.queues import Queue
+from types import FrameType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,6 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 from seqtrain.data.batching.plan import deal
 
 ENDLESS = 2**40
+
+LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # what asks a training to leave
+SECONDS_OF_A_LAST_STEP = 30  # for which a worker outlives being asked to end
 
 
 @runtime_checkable
@@ -72,9 +77,15 @@ class TrainLoader:
         if not self.workers:
             return map(self.batches.__getitem__, numbers)
         ahead = DataLoader(
-            self.batches, batch_size=None, sampler=numbers, num_workers=self.workers, worker_init_fn=_end_with_a_batch
+            self.batches, batch_size=None, sampler=numbers, num_workers=self.workers, worker_init_fn=_become_worker
         )
-        return self._ahead(iter(ahead))
+        # A worker is born with our handlers; until it has its own, no signal reaches it.
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, LEAVING)
+        try:
+            batches = iter(ahead)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, former)
+        return self._ahead(batches)
 
     def _ahead(self, batches: Iterator[Any]) -> Iterator[Any]:
         try:
@@ -87,9 +98,21 @@ class TrainLoader:
         return ENDLESS
 
 
-def _end_with_a_batch(worker: int) -> None:
-    """Ends a worker that cannot hand a batch over, as where /dev/shm is full: it would be waited for without end."""
+def _become_worker(worker: int) -> None:
+    """Leaves signals to the process that trains, and ends where a batch cannot be handed over."""
+    # Ctrl-C reaches every process of a terminal. The one that trains still saves its step, and ends its workers.
+    for number in LEAVING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave_later)  # it is also how torch ends a worker that is stuck
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, LEAVING)
+    # As where /dev/shm is full: it would be waited for without end.
     Queue._on_queue_feeder_error = staticmethod(lambda error, batch: os._exit(1))  # type: ignore[attr-defined]
+
+
+def _leave_later(number: int, frame: FrameType | None) -> None:
+    """Gives the process that trains time for its last step; a second signal ends this one at once."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.alarm(SECONDS_OF_A_LAST_STEP)
 
 
 class MicroBatches(Dataset):
