@@ -133,14 +133,15 @@ class _SummedLoss(torch.autograd.Function):
         losses = torch.empty(len(hidden), dtype=sums, device=hidden.device)
         with torch.autocast(device, enabled=False):
             matrix = weight[:num_outputs].to(products)
-            offset = 0 if bias is None else bias.to(sums)
             # One buffer for all blocks: to allocate each anew takes time, and leaves the memory in pieces.
             buffer = torch.empty(size, num_outputs, dtype=products, device=hidden.device)
             for begin in range(0, len(hidden), size):
                 block = slice(begin, begin + size)
                 rows = hidden[block].to(products)
                 scores = torch.mm(rows, matrix.T, out=buffer[: len(rows)])
-                by_logits = scores.to(sums).add_(offset)  # the same memory, where the precision is the same
+                by_logits = scores.to(sums)  # the same memory, where the precision is the same
+                if bias is not None:
+                    by_logits += bias.to(sums)
                 losses[block] = _loss_and_gradient(by_logits, targets[block], label_smoothing)
                 if by_bias is not None:
                     by_bias += by_logits.sum(0)
@@ -189,7 +190,10 @@ def _loss_and_gradient(
     if label_smoothing:
         logits -= label_smoothing / logits.shape[1]
     # Chosen, not multiplied: a row without a target may hold a number that is none.
-    logits.masked_fill_(~counts.unsqueeze(1), 0)
+    if logits.device.type == "cpu":
+        logits.index_fill_(0, (~counts).nonzero().squeeze(1), 0)  # few rows, most of them none
+    else:  # a list of rows would have to be waited for
+        logits.masked_fill_(~counts.unsqueeze(1), 0)
     return losses.where(counts, 0)
 
 
