@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqtrain.distributed.ranks import die_with_parent
+from seqtrain.distributed.ranks import CAUGHT, die_with_parent
 from seqtrain.terminal import leave
 
 MAX_MESSAGE_BYTES = 1 << 20  # of one request
@@ -130,7 +130,7 @@ def fork(
         die_with_parent(client)
         os.setsid()
         ours.close()  # or the end of our client would not be seen
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        for number in CAUGHT:
             signal.signal(number, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)

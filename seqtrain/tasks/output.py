@@ -133,6 +133,7 @@ class _SummedLoss(torch.autograd.Function):
         losses = torch.empty(len(hidden), dtype=sums, device=hidden.device)
         with torch.autocast(device, enabled=False):
             matrix = weight[:num_outputs].to(products)
+            offset = None if bias is None else bias.to(sums)
             # One buffer for all blocks: to allocate each anew takes time, and leaves the memory in pieces.
             buffer = torch.empty(size, num_outputs, dtype=products, device=hidden.device)
             for begin in range(0, len(hidden), size):
@@ -140,8 +141,8 @@ class _SummedLoss(torch.autograd.Function):
                 rows = hidden[block].to(products)
                 scores = torch.mm(rows, matrix.T, out=buffer[: len(rows)])
                 by_logits = scores.to(sums)  # the same memory, where the precision is the same
-                if bias is not None:
-                    by_logits += bias.to(sums)
+                if offset is not None:
+                    by_logits += offset
                 losses[block] = _loss_and_gradient(by_logits, targets[block], label_smoothing)
                 if by_bias is not None:
                     by_bias += by_logits.sum(0)

@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import importlib.util
 import logging
 import sys
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
 METRICS = "torchmetrics"
-LARGE = ("torch", "torch._dynamo", "lightning_fabric", "pytorch_lightning")
 # The classes that Lightning asks for, and where they stand.
 PARTS = {"Metric": "torchmetrics.metric", "MetricCollection": "torchmetrics.collections"}
 
@@ -34,26 +33,19 @@ def install() -> None:
 class QuickFinder(MetaPathFinder):
     """Finds these packages where they are, and has them loaded in another way."""
 
-    def __init__(self) -> None:
-        self.looking = False  # the other finders are asked
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if self.looking or fullname not in (METRICS, *LARGE):
+        if fullname not in LOADERS:
             return None
-        self.looking = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self.looking = False
+        spec = PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
-            spec.loader = InParts(spec.loader) if fullname == METRICS else WithoutCollector(spec.loader)
+            spec.loader = LOADERS[fullname](spec.loader)
         return spec
 
 
-class WithoutCollector(Loader):
-    """Loads a package as its own loader does; what is there at the end is never looked through again."""
+class QuickLoader(Loader):
+    """Stands before a package's own loader for as long as the package is loaded."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
@@ -62,7 +54,20 @@ class WithoutCollector(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        _give_back(module, self.loader)
+        # From here on it names its own loader, by which others read its files.
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.load(module)
+
+    @abstractmethod
+    def load(self, module: ModuleType) -> None:
+        """Fills the module."""
+
+
+class WithoutCollector(QuickLoader):
+    """Loads a package as ever; what is there at the end is never looked through again."""
+
+    def load(self, module: ModuleType) -> None:
         with _without_collector():
             self.loader.exec_module(module)
 
@@ -80,18 +85,10 @@ def _without_collector() -> Iterator[None]:
         gc.enable()
 
 
-class InParts(Loader):
+class InParts(QuickLoader):
     """Loads torchmetrics when something other than the two classes of Lightning is asked for."""
 
-    def __init__(self, loader: Loader) -> None:
-        self.loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        _give_back(module, self.loader)
-
+    def load(self, module: ModuleType) -> None:
         def attribute(name: str) -> Any:
             if name in PARTS:
                 importlib.import_module(f"{METRICS}.utilities")  # metric.py alone would meet itself there
@@ -110,7 +107,10 @@ class InParts(Loader):
         module.__getattr__ = attribute  # type: ignore[method-assign]
 
 
-def _give_back(module: ModuleType, loader: Loader) -> None:
-    """Lets a package name its own loader, by which others read its files."""
-    assert module.__spec__ is not None
-    module.__spec__.loader = module.__loader__ = loader
+LOADERS: dict[str, type[QuickLoader]] = {
+    "torch": WithoutCollector,
+    "torch._dynamo": WithoutCollector,
+    "lightning_fabric": WithoutCollector,
+    "pytorch_lightning": WithoutCollector,
+    METRICS: InParts,
+}

@@ -12,7 +12,8 @@ from seqtrain.data import corpus as corpus_module
 from seqtrain.data.cache import Store, cached_json
 from seqtrain.data.corpus import Corpus, text_hash, tokenised, trained
 from seqtrain.data.tokenizers.recipes import BPE, Byte, Char, Recipe, Word
-from seqtrain.tasks.baselines.counts import Text, baselines, xz_baselines
+from seqtrain.tasks.baselines.counts import baselines, xz_baselines
+from tests.support.texts import text_of
 
 TEXTS = ["a b a c a b", "", "b a"]
 
@@ -84,15 +85,11 @@ def test_baselines_are_kept_by_both_texts_their_edges_and_the_vocabulary(tmp_pat
         assert baselines(train, split, size, print, cache=tmp_path / "kept") == fresh, number
 
 
-def text_of(text: str) -> Text:
-    return Text(text_hash([text]), len(text), lambda: iter([text]))
-
-
 def test_what_xz_makes_is_kept_by_which_text_comes_first(tmp_path: Path) -> None:
     texts = ("hello world, " * 9, "goodbye moon " * 30)
     for number, (train, split) in enumerate([texts, texts[::-1]]):
         fresh, kept = (
-            xz_baselines(text_of(train), text_of(split), print, cache=tmp_path / name)
+            xz_baselines(text_of([train]), text_of([split]), print, cache=tmp_path / name)
             for name in (f"fresh{number}", "kept")
         )
         assert kept == fresh

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from seqtrain.data.batching import loader
+from seqtrain.distributed.ranks import CAUGHT
 from seqtrain.runs.directory import Run
-from seqtrain.tasks.baselines.counts import Text, xz_baselines
+from seqtrain.tasks.baselines.counts import xz_baselines
 from tests.conftest import Changes, Seqtrain
+from tests.support.texts import text_of
 from tests.support.tiny import OPTIONS, PATIENCE, assert_twins, corpus, newest_step, wait_until
 
 STEPS = 12
@@ -130,7 +133,7 @@ def test_leaving_does_not_wait_for_xz(tmp_path: Path) -> None:
     once = time.monotonic() - began
     former = signal.signal(signal.SIGALRM, leave)
     signal.setitimer(signal.ITIMER_REAL, once / 10)
-    packed = Text("", len(text), lambda: iter([text]))
+    packed = text_of([text])
     began = time.monotonic()
     try:
         with pytest.raises(Leaving):
@@ -138,3 +141,7 @@ def test_leaving_does_not_wait_for_xz(tmp_path: Path) -> None:
     finally:
         signal.signal(signal.SIGALRM, former)
     assert time.monotonic() - began < once, "the text is packed twice, alone and given train"
+
+
+def test_workers_leave_to_the_training_what_it_catches() -> None:
+    assert set(loader.LEAVING) == set(CAUGHT)

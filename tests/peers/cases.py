@@ -169,6 +169,10 @@ OUR_GPT = (
     "data.batch_size=32 model.attention_window=63"
 )
 OUR_LEARNED_GPT = f"{OUR_GPT} model.positions=learned model.max_length=64"
+OUR_BERT = (
+    "task=masked_lm model=bert model.dim=256 model.num_layers=4 model.num_heads=4 model.norm=post "
+    "model.positions=learned"
+)
 OUR_TRANSLATION = (
     "task=translation model=encoder_decoder model.dim=256 model.num_layers=3 model.num_heads=4 data.batch_tokens=2048"
 )
@@ -193,8 +197,7 @@ CASES = {
         "BERT 4x256 beside Hugging Face's Trainer",
         "hf_bert",
         "sentences",
-        "task=masked_lm model=bert model.dim=256 model.num_layers=4 model.num_heads=4 model.norm=post "
-        "model.positions=learned model.max_length=64 data.max_length=64 data.batch_tokens=2048",
+        f"{OUR_BERT} model.max_length=64 data.max_length=64 data.batch_tokens=2048",
         5,
         60,
         {"dim": 256, "num_layers": 4, "num_heads": 4, "length": 64},
@@ -239,8 +242,7 @@ CASES |= {
         CASES["hf_bert"],
         title="BERT 4x256, V 8,000, 32 x 128, beside Hugging Face's Trainer",
         text="full sentences",
-        ours="task=masked_lm model=bert model.dim=256 model.num_layers=4 model.num_heads=4 model.norm=post "
-        "model.positions=learned model.max_length=128 data.max_length=128 data.batch_tokens=4096",
+        ours=f"{OUR_BERT} model.max_length=128 data.max_length=128 data.batch_tokens=4096",
         steps=3,
         warm=6,
         sizes={"dim": 256, "num_layers": 4, "num_heads": 4, "length": 128},

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqtrain.data.corpus import Corpus, text_hash
+from seqtrain.data.corpus import Corpus
 from seqtrain.tasks.baselines import counts
-from seqtrain.tasks.baselines.counts import Text, baselines, xz_baselines
+from seqtrain.tasks.baselines.counts import baselines, xz_baselines
+from tests.support.texts import text_of
 
 VOCABULARY = 11
 
@@ -135,10 +136,6 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.
 
     peak(2_000)  # what is imported and kept the first time
     assert peak(200_000) < 1.1 * peak(5_000)
-
-
-def text_of(documents: list[str]) -> Text:
-    return Text(text_hash(documents), sum(len(document.encode()) for document in documents), lambda: iter(documents))
 
 
 def test_what_xz_makes_is_given_a_second_time_without_reading_the_text(tmp_path):

@@ -17,7 +17,8 @@ from seqtrain.data.batching.plan import deal
 
 ENDLESS = 2**40
 
-LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # what asks a training to leave
+# What asks a training to leave: `distributed.ranks.CAUGHT`, which this room does not know; a test holds them equal.
+LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 SECONDS_OF_A_LAST_STEP = 30  # for which a worker outlives being asked to end
 
 
