@@ -244,6 +244,21 @@ def select(state: State, lanes: Int[Tensor, " N"] | Bool[Tensor, " B"] | slice) 
     return {name: value[lanes] for name, value in state.items()}
 
 
+def read(
+    model: SequenceModel, tokens: Shaped[Tensor, "B T *F"], state: State | None
+) -> tuple[Float[Tensor, "B T D"], State]:
+    """Hidden states of `tokens` behind `state`, and the state after them.
+
+    Args:
+        model: reads them.
+        tokens: all of them real.
+        state: None: they are read by themselves, and nobody goes on from them. Then the state after them is empty.
+    """
+    if state is None:
+        return model.encode(tokens), {}
+    return model(tokens, state)
+
+
 def read_warmup(
     model: SequenceModel,
     warmup_chunks: Sequence[tuple[Shaped[Tensor, "B _ *F"], Bool[Tensor, " B"] | None]],

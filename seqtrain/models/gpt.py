@@ -120,10 +120,10 @@ class GPT(SequenceModel):
         after: State = {"filled": num_read}
         for layer, block in enumerate(self.blocks):
             cache = None if state is None else (state[f"key.{layer}"], state[f"value.{layer}"])
-            x, (key, value) = block(x, cache, mask, rotary)
+            x, keys_values = block(x, cache, mask, rotary, alone=state is None and not keep_state)
             if not keep_state:
                 continue
-            key, value = newest(key, lengths, cached, kept), newest(value, lengths, cached, kept)
+            key, value = (newest(each, lengths, cached, kept) for each in keys_values)
             if state is not None:
                 # Copies: views would keep alive what is seen no more. From nothing they are views, as most readings
                 # from nothing carry nothing on.

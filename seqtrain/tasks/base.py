@@ -199,7 +199,10 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(self, model: SequenceModel, batch: Any, state: State | None) -> tuple[LossTerms, State]:
-        """The parts of a batch's loss, and the state after it; in training only the differentiated parts."""
+        """The parts of a batch's loss, and the state after it; in training only the differentiated parts.
+
+        Without a state the batch is read by itself, and nobody goes on from it: what is given as its state is not used.
+        """
 
     @abstractmethod
     def measure(self, totals: Reduced, facts: Facts) -> dict[str, float]:

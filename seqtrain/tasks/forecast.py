@@ -15,7 +15,7 @@ from seqtrain.data.batching.values import SeriesStream, WindowBatch, Windows
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
-from seqtrain.models.base import Capability, SequenceModel, State
+from seqtrain.models.base import Capability, SequenceModel, State, read
 from seqtrain.tasks import least_squares, rollout
 from seqtrain.tasks.base import (
     Baseline,
@@ -209,7 +209,7 @@ class Forecast(SeriesTask, ExampleTask):
         if isinstance(batch, WindowBatch):
             # Of a window only the last state has read all of it.
             return self._params(model, model.last(batch.tokens), batch.tokens[:, -1:]), {}
-        hidden, after = model(batch.tokens, state)
+        hidden, after = read(model, batch.tokens, state)
         return self._params(model, hidden, batch.tokens), after
 
     def _params(

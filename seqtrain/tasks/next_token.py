@@ -19,7 +19,7 @@ from seqtrain.data.batching.stream import EvalLoader, Stream, StreamBatch
 from seqtrain.data.corpus import from_the_end
 from seqtrain.data.preprocess import Preprocessor, Rows
 from seqtrain.data.tokenizers.encoding import Tokenizer
-from seqtrain.models.base import Capability, SequenceModel, State, read_warmup
+from seqtrain.models.base import Capability, SequenceModel, State, read, read_warmup
 from seqtrain.models.decoding import continue_tokens
 from seqtrain.tasks.base import (
     Baseline,
@@ -157,7 +157,7 @@ class NextToken(Task):
 
     def evaluate(self, model: SequenceModel, batch: StreamBatch, state: State | None) -> tuple[LossTerms, State]:
         """`loss` in nats; outside training also `accuracy`, and the loss summed in float64."""
-        hidden, after = model(batch.tokens, state)
+        hidden, after = read(model, batch.tokens, state)
         output = self.output(model, hidden)
         if self.training:
             return {"loss": (output.loss(batch.targets), batch.count)}, after

@@ -1,12 +1,16 @@
-"""Attention of an encoder with rotary positions, against scores reckoned pair by pair."""
+"""Attention with rotary positions: against scores reckoned pair by pair, and read alone against keys kept."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from copy import deepcopy
 
+import pytest
 import torch
+from torch import Tensor
 
-from seqtrain.models.layers.attention import BidirectionalSelfAttention
+from seqtrain.models.layers.attention import BidirectionalSelfAttention, CausalSelfAttention
 from seqtrain.models.layers.positions import rotary_table
 from tests.models.test_attention import turned
 from tests.support.model_cases import assert_near
@@ -27,3 +31,39 @@ def test_each_key_is_turned_by_its_own_position_and_each_query_by_its_own() -> N
             rows.append(weights @ values[:, head])
     expected = made.out(torch.cat(rows).view(1, TIME, DIM))
     assert_near(made(x, None, rotary_table(TIME, width, x.device)), expected)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("positions", ["rotary", "none"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.1)])
+def test_what_is_read_alone_is_mixed_as_with_its_keys_kept_and_so_are_its_gradients(
+    bias: bool, positions: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    torch.manual_seed(0)
+    made = CausalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=bias, name="self").to(dtype)
+    x, weighting = torch.randn(2, 2, TIME, DIM).to(dtype)
+    x.requires_grad_()
+    exact = deepcopy(made).double()
+    table = rotary_table(TIME, DIM // HEADS, x.device) if positions == "rotary" else None
+
+    def read(module: CausalSelfAttention, how: Callable[..., Tensor], x: Tensor) -> list[Tensor]:
+        mixed = how(x)
+        grads = torch.autograd.grad((mixed * weighting.to(x.dtype)).sum(), [x, *module.parameters()])
+        return [mixed, *grads]
+
+    expected = read(exact, lambda x: exact(x, None, None, table)[0], x.detach().double().requires_grad_())
+    rounded = None if table is None else table.to(dtype)
+    for one, two in zip(read(made, lambda x: made.alone(x, rounded), x), expected, strict=True):
+        assert one.dtype == dtype
+        assert_near(one.double(), two, tolerance)
+
+
+def test_reading_alone_writes_over_nothing_that_a_caller_holds() -> None:
+    made = BidirectionalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self")
+    x, table = torch.randn(1, TIME, DIM), rotary_table(TIME, DIM // HEADS, torch.device("cpu")).float()
+    held = [x, table, *made.parameters()]
+    before = [each.clone() for each in held]
+    grad = torch.ones(1, TIME, DIM)
+    made(x, None, table).backward(grad)
+    assert all(torch.equal(one, two) for one, two in zip(held, before, strict=True))
+    assert torch.equal(grad, torch.ones_like(grad))

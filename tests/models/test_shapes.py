@@ -24,7 +24,7 @@ from seqtrain.data.batching.masking import uniforms
 from seqtrain.models.base import read_in_segments, read_warmup
 from seqtrain.models.contract import LAWS
 from seqtrain.models.decoding import continue_tokens, decode
-from seqtrain.models.layers.attention import heads
+from seqtrain.models.layers.attention import split_heads
 from seqtrain.models.layers.recorder import recording
 from seqtrain.models.layers.scan import scan
 from tests.conftest import REPOSITORY
@@ -118,7 +118,7 @@ def test_a_wrong_shape_is_seen() -> None:
         with pytest.raises(TypeCheckError):
             scan(x, x, wrong)
     with pytest.raises(TypeCheckError):
-        heads(x.long(), 1, 2)
+        split_heads(x.long(), 1, 2)
 
 
 @pytest.mark.skipif(not IS_CHECKED, reason="only where shapes are checked")

@@ -61,10 +61,10 @@ def test_chunks_of_series_with_carried_state_equal_the_whole(name: str, lanes: i
         cut = TBPTT(k1=length, k2=length, carry=True, reset="document")
         plan = StreamPlan(documents=batcher.documents, lanes=lanes, tbptt=cut, seed=0, shuffle=False)
         sums: dict[str, float] = {}
-        state, loader = None, EvalLoader(batcher, plan, batch_size=None)
+        state, loader = model.initial(lanes), EvalLoader(batcher, plan, batch_size=None)
         task.eval()
         for batch in loader:
-            if batch.reset_lanes is not None and state is not None:
+            if batch.reset_lanes is not None:
                 state = reset(state, batch.reset_lanes)
             with torch.no_grad():
                 terms, state = task.evaluate(model, batch, state)

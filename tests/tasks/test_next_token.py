@@ -14,10 +14,10 @@ from seqtrain.data.batching.plan import TBPTT
 from seqtrain.data.batching.stream import IGNORED, StreamBatch
 from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import Rows
-from seqtrain.models.base import SequenceModel
+from seqtrain.models.base import Capability, SequenceModel
 from seqtrain.tasks.base import Facts
 from seqtrain.tasks.next_token import NextToken, ScoreText
-from tests.support.model_cases import START, VOCABULARY, Case, assert_near, next_token, some_tokens
+from tests.support.model_cases import START, VOCABULARY, Case, assert_near, cases, next_token, some_tokens
 
 NO_WORDS = Facts(bytes_per_token=1.0, words_per_token=None)
 
@@ -39,7 +39,7 @@ def probs(task: NextToken, model: SequenceModel, tokens: torch.Tensor) -> torch.
 def test_the_loss_is_the_summed_surprisal_of_the_targets_alone(tied: bool, training: bool) -> None:
     model, batch = Case("gru", ()).make(), padded_batch()
     task = next_token(model, tied=tied).train(training)
-    parts, state = task.evaluate(model, batch, None)
+    parts, state = task.evaluate(model, batch, model.initial(3))
     found = probs(task, model, batch.tokens)
     pairs = [(lane, time) for lane in range(3) for time in range(6) if batch.targets[lane, time] != IGNORED]
     assert len(pairs) == 10
@@ -52,6 +52,16 @@ def test_the_loss_is_the_summed_surprisal_of_the_targets_alone(tied: bool, train
     else:
         right = sum(int(found[lane, time].argmax()) == int(batch.targets[lane, time]) for lane, time in pairs)
         assert (int(parts["accuracy"][0]), parts["accuracy"][1]) == (right, 10)
+
+
+@pytest.mark.parametrize("case", cases(Capability.CAUSAL | Capability.UNCONDITIONAL), ids=str)
+def test_a_batch_without_a_state_has_the_loss_of_one_from_the_initial_state_and_leaves_none(case: Case) -> None:
+    model, batch = case.make(), padded_batch()
+    task = next_token(model)
+    alone, left = task.evaluate(model, batch, None)
+    carried, _ = task.evaluate(model, batch, model.initial(3))
+    assert_near(alone, carried, 1e-9)
+    assert left == {}
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -94,9 +94,9 @@ def test_chunks_of_values_with_carried_state_equal_the_whole(name: str) -> None:
     stream = series()
     losses = []
     for length in (400, 7):
-        total, state = 0.0, None
+        total, state = 0.0, model.initial(4)
         for batch in EvalLoader(
-            stream, plan(stream, TBPTT(k1=length, k2=length, carry=True, reset="never")), batch_size=None
+            stream, plan(stream, TBPTT(k1=length, k2=length, carry=True, reset="never"), lanes=4), batch_size=None
         ):
             terms, state = task.evaluate(model, batch, state)
             total += terms["loss"][0].item()

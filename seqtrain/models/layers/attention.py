@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seqtrain.models.layers.lengths import padding_of
-from seqtrain.models.layers.positions import rotate
+from seqtrain.models.layers.positions import neighbours, rotate, turn, turns_of
 from seqtrain.models.layers.recorder import active, record
 from seqtrain.models.layers.slots import KeysValues, Seen, Slots
 from seqtrain.models.stepper import fold, unfold
@@ -20,6 +22,9 @@ Cache = tuple[Float[Tensor, "B H M K"], Float[Tensor, "B H M K"]]
 
 SourceKeysValues = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 """Those of the S tokens of a source."""
+
+QueryKeyValue = tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"]]
+"""What attention within one sequence compares and mixes."""
 
 MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more the weights take longer to write than the fused kernel to run
 
@@ -101,12 +106,41 @@ def _has_slow_softmax(keys: int) -> bool:
     return keys < 64 and keys % 32 >= 8
 
 
-def heads(
+def split_heads(
     packed: Float[Tensor, "B T E"], count: int, num_heads: int
 ) -> Float[Tensor, "{count} B {num_heads} T E//({count}*{num_heads})"]:
     """The `count` tensors that one linear map gave side by side, such as query and key, each cut into heads."""
     # (B, T, E) to (B, T, count, H, K) to (count, B, H, T, K)
     return packed.unflatten(-1, (count, num_heads, -1)).permute(2, 0, 3, 1, 4)
+
+
+class _QueryKeyValue(torch.autograd.Function):
+    """`split_heads` in three, of which queries and keys are turned in place; the gradient is joined in one pass.
+
+    Autograd would make it in two, and `rotate` takes four passes each way, by rows of half a head.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        packed: Float[Tensor, "B T E"],
+        num_heads: int,
+        turns: Complex[Tensor, "T P"] | None,
+    ) -> tuple[Tensor, ...]:
+        query_key_value = split_heads(packed, 3, num_heads)
+        if turns is not None:
+            turn(query_key_value[:2], turns)
+        ctx.save_for_backward(turns)
+        return query_key_value.unbind()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Float[Tensor, "B H T K"]) -> tuple[Float[Tensor, "B T E"], None, None]:
+        (turns,) = ctx.saved_tensors
+        joined = torch.stack([grad.transpose(1, 2) for grad in grads], 2)  # (B, T, 3, H, K)
+        if turns is not None:
+            turn(joined[:, :, :2].transpose(1, 3), turns.conj())  # (B, H, 2, T, K)
+        return joined.flatten(2), None, None
 
 
 class SelfAttention(nn.Module):
@@ -119,6 +153,39 @@ class SelfAttention(nn.Module):
         self.name = name
         self.query_key_value = nn.Linear(dim, 3 * dim, bias=bias)
         self.out = nn.Linear(dim, dim, bias=bias)
+
+    def heads(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> QueryKeyValue:
+        """Queries and keys, turned by their positions, and values.
+
+        Turned, the numbers of a query and a key stand in another order than in the weights, the same in both, so that
+        their product is that of what `rotate` gives.
+        """
+        if torch.compiler.is_compiling():  # compiled code cannot multiply complex numbers
+            query, key, value = split_heads(self.query_key_value(x), 3, self.num_heads)
+            if rotary is None:
+                return query, key, value
+            return rotate(query, rotary), rotate(key, rotary), value
+        if rotary is None:
+            return _QueryKeyValue.apply(self.query_key_value(x), self.num_heads, None)  # type: ignore[no-any-return]
+        # The rows of the weights change places, not the numbers of each token: they are fewer.
+        linear = self.query_key_value
+        weight = neighbours(linear.weight, self.num_heads)
+        bias = None if linear.bias is None else neighbours(linear.bias, self.num_heads)
+        packed = F.linear(x, weight, bias)
+        return _QueryKeyValue.apply(packed, self.num_heads, turns_of(rotary))  # type: ignore[no-any-return]
+
+    def mix(
+        self,
+        query: Float[Tensor, "B H T K"],
+        key: Float[Tensor, "B H N K"],
+        value: Float[Tensor, "B H N K"],
+        mask: Bool[Tensor, "B 1 #T N"] | None,
+        *,
+        causal: bool,
+    ) -> Float[Tensor, "B T D"]:
+        """The mixed values, as `attend` gives them, through `out`."""
+        dropout = self.dropout if self.training else 0.0
+        return self.out(attend(query, key, value, mask=mask, causal=causal, dropout=dropout, name=self.name))
 
 
 class CausalSelfAttention(SelfAttention):
@@ -135,7 +202,7 @@ class CausalSelfAttention(SelfAttention):
 
         Without a mask each token sees every token before it.
         """
-        query, key, value = heads(self.query_key_value(x), 3, self.num_heads)  # each (B, H, T, K)
+        query, key, value = split_heads(self.query_key_value(x), 3, self.num_heads)  # each (B, H, T, K)
         if cache is not None:
             # The state is kept in the parameters' precision; under autocast it joins keys of a lower one.
             key = torch.cat([cache[0].to(key.dtype), key], 2)
@@ -147,15 +214,17 @@ class CausalSelfAttention(SelfAttention):
         turned = key
         if rotary is not None:
             query, turned = rotate(query, rotary[:, -x.shape[1] :]), rotate(key, rotary)
-        dropout = self.dropout if self.training else 0.0
-        mixed = attend(query, turned, value, mask=mask, causal=mask is None, dropout=dropout, name=self.name)
-        return self.out(mixed), (key, value)
+        return self.mix(query, turned, value, mask, causal=mask is None), (key, value)
+
+    def alone(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> Float[Tensor, "B T D"]:
+        """As `forward` without cache and mask, and keeps nothing, in less time."""
+        return self.mix(*self.heads(x, rotary), None, causal=True)
 
     def step(
         self, x: Float[Tensor, "N 1 D"], slots: Slots, seen: Seen, rotary: Float[Tensor, "2 1 K"] | None
     ) -> Float[Tensor, "N 1 D"]:
         """Gives the mixed values of one more token, which `slots` then has."""
-        query_key_value = heads(self.query_key_value(x), 3, self.num_heads)
+        query_key_value = split_heads(self.query_key_value(x), 3, self.num_heads)
         query, key = query_key_value[:2]
         if rotary is not None:
             query, key = rotate(query_key_value[:2], rotary)  # both at once: at one token a call is the cost
@@ -173,11 +242,7 @@ class BidirectionalSelfAttention(SelfAttention):
         rotary: Float[Tensor, "2 T K"] | None,
     ) -> Float[Tensor, "B T D"]:
         """Gives the mixed values; without a mask every token is real."""
-        query, key, value = heads(self.query_key_value(x), 3, self.num_heads)
-        if rotary is not None:
-            query, key = rotate(query, rotary), rotate(key, rotary)
-        dropout = self.dropout if self.training else 0.0
-        return self.out(attend(query, key, value, mask=mask, causal=False, dropout=dropout, name=self.name))
+        return self.mix(*self.heads(x, rotary), mask, causal=False)
 
 
 class CrossAttention(nn.Module):
@@ -194,16 +259,15 @@ class CrossAttention(nn.Module):
 
     def read(self, source: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> SourceKeysValues:
         """Keys and values of a right-padded source, zero at padding: so an empty source is mixed to zero."""
-        padding = padding_of(lengths, source.shape[1])
-        keys_values = heads(self.key_value(source), 2, self.num_heads)  # (2, B, H, S, K)
-        key, value = keys_values.masked_fill(padding[None, :, None, :, None], 0.0)
+        padding = padding_of(lengths, source.shape[1]).unsqueeze(-1)
+        key, value = split_heads(self.key_value(source).masked_fill(padding, 0.0), 2, self.num_heads)
         return key, value
 
     def forward(
         self, x: Float[Tensor, "B T D"], source: SourceKeysValues, mask: Bool[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B T D"]:
         """Gives the mixed values of a source that was `read`; without a mask all of it is real."""
-        (query,) = heads(self.query(x), 1, self.num_heads)
+        (query,) = split_heads(self.query(x), 1, self.num_heads)
         key, value = source[0].to(query.dtype), source[1].to(query.dtype)  # under autocast the query's is lower
         dropout = self.dropout if self.training else 0.0
         return self.out(attend(query, key, value, mask=mask, causal=False, dropout=dropout, name=self.name))
@@ -212,7 +276,7 @@ class CrossAttention(nn.Module):
         self, x: Float[Tensor, "N 1 D"], source: SourceKeysValues, mask: Bool[Tensor, "B 1 1 S"]
     ) -> Float[Tensor, "N 1 D"]:
         """Gives the mixed values of a token for each row; several rows of a lane look at one source together."""
-        (query,) = heads(self.query(x), 1, self.num_heads)
+        (query,) = split_heads(self.query(x), 1, self.num_heads)
         key, value = source[0].to(query.dtype), source[1].to(query.dtype)
         mixed = unfold(F.scaled_dot_product_attention(fold(query, len(key)), key, value, mask))
         return self.out(mixed.transpose(1, 2).flatten(2))

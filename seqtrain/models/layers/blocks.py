@@ -129,9 +129,18 @@ class DecoderBlock(Block):
         cache: Cache | None,
         mask: Bool[Tensor, "B 1 T N"] | None,
         rotary: Float[Tensor, "2 N K"] | None,
-    ) -> tuple[Float[Tensor, "B T D"], KeysValues]:
-        """The stream after this block, and the keys and values of this layer."""
-        mixed, keys_values = self.attention(self.norm1.before(x), cache, mask, rotary)
+        *,
+        alone: bool,
+    ) -> tuple[Float[Tensor, "B T D"], KeysValues | None]:
+        """The stream after this block, and the keys and values of this layer.
+
+        `alone`: there is neither cache nor mask, and no keys and values are asked for.
+        """
+        normed, keys_values = self.norm1.before(x), None
+        if alone:
+            mixed = self.attention.alone(normed, rotary)
+        else:
+            mixed, keys_values = self.attention(normed, cache, mask, rotary)
         x = self.norm1.after(x, mixed)
         return self.norm2.after(x, self.feed_forward(self.norm2.before(x))), keys_values
 

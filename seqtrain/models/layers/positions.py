@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
 Positions = Literal["rotary", "sinusoidal", "learned", "none"]
@@ -103,3 +103,24 @@ def rotate(x: Float[Tensor, "*B T K"], table: Float[Tensor, "2 T K"]) -> Float[T
     cos, sin = table.to(x.dtype)
     # Halves, not neighbours, make a pair: then one roll swaps them, and the sines have the signs.
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+
+
+def turns_of(table: Float[Tensor, "2 T K"]) -> Complex[Tensor, "T P"]:
+    """The table of `rotate` as one complex number a pair, in float32 at least: there are none of 16 bits."""
+    cos, sin = table.to(torch.promote_types(table.dtype, torch.float32)).unflatten(-1, (2, -1))[:, :, 1]
+    return torch.complex(cos, sin)
+
+
+def turn(x: Float[Tensor, "*B T K"], turns: Complex[Tensor, "T P"]) -> None:
+    """Turns each pair (2i, 2i + 1) of x by its position's angle, in place: one pass where `rotate` takes four."""
+    exact = x.to(turns.real.dtype)
+    torch.view_as_complex(exact.unflatten(-1, (-1, 2))).mul_(turns)
+    if exact is not x:
+        x.copy_(exact)
+
+
+def neighbours(rows: Float[Tensor, " R *I"], num_heads: int) -> Float[Tensor, " R *I"]:
+    """The rows of a map to queries, keys and values; the pairs of `rotate` stand side by side in the first two."""
+    query, key, value = rows.chunk(3)
+    halves = torch.cat([query, key]).unflatten(0, (2 * num_heads, 2, -1))
+    return torch.cat([halves.transpose(1, 2).flatten(0, 2), value])
