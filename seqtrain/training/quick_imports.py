@@ -1,8 +1,9 @@
 """Two seconds less of each command that trains: how torch, Lightning and torchmetrics are imported by the command line.
 
-Lightning needs two classes of torchmetrics, whose package imports all of its metrics at once, and for them scipy.signal
-and, where it is installed, transformers. Here it gives these two classes, and is imported whole by whoever asks for
-more. And Python's collector looks through all that was imported, again and again while more is, and finds nothing.
+Lightning needs two classes of torchmetrics, whose package imports all of its metrics at once, and for them
+scipy.signal, matplotlib and, where it is installed, transformers. Here it gives these two classes, and is imported
+whole by whoever asks for more. And Python's collector looks through all that was imported, again and again while more
+is, and finds nothing.
 """
 
 from __future__ import annotations
@@ -86,25 +87,63 @@ def _without_collector() -> Iterator[None]:
 
 
 class InParts(QuickLoader):
-    """Loads torchmetrics when something other than the two classes of Lightning is asked for."""
+    """Loads a part of a module, and the whole when more than that is asked for."""
 
     def load(self, module: ModuleType) -> None:
         def attribute(name: str) -> Any:
-            if name in PARTS:
-                importlib.import_module(f"{METRICS}.utilities")  # metric.py alone would meet itself there
-                return getattr(importlib.import_module(PARTS[name]), name)
+            part = self.part(name)
+            if part is not None:
+                return part
             if name.startswith("__"):  # asked of any module, as by `inspect`
-                raise AttributeError(f"module {METRICS!r} has no attribute {name!r}")
-            del module.__dict__["__getattr__"]
-            self.loader.exec_module(module)
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            self.whole(module)
             return getattr(module, name)
 
+        self.begin(module)
+        module.__getattr__ = attribute  # type: ignore[method-assign]
+
+    def whole(self, module: ModuleType) -> None:
+        """Loads all of it, once."""
+        if module.__dict__.pop("__getattr__", None) is not None:
+            self.loader.exec_module(module)
+
+    @abstractmethod
+    def begin(self, module: ModuleType) -> None:
+        """Sets what is there from the beginning."""
+
+    def part(self, name: str) -> Any:
+        """What this name stands for while the whole is not there; None: it takes the whole."""
+        return None
+
+
+class TwoClasses(InParts):
+    """torchmetrics with the two classes that Lightning asks for."""
+
+    def begin(self, module: ModuleType) -> None:
         from importlib.metadata import version  # it imports email and csv, which a command without Lightning spares
 
         # What its modules ask of the package itself.
         module.__version__ = version(METRICS)  # type: ignore[attr-defined]
         module._logger = logging.getLogger(METRICS)  # type: ignore[attr-defined]
-        module.__getattr__ = attribute  # type: ignore[method-assign]
+
+    def part(self, name: str) -> Any:
+        if name not in PARTS:
+            return None
+        importlib.import_module(f"{METRICS}.utilities")  # metric.py alone would meet itself there
+        return getattr(importlib.import_module(PARTS[name]), name)
+
+
+class NothingDrawn(InParts):
+    """torchmetrics' plots without matplotlib, which takes half a second, until one is drawn."""
+
+    def begin(self, module: ModuleType) -> None:
+        def draw(*args: Any, **options: Any) -> Any:
+            self.whole(module)
+            return module.plot_single_or_multi_val(*args, **options)
+
+        # What the two classes ask of it: a function that their `plot` calls, and annotations.
+        module.plot_single_or_multi_val = draw  # type: ignore[attr-defined]
+        module._AX_TYPE = module._PLOT_OUT_TYPE = object  # type: ignore[attr-defined]
 
 
 LOADERS: dict[str, type[QuickLoader]] = {
@@ -112,5 +151,6 @@ LOADERS: dict[str, type[QuickLoader]] = {
     "torch._dynamo": WithoutCollector,
     "lightning_fabric": WithoutCollector,
     "pytorch_lightning": WithoutCollector,
-    METRICS: InParts,
+    METRICS: TwoClasses,
+    f"{METRICS}.utilities.plot": NothingDrawn,
 }

@@ -67,3 +67,31 @@ def test_reading_alone_writes_over_nothing_that_a_caller_holds() -> None:
     made(x, None, table).backward(grad)
     assert all(torch.equal(one, two) for one, two in zip(held, before, strict=True))
     assert torch.equal(grad, torch.ones_like(grad))
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+def test_under_autocast_gradients_are_those_of_a_map_that_autograd_follows(rotary: bool) -> None:
+    torch.manual_seed(0)
+    made = CausalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self")
+    x, weighting = torch.randn(2, 2, TIME, DIM)
+    table = rotary_table(TIME, DIM // HEADS, x.device).float() if rotary else None
+    found = []
+    for read in (made.alone, lambda x, table: made(x, None, None, table)[0]):
+        inputs = [x.clone().requires_grad_(), *made.parameters()]
+        with torch.autocast("cpu", torch.bfloat16):
+            mixed = read(inputs[0], table)
+        assert mixed.dtype == torch.bfloat16
+        found.append(torch.autograd.grad((mixed * weighting).sum(), inputs))
+    for one, two in zip(*found, strict=True):
+        assert one.dtype == two.dtype == torch.float32
+        assert_near(one, two, 0.05)
+
+
+def test_weights_that_are_frozen_get_no_gradient() -> None:
+    made = CausalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self")
+    made.query_key_value.requires_grad_(False)
+    x = torch.randn(1, TIME, DIM, requires_grad=True)
+    made.alone(x, rotary_table(TIME, DIM // HEADS, x.device).float()).sum().backward()
+    assert x.grad is not None
+    assert made.query_key_value.weight.grad is None
+    assert made.query_key_value.bias.grad is None

@@ -19,6 +19,7 @@ from pytorch_lightning.core import module
 assert gc.isenabled()
 assert "torchmetrics.classification" not in sys.modules, "all metrics were imported"
 assert "scipy.signal" not in sys.modules
+assert "matplotlib" not in sys.modules
 import torchmetrics
 
 assert module.Metric is torchmetrics.Metric
@@ -35,6 +36,40 @@ assert torchmetrics.__spec__.loader is torchmetrics.__loader__
 assert type(torchmetrics.__loader__).__name__ == "SourceFileLoader"
 assert torchmetrics.__version__ == torchmetrics.__about__.__version__
 assert not hasattr(torchmetrics, "no_such_metric")
+"""
+
+DRAWN = """
+import sys
+from seqtrain.training import quick_imports
+
+quick_imports.install()
+import pytorch_lightning
+from torchmetrics import Metric
+import torch
+
+class Last(Metric):
+    def __init__(self):
+        super().__init__()
+        self.add_state("last", torch.tensor(0.0))
+
+    def update(self, value):
+        self.last = torch.tensor(value)
+
+    def compute(self):
+        return self.last
+
+metric = Last()
+metric.update(3.0)
+assert "matplotlib" not in sys.modules
+figure, axes = metric._plot()  # what `plot` of its metrics is
+from matplotlib.figure import Figure
+
+assert isinstance(figure, Figure)
+assert axes.has_data()
+assert metric._plot(ax=axes)[1] is axes
+from torchmetrics.utilities.plot import plot_confusion_matrix, plot_single_or_multi_val
+
+assert plot_single_or_multi_val.__module__ == "torchmetrics.utilities.plot"
 """
 
 NO_COLLECTION = """
@@ -68,6 +103,12 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 def test_lightning_and_torchmetrics_are_what_they_are_without_it() -> None:
     done = python(IMPORTED)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.long
+def test_a_metric_draws_as_it_does_without_it() -> None:
+    done = python(DRAWN)
     assert done.returncode == 0, done.stderr
 
 

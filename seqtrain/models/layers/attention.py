@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seqtrain.models.layers.lengths import padding_of
-from seqtrain.models.layers.positions import neighbours, rotate, turn, turns_of
+from seqtrain.models.layers.positions import halves, neighbours, rotate, turn, turns_of
 from seqtrain.models.layers.recorder import active, record
 from seqtrain.models.layers.slots import KeysValues, Seen, Slots
 from seqtrain.models.stepper import fold, unfold
@@ -23,8 +23,8 @@ Cache = tuple[Float[Tensor, "B H M K"], Float[Tensor, "B H M K"]]
 SourceKeysValues = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 """Those of the S tokens of a source."""
 
-QueryKeyValue = tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"]]
-"""What attention within one sequence compares and mixes."""
+HeadsOfThree = tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"]]
+"""Queries, keys and values."""
 
 MOST_KEYS_BY_HAND = 256  # in bf16 on a CPU; with more the weights take longer to write than the fused kernel to run
 
@@ -114,33 +114,68 @@ def split_heads(
     return packed.unflatten(-1, (count, num_heads, -1)).permute(2, 0, 3, 1, 4)
 
 
-class _QueryKeyValue(torch.autograd.Function):
-    """`split_heads` in three, of which queries and keys are turned in place; the gradient is joined in one pass.
+class QueryKeyValue(nn.Linear):
+    """One map to queries, keys and values."""
 
-    Autograd would make it in two, and `rotate` takes four passes each way, by rows of half a head.
+    def forward(
+        self, x: Float[Tensor, "B T D"], num_heads: int | None = None, turns: Complex[Tensor, "T P"] | None = None
+    ) -> Float[Tensor, "B T E"] | HeadsOfThree:
+        """All three side by side; or, with a number of heads, each of them cut into heads.
+
+        With `turns`, queries and keys are turned by their positions. Their numbers then stand in another order than in
+        the weights, the same in both, so that their product is that of what `rotate` gives.
+        """
+        if num_heads is None:
+            return super().forward(x)
+        return _Heads.apply(x, self.weight, self.bias, num_heads, turns)  # type: ignore[no-any-return]
+
+
+class _Heads(torch.autograd.Function):
+    """A linear map, `split_heads` and the turn of queries and keys.
+
+    The rows of the weights change places, not the numbers of each token, since they are fewer; then a turn is one pass
+    in place, where `rotate` takes four by rows of half a head. The gradient is joined in one pass, not in two.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        packed: Float[Tensor, "B T E"],
+        x: Float[Tensor, "B T D"],
+        weight: Float[Tensor, "E D"],
+        bias: Float[Tensor, " E"] | None,
         num_heads: int,
         turns: Complex[Tensor, "T P"] | None,
     ) -> tuple[Tensor, ...]:
-        query_key_value = split_heads(packed, 3, num_heads)
-        if turns is not None:
-            turn(query_key_value[:2], turns)
-        ctx.save_for_backward(turns)
-        return query_key_value.unbind()
+        ctx.save_for_backward(x, weight, turns)
+        ctx.num_heads = num_heads
+        if turns is None:
+            return split_heads(F.linear(x, weight, bias), 3, num_heads).unbind()
+        bias = None if bias is None else neighbours(bias, num_heads)
+        heads = split_heads(F.linear(x, neighbours(weight, num_heads), bias), 3, num_heads)
+        turn(heads[:2], turns)
+        return heads.unbind()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Float[Tensor, "B H T K"]) -> tuple[Float[Tensor, "B T E"], None, None]:
-        (turns,) = ctx.saved_tensors
+    def backward(
+        ctx: Any, *grads: Float[Tensor, "B H T K"]
+    ) -> tuple[Float[Tensor, "B T D"] | None, Float[Tensor, "E D"] | None, Float[Tensor, " E"] | None, None, None]:
+        x, weight, turns = ctx.saved_tensors
         joined = torch.stack([grad.transpose(1, 2) for grad in grads], 2)  # (B, T, 3, H, K)
         if turns is not None:
             turn(joined[:, :, :2].transpose(1, 3), turns.conj())  # (B, H, 2, T, K)
-        return joined.flatten(2), None, None
+            weight = neighbours(weight, ctx.num_heads)
+        joined = joined.flatten(2)
+        rows = joined.flatten(0, 1)
+        # Under autocast the product was one of numbers of fewer bits, and so are those of its gradient.
+        grad_x = joined @ weight.to(joined.dtype) if ctx.needs_input_grad[0] else None
+        grad_weight = rows.T @ x.flatten(0, 1).to(rows.dtype) if ctx.needs_input_grad[1] else None
+        grad_bias = rows.sum(0) if ctx.needs_input_grad[2] else None
+        if turns is not None:
+            grad_weight, grad_bias = (
+                None if grad is None else halves(grad, ctx.num_heads) for grad in (grad_weight, grad_bias)
+            )
+        return grad_x, grad_weight, grad_bias, None, None
 
 
 class SelfAttention(nn.Module):
@@ -151,28 +186,17 @@ class SelfAttention(nn.Module):
         self.num_heads = num_heads
         self.dropout = dropout
         self.name = name
-        self.query_key_value = nn.Linear(dim, 3 * dim, bias=bias)
+        self.query_key_value = QueryKeyValue(dim, 3 * dim, bias=bias)
         self.out = nn.Linear(dim, dim, bias=bias)
 
-    def heads(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> QueryKeyValue:
-        """Queries and keys, turned by their positions, and values.
-
-        Turned, the numbers of a query and a key stand in another order than in the weights, the same in both, so that
-        their product is that of what `rotate` gives.
-        """
+    def heads(self, x: Float[Tensor, "B T D"], rotary: Float[Tensor, "2 T K"] | None) -> HeadsOfThree:
+        """Queries and keys, turned by their positions, and values."""
         if torch.compiler.is_compiling():  # compiled code cannot multiply complex numbers
             query, key, value = split_heads(self.query_key_value(x), 3, self.num_heads)
             if rotary is None:
                 return query, key, value
             return rotate(query, rotary), rotate(key, rotary), value
-        if rotary is None:
-            return _QueryKeyValue.apply(self.query_key_value(x), self.num_heads, None)  # type: ignore[no-any-return]
-        # The rows of the weights change places, not the numbers of each token: they are fewer.
-        linear = self.query_key_value
-        weight = neighbours(linear.weight, self.num_heads)
-        bias = None if linear.bias is None else neighbours(linear.bias, self.num_heads)
-        packed = F.linear(x, weight, bias)
-        return _QueryKeyValue.apply(packed, self.num_heads, turns_of(rotary))  # type: ignore[no-any-return]
+        return self.query_key_value(x, self.num_heads, None if rotary is None else turns_of(rotary))
 
     def mix(
         self,

@@ -121,6 +121,15 @@ def turn(x: Float[Tensor, "*B T K"], turns: Complex[Tensor, "T P"]) -> None:
 
 def neighbours(rows: Float[Tensor, " R *I"], num_heads: int) -> Float[Tensor, " R *I"]:
     """The rows of a map to queries, keys and values; the pairs of `rotate` stand side by side in the first two."""
+    return _exchanged(rows, (2 * num_heads, 2, -1))
+
+
+def halves(rows: Float[Tensor, " R *I"], num_heads: int) -> Float[Tensor, " R *I"]:
+    """Such rows in the order that `rotate` takes them in, from the other."""
+    return _exchanged(rows, (2 * num_heads, -1, 2))
+
+
+def _exchanged(rows: Float[Tensor, " R *I"], shape: tuple[int, int, int]) -> Float[Tensor, " R *I"]:
     query, key, value = rows.chunk(3)
-    halves = torch.cat([query, key]).unflatten(0, (2 * num_heads, 2, -1))
-    return torch.cat([halves.transpose(1, 2).flatten(0, 2), value])
+    pairs = torch.cat([query, key]).unflatten(0, shape)
+    return torch.cat([pairs.transpose(1, 2).flatten(0, 2), value])
