@@ -75,6 +75,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", COMPOSED, ids=lambda page: page.name)
 def test_every_training_that_a_page_shows_composes(page: Path) -> None:
     for words in commands(page):

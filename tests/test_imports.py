@@ -269,6 +269,7 @@ def test_faults_are_found_before_anything_heavy_is_imported() -> None:
     assert {name.split(".")[0] for name in loaded} & HEAVY == set()
 
 
+@pytest.mark.long
 def test_an_import_stands_inside_a_function_for_start_up_time_or_against_a_cycle_only() -> None:
     needless = []
     for module in MODULES:
@@ -327,6 +328,7 @@ assert not heavy, heavy
 """
 
 
+@pytest.mark.long
 def test_predict_imports_no_lightning_datasets_or_wandb(run: Path) -> None:
     answer = subprocess.run([sys.executable, "-c", CHILD, str(run)], capture_output=True, text=True, timeout=120)
     assert answer.returncode == 0, answer.stderr

@@ -31,6 +31,7 @@ def of_command(capsys: pytest.CaptureFixture[str], *argv: object) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.long
 def test_gradients_give_the_record_of_the_command(
     tmp_path: Path, text: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,6 +43,7 @@ def test_gradients_give_the_record_of_the_command(
     assert (out / "gradients.png").read_bytes() == (tmp_path / "command" / "gradients.png").read_bytes()
 
 
+@pytest.mark.long
 def test_memory_gives_the_record_of_the_command_and_of_no_folder_keeps_nothing(
     tmp_path: Path, text: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,12 +57,14 @@ def test_memory_gives_the_record_of_the_command_and_of_no_folder_keeps_nothing(
     assert list(empty.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_demonstration_gives_the_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = of_command(capsys, "demo", "perpendicular", "--out", tmp_path)
     assert seqtrain.demo("perpendicular", out=tmp_path / "python") == wanted
     assert (tmp_path / "python" / "perpendicular" / "perpendicular.png").exists()
 
 
+@pytest.mark.long
 def test_a_profile_has_what_the_command_counts_and_leaves_the_threads_as_they_were(tmp_path: Path) -> None:
     torch.set_num_threads(2)
     try:

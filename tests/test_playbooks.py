@@ -85,6 +85,7 @@ def test_a_playbook_works_as_it_is_written(title: str, reader: Reader) -> None:
     reader.follow(SECTIONS[title])
 
 
+@pytest.mark.long
 def test_a_logger_that_fails_is_left_out_and_the_training_goes_on_as_the_page_says(reader: Reader) -> None:
     (line,) = [line.strip() for line in PAGE.splitlines() if "logger.points.file=" in line]
     if line not in reader.said:  # this test runs alone

@@ -474,6 +474,7 @@ def test_what_would_have_no_effect_is_refused_in_one_line(
     assert reason in line
 
 
+@pytest.mark.long
 def test_a_table_beside_a_cut_says_how_many_pairs_have_a_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -372,6 +372,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
+@pytest.mark.long
 def test_the_command_writes_what_it_prints(tmp_path: Path, call: Any) -> None:
     (tmp_path / "text.txt").write_text("the animal was tired and slow\n" * 400)
     data = ("data=text", f"data.path={tmp_path / 'text.txt'}", "data.split_by=position", "data.validation_fraction=0.4")

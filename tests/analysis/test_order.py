@@ -15,6 +15,7 @@ from tests.support.untrained_runs import TEXTS, make_run
 GROUPS = order.permuted(TEXTS[:3], 6, seed=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.slug)
 def test_theory_holds_for_drawn_weights_of_any_size(reader, tmp_path: Path):
     overrides = [word for word in reader.overrides if not word.startswith("optimizer")]

@@ -333,6 +333,7 @@ def text_words(folder: Path) -> tuple[str, ...]:
     return (*TEXT, f"data.path={folder / 'text.txt'}")
 
 
+@pytest.mark.long
 def test_a_width_that_is_typed_is_that_of_all_lengths_and_one_model_has_no_picture_of_a_crossover(
     tmp_path: Path, call: Any
 ) -> None:

@@ -88,6 +88,7 @@ def test_fewer_than_four_budgets_are_refused() -> None:
         fit([1e11] * 5 + [2e11] * 5, [2.0] * 5 + [1.9] * 5)
 
 
+@pytest.mark.long
 def test_a_loss_that_does_not_fall_has_no_exponent() -> None:
     found = fit(np.repeat(LADDER, 2).tolist(), [2.0] * 8)
     assert found.predict(HELD_BACK).loss == pytest.approx(2.0, rel=1e-3)

@@ -184,6 +184,7 @@ def test_an_optimizer_that_cannot_make_a_step_is_refused_in_one_line() -> None:
     assert lbfgs.kept == found_of(model_of("rnn")).kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["cbow", "encoder_decoder", "rnn_encoder_decoder", "elmo"])
 def test_models_with_a_source_or_without_a_core_are_measured_too(name: str) -> None:
     profile = measured(name)

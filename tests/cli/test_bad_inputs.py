@@ -264,6 +264,7 @@ def alone(words: tuple[str, ...], change: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for word in words if not (given and word.startswith("data.validation_fraction")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some_long(SOUND, list(SOUND)[2::6]))
 def test_what_only_looks_bad_trains(name: str, folder: Path, seqtrain: Seqtrain) -> None:
     task, content, change = SOUND[name]

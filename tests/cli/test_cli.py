@@ -74,6 +74,7 @@ def test_help_names_every_command(seqtrain: Seqtrain, tmp_path: Path) -> None:
     assert seqtrain("--version", cwd=tmp_path).out.startswith("seqtrain ")
 
 
+@pytest.mark.long
 def test_json_is_one_object_on_standard_output_and_nothing_else(folder: Path, seqtrain: Seqtrain) -> None:
     trained = only_json(seqtrain(*TRAIN, "run_dir=json", "--json", cwd=folder))
     assert trained == Run(folder / "json").summary.to_plain()
@@ -227,6 +228,7 @@ def test_the_score_of_a_text_is_its_evaluation(extra: tuple[str, ...], seqtrain:
 # -- Python ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_train_from_python_gives_the_run_that_the_command_gives(
     folder: Path, monkeypatch: pytest.MonkeyPatch, seqtrain_environment: dict[str, str]
 ) -> None:

@@ -51,6 +51,7 @@ def test_without_a_name_each_demonstration_is_listed_with_its_claim(seqtrain: Se
         assert line.endswith(each["claim"])
 
 
+@pytest.mark.long
 def test_its_record_is_the_same_on_stdout_and_in_its_folder_beside_a_real_picture(
     seqtrain: Seqtrain, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def killed(seqtrain: Seqtrain, tmp_path: Path) -> Path:
     return runs
 
 
+@pytest.mark.long
 def test_a_killed_demonstration_goes_on_with_the_run_that_it_was_at(killed: Path) -> None:
     run = Run(killed / f"{FIRST.slug}-1")
     begun = run.identity
@@ -123,6 +125,7 @@ def test_a_run_of_other_options_in_its_place_is_refused(killed: Path) -> None:
     assert len(refused.value.lines) == 1
 
 
+@pytest.mark.long
 def test_a_place_that_a_run_was_killed_in_before_it_began_is_used(tmp_path: Path) -> None:
     place = tmp_path / f"{FIRST.slug}-1"
     place.mkdir()

@@ -111,6 +111,7 @@ def test_accuracy_and_loss_of_labels_are_those_of_the_answers(split: str, tmp_pa
         assert found["loss"] == pytest.approx(math.fsum(nats) / len(nats), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_pseudo_perplexity_is_that_of_the_scores_of_the_first_texts(split: str, tmp_path: Path) -> None:
     paths = table(tmp_path, ("text", "label"), LABELLED)

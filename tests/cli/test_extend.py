@@ -35,6 +35,7 @@ def finished(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.long
 def test_an_extended_run_equals_a_run_that_was_that_long_from_the_start(
     finished: Path, folder: Path, seqtrain: Seqtrain
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_run_without_a_sound_checkpoint_is_refused(finished: Path, seqtrain: S
     assert "error: run run: no checkpoint is sound; delete run/checkpoints/step-*.ckpt to begin again" in answer.err
 
 
+@pytest.mark.long
 def test_a_run_that_early_stopping_ended_is_not_extended(seqtrain: Seqtrain, tmp_path: Path) -> None:
     corpus(tmp_path)
     values = ("callbacks.early_stopping.patience=1", "callbacks.early_stopping.min_delta=9")

@@ -108,6 +108,7 @@ def test_an_interrupt_in_a_running_loop_leaves_a_run_that_can_be_resumed(
     assert state() == before
 
 
+@pytest.mark.long
 def test_a_sweep_from_python_that_is_refused_leaves_nothing_and_lets_the_next_one_begin(folder: Path) -> None:
     wrong = {
         "model=lsmt": "model=lsmt",

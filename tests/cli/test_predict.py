@@ -53,6 +53,7 @@ def ask(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> Any:
 # -- what is answered --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_text_has_the_same_label_alone_and_in_a_batch(trained: dict[str, Trained]) -> None:
     run = trained["sentiment"]
     together = run.classify(TEXTS * 11)

@@ -45,6 +45,7 @@ def table(path: Path, rows: Any, head: str = "text\tlabel") -> Path:
     return path
 
 
+@pytest.mark.long
 def test_labels_are_measured_beside_untrained_tfidf_and_the_most_frequent_label(
     runs: dict[str, Path], call: Any, tmp_path: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_numbers_are_read_by_ridge_regression_beside_their_mean(
     assert "neighbours" not in found
 
 
+@pytest.mark.long
 def test_texts_that_stood_in_train_of_the_run_are_said(runs: dict[str, Path], call: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", *SENTIMENT)
     file = table(tmp_path / "rows.tsv", ROWS)

@@ -107,6 +107,7 @@ def wild(steps: list[int], what: str = "hidden") -> tuple[str, ...]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "options"),
     [
@@ -211,6 +212,7 @@ def test_stopping_is_the_default_and_keeps_the_last_good_checkpoint(place: Place
 # -- memory ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "words"),
     [
@@ -255,6 +257,7 @@ def test_whatever_else_does_not_fit_is_said_so_in_one_line(tmp_path: Path) -> No
 FULL = "the disk is full; make room, then `seqtrain resume run`"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "name", "words"),
     [
@@ -331,6 +334,7 @@ def test_samples_that_cannot_be_written_cost_one_line_and_no_bit(place: Place) -
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param("step-00000012.ckpt", marks=pytest.mark.long), "best"])
 def test_a_kill_just_before_a_checkpoint_gets_its_name_costs_no_bit(name: str, place: Place, twin: Path) -> None:
     assert place.train(*mishap("killed", 8, name)).rc == -9
@@ -405,6 +409,7 @@ def test_the_best_checkpoints_stay_and_a_kill_between_their_names_costs_none(pla
 # -- loggers and clocks ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("logger", "words"),
     [

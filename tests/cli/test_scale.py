@@ -28,6 +28,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

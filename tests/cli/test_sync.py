@@ -66,6 +66,7 @@ def _sync(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_run_is_replayed_into_wandb_s_offline_file_once(tmp_path: Path, capsys) -> None:
     run = _run(tmp_path / "run")
     said = _sync(str(run.path), "--entity", "us", capsys=capsys)

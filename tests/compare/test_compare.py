@@ -166,6 +166,7 @@ def trained(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return home
 
 
+@pytest.mark.long
 def test_real_runs_are_compared(seqtrain: Seqtrain, trained: Path) -> None:
     answer = seqtrain("compare", "runs", "--x", "flops", "--json", cwd=trained)
     assert answer.rc == 0, answer.err

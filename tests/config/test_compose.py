@@ -30,6 +30,7 @@ def by_hydra(words: Sequence[str]) -> DictConfig:
     return files.compose([*choices, *values])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_a_value_means_what_it_means_to_hydra(words: tuple[str, ...]) -> None:
     ours = OmegaConf.to_container(check.compose(words).config, resolve=False)

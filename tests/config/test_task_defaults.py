@@ -66,6 +66,7 @@ def test_a_task_of_a_users_own_needs_no_other_file(tmp_path: Path) -> None:
     assert composed.config.trainer.max_steps == 77
 
 
+@pytest.mark.long
 def test_an_experiment_beats_its_task_and_a_command_line_beats_both(tmp_path: Path) -> None:
     folders = mine(tmp_path, own(MINE))
     (tmp_path / "experiment").mkdir()

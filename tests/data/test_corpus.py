@@ -68,6 +68,7 @@ def made(cache: Path, recipe: Recipe, source: Source = SOURCE) -> tuple[Corpus, 
     return corpora["train"], corpora["validation"], lines
 
 
+@pytest.mark.long
 def test_wikitext_2_has_the_published_counts(shared_data, tmp_path):
     folder = shared_data / "wikitext-2"
     paths = {split: str(folder / f"wiki.{name}.tokens") for split, name in (("validation", "valid"), ("test", "test"))}
@@ -100,6 +101,7 @@ def test_a_corpus_is_its_documents_encoded(recipe, tmp_path):
     assert corpora["validation"].num_unknown == expected
 
 
+@pytest.mark.long
 def test_a_large_vocabulary_takes_wider_tokens(tmp_path):
     words = [f"w{i}" for i in range(70_000)]
     train, _, _ = made(tmp_path, Word(), Fixed(train=[" ".join(words)], validation=["w1 w69999"]))

@@ -33,6 +33,7 @@ def test_splits_are_of_12_4_and_4_months_and_a_season_is_a_day(name: str, rows_a
     assert source.season == 24 * rows_an_hour
 
 
+@pytest.mark.long
 @REAL
 def test_least_squares_of_336_values_has_the_known_figure_on_etth1_96_hours_ahead() -> None:
     preprocessor, rows = prepared(preset("etth1", ETTH1))

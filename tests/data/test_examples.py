@@ -86,6 +86,7 @@ def trained(name: str, folder: Path, *more: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some_long(SETTINGS, ("sentiment", "masked_lm", "translation")))
 def test_accumulating_over_uneven_shares_changes_no_number(name: str, tmp_path: Path) -> None:
     whole = trained(name, tmp_path)
@@ -96,6 +97,7 @@ def test_accumulating_over_uneven_shares_changes_no_number(name: str, tmp_path: 
     assert any(min(sizes) < accumulate <= max(sizes) for accumulate in SHARES), "no share is silent, or none is not"
 
 
+@pytest.mark.long
 @EACH
 def test_metrics_are_the_same_for_evaluation_batches_of_1_3_and_8(name: str, tmp_path: Path) -> None:
     made = session(name, tmp_path)

@@ -260,6 +260,7 @@ def test_ids_without_a_tokenizer_are_written_and_read_as_numbers(tmp_path: Path)
         tokenizer.encode("3 50")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["nanogpt", "megatron", "datatrove"])
 def test_a_run_trains_on_it(name: str, tmp_path: Path, seqtrain: Seqtrain) -> None:
     path = FORMATS[name][0](tmp_path / "files")

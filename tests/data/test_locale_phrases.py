@@ -27,6 +27,7 @@ def default() -> dict[str, list[dict[str, str]]]:
     return {split: list(source.rows(split)) for split in SPLITS}
 
 
+@pytest.mark.long
 def test_sizes_are_as_asked():
     assert [len(default()[split]) for split in SPLITS] == [10800, 600, 600]
     assert LocalePhrases().describe()["pairs"] == {"train": 10800, "validation": 600, "test": 600}

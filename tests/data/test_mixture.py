@@ -112,6 +112,7 @@ RUN = (*GPT, "tbptt.k2=8", "data.batch_size=4", "data.eval_lanes=4", "model.dim=
 MIX = ("data=tokens", "data.mix=[a:3,b:1]", "data.mix_block=64")
 
 
+@pytest.mark.long
 def test_a_run_of_a_mixture_that_is_killed_and_resumed_ends_with_the_same_bits(
     folder: Path, seqtrain: Seqtrain
 ) -> None:

@@ -112,6 +112,7 @@ def test_what_a_task_takes_a_label_for_is_known_without_importing_it() -> None:
     assert class_attribute("seqtrain.tasks.sentiment.Nothing", "label_kind") is None
 
 
+@pytest.mark.long
 def test_a_task_of_numbers_trains_on_jsonl_and_refuses_what_is_none(tmp_path: Path, seqtrain: Seqtrain) -> None:
     folder = outside_tasks.files(tmp_path)
     rows = [line.split("\t") for line in (folder / "numbers.tsv").read_text().splitlines()[1:]]

@@ -91,6 +91,7 @@ def test_every_token_is_a_target_exactly_once_an_epoch() -> None:
             assert sorted(found) == list(range(sum(layout.lengths)))
 
 
+@pytest.mark.long
 def test_a_chunk_follows_the_last_one_of_its_lane_or_starts_from_nothing() -> None:
     for layout, number in product(layouts(carry=True), (0, 2)):
         chunks = epoch(layout.plan(), number)
@@ -134,6 +135,7 @@ def test_documents_begin_at_chunk_starts_from_nothing_where_asked() -> None:
         assert set(layout.edges[:-1]) <= fresh
 
 
+@pytest.mark.long
 def test_padding_and_targets_are_what_the_chunks_hold() -> None:
     for layout in layouts(shuffle=False):
         plan = layout.plan()

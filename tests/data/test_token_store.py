@@ -98,6 +98,7 @@ def killed_at(replacement: int, after: bool, folder: Path, order: Order) -> bool
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
 def test_a_store_killed_at_any_rename_goes_on_to_the_same_bytes(after: bool, tmp_path: Path) -> None:
     order = order_of(text_source(tmp_path), RECIPES["bpe"], shard_tokens=150)
@@ -132,6 +133,7 @@ def test_what_is_finished_is_not_tokenised_again(tmp_path: Path) -> None:
     assert 0 < new < len(open_store(tmp_path / "store").splits["train"].tokens)
 
 
+@pytest.mark.long
 def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seqtrain.data.token_store.encode.JOB_CHARACTERS", 5)
     source = Text(path=str(write_rows(tmp_path)), validation_fraction=0.2)
@@ -140,6 +142,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monk
     assert content(tmp_path / "1") == content(tmp_path / "2") == content(tmp_path / "3")
 
 
+@pytest.mark.long
 def test_the_command_killed_while_processes_work_goes_on_to_the_same_bytes(tmp_path: Path, seqtrain: Seqtrain) -> None:
     corpus(tmp_path, lines=60_000)
     words = ["prepare", "data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=char"]
@@ -374,6 +377,7 @@ def living(pids: list[int]) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_no_process_outlives_the_command(number: signal.Signals, code: int, tmp_path: Path, seqtrain: Seqtrain) -> None:
     corpus(tmp_path, lines=60_000)

@@ -37,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, seqtrain: Seqtrain) -> Path
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some_long(TASKS, ["gpt"]))
 def test_a_run_from_a_store_has_the_bits_of_a_run_from_its_text(name: str, folder: Path, seqtrain: Seqtrain) -> None:
     steps = ("trainer.max_steps=8",)
@@ -49,6 +50,7 @@ def test_a_run_from_a_store_has_the_bits_of_a_run_from_its_text(name: str, folde
     assert_twins(folder / names[0], folder / names[1])
 
 
+@pytest.mark.long
 def test_a_run_from_a_store_that_is_killed_and_resumed_ends_with_the_same_bits(
     folder: Path, seqtrain: Seqtrain
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_run_says_which_store_it_reads_and_goes_on_with_no_other(folder: Path,
         shutil.rmtree(folder / "moved")
 
 
+@pytest.mark.long
 def test_words_that_a_store_leaves_no_room_for_are_refused(folder: Path, seqtrain: Seqtrain) -> None:
     for words, expected in (
         (("data.path=store", "tokenizer=char"), "tokenizer=char: the tokenizer is that of the token store"),

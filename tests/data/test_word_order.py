@@ -38,6 +38,7 @@ def test_no_bag_is_in_two_splits():
     assert len(set.union(*bags)) == sum(map(len, bags)) == 4000
 
 
+@pytest.mark.long
 def test_no_bag_comes_again_however_many_sentences_are_made():
     texts = WordOrder(size=60_000, test_fraction=0.0).documents("train")
     assert set(Counter(bag(text.split()) for text in texts).values()) == {2}

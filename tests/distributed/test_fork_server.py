@@ -146,6 +146,7 @@ def test_signals_reach_the_command_alone(small: ForkServer) -> None:
     assert other.wait(10) == -signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_command_that_takes_too_long_is_killed_and_what_it_printed_is_kept(small: ForkServer) -> None:
     with pytest.raises(subprocess.TimeoutExpired) as expired:
         small.run(["sleep"], timeout=1.0)
@@ -217,6 +218,7 @@ def test_numpy_starts_no_pool_of_threads_in_the_server(surroundings: dict[str, s
         assert len(_threads(server)) == 1
 
 
+@pytest.mark.long
 def test_a_command_of_the_preloaded_server_takes_less_than_a_cold_one(seqtrain, tmp_path: Path) -> None:
     words = ("matrix", "--help")
     began = time.monotonic()

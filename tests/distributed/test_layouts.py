@@ -105,6 +105,7 @@ def test_processes_and_micro_batches_change_no_number(name: str, layout: str, se
     assert_same_numbers(whole, trained(seqtrain, folder, name, LAYOUTS[layout], f"{name}-{layout}"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name if name == "lstm that carries" else pytest.param(name, marks=pytest.mark.long) for name in RUNS]
 )
@@ -114,6 +115,7 @@ def test_sharing_out_the_weights_changes_no_number(name: str, seqtrain: Seqtrain
     assert_same_numbers(whole, trained(seqtrain, folder, name, (*adamw, *SHARDED), f"{name}-sharded"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.long), 3, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["lstm that carries", pytest.param("sentiment", marks=pytest.mark.long)])
 def test_evaluation_batches_of_two_processes_change_no_metric(
@@ -124,6 +126,7 @@ def test_evaluation_batches_of_two_processes_change_no_metric(
     assert_same_numbers(whole, trained(seqtrain, folder, name, layout, f"{name}-eval{batch}"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("before", "after"), [pytest.param(1, 2, marks=pytest.mark.long), (2, 1)])
 def test_another_number_of_processes_goes_on_with_the_same_lanes_and_numbers(
     before: int, after: int, seqtrain: Seqtrain, folder: Path

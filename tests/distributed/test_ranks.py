@@ -267,6 +267,7 @@ ALL = list(itertools.product((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1), ("
 QUICK = [(signal.SIGTERM, "group")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "to"), [case if case in QUICK else pytest.param(*case, marks=pytest.mark.long) for case in ALL]
 )
@@ -370,6 +371,7 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(
     child.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_signal_to_all_processes_lets_workers_live_until_the_last_step_is_saved(
     number: signal.Signals, seqtrain: Seqtrain, folder: Path, tmp_path: Path

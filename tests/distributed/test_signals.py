@@ -52,6 +52,7 @@ def twin(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "twin"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("moment", "number"),
     [

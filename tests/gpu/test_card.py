@@ -18,6 +18,7 @@ from tests import bench_gpu
 from tests.conftest import REPOSITORY
 
 
+@pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is a card")
 @pytest.mark.parametrize("module", ["tests.gpu.card", "tests.bench_gpu"])
 def test_without_a_card_it_is_one_line_and_exit_code_2(module: str) -> None:

@@ -61,6 +61,7 @@ def trained(runs: dict[str, Path]) -> dict[str, Trained]:
 # -- maps --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MAPPED)
 def test_each_row_shares_one_among_its_tokens(name: str, trained: dict[str, Trained]) -> None:
     maps = trained[name].attention(TEXTS[0])

@@ -55,6 +55,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
 # -- vectors -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pool", ["mean", "last"])
 @pytest.mark.parametrize("name", some_long(RUNS, ["bert", "gru", "gpt"]))
 def test_a_text_has_the_same_vector_alone_and_among_longer_ones(name: str, pool: Pool, runs: dict[str, Path]) -> None:
@@ -179,6 +180,7 @@ def test_memory_does_not_grow_with_the_file(
 # -- search ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some_long(["bert", "gru", "gpt"], ["gru"]))
 @pytest.mark.parametrize("pool", ["mean", "last"])
 def test_a_text_of_the_corpus_is_nearest_to_itself_with_cosine_one(

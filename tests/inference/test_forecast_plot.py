@@ -103,6 +103,7 @@ def test_each_band_has_a_shade_of_its_own_and_the_legend_shows_it(tmp_path: Path
     assert {part.get_facecolor()[0][3] for part in drawn.values()} == {1.0}  # type: ignore[index]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, 5, MAX_FANS + 3])
 def test_all_columns_are_drawn_up_to_a_bound_and_the_rest_is_counted(
     count: int, tmp_path: Path, figures: list[Figure]

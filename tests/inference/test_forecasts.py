@@ -68,6 +68,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
     return {name: open_run(folder / name) for name in kinds}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["windows", "stream", "recursive", "encoder_decoder"])
 def test_a_forecast_is_in_the_units_of_the_data_and_goes_on_from_its_last_row(
     name: str, runs: dict[str, Opened], tmp_path: Path
@@ -275,6 +276,7 @@ def test_an_export_forecasts_what_its_run_does(runs: dict[str, Opened], tmp_path
     assert np.array_equal(exported.values["forecast"], own.values["forecast"])
 
 
+@pytest.mark.long
 def test_a_run_begins_with_another_that_reads_series_and_with_no_other(
     runs: dict[str, Opened], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

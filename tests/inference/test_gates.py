@@ -54,6 +54,7 @@ def trained(runs: dict[str, Path]) -> dict[str, Trained]:
 # -- values ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["lstm", "gru", "bare", "learned", "both", "both_learned"])
 def test_gates_are_those_of_the_fused_kernels(name: str, trained: dict[str, Trained]) -> None:
     run = trained[name]
@@ -234,6 +235,7 @@ def test_a_gate_that_is_always_open_holds_without_end(tmp_path: Path) -> None:
 # -- the command -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_command_draws_gates_beside_attention(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_the_baseline_is_the_most_frequent_label_of_the_other_folds_and_the_spre
     assert probing.Measured({"mse": [1.0, 3.0]}, []).spread("mse") == pytest.approx(2**0.5)
 
 
+@pytest.mark.long
 def test_a_seed_deals_the_same_folds_and_another_seed_others(drawn: tuple[np.ndarray, np.ndarray, list[str]]) -> None:
     vectors, labels, texts = drawn
     rows = rows_of(texts, labels)

@@ -73,6 +73,7 @@ def held_to_shapes(chosen: str, tests: Iterable[str]) -> None:
     assert "skipped" not in answer.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(IS_CHECKED, reason="this is that run")
 def test_shapes_hold_under_the_hook() -> None:
     # All at once, for most of the time is spent on imports. Parts that an encoder_decoder is put together of are

@@ -140,6 +140,7 @@ def test_two_processes_take_turns_and_the_first_turn_does_not_count(
             side.end()
 
 
+@pytest.mark.long
 def test_a_side_that_dies_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     side = Side.start("broken", sys.executable, "bare_lstm", [str(tmp_path / "missing.pt"), "float32"], tmp_path)

@@ -111,6 +111,7 @@ LONG = (  # alike to others, for another command or of another package
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some_long(ATTACKS, [name for name in ATTACKS if name not in LONG][::2]))
 def test_what_a_stranger_made_executes_nothing_and_is_answered_in_one_line(
     seqtrain: Seqtrain, place: Place, name: str

@@ -31,6 +31,7 @@ def run(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(folder / "run")
 
 
+@pytest.mark.long
 def test_every_point_says_its_step_epoch_tokens_and_seconds(run: Run) -> None:
     points = run.metrics()
     assert [(point["step"], "train/loss" in point) for point in points] == [
@@ -98,6 +99,7 @@ def test_two_checkpoints_are_kept_and_the_best(run: Run) -> None:
     assert names == ["best.ckpt", "step-00000020.ckpt", "step-00000025.ckpt"]
 
 
+@pytest.mark.long
 def test_a_secret_is_in_no_file_of_the_run(seqtrain: Seqtrain, tmp_path: Path) -> None:
     environment = user.package(corpus(tmp_path)) | {"MY_KEY": "from-the-environment"}
     args = (*TRAIN, *user.TRUST, *user.OPTIONS, "trainer.max_steps=2")
@@ -130,6 +132,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_last_good_checkpoin
     assert read.rc == 0, read.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "wild",
     [

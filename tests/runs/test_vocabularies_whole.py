@@ -51,6 +51,7 @@ def again(run: Run, config: DictConfig, checkpoint: Path | None = None) -> Data:
     return read_data(run, config, run.summary, checkpoint)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("overrides", "names"), [(SEPARATE, 2), (SENTIMENT, 2)], ids=["two tokenizers", "labels"])
 def test_a_run_killed_between_its_vocabularies_goes_on_with_the_same_ones(
     overrides: tuple[str, ...], names: int

@@ -60,6 +60,7 @@ def told(pruning: Pruning) -> dict[int, float]:
     return study.get_trials()[5].intermediate_values
 
 
+@pytest.mark.long
 def test_a_trial_behind_the_median_stops_and_one_before_it_does_not(pruning: Pruning) -> None:
     assert not validated(pruning, 20, 1.19)
     assert not validated(pruning, 40, 1.21)  # its best counts

@@ -80,6 +80,7 @@ def test_nothing_is_repeated_where_nothing_was_picked(tmp_path: Path, count: int
     assert commands(made) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["a b", "it's", "a,b", "a=b", "$HOME", "[x]"])
 def test_a_folder_of_any_name_reaches_the_sweep_as_it_is(tmp_path: Path, name: str) -> None:
     made = searched(tmp_path / "s")

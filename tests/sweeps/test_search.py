@@ -124,6 +124,7 @@ def test_a_word_replaces_what_a_space_says_of_its_key_and_a_deletion_takes_it_ou
         space({}, ["model=glob(*)"])
 
 
+@pytest.mark.long
 def test_trials_have_the_numbers_of_their_directories_and_stay_within_the_space(tmp_path: Path) -> None:
     made = run(tmp_path / "s", n_trials=4, runner=Runner(at_once=2))
     planned = made.folder.trials()

@@ -62,6 +62,7 @@ def mixed(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sweep"
 
 
+@pytest.mark.long
 def test_each_trial_is_recorded_with_its_reason_and_the_others_go_on(mixed: Path) -> None:
     rows = {row["trial"]: (row["status"], row["reason"]) for row in index(mixed)}
     assert rows["000"] == ("refused", "optimizer.lr=-1: expected a number from 1e-12 to 1e+38")

@@ -140,6 +140,7 @@ WANTING: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", WANTING)
 def test_what_is_wanting_is_unavailable(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()

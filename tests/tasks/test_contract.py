@@ -19,6 +19,7 @@ OUTSIDE = ("contract", "task=my_regress", "data.path=numbers.tsv", "--config-dir
 SHOWN = "It shows a text for each example."
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", shipped("task"))
 def test_a_shipped_task_keeps_what_every_task_owes(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -47,6 +48,7 @@ def test_a_task_of_others_keeps_it_too_and_nothing_is_written(seqtrain: Seqtrain
     assert set(tmp_path.iterdir()) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [fault for fault in WRONG if fault != "a metric that is not named"])
 def test_a_law_that_it_does_not_keep_is_told_with_its_counterexample(
     fault: str, seqtrain: Seqtrain, tmp_path: Path

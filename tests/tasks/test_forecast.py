@@ -247,6 +247,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_fit_a_series_is_one_line(seqtrain: Seqtrain, tmp_path: Path, name: str) -> None:
     options, words = REFUSED[name]

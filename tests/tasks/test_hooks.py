@@ -69,6 +69,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", WRONG)
 def test_what_a_task_promises_wrongly_is_one_line_before_the_first_step(
     fault: str, seqtrain: Seqtrain, tmp_path: Path
@@ -90,6 +91,7 @@ RAISES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hook", RAISES)
 def test_an_error_in_a_hook_is_one_line_that_names_it_and_the_run_keeps_the_traceback(
     hook: str, seqtrain: Seqtrain, tmp_path: Path
@@ -126,6 +128,7 @@ PREDICTORS = {
 }
 
 
+@pytest.mark.long
 def test_a_predictor_that_is_wrong_is_one_line(seqtrain: Seqtrain, tmp_path: Path) -> None:
     outside_tasks.files(tmp_path)
     right = (tmp_path / REGRESS).read_text()

@@ -34,6 +34,7 @@ def ask(seqtrain: Seqtrain, folder: Path, *words: str) -> str:
     return answer.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("task", "baseline", "unit"), [("tag", "majority", "words right"), ("regress", "mean", "mean squared error")]
 )

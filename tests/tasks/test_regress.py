@@ -85,6 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, seqtrain: Seqtrain) -> Path
     return folder
 
 
+@pytest.mark.long
 def test_a_model_of_order_is_better_than_the_mean_and_a_bag_of_words(folder: Path) -> None:
     summary = Run(folder / "run").summary
     found, known = summary.metrics["validation"], summary.baselines["validation"]

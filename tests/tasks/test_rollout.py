@@ -261,6 +261,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_read_back_in_is_one_line(seqtrain: Seqtrain, tmp_path: Path, name: str) -> None:
     options, words = REFUSED[name]

@@ -266,6 +266,7 @@ def test_the_confusion_matrix_is_drawn_where_it_can_be_read(tmp_path: Path) -> N
     assert not (tmp_path / "many.png").exists()
 
 
+@pytest.mark.long
 def test_a_run_is_judged_by_accuracy_and_draws_its_confusion(seqtrain: Seqtrain, tmp_path: Path) -> None:
     files(tmp_path)
     given = (*options("sentiment"), "callbacks=default", "trainer.max_steps=4", "trainer.validate_every=2")

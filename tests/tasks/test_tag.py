@@ -194,6 +194,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, seqtrain: Seqtrain) -> Path
     return folder
 
 
+@pytest.mark.long
 def test_a_model_that_reads_both_ways_tags_by_a_later_word_and_a_forward_one_is_exactly_at_chance(folder: Path) -> None:
     both = Run(folder / "runs/true").summary.metrics["validation"]
     summary = Run(folder / "runs/false").summary

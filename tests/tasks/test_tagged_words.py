@@ -132,6 +132,7 @@ SHORT = (
 )
 
 
+@pytest.mark.long
 def test_evaluate_says_chance_and_accuracy_by_position_beyond_the_lengths_of_train(
     tmp_path: Path, seqtrain: Seqtrain
 ) -> None:

@@ -140,6 +140,7 @@ def test_the_shipped_early_stopping_waits_for_the_validation_loss_to_fall(
             break
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("monitor", "mode"), [("accuracy", "min"), ("loss", "max"), ("bits_per_byte", "max")])
 def test_early_stopping_that_would_stop_what_gets_better_is_refused(monitor: str, mode: str) -> None:
     def checked(mode: str) -> None:

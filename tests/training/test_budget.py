@@ -91,6 +91,7 @@ def parameters(config: DictConfig, data: Data) -> int:
     return sum(weight.numel() for part in pair for weight in part.parameters())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("task", "model", "number"), LADDER)
 def test_every_model_gets_as_many_parameters_as_were_asked_for(
     task: str, model: str, number: float, made: Made

@@ -100,6 +100,7 @@ def ended_by_the_clock(run: Run, seconds: float) -> Summary:
     return summary
 
 
+@pytest.mark.long
 def test_a_run_costs_its_budget_and_tells_it(seqtrain: Seqtrain, text: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").symlink_to(text / "text.txt")
     answer = seqtrain(*TRAIN, "model=gru", "budget=[params:3e4,seconds:1]", cwd=tmp_path)

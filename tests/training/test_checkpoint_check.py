@@ -75,6 +75,7 @@ def held(going_on: Session, saved: Any) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KINDS)
 def test_what_a_run_wrote_is_what_it_goes_on_from(tmp_path: Path, name: str) -> None:
     run = trained(tiny.corpus(tmp_path, lines=60), *KINDS[name])

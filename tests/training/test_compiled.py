@@ -43,6 +43,7 @@ def test_a_machine_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
         check_compiled(small_gpt())
 
 
+@pytest.mark.long
 def test_compiled_blocks_keep_the_names_of_their_weights() -> None:
     model = small_gpt()
     names = list(model.state_dict())

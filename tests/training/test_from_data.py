@@ -95,6 +95,7 @@ def test_other_tasks_have_nothing_that_follows_from_the_data() -> None:
         assert from_data.open_keys(check.compose([f"task={task}"]).config) == []
 
 
+@pytest.mark.long
 def test_a_run_says_what_followed_and_keeps_it(tmp_path: Path, seqtrain: Seqtrain) -> None:
     answer = seqtrain(*TRAIN, *QUIET, "run_dir=run", cwd=rows(tmp_path, 60))
     assert answer.rc == 0, answer.err
@@ -148,6 +149,7 @@ def test_a_budget_comes_before_what_follows_from_the_data(tmp_path: Path, seqtra
     assert "trainer.max_steps 4" not in answer.err
 
 
+@pytest.mark.long
 def test_with_init_from_the_tokenizer_is_not_said_to_follow(tmp_path: Path, seqtrain: Seqtrain) -> None:
     rows(tmp_path, 60)
     gru = (*TRAIN[:-2], "model=gru", TRAIN[-1], *QUIET)  # with weights of its own, beside the embedding
@@ -170,6 +172,7 @@ def test_the_clock_decides_where_it_is_asked_to(tmp_path: Path, seqtrain: Seqtra
     assert Run(tmp_path / "run").config["trainer"]["max_steps"] is None
 
 
+@pytest.mark.long
 def test_evaluate_holds_a_split_against_what_baselines_learn_from_train(tmp_path: Path, seqtrain: Seqtrain) -> None:
     rows(tmp_path, 60)
     given = (*TRAIN, *QUIET, "trainer.max_steps=2", "data.test_fraction=0.2")

@@ -10,6 +10,7 @@ from tests.conftest import Seqtrain
 from tests.support.tiny import corpus
 
 
+@pytest.mark.long
 def test_a_loss_of_training_that_is_of_an_earlier_step_says_so(tmp_path: Path, seqtrain: Seqtrain) -> None:
     corpus(tmp_path)
     data = ["data=text", "data.path=corpus.txt", "data.split_by=position", "tokenizer=byte"]

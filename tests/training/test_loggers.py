@@ -151,6 +151,7 @@ def test_a_key_in_netrc_counts_for_its_own_host_only(tmp_path: Path) -> None:
     assert not wandb_logger._in_netrc("there")
 
 
+@pytest.mark.long
 def test_wandb_keeps_everything_in_the_run_directory_and_no_secret(directory, picture, monkeypatch, capfd) -> None:
     monkeypatch.setattr(sys, "argv", ["seqtrain", "train", "+data.hf_token=VERYSECRET"])
     run_logger = _wandb(directory, "offline", model={"dim": 64})
@@ -224,6 +225,7 @@ def test_trials_never_share_a_wandb_run_whoever_starts_them(tmp_path: Path, monk
     assert len(identities - {"theirs"}) == 3
 
 
+@pytest.mark.long
 def test_records_go_on_where_the_network_dies(directory, monkeypatch, capfd) -> None:
     records = [{"step": step, "tokens": 64 * step, "train/loss": 1 / step, "record": step} for step in range(1, 9)]
     monkeypatch.setattr(wandb_logger, "MAX_FINISH_SECONDS", 0.5)

@@ -20,6 +20,7 @@ assert "torch._dynamo" not in sys.modules, "torch's compiler was imported"
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["lstm", "gpt", "bert", "encoder_decoder"])
 def test_a_model_on_the_meta_device_is_made_without_torch_s_compiler(name: str) -> None:
     target = 50 if name == "encoder_decoder" else None

@@ -235,6 +235,7 @@ def test_the_cost_counts_a_backward_pass_of_the_tokens_that_are_reached_alone() 
 CUT = ("tbptt.k2=4", "task.pool=mean", "trainer.max_steps=4", "trainer.validate_every=2")
 
 
+@pytest.mark.long
 def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
     seqtrain: Seqtrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +264,7 @@ def test_a_run_says_what_is_cut_and_answers_as_one_that_is_read_whole(
     assert cut == [pytest.approx(found, abs=1e-9) for found in whole]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "words"),
     [

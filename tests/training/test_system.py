@@ -44,6 +44,7 @@ def test_memory_is_what_is_held_now() -> None:
     assert usage.read(CPU)["system/memory_mb"] - before == pytest.approx(len(held) / 1e6, rel=0.25)
 
 
+@pytest.mark.long
 def test_a_worker_counts_and_a_process_of_somebody_else_does_not() -> None:
     usage = SystemUsage()
     with subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) as worker:

@@ -254,6 +254,7 @@ def best(run: Path) -> Weights:
     return load(run / "checkpoints" / "best.ckpt")["state_dict"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_pretraining_is_the_beginning_of_sentiment(origin: str, folder: Path, seqtrain: Seqtrain) -> None:
     model = BERT if origin == "masked_lm" else ("model=lstm",)

@@ -93,6 +93,7 @@ def stretch(setting: Setting, token: int) -> int:
     return max(begin for begin in begins if begin <= token)
 
 
+@pytest.mark.long
 @STATEFUL
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_windows_of_documents_read_each_as_if_alone(case: Case, accumulate: int) -> None:

@@ -169,6 +169,7 @@ def test_a_run_of_two_goes_on_as_if_it_had_never_stopped(folder: Path, seqtrain:
     assert answer.rc == 0, answer.err
 
 
+@pytest.mark.long
 def test_trained_together_the_stacks_are_loaded_and_the_head_is_new(folder: Path, seqtrain: Seqtrain) -> None:
     answer = seqtrain("train", *LABELLED, "init_from=together", "freeze=[all]", "run_dir=deep", cwd=folder)
     assert answer.rc == 0, answer.err
@@ -189,6 +190,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WRONG)
 def test_two_runs_that_are_no_pair_are_refused_in_one_line(name: str, folder: Path, seqtrain: Seqtrain) -> None:
     override, words = WRONG[name]
