@@ -226,7 +226,7 @@ class CausalSelfAttention(SelfAttention):
 
         Without a mask each token sees every token before it.
         """
-        query, key, value = split_heads(self.query_key_value(x), 3, self.num_heads)  # each (B, H, T, K)
+        query, key, value = self.heads(x, None)
         if cache is not None:
             # The state is kept in the parameters' precision; under autocast it joins keys of a lower one.
             key = torch.cat([cache[0].to(key.dtype), key], 2)
