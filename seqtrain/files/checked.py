@@ -79,7 +79,11 @@ def loads_unicode(content: bytes) -> Any:
     Raises:
         ValueError, RecursionError: it is no JSON, or nested too deep, or spells half of a surrogate pair.
     """
-    value = json.loads(content.decode("utf-8"))
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(str(error)) from None  # which shows in messages; this one's own form has all of the content
+    value = json.loads(text)
     # UTF-8 itself has no such half, so only an escape can spell one; what has none need not be looked through.
     if SURROGATE.search(content) and not is_unicode(json.dumps(value, ensure_ascii=False)):
         raise ValueError(NO_UNICODE)

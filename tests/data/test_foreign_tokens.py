@@ -164,6 +164,15 @@ def damage_megatron_order(folder: Path) -> None:
     path.write_bytes(content)
 
 
+def turn_megatron_documents(folder: Path) -> None:
+    path = folder / "text_document.idx"
+    content = bytearray(path.read_bytes())
+    (count,) = struct.unpack_from("<q", content, 18)
+    firsts = 34 + count * 12
+    content[firsts:] = struct.pack("<q", count) + content[firsts + 8 :]  # the first document begins where all end
+    path.write_bytes(content)
+
+
 def lose_megatron_idx(folder: Path) -> None:
     (folder / "text_document.idx").unlink()
 
@@ -195,6 +204,7 @@ def damage_datatrove_index(folder: Path) -> None:
         ),
         ("megatron", damage_megatron_head, "document.idx: is no index of Megatron-LM"),
         ("megatron", damage_megatron_order, "document.idx: its sequences do not stand one behind the other"),
+        ("megatron", turn_megatron_documents, "document.idx: its documents do not stand one behind the other"),
         ("megatron", lose_megatron_idx, "document.idx: no such file"),
         ("datatrove", damage_datatrove_ds, r"00001.ds: has \d+ bytes, and not 301 tokens of two or of four bytes"),
         ("datatrove", damage_datatrove_index, "00000.ds.index: ends within a number of eight bytes; it is cut off"),

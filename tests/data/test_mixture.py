@@ -76,6 +76,28 @@ def test_documents_begin_where_a_block_or_a_document_of_its_store_does(stores: l
     assert found.tolist() == expected
 
 
+@pytest.mark.parametrize("at_once", [1, 3 * BLOCK, 1 << 24])
+def test_blocks_that_read_a_store_many_times_over_have_its_documents_as_often(
+    at_once: int, stores: list[TokenArray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixture, "MAX_TOKENS_AT_ONCE", at_once)
+    mixed = Mixture(stores, COUNTS, 25 * BLOCK)  # more than four times the last store
+    offsets = [np.array([0, 3, 500, 501, 1000]), np.array([0, 370]), np.array([0, 20, 45])]
+    owner, place = mixed.origin(np.arange(len(mixed)))
+    begins = [at % mixed.block == 0 or place[at] in offsets[owner[at]] for at in range(len(mixed))]
+    assert np.concatenate(list(mixed.documents(offsets))).tolist() == np.flatnonzero(begins).tolist()
+
+
+def test_only_documents_that_an_epoch_reads_are_looked_up(
+    stores: list[TokenArray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixture, "PERIOD", 1024)
+    monkeypatch.setattr(mixture, "MAX_TOKENS_AT_ONCE", 1)
+    mixed = Mixture(stores, (1000, 20, 4), 1000)  # a period has 1,024,000 tokens, an epoch 256 blocks at most
+    found = list(mixed.documents([np.array([0, len(each)]) for each in stores]))
+    assert len(found) == len(mixed) // 1000 < 1024
+
+
 @pytest.mark.parametrize(
     ("weights", "expected"), [((3, 1), [768, 256]), ((1, 1, 1), [342, 341, 341]), ((1, 1023), [1, 1023])]
 )

@@ -260,6 +260,15 @@ def other_tokenizer(store: Path) -> None:
     BPE(size=260).train(["another text"]).save(store / "tokenizer.json")
 
 
+def lose_tokenizer(store: Path) -> None:
+    (store / "tokenizer.json").unlink()
+
+
+def flip_a_byte_of_the_tokenizer(store: Path) -> None:
+    path = store / "tokenizer.json"
+    path.write_bytes(b"\xff" + path.read_bytes()[1:])
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -269,13 +278,25 @@ def other_tokenizer(store: Path) -> None:
         (edit_index, "index.json: is damaged or was edited"),
         (cut_index, "index.json: is no index"),
         (other_tokenizer, "tokenizer.json: is not the tokenizer of this store"),
+        (lose_tokenizer, "tokenizer.json: no such tokenizer file"),
+        (flip_a_byte_of_the_tokenizer, "can't decode byte 0xff in position 0"),
     ],
 )
-def test_a_damaged_store_is_refused_in_one_line(damage: Any, words: str, store: Path) -> None:
+def test_a_damaged_store_is_refused_in_one_line_when_it_is_opened_or_verified(
+    damage: Any, words: str, store: Path
+) -> None:
     damage(store)
-    with pytest.raises(UserError, match=words) as caught:
-        open_store(store)
-    assert len(caught.value.lines) == 1
+    for read in (open_store, lambda store: list(verify_files(store))):
+        with pytest.raises(UserError, match=words) as caught:
+            read(store)
+        (line,) = caught.value.lines
+        assert len(line) < 400
+
+
+def test_a_store_that_is_whole_is_verified_with_all_that_belongs_to_it(store: Path) -> None:
+    names = {path.name for path in store.iterdir()}
+    assert {INDEX, "source.json", *verify_files(store)} - names == set()
+    assert names - set(verify_files(store)) <= {INDEX, "source.json", ".lock"}
 
 
 def test_a_folder_that_holds_something_else_is_refused_and_kept(tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ class Index(NamedTuple):
             raise UserError(f"{self.path}: its sequences do not stand one behind the other; write the data set again")
         if ((self.firsts < 0) | (self.firsts > len(self.sizes))).any():
             raise UserError(f"{self.path}: names sequences that it does not have; it is damaged")
+        if (np.diff(self.firsts) < 0).any():
+            raise UserError(f"{self.path}: its documents do not stand one behind the other; write the data set again")
         # The tokens begin and end somewhere, whatever belongs to a document.
         return np.unique(np.concatenate([edges[self.firsts], edges[[0, -1]]]))
 

@@ -72,9 +72,7 @@ def open_store(folder: Path) -> TokenStore:
     """
     content = read_index(folder)
     try:
-        tokenizer = Tokenizer.load(folder / TOKENIZER)
-        if tokenizer.hash != content["tokenizer"]["hash"]:
-            raise UserError(f"{folder / TOKENIZER}: is not the tokenizer of this store; put the store's own file back")
+        tokenizer = _tokenizer(folder, content)
         splits = {}
         for split in SPLITS:
             if split in content["splits"]:
@@ -91,8 +89,8 @@ def read_index(folder: Path) -> dict[str, Any]:
         content = load_json(path, MAX_INDEX_BYTES)
     except FileNotFoundError:
         raise Unavailable(
-            f"{folder}: no token store ({INDEX} is missing); `seqtrain prepare --store {folder}` makes one, or goes on "
-            "with one that was interrupted"
+            f"{folder}: no token store ({INDEX} is missing); where it was moved, put it or a link to it back; "
+            f"`seqtrain prepare --store {folder}` makes one, or goes on with one that was interrupted"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise kind_of(error)(f"{path}: is no index of a token store ({error})") from None
@@ -100,21 +98,34 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is no index of a token store that this version can read")
     without_hash = {key: value for key, value in content.items() if key != "hash"}
     if content.get("hash") != _content_hash(without_hash):
-        raise UserError(f"{path}: is damaged or was edited, as its hash says; prepare the store again")
+        raise UserError(f"{path}: is damaged or was edited, as its hash says; remove the folder and prepare it again")
     return content
 
 
 def verify_files(folder: Path) -> Iterator[str]:
-    """Reads every file of a store whose hash its index knows; gives the names of those that are as they were written.
+    """Reads every file that belongs to a store; gives the names of those that are as they were written.
 
     Raises UserError for the first that is not.
     """
     content = read_index(folder)
+    _tokenizer(folder, content)
+    yield TOKENIZER
     for split in content["splits"].values():
         for entry in (*split["shards"], split["documents_file"]):
+            _check_file(folder, entry)
             if file_hash(folder / entry["file"]) != entry["sha256"]:
-                raise UserError(f"{folder / entry['file']}: is damaged, as its hash says; prepare the store again")
+                raise UserError(
+                    f"{folder / entry['file']}: is damaged, as its hash says; remove the folder and prepare it again"
+                )
             yield entry["file"]
+
+
+def _tokenizer(folder: Path, content: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of a store; UserError where it is missing, or is another."""
+    tokenizer = Tokenizer.load(folder / TOKENIZER)
+    if tokenizer.hash != content["tokenizer"]["hash"]:
+        raise UserError(f"{folder / TOKENIZER}: is not the tokenizer of this store; put the store's own file back")
+    return tokenizer
 
 
 def _open_split(folder: Path, split: Split, content: Mapping[str, Any], tokenizer: Tokenizer) -> Corpus:

@@ -26,6 +26,7 @@ from seqtrain.errors import UserError
 
 PERIOD = 1024  # blocks in which the weights hold exactly, so that they are kept to a thousandth
 MAX_STORES = 256
+MAX_TOKENS_AT_ONCE = 1 << 24  # whose documents are looked up together, of blocks that are no longer than that
 KEPT_PERIODS = 4096  # whose order is not drawn again: a few bytes for each block
 
 
@@ -75,7 +76,7 @@ class Mixture(TokenArray):
         return (blocks * self.block / self._sizes).tolist()
 
     def documents(self, offsets: Sequence[Int[np.ndarray, " offsets"]]) -> Iterator[Int[np.ndarray, " n"]]:
-        """Where documents begin in the mixture, period by period, in order: those of the stores, and every block.
+        """Where documents begin in the mixture, some blocks at a time, in order: those of the stores, and every block.
 
         A block goes on where the last block of its store ended, which stands somewhere else: nothing before it in the
         mixture is its context.
@@ -83,19 +84,26 @@ class Mixture(TokenArray):
         Args:
             offsets: Of each store, where its documents begin, and the end of the last one.
         """
-        for period in range(-(-len(self) // (PERIOD * self.block))):
-            owners, ranks = self.order(period)
-            first = period * PERIOD * self.block
-            found = [first + np.arange(PERIOD) * self.block]
-            for number, count in enumerate(self.counts.tolist()):
-                blocks = np.flatnonzero(owners == number)
-                assert np.array_equal(ranks[blocks], np.arange(count))
-                begin = period * count * self.block
-                # A store's blocks of a period stand in it one behind the other.
-                places = _starts(offsets[number], begin, begin + count * self.block) - begin
-                found.append(first + blocks[places // self.block] * self.block + places % self.block)
-            starts = np.unique(np.concatenate(found))
-            yield starts[starts < len(self)]
+        num_blocks = len(self) // self.block
+        at_once = min(PERIOD, max(1, MAX_TOKENS_AT_ONCE // self.block))
+        for begin in range(0, num_blocks, PERIOD):
+            for first in range(begin, min(begin + PERIOD, num_blocks), at_once):
+                yield self._documents_in(offsets, range(first, min(first + at_once, begin + PERIOD, num_blocks)))
+
+    def _documents_in(self, offsets: Sequence[Int[np.ndarray, " offsets"]], blocks: range) -> Int[np.ndarray, " n"]:
+        """Where documents begin in blocks of one period."""
+        period, within = divmod(blocks.start, PERIOD)
+        owners, ranks = (each[within : within + len(blocks)] for each in self.order(period))
+        found = [np.array(blocks) * self.block]
+        for number, count in enumerate(self.counts.tolist()):
+            own = np.flatnonzero(owners == number)
+            if not len(own):
+                continue
+            # A store's blocks of a period stand in it one behind the other.
+            begin = (period * count + int(ranks[own[0]])) * self.block
+            places = _starts(offsets[number], begin, begin + len(own) * self.block) - begin
+            found.append((blocks.start + own[places // self.block]) * self.block + places % self.block)
+        return np.unique(np.concatenate(found))
 
     def order(self, period: int) -> tuple[np.ndarray, np.ndarray]:
         """The store of each block of a period, and how many blocks of that store stand before it in the period."""
@@ -242,11 +250,13 @@ def _joined(corpora: Sequence[Corpus], vocab_size: int) -> Corpus:
 def _starts(offsets: Int[np.ndarray, " offsets"], begin: int, end: int) -> Int[np.ndarray, " n"]:
     """Where documents begin in a store that is read over and over, from one place up to another."""
     size = int(offsets[-1])
-    found = []
-    for turn in range(begin // size, -(-end // size)):
-        first, last = np.searchsorted(offsets[:-1], [begin - turn * size, end - turn * size])
-        found.append(turn * size + offsets[first:last])
-    return np.concatenate(found)
+    first, last = begin // size, (end - 1) // size  # times that the store is read
+    skipped = int(np.searchsorted(offsets[:-1], begin - first * size))
+    kept = int(np.searchsorted(offsets[:-1], end - last * size))
+    if first == last:
+        return first * size + offsets[skipped:kept]
+    between = np.arange(first + 1, last)[:, None] * size + offsets[:-1]
+    return np.concatenate([first * size + offsets[skipped:-1], between.reshape(-1), last * size + offsets[:kept]])
 
 
 def _hash(parts: Sequence[object]) -> str:

@@ -57,9 +57,10 @@ def prepare(folder: Path, order: Order, say: Callable[[str], None]) -> TokenStor
     lock = _claim(folder, order, splits)
     try:
         if exists(folder / INDEX):
+            store = open_store(folder)
             clear(folder)  # of a call that was killed after its last word
-            say(f"{folder}: is complete already")
-            return open_store(folder)
+            say(f"{folder}: is complete already (--verify compares its files with their hashes)")
+            return store
         writer = Writer(folder, _tokenizer(folder, order, say), order.shard_tokens, say)
         entries: dict[Split, dict[str, Any]] = {}
         for split in splits:
