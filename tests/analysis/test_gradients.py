@@ -389,6 +389,7 @@ def test_what_was_not_measured_beyond_k2_is_no_number_and_not_0() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [

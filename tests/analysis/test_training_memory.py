@@ -210,6 +210,7 @@ def test_work_that_the_formula_does_not_know_gets_no_theory() -> None:
     assert found[KEPT, "T"][1] is None
 
 
+@pytest.mark.long
 def test_a_core_weighs_what_the_formula_says() -> None:
     for name in ("rnn", "lstm", "gpt"):
         profile = measured(name)

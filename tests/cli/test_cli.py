@@ -127,6 +127,7 @@ def test_a_dry_grid_says_every_cost_and_trains_nothing(folder: Path, seqtrain: S
 # -- evaluate ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_evaluate_gives_the_loss_that_training_ended_with_at_any_batch_size(folder: Path, seqtrain: Seqtrain) -> None:
     recorded = Run(folder / "run").summary.metrics["validation"]
     for size in ("1", "3", "8"):

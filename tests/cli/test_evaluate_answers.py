@@ -97,6 +97,7 @@ def test_the_checkpoint_that_was_asked_for_is_measured(tmp_path: Path) -> None:
     assert abs(found["best"] - found["last"]) > 0.01
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_accuracy_and_loss_of_labels_are_those_of_the_answers(split: str, tmp_path: Path) -> None:
     paths = table(tmp_path, ("text", "label"), LABELLED)

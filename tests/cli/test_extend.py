@@ -119,6 +119,7 @@ def test_a_text_that_has_changed_is_refused(finished: Path, seqtrain: Seqtrain) 
     assert "text is not the one that run run began with" in answer.err
 
 
+@pytest.mark.long
 def test_two_processes_never_write_one_run(seqtrain: Seqtrain, tmp_path: Path) -> None:
     corpus(tmp_path)
     first = seqtrain.start(*TRAIN, "trainer.max_steps=5000", "run_dir=run", cwd=tmp_path)

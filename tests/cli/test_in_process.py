@@ -53,6 +53,7 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recorder, "on_train_batch_end", on_train_batch_end)
 
 
+@pytest.mark.long
 def test_a_training_in_a_thread_ends_as_one_in_the_main_thread_and_changes_nothing_of_the_process(folder: Path) -> None:
     found: list[BaseException | dict] = []
 

@@ -143,6 +143,7 @@ def test_translations_come_in_order_and_with_the_beam_that_is_asked_for(trained:
     assert len(set(together)) > 1
 
 
+@pytest.mark.long
 def test_how_many_hypotheses_stand_side_by_side_changes_no_translation(
     trained: dict[str, Trained], monkeypatch: pytest.MonkeyPatch
 ) -> None:

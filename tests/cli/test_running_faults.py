@@ -293,6 +293,7 @@ def test_a_disk_that_fails_while_training_costs_one_line_and_no_bit(
     assert_twins(twin, place.run.path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["train", "resume"])
 def test_a_disk_that_is_full_at_the_start_costs_one_line_and_leaves_things_as_they_were(
     command: str, killed: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

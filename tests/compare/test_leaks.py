@@ -198,6 +198,7 @@ def test_a_tokenizer_of_another_recipe_is_named(tmp_path: Path) -> None:
     assert apart.group.reason == ["another tokenizer: tokenizer=bpe, not char (--metric bleu compares them)"]
 
 
+@pytest.mark.long
 def test_made_up_sequences_that_share_their_blanks_are_no_leak_and_are_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,7 @@ def test_every_example_is_read_exactly_once_an_epoch() -> None:
             assert all(layout.chunk(epoch, step).epoch == epoch for step in range(layout.steps))
 
 
+@pytest.mark.long
 def test_the_budgets_of_tokens_and_examples_are_kept_by_all_that_hold_more_than_one() -> None:
     for lengths, (tokens, size), layout in layouts():
         for examples in steps(layout, 3):
@@ -91,6 +92,7 @@ def test_a_step_takes_as_many_as_it_may() -> None:
             assert full or (tokens is not None and room(lengths, more) > tokens)
 
 
+@pytest.mark.long
 def test_every_epoch_has_the_same_steps_in_another_order() -> None:
     for lengths, _, layout in layouts():
         first, second = (
@@ -125,6 +127,7 @@ def test_without_shuffling_examples_stand_in_order_of_length_in_every_epoch() ->
         assert keys == sorted(keys)
 
 
+@pytest.mark.long
 def test_tokens_and_padding_are_those_of_the_steps() -> None:
     for lengths, _, layout in layouts():
         found = steps(layout)

@@ -149,6 +149,7 @@ def test_the_cache_gives_the_same_sketch_and_reads_no_text_for_it(tmp_path: Path
     assert np.array_equal(first.documents.hashes, again.documents.hashes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", [WordOrder, LocalePhrases])
 def test_the_data_that_we_make_up_ourselves_leaks_nothing(source: Callable[[], Any]) -> None:
     made = source()

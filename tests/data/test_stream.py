@@ -83,6 +83,7 @@ def test_padding_is_on_the_right_is_no_target_and_is_not_counted() -> None:
             assert 0 <= int(batch.tokens.min()) <= int(batch.tokens.max()) <= START
 
 
+@pytest.mark.long
 def test_micro_batches_are_slices_of_lanes_never_of_time() -> None:
     for lanes, k, reset, carry in LAYOUTS:
         layout = plan(lanes, k, reset, carry)

@@ -156,6 +156,7 @@ def test_a_resume_does_not_change_the_strategy(seqtrain: Seqtrain, folder: Path)
     assert (folder / f"{name}-whole" / "config.yaml").read_text() == before
 
 
+@pytest.mark.long
 def test_workers_that_cut_batches_change_no_bit(seqtrain: Seqtrain, folder: Path) -> None:
     whole = trained(seqtrain, folder, "sentiment", (), "sentiment-whole")
     ahead = trained(seqtrain, folder, "sentiment", ("data.workers=2",), "sentiment-workers")

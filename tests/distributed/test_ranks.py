@@ -327,6 +327,7 @@ def test_processes_die_with_the_one_that_started_them(running: tuple[Child, Path
     assert alive(pids) == []
 
 
+@pytest.mark.long
 def test_weights_that_come_apart_are_found(seqtrain: Seqtrain, tmp_path: Path) -> None:
     corpus(tmp_path)
     package = tmp_path / "faulty"

@@ -290,6 +290,7 @@ def test_what_cannot_be_drawn_is_said_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gpt", "gru"])
 def test_a_training_ends_with_a_picture_where_its_model_attends(
     name: str, trained: dict[str, Trained], tmp_path: Path

@@ -168,6 +168,7 @@ def some_gates(layers: int, tokens: list[str], units: int) -> list[Gates]:
     return made
 
 
+@pytest.mark.long
 def test_a_picture_says_what_it_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "gates.png"
     monkeypatch.setattr(gate_pictures, "MAX_LAYERS", 2)

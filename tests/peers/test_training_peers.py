@@ -46,6 +46,7 @@ def reports_of_ours(case: Case, folder: Path, precision: str) -> list[dict[str, 
     return reports
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PEERS)
 def test_both_sides_train_models_of_the_same_size(name: str, tmp_path: Path) -> None:
     theirs, own = reports_of_peer(name, tmp_path), reports_of_ours(PEERS[name][0], tmp_path, "32-true")

@@ -51,6 +51,7 @@ def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert _equal(load(tmp_path / "new" / "a.ckpt"), _state())
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_of_a_write_never_loses_the_good_file(tmp_path: Path) -> None:
     path = tmp_path / "best.ckpt"
     save(_state(0), path)

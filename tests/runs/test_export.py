@@ -68,6 +68,7 @@ def answers(path: Path, name: str) -> Any:
     return trained.translate(TEXTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some_long(RUNS, ("separate",)))
 def test_an_export_gives_the_numbers_of_its_run_bit_for_bit(name: str, tmp_path: Path) -> None:
     path = exported(tmp_path, *RUNS[name])
@@ -165,6 +166,7 @@ def test_an_export_never_overwrites_and_is_written_whole_or_not_at_all(
     assert [each.name for each in folder.iterdir()] == ["run"]
 
 
+@pytest.mark.long
 def test_commands_use_an_export_or_say_in_one_line_why_not(folder: Path, seqtrain: Seqtrain) -> None:
     path = folder / "export"
     (folder / "texts.txt").write_text("\n".join(TEXTS))

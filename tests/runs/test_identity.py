@@ -174,6 +174,7 @@ def test_a_run_without_a_checkpoint_begins_again_as_it_began_only(killed: Path) 
     assert Run(killed).summary.steps == STEP
 
 
+@pytest.mark.long
 def test_what_the_bits_depend_on_is_said_where_it_differs_from_the_checkpoints(
     killed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,6 +46,7 @@ def entries(run: Path) -> tuple[str, ...]:
     return tuple(json.loads((run / "summary.json").read_text()))
 
 
+@pytest.mark.long
 def test_a_run_writes_the_same_entries_in_the_same_order_also_when_it_goes_on(folder: Path, seqtrain: Seqtrain) -> None:
     assert seqtrain("train", *OPTIONS, *LIMITS, "run_dir=run", cwd=folder).rc == 0
     expected = (*BEGUN, "identity", "hashes", "data", "sizes", "leaks", *COST, *RESULT)

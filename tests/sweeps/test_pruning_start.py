@@ -97,6 +97,7 @@ def test_an_explicit_later_start_of_the_pruner_holds(tmp_path: Path) -> None:
     assert hopeless(tmp_path / "s", 20, **later) == {20: False, 40: False, 60: True}
 
 
+@pytest.mark.long
 def test_successive_halving_notes_rungs_of_the_warmup_at_their_own_steps(tmp_path: Path) -> None:
     halving = {"_target_": "optuna.pruners.SuccessiveHalvingPruner", "min_resource": 20, "reduction_factor": 2}
     # Rungs at 20 and 40: that of 20 is let pass, that of 40 is judged as ever, and at 60 there is none.

@@ -101,6 +101,7 @@ def learner_of(name: str, source: Held, folder: Path, accumulate: int, *, carry:
     return learner
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("carry", "strategy"), [(True, "direct"), (False, "direct"), (False, "recursive")])
 @pytest.mark.parametrize("accumulate", [2, 4])
 def test_micro_batches_of_missing_values_change_no_number(

@@ -55,6 +55,7 @@ def test_a_toy_example() -> None:
     assert naive_bayes(train, labels, corpus(["ab", "ba", "c", ""]), 2).tolist() == [0, 1, 1, 0]
 
 
+@pytest.mark.long
 def test_on_sst_it_is_right_of_82_percent(shared_data: Path, tmp_path: Path) -> None:
     folder = shared_data / "sst2"
     paths = {"validation_path": str(folder / "dev.tsv"), "test_path": str(folder / "test.tsv")}

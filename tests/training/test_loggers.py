@@ -260,6 +260,7 @@ class _Refusal(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.long
 def test_wandb_goes_on_offline_when_the_host_refuses_the_key(directory: Path, monkeypatch, capfd) -> None:
     wandb.teardown()  # forgets the settings that it read before
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusal) as host:

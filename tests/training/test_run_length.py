@@ -13,6 +13,7 @@ from seqtrain.training.session import max_steps
 from seqtrain.training.trainer import trainer_options
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("steps", "epochs", "expected"),
     [(10, None, 10), (10, 2, 10), (15, 2, 14), (14, 2, 14), (None, 2, 14), (1, 5, 1)],
