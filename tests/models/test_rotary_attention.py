@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqtrain.models.layers.attention import BidirectionalSelfAttention, CausalSelfAttention
-from seqtrain.models.layers.positions import rotary_table
+from seqtrain.models.layers.positions import rotary_table, turns_of
 from tests.models.test_attention import turned
 from tests.support.model_cases import assert_near
 
@@ -95,3 +95,22 @@ def test_weights_that_are_frozen_get_no_gradient() -> None:
     assert x.grad is not None
     assert made.query_key_value.weight.grad is None
     assert made.query_key_value.bias.grad is None
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+def test_what_is_kept_for_the_gradient_is_what_autograd_keeps(rotary: bool) -> None:
+    made = CausalSelfAttention(dim=DIM, num_heads=HEADS, dropout=0.0, bias=True, name="self").query_key_value
+    x = torch.randn(2, TIME, DIM, requires_grad=True)
+    turns = turns_of(rotary_table(TIME, DIM // HEADS, x.device).float()) if rotary else None
+    kept = []
+    for given in ((), (HEADS, turns)):
+        sizes: list[int] = []
+        with (
+            torch.autograd.graph.saved_tensors_hooks(lambda saved, sizes=sizes: sizes.append(saved.nbytes), id),
+            torch.autocast("cpu", torch.bfloat16),
+        ):
+            made(x, *given)
+        kept.append(sum(sizes))
+    table = 0 if turns is None else turns.nbytes
+    # Autograd keeps the weights in fewer bits, too, which is a copy; this keeps the weights themselves.
+    assert kept[1] - table - made.weight.nbytes == kept[0] - made.weight.nbytes // 2 == x.nbytes // 2

@@ -146,13 +146,17 @@ class _Heads(torch.autograd.Function):
         num_heads: int,
         turns: Complex[Tensor, "T P"] | None,
     ) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(x, weight, turns)
+        placed, placed_bias = weight, bias
+        if turns is not None:
+            placed = neighbours(weight, num_heads)
+            placed_bias = None if bias is None else neighbours(bias, num_heads)
+        packed = F.linear(x, placed, placed_bias)
+        # Under autocast the product is one of numbers of fewer bits, and those are kept, as autograd does.
+        ctx.save_for_backward(x.to(packed.dtype), weight, turns)
         ctx.num_heads = num_heads
-        if turns is None:
-            return split_heads(F.linear(x, weight, bias), 3, num_heads).unbind()
-        bias = None if bias is None else neighbours(bias, num_heads)
-        heads = split_heads(F.linear(x, neighbours(weight, num_heads), bias), 3, num_heads)
-        turn(heads[:2], turns)
+        heads = split_heads(packed, 3, num_heads)
+        if turns is not None:
+            turn(heads[:2], turns)
         return heads.unbind()
 
     @staticmethod
@@ -167,9 +171,8 @@ class _Heads(torch.autograd.Function):
             weight = neighbours(weight, ctx.num_heads)
         joined = joined.flatten(2)
         rows = joined.flatten(0, 1)
-        # Under autocast the product was one of numbers of fewer bits, and so are those of its gradient.
         grad_x = joined @ weight.to(joined.dtype) if ctx.needs_input_grad[0] else None
-        grad_weight = rows.T @ x.flatten(0, 1).to(rows.dtype) if ctx.needs_input_grad[1] else None
+        grad_weight = rows.T @ x.flatten(0, 1) if ctx.needs_input_grad[1] else None
         grad_bias = rows.sum(0) if ctx.needs_input_grad[2] else None
         if turns is not None:
             grad_weight, grad_bias = (
