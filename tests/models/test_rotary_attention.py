@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from seqtrain.models.layers.attention import BidirectionalSelfAttention, CausalSelfAttention
-from seqtrain.models.layers.positions import rotary_table, turns_of
+from seqtrain.models.layers.attention import BidirectionalSelfAttention, CausalSelfAttention, split_heads
+from seqtrain.models.layers.positions import rotary_table, rotate, turns_of
 from tests.models.test_attention import turned
 from tests.support.model_cases import assert_near
 
@@ -33,10 +34,18 @@ def test_each_key_is_turned_by_its_own_position_and_each_query_by_its_own() -> N
     assert_near(made(x, None, rotary_table(TIME, width, x.device)), expected)
 
 
+def followed(made: CausalSelfAttention, x: Tensor, table: Tensor | None) -> Tensor:
+    """What `alone` gives, by a plain map and `rotate`, whose gradient is autograd's."""
+    query, key, value = split_heads(made.query_key_value(x), 3, HEADS)
+    if table is not None:
+        query, key = rotate(query, table), rotate(key, table)
+    return made.mix(query, key, value, None, causal=True)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("positions", ["rotary", "none"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 0.1)])
-def test_what_is_read_alone_is_mixed_as_with_its_keys_kept_and_so_are_its_gradients(
+def test_what_is_read_alone_and_its_gradients_are_those_of_a_map_that_autograd_follows(
     bias: bool, positions: str, dtype: torch.dtype, tolerance: float
 ) -> None:
     torch.manual_seed(0)
@@ -51,7 +60,7 @@ def test_what_is_read_alone_is_mixed_as_with_its_keys_kept_and_so_are_its_gradie
         grads = torch.autograd.grad((mixed * weighting.to(x.dtype)).sum(), [x, *module.parameters()])
         return [mixed, *grads]
 
-    expected = read(exact, lambda x: exact(x, None, None, table)[0], x.detach().double().requires_grad_())
+    expected = read(exact, lambda x: followed(exact, x, table), x.detach().double().requires_grad_())
     rounded = None if table is None else table.to(dtype)
     for one, two in zip(read(made, lambda x: made.alone(x, rounded), x), expected, strict=True):
         assert one.dtype == dtype
@@ -76,15 +85,16 @@ def test_under_autocast_gradients_are_those_of_a_map_that_autograd_follows(rotar
     x, weighting = torch.randn(2, 2, TIME, DIM)
     table = rotary_table(TIME, DIM // HEADS, x.device).float() if rotary else None
     found = []
-    for read in (made.alone, lambda x, table: made(x, None, None, table)[0]):
+    for read in (made.alone, lambda x, table: made(x, None, None, table)[0], partial(followed, made)):
         inputs = [x.clone().requires_grad_(), *made.parameters()]
         with torch.autocast("cpu", torch.bfloat16):
             mixed = read(inputs[0], table)
         assert mixed.dtype == torch.bfloat16
         found.append(torch.autograd.grad((mixed * weighting).sum(), inputs))
-    for one, two in zip(*found, strict=True):
-        assert one.dtype == two.dtype == torch.float32
-        assert_near(one, two, 0.05)
+    for alone, kept, expected in zip(*found, strict=True):
+        assert alone.dtype == kept.dtype == expected.dtype == torch.float32
+        assert_near(alone, expected, 0.05)
+        assert_near(kept, expected, 0.05)
 
 
 def test_weights_that_are_frozen_get_no_gradient() -> None:

@@ -213,14 +213,15 @@ def _all(training: Training) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("shape", [(48, 16), (16, 48), (4, 16, 64), (16, 24), (20, 20)])
-@pytest.mark.parametrize("rank", [1, 4, 16])
+@pytest.mark.parametrize("rank", [1, 4, 16, None])
 def test_without_bf16_units_matrices_are_orthogonalised_in_float32(
-    shape: tuple[int, ...], rank: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], rank: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = torch.Generator().manual_seed(0)
-    columns = shape[-1]
-    matrices = torch.randn(*shape[:-1], rank, generator=random) @ torch.randn(rank, columns, generator=random)
-    matrices += 1e-3 * torch.randn(shape, generator=random)  # as gradients are: of few directions, and hardly of others
+    matrices = torch.randn(shape, generator=random)
+    if rank is not None:  # as gradients are: of few directions, and hardly of others
+        few = torch.randn(*shape[:-1], rank, generator=random) @ torch.randn(rank, shape[-1], generator=random)
+        matrices = few + 1e-3 * matrices
     first, third, fifth = coefficients = (3.4445, -4.7750, 2.0315)
     exact = matrices.double() / torch.linalg.matrix_norm(matrices.double())[..., None, None]
     for _ in range(5):
@@ -229,10 +230,10 @@ def test_without_bf16_units_matrices_are_orthogonalised_in_float32(
     errors = []
     for bf16 in (False, True):
         monkeypatch.setattr(muon_module, "has_bf16_units", lambda device_type, bf16=bf16: bf16)
-        found = orthogonal(matrices, coefficients, 5, 1e-7)
-        errors.append((torch.linalg.norm(found.double() - exact) / torch.linalg.norm(exact)).item())
-    assert errors[0] < 5e-4
-    assert errors[1] > 2 * errors[0]
+        errors.append((orthogonal(matrices, coefficients, 5, 1e-7).double() - exact).abs().max().item())
+    # Single directions that hardly are there are multiplied by 500, and so is what is rounded of them.
+    assert errors[0] < (1e-5 if rank is None else 5e-4)
+    assert errors[1] > max(1e-5, 2 * errors[0])
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (96, 24), (24, 96)])

@@ -99,8 +99,10 @@ class Mixture(TokenArray):
             own = np.flatnonzero(owners == number)
             if not len(own):
                 continue
+            before = int(ranks[own[0]])
             # A store's blocks of a period stand in it one behind the other.
-            begin = (period * count + int(ranks[own[0]])) * self.block
+            assert np.array_equal(ranks[own], before + np.arange(len(own)))
+            begin = (period * count + before) * self.block
             places = _starts(offsets[number], begin, begin + len(own) * self.block) - begin
             found.append((blocks.start + own[places // self.block]) * self.block + places % self.block)
         return np.unique(np.concatenate(found))

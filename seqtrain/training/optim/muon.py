@@ -134,10 +134,9 @@ def _by_matrices(
 ) -> Float[Tensor, "*N A B"]:
     """Each step multiplies the matrix itself by p(X X^T)."""
     first, third, fifth = coefficients
-    add_product = torch.addmm if x.dim() == 2 else torch.baddbmm
     for _ in range(steps):
         gram = x @ x.mT
-        x = add_product(x, add_product(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
+        x = _add_product(x, _add_product(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
     return x
 
 
@@ -146,13 +145,25 @@ def _by_squares(
 ) -> Float[Tensor, "*N A B"]:
     """The same steps on X X^T alone, whose products are smaller; the matrix is multiplied once, by all of them."""
     first, third, fifth = coefficients
-    add_product = torch.addmm if x.dim() == 2 else torch.baddbmm
     gram = x @ x.mT
     product = None  # of the polynomials so far, which commute: all are of the first gram
     for step in range(steps):
-        polynomial = add_product(gram, gram, gram, beta=third, alpha=fifth)
+        polynomial = _add_product(gram, gram, gram, beta=third, alpha=fifth)
         polynomial.diagonal(dim1=-2, dim2=-1).add_(first)
         product = polynomial if product is None else polynomial @ product
         if step + 1 < steps:
             gram = polynomial @ gram @ polynomial
     return x if product is None else product @ x
+
+
+def _add_product(
+    added: Float[Tensor, "*N A B"],
+    one: Float[Tensor, "*N A C"],
+    other: Float[Tensor, "*N C B"],
+    *,
+    beta: float,
+    alpha: float = 1.0,
+) -> Float[Tensor, "*N A B"]:
+    """beta times what is added, and alpha times the product, of one matrix or of several."""
+    add = torch.addmm if added.dim() == 2 else torch.baddbmm
+    return add(added, one, other, beta=beta, alpha=alpha)
