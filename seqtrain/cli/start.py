@@ -118,6 +118,7 @@ def start(composed: Composed, request: Request) -> Run:
     config, choices = composed.config, composed.choices
     with ranks.process_group() as here:
         ranks.run_on_all(lambda: prepare(config, request))
+        from seqtrain.cli.written_config import secret_notes
         from seqtrain.config import check
         from seqtrain.experiment import Attempt
         from seqtrain.training import effects
@@ -129,7 +130,8 @@ def start(composed: Composed, request: Request) -> Run:
         path = ranks.broadcast(None if run is None else run.path)
         run = run or Run(cast(Path, path), writes=False)
         say(f"run {run.path}")
-        for line in (*composed.notes, *check.repeated(request.overrides), *effects.notes(config, request.overrides)):
+        notes = (*check.repeated(request.overrides), *effects.notes(config, request.overrides), *secret_notes(config))
+        for line in (*composed.notes, *notes):
             say(line)
         try:
             run_attempt(run, config, Attempt(request.command))
@@ -173,11 +175,11 @@ def run_attempt(run: Run, config: DictConfig, attempt: Attempt) -> None:
 def _in_group(run: Run, config: DictConfig, attempt: Attempt) -> None:
     """Starts the processes, and raises what one of them would have raised alone."""
     from seqtrain.cli.endings import conclude_group
-    from seqtrain.cli.written_config import plain_config
+    from seqtrain.cli.written_config import resolved
     from seqtrain.training.trainer import on_gpu
 
     run.claim()  # here and not in a worker: the lock is held as long as any of them may write
-    given = (run.path, plain_config(config), attempt, trusted())
+    given = (run.path, resolved(config), attempt, trusted())
     conclude_group(run, launch.start(config.trainer.devices, worker, *given, gpu=on_gpu(config)))
 
 

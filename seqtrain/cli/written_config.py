@@ -6,20 +6,33 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from seqtrain.config.nodes import flat
 from seqtrain.runs import provenance
 
 
 def config_text(config: DictConfig) -> str:
-    """The config as YAML: interpolations resolved, except those that read the environment, and secrets masked."""
+    """Return the config as YAML: interpolations resolved, except those that read the environment, secrets masked."""
     return OmegaConf.to_yaml(OmegaConf.create(plain_config(config)))
 
 
 def plain_config(config: DictConfig) -> dict[str, Any]:
-    """What `config_text` writes, in plain values."""
-    return provenance.mask_secrets(_resolved(config))
+    """Return what `config_text` writes, in plain values."""
+    return provenance.mask_secrets(resolved(config))
 
 
-def _resolved(node: Any) -> Any:
+def secret_notes(config: DictConfig) -> list[str]:
+    """Return a line for each secret that is not written into the run: how a resume gets it."""
+    kept = dict(flat(plain_config(config)))
+    return [
+        f"{key}: the secret in it is not written into the run; for a resume, write '${{oc.env:NAME}}' instead, or give "
+        f"{key}=... again"
+        for key, value in flat(resolved(config))
+        if kept.get(key) != value
+    ]
+
+
+def resolved(node: Any) -> Any:
+    """Return plain values, interpolations resolved, except those that read the environment."""
     if isinstance(node, DictConfig):
         return {key: _resolved_at(node, key) for key in node}
     if isinstance(node, ListConfig):
@@ -33,4 +46,4 @@ def _resolved_at(parent: Any, key: Any) -> Any:
         # What stands in the environment may be a password, and a run's directory is given away.
         if "oc.env" in str(raw):
             return raw
-    return _resolved(parent[key])
+    return resolved(parent[key])

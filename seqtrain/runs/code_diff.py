@@ -12,7 +12,6 @@ from seqtrain.errors import UserError
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import read_checked
 from seqtrain.runs.git_commit import Checkout, checkout_of
-from seqtrain.runs.provenance import mask_line, says_secret
 from seqtrain.runs.summary import Summary
 
 CODE_DIFF = "code.diff"
@@ -20,8 +19,10 @@ MAX_KEPT_BYTES = 1 << 18  # of a diff's text: beyond it a run directory would gr
 MAX_UNTRACKED_FILES = 200
 MAX_UNTRACKED_BYTES = 1 << 20  # of one file: code is smaller
 UNTRACKED_CODE = ("*.py",)  # no YAML: runs that nobody ignores write it themselves
-# Endings of names of files that hold secrets.
-NEVER_KEPT = (".env", ".pem", ".key", ".p12", ".netrc", ".npmrc", ".pypirc")
+# Names of files that hold secrets.
+SECRET = re.compile(
+    r"\.(env|pem|key|p12|netrc|npmrc|pypirc)\b|secret|password|passwd|credential|api_?key", re.IGNORECASE
+)
 FILE = re.compile(rb"^diff --git ", re.MULTILINE)
 
 
@@ -30,7 +31,7 @@ class CodeDiff:
     """What the files of a checkout differ in from its commit."""
 
     hash: str  # of all tracked changes, and of untracked code, whatever is kept
-    text: str  # what is kept: secrets masked, at most MAX_KEPT_BYTES
+    text: str  # what is kept: no file that may hold secrets, at most MAX_KEPT_BYTES
     about: dict[str, Any]  # for the summary
 
     def write(self, run: Path) -> None:
@@ -84,7 +85,7 @@ def _untracked(checkout: Checkout) -> dict[str, bytes]:
     answer = checkout.ask("ls-files", "-z", "--others", "--exclude-standard", "--", *UNTRACKED_CODE)
     found = {}
     for name in sorted((answer or b"").decode(errors="replace").split("\0"))[: MAX_UNTRACKED_FILES + 1]:
-        if not name or _holds_secrets(name):
+        if not name or SECRET.search(PurePosixPath(name).name):
             continue
         try:
             found[name] = read_checked(checkout.top / name, MAX_UNTRACKED_BYTES)
@@ -104,20 +105,11 @@ def _kept(diff: bytes) -> tuple[str, list[str]]:
     for start, end in zip(starts, ends, strict=True):
         part = diff[start:end].decode(errors="replace")
         name = part.partition("\n")[0].rpartition(" b/")[2].strip('"')
-        masked = "\n".join(map(mask_line, part.split("\n")))
-        if _holds_secrets(name):
+        if SECRET.search(PurePosixPath(name).name):
             left_out.append(f"{name}: may hold secrets")
-        elif size + len(masked.encode()) > MAX_KEPT_BYTES:
+        elif size + len(part.encode()) > MAX_KEPT_BYTES:
             left_out.append(f"{name}: over {MAX_KEPT_BYTES:,} bytes in all")
         else:
-            kept.append(masked)
-            size += len(masked.encode())
+            kept.append(part)
+            size += len(part.encode())
     return "".join(kept), left_out
-
-
-def _holds_secrets(name: str) -> bool:
-    """Whether a file is one of those that hold secrets, by its name."""
-    file = PurePosixPath(name).name
-    return any(file.endswith(ending) or file.startswith(f"{ending}.") for ending in NEVER_KEPT) or says_secret(
-        PurePosixPath(name).stem
-    )

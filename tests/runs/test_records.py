@@ -100,15 +100,21 @@ def test_two_checkpoints_are_kept_and_the_best(run: Run) -> None:
 
 
 @pytest.mark.long
-def test_a_secret_is_in_no_file_of_the_run(seqtrain: Seqtrain, tmp_path: Path) -> None:
-    environment = user.package(corpus(tmp_path)) | {"MY_KEY": "from-the-environment"}
-    args = (*TRAIN, *user.TRUST, *user.OPTIONS, "trainer.max_steps=2")
-    typed = seqtrain(*args, "model.api_key=from-the-command", "run_dir=typed", cwd=tmp_path, env={**environment})
-    kept = seqtrain(*args, "model.api_key=${oc.env:MY_KEY}", "run_dir=kept", cwd=tmp_path, env={**environment})
+def test_a_secret_of_a_logger_is_in_no_file_of_the_run_and_the_run_is_resumed(
+    seqtrain: Seqtrain, tmp_path: Path
+) -> None:
+    environment = user.package(corpus(tmp_path)) | {"MY_KEY": "hidden-3"}
+    mine = ("+logger.mine._target_=my_package.logs.Mine", "+logger.mine.uri=http://me:hidden-1@host/x")
+    args = (*TRAIN, *user.TRUST, *user.OPTIONS, *mine, "trainer.max_steps=2")
+    typed = seqtrain(*args, "+logger.mine.api_key=hidden-2", "run_dir=typed", cwd=tmp_path, env={**environment})
+    kept = seqtrain(*args, "+logger.mine.api_key=${oc.env:MY_KEY}", "run_dir=kept", cwd=tmp_path, env={**environment})
     assert (typed.rc, kept.rc) == (0, 0), typed.err + kept.err
-    for path in [*(tmp_path / "typed").rglob("*"), *(tmp_path / "kept").rglob("*")]:
-        assert not path.is_file() or b"from-the" not in path.read_bytes(), path
-    assert Run(tmp_path / "kept").config["model"]["api_key"] == "${oc.env:MY_KEY}", "so that it can be resumed"
+    assert "logger.mine.api_key: the secret in it is not written into the run; for a resume" in typed.err
+    for name, trust in (("typed", ()), ("kept", ("--trust", "oc.env"))):
+        longer = ("resume", name, *user.TRUST, *trust, "trainer.max_steps=3")
+        assert seqtrain(*longer, cwd=tmp_path, env={**environment}).rc == 0
+        for path in (tmp_path / name).rglob("*"):
+            assert not path.is_file() or b"hidden-" not in path.read_bytes(), path
 
 
 # -- runs that fail ----------------------------------------------------------------------------------------------

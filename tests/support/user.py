@@ -16,9 +16,9 @@ class Mine(SequenceModel):
 
     capabilities = Capability.CAUSAL | Capability.STATEFUL | Capability.UNCONDITIONAL
 
-    def __init__(self, *, embed, dim: int, sound: int | None = None, api_key: str | None = None) -> None:
+    def __init__(self, *, embed, dim: int, sound: int | None = None) -> None:
         super().__init__()
-        self.embed, self.dim, self.sound, self.api_key = embed, dim, sound, api_key
+        self.embed, self.dim, self.sound = embed, dim, sound
         self.scale = torch.nn.Parameter(torch.ones(dim))
         self.read = 0
 
@@ -42,7 +42,19 @@ class Mine(SequenceModel):
 CONFIG = """_target_: my_package.mine.Mine
 dim: 16
 sound: null
-api_key: null
+"""
+LOGGER = """from pytorch_lightning.loggers import Logger
+
+
+class Mine(Logger):
+    name, version = "mine", ""
+
+    def __init__(self, *, api_key: str, uri: str):
+        super().__init__()
+
+    def log_metrics(self, metrics, step=None): ...
+
+    def log_hyperparams(self, params): ...
 """
 OPTIONS = ("--config-dir", "my_configs", "model=mine")
 TRUST = ("--trust", "my_package")
@@ -50,7 +62,11 @@ TRUST = ("--trust", "my_package")
 
 def package(folder: Path) -> dict[str, str]:
     """Writes my_package/mine.py and my_configs/model/mine.yaml; gives the environment that finds the package."""
-    for name, text in (("my_package/mine.py", MODEL), ("my_configs/model/mine.yaml", CONFIG)):
-        (folder / name).parent.mkdir(parents=True)
+    for name, text in (
+        ("my_package/mine.py", MODEL),
+        ("my_package/logs.py", LOGGER),
+        ("my_configs/model/mine.yaml", CONFIG),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return {"PYTHONPATH": str(folder)}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqtrain.errors import Unavailable
+from seqtrain.runs.provenance import PASSWORD
 from seqtrain.sweeps.folder import member_of
 from seqtrain.training.loggers.base import RunLogger, answers
 from seqtrain.training.loggers.flattened import grouped
@@ -94,7 +95,7 @@ def mlflow(
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http") and not answers(uri):
         raise Unavailable(
-            f"logger.mlflow.tracking_uri={uri} does not answer: start the server or give another tracking_uri"
+            f"logger.mlflow.tracking_uri={PASSWORD.sub('', uri)} does not answer: start the server or give another tracking_uri"
         )
     return MLflowRunLogger(directory, config, experiment, uri, log_model=log_model)
 
