@@ -13,10 +13,13 @@ from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.errors import UserError
 
 NER = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n"
-UD = (
-    "# sent_id = 1\n# text = Vamos al mar\n1\tVamos\tir\tVERB\n2-3\tal\t_\t_\n2\ta\ta\tADP\n3\tel\tel\tDET\n"
-    "3.1\tx\tx\tX\n4\tmar\tmar\tNOUN\n\n"
-)
+UD_IDS = ("1 Vamos ir VERB", "2-3 al _ _", "2 a a ADP", "3 el el DET", "3.1 x x X", "4 mar mar NOUN")
+UD = "# sent_id = 1\n# text = Vamos al mar\n"
+for each in UD_IDS:
+    UD += "\t".join([*each.split(), *"_" * 6]) + "\n"
+UD += "\n"
+# The layout of CoNLL-2003: four columns, parted by blanks; each of these is a word of its own.
+SCORES = ("3.5", "6-3", "1-0", "1.", "2-3", "10.1", "#", "-", "--", "1996-08-22", "1", "-1.25", "#1")
 
 
 def rows(folder: Path, text: str, name: str = "a.conll", **options: Any) -> list[dict[str, str]]:
@@ -33,7 +36,10 @@ def rows(folder: Path, text: str, name: str = "a.conll", **options: Any) -> list
         (NER, {"label_column": 1}, [("EU rejects", "NNP VBZ"), ("Peter Blackburn", "NNP NNP")]),
         (NER.replace("\n", "\r\n"), {}, [("EU rejects", "B-ORG O"), ("Peter Blackburn", "B-PER I-PER")]),
         ("\ufeffa  X\n \t\nb\tY\n", {}, [("a", "X"), ("b", "Y")]),  # a mark, blanks alone, several blanks
-        (UD, {"token_column": 1, "label_column": 3}, [("Vamos a el mar", "VERB ADP DET NOUN")]),
+        (UD, {}, [("Vamos a el mar", "VERB ADP DET NOUN")]),
+        (UD.replace("# sent_id = 1\n# text = Vamos al mar\n", ""), {}, [("Vamos a el mar", "VERB ADP DET NOUN")]),
+        (UD, {"token_column": 2, "label_column": 1}, [("ir a el mar", "Vamos a el mar")]),
+        ("1 O\n2 X\n\n", {"token_column": 0}, [("1 2", "O X")]),
         ("#tag\tO\nis\tO\n\n#\tX\n\n", {}, [("#tag is", "O O"), ("#", "X")]),  # tokens of a tweet, and no comments
         ("a O\n# O\n\n", {}, [("a #", "O O")]),  # comments stand before a sentence
         ("# a long comment\na O\n\n", {}, [("a", "O")]),
@@ -43,6 +49,22 @@ def rows(folder: Path, text: str, name: str = "a.conll", **options: Any) -> list
 )
 def test_sentences_are_read(text: str, options: dict[str, Any], expected: list, tmp_path: Path) -> None:
     assert [(row["text"], row["label"]) for row in rows(tmp_path, text, **options)] == expected
+
+
+@pytest.mark.parametrize("document", ["-DOCSTART- -X- -X- O\n\n", ""])
+@pytest.mark.parametrize("name", ["train.txt", "train.conll"])
+def test_each_line_of_the_layout_of_conll_2003_is_a_token(document: str, name: str, tmp_path: Path) -> None:
+    words = SCORES if document else [word for word in SCORES if word[0] != "#"]  # without a document a comment may be
+    sentence = "".join(f"{word} CD I-NP {'B-PER' if number else 'O'}\n" for number, word in enumerate(words))
+    each_alone = "".join(f"{word} CD I-NP O\n\n" for word in words)
+    found = rows(tmp_path, document + sentence + "\n" + each_alone, name)
+    assert [row["text"] for row in found] == [" ".join(words), *words]
+    assert found[0]["label"] == " ".join(["O", *["B-PER"] * (len(words) - 1)])
+
+
+def test_a_conllu_file_by_its_name_has_comments_with_tabs_and_any_number_of_columns(tmp_path: Path) -> None:
+    text = "# a\tb\tc\td\n1\ta\ta\tX\n1.1\tb\tb\tY\n# more\n2\t#\t#\tZ\n\n"
+    assert rows(tmp_path, text, "a.conllu") == [{"text": "a #", "label": "X Z"}]
 
 
 def test_jsonl_of_lists_is_read(tmp_path: Path) -> None:
@@ -57,11 +79,14 @@ def test_jsonl_of_lists_is_read(tmp_path: Path) -> None:
     [
         ("a.conll", "a N X\nb X\n\n", {}, "{path}:2: 2 columns in this line, 3 in line 1"),
         ("a.conll", "a X\nb X\n", {}, "{path}: 2 tokens and no blank line, so it would be one sentence"),
-        ("a.conll", "a\n\nb\n", {}, "data.label_column=-1: {path}:1 has 1 columns, so it is data.token_column too"),
+        ("a.conll", "a\n\nb\n", {}, "data.label_column=auto: {path}:1 has 1 columns, so it is data.token_column too"),
         ("a.conll", "a X\n\n", {"label_column": 3}, "data.label_column=3: {path}:1 has 2 columns, from 0 to 1"),
         ("a.conll", "1 000\tX\n\n", {}, "{path}:1: the token '1 000' holds white space; write another sign there"),
         ("a.conll", "a X\n1\u00a0000 X\n\n", {}, "{path}:2: the token '1\\xa0000' holds white space"),
         ("a.conll", "a\tX\nb\t\n\n", {}, "{path}:2: the label is empty"),
+        ("a.conll", "# O\na O\n\n", {}, "{path}:1: may be a comment, or the token #; set data.comments=none"),
+        ("a.conllu", UD, {"label_column": 10}, "data.label_column=10: {path}:3 has 10 columns, from 0 to 9"),
+        ("a.tsv", "1\tEU\tO\n2\ta\tX\n\n", {}, "data.token_column: {path}:1: the first column counts from 1 to 2; set"),
         ("a.conll", "a O\n\n# O\nb O\n", {}, "{path}:3: may be a comment, or the token #; set data.comments=none"),
         ("a.conll", "\n\n", {}, "{path}: holds no sentences"),
         ("a.jsonl", '{"tokens": ["a"], "labels": []}\n', {}, "{path}:1: 0 labels for 1 tokens"),

@@ -16,12 +16,16 @@ from seqtrain.errors import UserError, did_you_mean
 
 DOCUMENT_START = "-DOCSTART-"  # CoNLL 2003: a line that begins a document, and is no token
 BLANKS = re.compile(r"[ \t]+")
-NO_TOKEN = re.compile(r"\d+[-.]\d+")  # CoNLL-U: `3-4` is two words written as one, `3.1` a word that is not written
+CONLLU, CONLLU_WIDTH = ".conllu", 10
+FIRST_ID = re.compile(r"1(-\d+)?|0\.\d+")  # IDs of CoNLL-U that may begin a sentence
+NO_TOKEN = re.compile(r"\d+[-.]\d+")  # IDs of CoNLL-U: `3-4` is two words written as one, `3.1` a word not written
+COLUMNS = {"CoNLL": (0, -1), "CoNLL-U": (1, 3)}  # tokens and labels; of CoNLL-U FORM and UPOS
 JSONL = (".jsonl", ".ndjson")
 EXTENSIONS = (".conll", ".conllu", ".conllx", ".bio", ".iob", ".iob2", ".txt", ".tsv", *JSONL)
 COMMENT = "#"
 
 Comments = Literal["auto", "all", "none"]
+ColumnNumber = int | Literal["auto"]
 
 
 class Sentence(NamedTuple):
@@ -40,8 +44,8 @@ class Reading(NamedTuple):
     """How files are read: which columns, or keys, are wanted, and what a comment is."""
 
     format: Literal["auto", "conll", "jsonl"]
-    token_column: int
-    label_column: int
+    token_column: ColumnNumber
+    label_column: ColumnNumber
     comments: Comments
     tokens_key: str
     labels_key: str
@@ -63,6 +67,8 @@ class TokenFile(NamedTuple):
         read = _read_jsonl if self.format == "jsonl" else _read_conll
         empty = True
         for sentence in read(self.path, self.reading):
+            if empty and self.format == "conll" and self.reading.token_column == "auto":
+                _check_no_numbers(self.path, sentence)
             empty = False
             yield sentence
         if empty:
@@ -113,8 +119,8 @@ class Conll(Source):
         validation_path: str | None = None,
         test_path: str | None = None,
         format: Literal["auto", "conll", "jsonl"] = "auto",
-        token_column: int = 0,
-        label_column: int = -1,
+        token_column: ColumnNumber = "auto",
+        label_column: ColumnNumber = "auto",
         comments: Comments = "auto",
         tokens_key: str = "tokens",
         labels_key: str = "labels",
@@ -123,11 +129,14 @@ class Conll(Source):
     ) -> None:
         """Columns are counted from 0, or, below 0, from the last one; keys are those of a JSON object.
 
-        `comments`: auto = lines that begin with `#` before the first token of a sentence; all = every such line.
+        Args:
+            token_column: auto = the first one, and of CoNLL-U FORM.
+            label_column: auto = the last one, and of CoNLL-U UPOS.
+            comments: auto = lines that begin with `#` before the first token of a sentence; all = every such line.
         """
         if tokens_key == labels_key:
             raise UserError(f"data.labels_key={labels_key}: is data.tokens_key too; name two keys")
-        if token_column == label_column:
+        if token_column == label_column != "auto":
             raise UserError(f"data.label_column={label_column}: is data.token_column too; name two columns")
         reading = Reading(format, token_column, label_column, comments, tokens_key, labels_key)
         self._files = TokenFiles({"train": path, "validation": validation_path, "test": test_path}, reading)
@@ -177,29 +186,41 @@ def _read_conll(path: Path, reading: Reading) -> Iterator[Sentence]:
     """The sentences of a CoNLL file."""
     sentence = Sentence([], [], [])
     separated = False  # whether any line has ended a sentence
+    comments = reading.comments
+    if comments == "auto" and path.suffix.lower() == CONLLU:  # an ID begins each token's line
+        comments = "all"
     split: Callable[[str], list[str]] | None = None
     first, width = 0, 0  # the line that says how many columns there are, and how many
+    is_conllu, columns = False, (0, 0)
+    above: tuple[str, str] | None = None  # the last comment above the first token
     for number, line in enumerate(lines(path), 1):
         if not line.strip() or line.startswith(DOCUMENT_START):
             separated = True
+            if line.strip() and comments == "auto":  # the layout of CoNLL-2003, which has no comments
+                comments = "none"
             # Several blank lines, or one at the top, end nothing.
             if sentence.tokens:
                 yield sentence
             sentence = Sentence([], [], [])
             continue
-        if _is_comment(f"{path}:{number}", line, reading.comments, bool(sentence.tokens), width, split):
+        place = f"{path}:{number}"
+        if _is_comment(place, line, comments, bool(sentence.tokens), width, split):
+            above = (place, line) if split is None else above
             continue
         if split is None:  # as the first line has it: tabs, since a token may hold spaces, or any blanks
             split = partial(str.split, sep="\t") if "\t" in line else _split_at_blanks
             first, width = number, len(split(line))
-            _check_columns(f"{path}:{number}", reading, width)
+            if above is not None and comments == "auto":  # seen again, now that the width is known
+                _is_comment(*above, comments, False, width, split)
+            is_conllu = _is_conllu(path, line)
+            columns = _columns(place, reading, width, is_conllu)
         fields = split(line)
         if len(fields) != width:
-            raise UserError(f"{path}:{number}: {len(fields)} columns in this line, {width} in line {first}")
-        if width > 2 and NO_TOKEN.fullmatch(fields[0]):  # its words stand in the lines below, each with its label
+            raise UserError(f"{place}: {len(fields)} columns in this line, {width} in line {first}")
+        if is_conllu and NO_TOKEN.fullmatch(fields[0]):  # its words stand in the lines below, each with its label
             continue
-        sentence.tokens.append(_checked(f"{path}:{number}", "token", fields[reading.token_column]))
-        sentence.labels.append(_checked(f"{path}:{number}", "label", fields[reading.label_column]))
+        sentence.tokens.append(_checked(place, "token", fields[columns[0]]))
+        sentence.labels.append(_checked(place, "label", fields[columns[1]]))
         sentence.lines.append(number)
     # A file without blank lines is of another kind: one sentence of all its tokens would train on nothing.
     if sentence.tokens and not separated:
@@ -209,6 +230,22 @@ def _read_conll(path: Path, reading: Reading) -> Iterator[Sentence]:
         )
     if sentence.tokens:
         yield sentence
+
+
+def _is_conllu(path: Path, line: str) -> bool:
+    """Return True if a file is CoNLL-U: by its name, or by ten columns whose first is an ID in the first line."""
+    fields = line.split("\t")
+    return path.suffix.lower() == CONLLU or (len(fields) == CONLLU_WIDTH and bool(FIRST_ID.fullmatch(fields[0])))
+
+
+def _check_no_numbers(path: Path, sentence: Sentence) -> None:
+    """Raise UserError if the tokens of a sentence are 1, 2, ...: the first column holds their numbers."""
+    count = len(sentence.tokens)
+    if count > 1 and sentence.tokens == [str(number) for number in range(1, count + 1)]:
+        raise UserError(
+            f"data.token_column: {path}:{sentence.lines[0]}: the first column counts from 1 to {count}; "
+            "set data.token_column=1 if the tokens follow it, or data.token_column=0 if these are tokens"
+        )
 
 
 def _split_at_blanks(line: str) -> list[str]:
@@ -239,17 +276,23 @@ def _is_comment(
     return True
 
 
-def _check_columns(place: str, reading: Reading, width: int) -> None:
-    """Raises UserError for columns that a line of so many does not have, and for one column read twice."""
-    for name in ("token_column", "label_column"):
-        column = getattr(reading, name)
+def _columns(place: str, reading: Reading, width: int, is_conllu: bool) -> tuple[int, int]:
+    """The columns of tokens and labels; raises UserError for one that a line does not have, or that is both."""
+    found = []
+    for name, default in zip(
+        ("token_column", "label_column"), COLUMNS["CoNLL-U" if is_conllu else "CoNLL"], strict=True
+    ):
+        asked = getattr(reading, name)
+        column = default if asked == "auto" else asked
         if not -width <= column < width:
             raise UserError(f"data.{name}={column}: {place} has {width} columns, from 0 to {width - 1}")
-    if reading.token_column % width == reading.label_column % width:
+        found.append(column % width)
+    if found[0] == found[1]:
         raise UserError(
             f"data.label_column={reading.label_column}: {place} has {width} columns, so it is data.token_column too; "
             "each line must have a token and its label"
         )
+    return found[0], found[1]
 
 
 def _checked(place: str, what: str, value: str) -> str:
