@@ -36,7 +36,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "min_gru on jittered chunks": (*OPTIONS, "model=min_gru", "tbptt.jitter=awd"),
     "gpt with memory": (*OPTIONS, *GPT),
     "cnn on windows": (*OPTIONS, "model=cnn", "tbptt=windows"),
-    "masked_lm": (*examples.options("masked_lm"), "task.next_sentence=true", "optimizer=adamw"),  # Muon rounds to bf16
+    "masked_lm": (*examples.options("masked_lm"), "task.next_sentence=true", "optimizer=adamw"),
     "sentiment": (*examples.options("sentiment"), *PLAIN),
     "sentiment cut in time": (*examples.options("sentiment"), *PLAIN, "model=lstm", "tbptt.k2=8"),
     "sentiment of cbow": (*examples.options("sentiment"), *PLAIN, "model=cbow"),

@@ -15,6 +15,7 @@ from seqtrain.errors import UserError, did_you_mean
 
 MAX_SEEDS = 100
 SHOWN_DIGITS = 4
+PRECISION = "trainer.precision=32-true"  # a verdict must not depend on whether the machine has bf16 units
 
 
 def main(argv: list[str]) -> int:
@@ -65,7 +66,7 @@ def _show(options: Namespace) -> Measured:
     chosen = demo.load(name)
     folder = options.out / name
     folder.mkdir(parents=True, exist_ok=True)
-    findings = chosen.run(Bench(folder, trainer(folder / "runs"), say, seeds))
+    findings = chosen.run(Bench(folder, trainer(folder / "runs", PRECISION), say, seeds))
     record = {"name": name, "claim": chosen.claim, "seeds": seeds, **findings.record()}
     lines = [f"claim: {chosen.claim}", "", *_table(findings), "", findings.verdict]
     return written(folder, name, record, lines, list(findings.pictures), options)

@@ -13,12 +13,18 @@ from seqtrain.files.atomic import write_text
 from seqtrain.terminal import pasted
 
 
-def trainer(folder: Path) -> Train:
-    """Trains runs below a folder, or takes those that an earlier call has trained, or goes on with them."""
+def trainer(folder: Path, *fixed: str) -> Train:
+    """Return a function that trains runs below a folder, or takes or resumes those of an earlier call.
 
-    def train(name: str, *overrides: str) -> Path:
+    Args:
+        folder: Holds one directory a run.
+        fixed: Overrides of every run.
+    """
+
+    def train(name: str, *own: str) -> Path:
         from seqtrain.runs.directory import CONFIG, Run
 
+        overrides = (*own, *fixed)
         path = folder / name
         words = [*overrides, f"run_dir={path}", "logger=none"]
         # Kept beside the run: its summary knows the newest command alone, which of a killed one is a resume.

@@ -11,6 +11,7 @@ from matplotlib import image
 from seqtrain.analysis import demo
 from seqtrain.analysis.demos import order
 from seqtrain.cli import kept_runs
+from seqtrain.cli.demo import PRECISION
 from seqtrain.errors import UserError
 from seqtrain.runs.directory import Run
 from tests.conftest import Seqtrain
@@ -90,7 +91,7 @@ FIRST = order.READERS[0]
 
 def first_run(folder: Path, *more: str) -> Path:
     """The run of the first model of `seqtrain demo order`, as the demonstration asks for it."""
-    return kept_runs.trainer(folder)(f"{FIRST.slug}-1", *FIRST.asked(1), *more)
+    return kept_runs.trainer(folder, PRECISION)(f"{FIRST.slug}-1", *FIRST.asked(1), *more)
 
 
 @pytest.fixture
@@ -103,6 +104,10 @@ def killed(seqtrain: Seqtrain, tmp_path: Path) -> Path:
     child.kill()
     child.wait()
     return runs
+
+
+def test_a_demonstration_trains_in_float32_also_where_there_are_bf16_units(killed: Path) -> None:
+    assert "trainer.precision=32-true" in json.loads((killed / f"{FIRST.slug}-1.overrides.json").read_text())
 
 
 @pytest.mark.long

@@ -13,8 +13,6 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim import Muon as MatrixMuon
 
-from seqtrain.training.bf16 import has_bf16_units
-
 SMALL = 2**16  # numbers of a matrix that is orthogonalised together with others; larger ones are faster alone
 SCALE = 0.2  # of an update's root mean square, which is about AdamW's (Liu et al. 2025)
 
@@ -108,8 +106,8 @@ def orthogonal(
 ) -> Float[Tensor, "*N A B"]:
     """About the nearest matrices with orthogonal rows or columns, by Newton and Schulz's iteration.
 
-    It is done in bf16, as torch does, where the device has units for it; where it has none, in float32, which then is
-    three to four times as fast (docs/benchmarks.md).
+    It is computed in float32, where torch takes bf16: the iteration multiplies small singular values by up to 500, and
+    what bf16 rounds off large ones (2^-9) with them. So the same weights come out with and without bf16 units.
 
     Args:
         matrices: One, or several, each of which is scaled to a norm of 1 first, so that the iteration converges.
@@ -118,13 +116,12 @@ def orthogonal(
         eps: The least norm to divide by.
     """
     tall = matrices.shape[-2] > matrices.shape[-1]
-    precision = torch.bfloat16 if has_bf16_units(matrices.device.type) else torch.float32
-    x = matrices.to(precision)
+    x = matrices.float()
     if tall:
         x = x.mT
     x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=eps)
-    # Squares of singular values keep half of the digits: float32 has enough for that (1e-4 at the end), bf16 has not.
-    oblong = x.shape[-1] >= 2 * x.shape[-2] and precision == torch.float32
+    # Squares of singular values keep half of the digits: float32 has enough for that (1e-4 at the end).
+    oblong = x.shape[-1] >= 2 * x.shape[-2]
     x = _by_squares(x, coefficients, steps) if oblong else _by_matrices(x, coefficients, steps)
     return x.mT if tall else x
 
