@@ -273,24 +273,26 @@ def _no_spread_sentence(one: Variant, other: Variant, group: Group) -> str:
 
 
 def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | None, is_won: bool) -> str:
-    """Return costs of the first as multiples of the second's where they differ, then how far both were trained."""
-    ratios = _ratios(one, [other], x)
-    # Without a winner the sentence has no subject.
-    clause = f"{'' if is_won else f'{one.name} '}with {', '.join(ratios)} " if ratios else ""
+    """Return how far both were trained, then costs of the first as multiples of the second's where they differ."""
+    words = []
     if x is not None and limit is not None:
-        clause += f"at equal {COSTS[x]} ({quantity(limit)}"
-        for variant in (one, other):
-            if variant.costs[x] < (1 - NEAR) * limit:  # its last validation before the limit lies well before it
-                clause += f"; {variant.name} at {quantity(variant.costs[x])}"
-        return f"{clause})"
-    lengths = []
-    for axis in ("steps", "tokens"):
-        costs = [variant.costs[axis] for variant in (one, other) if axis in variant.costs]
-        if len(costs) == 2 and max(costs) - min(costs) > NEAR * max(costs):
-            lengths.append(f"{quantity(costs[0])} and {quantity(costs[1])} {axis}")
-        elif costs and axis == "tokens":  # also where it is equal: how far both were trained
-            lengths.append(f"{quantity(costs[0])} tokens each")
-    return f"{clause}after {', '.join(lengths)}" if lengths else clause or "at equal cost"
+        # A variant's last validation before the limit may lie well before it.
+        early = [variant for variant in (one, other) if variant.costs[x] < (1 - NEAR) * limit]
+        places = [quantity(limit), *(f"{variant.name} at {quantity(variant.costs[x])}" for variant in early)]
+        words.append(f"at equal {COSTS[x]} ({'; '.join(places)})")
+    else:
+        lengths = []
+        for axis in ("steps", "tokens"):
+            costs = [variant.costs[axis] for variant in (one, other) if axis in variant.costs]
+            if len(costs) == 2 and max(costs) - min(costs) > NEAR * max(costs):
+                lengths.append(f"{quantity(costs[0])} and {quantity(costs[1])} {axis}")
+            elif costs and axis == "tokens":  # also where it is equal: how far both were trained
+                lengths.append(f"{quantity(costs[0])} tokens each")
+        words += [f"after {', '.join(lengths)}"] if lengths else []
+    ratios = ", ".join(_ratios(one, [other], x))
+    if ratios:  # without a winner the sentence has no subject
+        words.append(f"with {ratios}" if is_won else f"with {ratios} for {one.name}")
+    return ", ".join(words) or "at equal cost"
 
 
 def _ratios(one: Variant, others: Sequence[Variant], x: Axis | None) -> list[str]:
