@@ -86,7 +86,7 @@ class Experiment:
         was_pruned = summary.status == "pruned"
         summary.update(
             status="running",
-            command=provenance.mask_command(list(self.attempt.command)),
+            command=summary.command or provenance.mask_command(list(self.attempt.command)),
             trust=list(trusted()),
         )
         summary.remove("reason")  # of an earlier attempt

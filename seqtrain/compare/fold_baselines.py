@@ -189,5 +189,5 @@ def _against(one: FoldBaseline, best: Variant) -> str:
     # The interval speaks of the side that is named: a reader need not turn signs.
     if one.difference < 0:
         low, high = -high, -low
-    apart = "" if low > 0 else ": not told apart from chance"
+    apart = "" if low > 0 else ": no significant difference"
     return f"{best.name} is {side} by {size:.2g} (95 % interval {low:.2g} to {high:.2g}{apart})"

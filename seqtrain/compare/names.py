@@ -1,9 +1,10 @@
-"""What variants are called: the model, and the settings in which they differ."""
+"""Names of variants: the model, and the options in which they differ as somebody typed them."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
@@ -12,7 +13,6 @@ from seqtrain.compare.filters import written
 from seqtrain.compare.parents import SEVERAL
 from seqtrain.compare.settings import EXTENDED, differing_keys
 
-MOST_SETTINGS = 4  # in a name, unless more are needed to tell it from others
 MOST_VALUES = 4  # of one setting, in the line below the names
 HASH_DIGITS = 8
 
@@ -20,47 +20,41 @@ Settings = Mapping[str, Any]
 
 
 def variant_names(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str] = ()) -> list[str]:
-    """The model and what differs, such as `lstm dim=64 lr=0.003`; of many settings the first, `and 4 more`.
+    """Return a unique name for each variant: its model, and the typed options that differ, such as `lstm dim=64`.
 
     Args:
         entries: a run of each variant.
         settings: what makes each variant, as `settings.deciding` gives it, with the values of `by`.
         by: keys that were asked for: they stand in every name.
     """
-    shown, hidden = _chosen(entries, settings, by)
+    shown = _shown(entries, settings, by)
     values = Displayed(entries, settings)
-    words = short_names(shown)
+    words = short_names(list(dict.fromkeys(chain.from_iterable(shown))))
     names = []
     for place, entry in enumerate(entries):
-        parts = [entry.model]
-        for key in shown:
-            if key in settings[place] and key != "model":
-                parts.append(f"{_plain(key, words[key])}={values.of(place, key)}")
-        more = sum(key in settings[place] for key in hidden)
-        if more:
-            parts.append(f"and {more} more")
-        names.append(" ".join(parts))
+        options = [f"{_plain(key, words[key])}={values.of(place, key)}" for key in shown[place]]
+        names.append(" ".join([entry.model, *options]))
     counts = Counter(names)
     for place, entry in enumerate(entries):
-        if counts[names[place]] > 1:  # alike but in settings that a short name rounds off
+        if counts[names[place]] > 1:  # alike but in digits that a name rounds off
             names[place] += f" {entry.name}"
     return names
 
 
 def differences_line(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str] = ()) -> str:
-    """`they differ in: ...`, with every setting and its values; empty where the names hold all of them."""
-    _, hidden = _chosen(entries, settings, by)
-    if not hidden:
-        return ""
+    """Return `other settings that differ: ...` with values; empty where the names hold all of them."""
+    shown = _shown(entries, settings, by)
     values = Displayed(entries, settings)
     words = []
-    for key in _differing(settings):
+    for key in _differing(settings, by):
+        if all(key in names for names, own in zip(shown, settings, strict=True) if key in own):
+            continue
         found = values.all(key)
         text = ", ".join(found[:MOST_VALUES])
         if len(found) > MOST_VALUES:
             text += f" and {len(found) - MOST_VALUES} more"
         words.append(f"{_plain(key, key)} ({text})")
-    return f"they differ in: {', '.join(words)}"
+    return f"other settings that differ: {', '.join(words)}" if words else ""
 
 
 def brief(value: Any) -> str:
@@ -94,31 +88,39 @@ class Displayed:
         return list(found)
 
 
-def _differing(settings: Sequence[Settings]) -> list[str]:
-    """All keys that differ, the model and its options first."""
-    keys = sorted(differing_keys(settings), key=lambda key: not key.startswith("model."))
-    return sorted(keys, key=lambda key: SETTING_ORDER.get(key, 1))
+def _differing(settings: Sequence[Settings], by: Sequence[str]) -> list[str]:
+    """Return the keys that differ beside the model and `by`, the options of the model first."""
+    keys = [key for key in differing_keys(settings) if key != "model" and key not in by]
+    return sorted(keys, key=lambda key: (SETTING_ORDER.get(key, 1), not key.startswith("model.")))
 
 
-def _chosen(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The keys that differ and stand in a name, and those that do not."""
-    keys = [key for key in _differing(settings) if key != "model" and key not in by]
-    swept = set()
+def _shown(entries: Sequence[Entry], settings: Sequence[Settings], by: Sequence[str]) -> list[list[str]]:
+    """Return the keys in each name: those of `by`, what was typed for its model, and what else makes names unique."""
+    keys = _differing(settings, by)
+    typed: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
-        if entry.sweep:  # then its label is made of `word=value`
-            swept.update(word.partition("=")[0] for word in entry.label.split())
-    chosen = [*by, *filter(swept.__contains__, keys)]
+        typed[entry.model] |= {word.lstrip("+~").partition("=")[0] for word in map(str, entry.summary.command)}
+    shown = []
+    for entry, own in zip(entries, settings, strict=True):
+        # Conditions and extensions are in no config, so they follow from no other option.
+        asked = [key for key in keys if key not in entry.settings or _is_typed(key, typed[entry.model])]
+        shown.append([key for key in (*by, *asked) if key in own])
     for key in keys:
-        if _count_distinct(settings, ["model", *chosen, key]) > _count_distinct(settings, ["model", *chosen]):
-            chosen.append(key)
-    rest = [key for key in keys if key not in chosen]
-    room = max(MOST_SETTINGS - len(chosen), 0)
-    return chosen + rest[:room], rest[room:]
+        alike: dict[str, list[int]] = defaultdict(list)
+        for place, entry in enumerate(entries):
+            label = [(name, repr(settings[place][name])) for name in shown[place]]
+            alike[repr((entry.model, label))].append(place)
+        for places in alike.values():
+            if len({repr(settings[place].get(key, UNSET)) for place in places}) > 1:
+                for place in places:
+                    if key in settings[place]:
+                        shown[place].append(key)
+    return shown
 
 
-def _count_distinct(settings: Sequence[Settings], keys: Sequence[str]) -> int:
-    """How many different values these settings take together."""
-    return len({repr([each.get(key, UNSET) for key in keys]) for each in settings})
+def _is_typed(key: str, typed: set[str]) -> bool:
+    """Return True if the key, or a node that holds it, was set; `model=gpt` sets none of the model's options."""
+    return key.removesuffix("._target_") in typed or any("." in node and key.startswith(f"{node}.") for node in typed)
 
 
 UNSET = "unset"  # like no value's repr, which would have quotes of its own

@@ -61,7 +61,7 @@ def verdict(names: Sequence[str], found: tuple[float, float, float], group: Grou
     digits = decimals((high - low) / 2) if high > low else 4
     claim = f"{better} is better than {worse} by"
     if low <= 0:
-        claim = f"not shown which of {better} and {worse} is better: the first by"
+        claim = f"no significant difference: {better} is better than {worse} by"
     amount = f"{abs(difference):.{digits}f} {group.unit} (95 % interval {low:.{digits}f} to {high:.{digits}f}"
     return (
         f"these two runs: {claim} {amount} over {size:,} {kind} of validation, drawn anew {RESAMPLES:,} times); "

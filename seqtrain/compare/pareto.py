@@ -102,15 +102,8 @@ def front(variants: Sequence[Variant], cost: Cost, mode: Mode) -> list[Point]:
 
 
 def cost_of(variant: Variant, cost: Cost) -> float | None:
-    """What a variant costs, the mean over the runs that count; None where one of them does not know it."""
-    if cost != "parameters":
-        return variant.costs.get(cost)
-    known = []
-    for entry in variant.counted:
-        if entry.parameters is None:
-            return None
-        known.append(entry.parameters)
-    return statistics.fmean(known)
+    """Return the mean cost over the runs that count; None where one of them does not know it."""
+    return variant.parameters if cost == "parameters" else variant.costs.get(cost)
 
 
 def shown_better(variants: Sequence[Variant], mode: Mode) -> np.ndarray:
@@ -162,7 +155,7 @@ def text_lines(found: Conclusion, costs: Sequence[Cost]) -> list[str]:
         if cost in known:
             lines += _front_lines(title, known[cost], len(found.variants))
         else:
-            lines.append(f"{title}: not shown: fewer than two variants that may be compared know both")
+            lines.append(f"{title}: no conclusion: fewer than two variants that may be compared know both")
     return lines
 
 
@@ -234,16 +227,14 @@ def _front_lines(title: str, points: Sequence[Point], num_variants: int) -> list
         elif point.standing == "near":
             near.append(point.variant.name)
     if points[-1].cost <= points[0].cost * (1 + NEAR):
-        return [
-            f"{title}: not shown: all cost about the same ({quantity(points[0].cost)}), so the best one is all of it"
-        ]
+        return [f"{title}: no conclusion: all cost about the same ({quantity(points[0].cost)}), the best is all of it"]
     lines = [f"{title}, the cheapest first ({len(points)} variants):"]
     for point in on_front[:MOST_POINTS]:
         line = f"  {point.variant.name}: {point.variant.mean:.4f} at {quantity(point.cost)}"
         if point.rivals and len(point.variant.values) == 1:
             line += ", perhaps by chance"
         elif point.rivals:
-            line += f", perhaps by chance: not told apart from {_listed(point.rivals)}, at no higher cost"
+            line += f", perhaps by chance: no significant difference from {_listed(point.rivals)}, at no higher cost"
         lines.append(line)
     if len(on_front) > MOST_POINTS:
         lines.append(f"  and {len(on_front) - MOST_POINTS} more: --json has all")

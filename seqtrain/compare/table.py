@@ -189,7 +189,10 @@ def _variant_table(conclusion: Conclusion, x: Axis | None, width: int) -> list[s
 
 def _fitted(table: Sequence[Row], expendable: Sequence[str], width: int) -> list[str]:
     """The rows as lines, without those of the expendable columns that the width has no room for; says which."""
-    columns = {head: [head, *(_abbreviated(row[head]) for row in table)] for head in table[0]}
+    columns = {}
+    for head in table[0]:  # a variant's name stays whole: --against asks for it
+        cell = printable if head.startswith("variant") else _abbreviated
+        columns[head] = [head, *(cell(row[head]) for row in table)]
     sizes = {head: max(map(len, cells)) for head, cells in columns.items()}
     left_out = []
     for head in expendable:

@@ -59,11 +59,11 @@ def _sentence(group: Group, variant: Variant, target: float) -> str:
     seeds = len(variant.values)
     mean = f"{variant.name} {variant.mean:#.4g} {group.unit}"
     if seeds < 2:
-        return f"target {target:g}: not shown: {mean} of one seed; 3 seeds would be a start"
+        return f"target {target:g}: no conclusion: {mean} of one seed; 3 seeds would be a start"
     if len(set(variant.values)) == 1:
-        return f"target {target:g}: not shown: {mean}: all seeds give the same number, which says nothing of chance"
+        return f"target {target:g}: no conclusion: {mean}: all seeds give the same number, which says nothing of chance"
     if not reaches(variant.values, target, group.mode):
-        return f"target {target:g}: not shown: {mean} over {seeds} seeds (p < {LEVEL} is asked for)"
+        return f"target {target:g}: no conclusion: {mean} over {seeds} seeds (p < {LEVEL} is asked for)"
     step = first_step(variant.counted, group, target)
     since = "" if step is None else f", at every validation from step {step:,} on"
     return f"target {target:g}: reached by {mean} over {seeds} seeds (p < {LEVEL}){since}"

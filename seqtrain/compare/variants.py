@@ -51,6 +51,12 @@ class Variant:
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     @property
+    def parameters(self) -> float | None:
+        """The mean trainable numbers of the runs that count; None where one of them does not know them."""
+        known = [entry.parameters for entry in self.counted if entry.parameters is not None]
+        return statistics.fmean(known) if known and len(known) == len(self.counted) else None
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval of the mean, by Student's t, of folds corrected; None of fewer than two seeds."""
         if self.mean is None or self.sd is None:

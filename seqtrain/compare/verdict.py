@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -11,7 +11,7 @@ from seqtrain.compare.across import split_keys
 from seqtrain.compare.by import lead, resolved_by, strata
 from seqtrain.compare.caveats import caveats
 from seqtrain.compare.comparisons import MOST_SEEDS, Comparison, compared, repeated
-from seqtrain.compare.entries import AXES, Axis, Checkpoint, Entry
+from seqtrain.compare.entries import Axis, Checkpoint, Entry
 from seqtrain.compare.fold_baselines import baseline_caveats
 from seqtrain.compare.folds import CORRECTED, are_folds
 from seqtrain.compare.guard import Group, groups
@@ -23,6 +23,7 @@ from seqtrain.compare.variants import Variant, variants
 from seqtrain.errors import UserError, did_you_mean
 
 NEAR = 0.01  # of the larger of two costs: by so much they may differ and still be called equal
+UNLIKE = 0.1  # of the larger of two costs: what differs by more stands in the first sentence
 
 
 @dataclass(frozen=True)
@@ -125,16 +126,18 @@ def _sentences(
     valued = [variant for variant in ranked if variant.values]
     several = repeated(valued)
     if not valued:
-        return [f"not shown: no finished run has {group.unit} of {group.split}"]
+        return [f"no conclusion: no finished run has {group.unit} of {group.split}"]
     if len(valued) == 1:
-        return [f"not shown: {_listed(valued, group)} stands alone: no other variant has a value to compare it with"]
+        return [
+            f"no conclusion: {_listed(valued, group)} stands alone: no other variant has a value to compare it with"
+        ]
     if not several:
         why = "one seed each; 3 seeds would be a start"
         if are_folds(valued):
             why = "one fold each, which says nothing of others"
         if any(variant.twins for variant in valued):
             why = "seeds that give the same number count as one, which says nothing of chance"
-        return [f"not shown: {_listed(valued, group)}: {why}"]
+        return [f"no conclusion: {_listed(valued, group)}: {why}"]
     reference = _reference(several, against)
     comparisons = {id(comparison.other): comparison for comparison in compared(valued, group.mode, reference)}
     pairs = math.comb(len(several), 2)
@@ -142,18 +145,19 @@ def _sentences(
     others = [variant for variant in several if variant is not reference]
     lines = []
     if reference is several[0] and len(others) > 1:
-        lines.append(_ranking(reference, others, comparisons, any(variant.left_out for variant in ranked)))
+        ranking = _ranking(reference, others, comparisons, any(variant.left_out for variant in ranked))
+        ratios = ", ".join(_ratios(reference, others, x))
+        lines.append(f"{ranking}; it has {ratios} of the others" if ratios else ranking)
     for other in others:
         comparison = comparisons.get(id(other))
         if comparison is None:
             lines.append(_no_spread_sentence(reference, other, group))
         else:
-            condition = _cost_clause(reference, other, x, limit) + _checkpoint_clause(reference, other, checkpoint)
-            lines.append(_comparison_sentence(comparison, group, pairs, condition))
+            lines.append(_comparison_sentence(comparison, group, pairs, x, limit, checkpoint))
     single = [variant for variant in valued if len(variant.values) == 1]
     more = "on other folds" if are_folds(single) else "with other seeds; 3 seeds would be a start"
     if single:
-        lines.append(f"not shown: how {_listed(single, group)} would do {more}")
+        lines.append(f"no conclusion: how {_listed(single, group)} would do {more}")
     return lines
 
 
@@ -175,7 +179,7 @@ def _ranking(best: Variant, others: Sequence[Variant], comparisons: Mapping[int,
     words = ", ".join(ties[:MOST_NAMED])
     if len(ties) > MOST_NAMED:
         words += f" and {len(ties) - MOST_NAMED} more"
-    return f"{first}: {best.name}, not told apart from: {words}"
+    return f"{first}: {best.name}, no significant difference from: {words}"
 
 
 def remarks(ranked: Sequence[Variant]) -> list[str]:
@@ -218,7 +222,9 @@ def describe_status(status: str, reason: str) -> str:
     return f"{status}: {reason}" if reason else status
 
 
-def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition: str) -> str:
+def _comparison_sentence(
+    found: Comparison, group: Group, pairs: int, x: Axis | None, limit: float | None, checkpoint: Checkpoint
+) -> str:
     first, second, difference, low, high = found.reference, found.other, found.difference, found.low, found.high
     if high < 0:  # of the variant that was asked for, another one may be better
         first, second, difference, low, high = second, first, -difference, -high, -low
@@ -230,6 +236,7 @@ def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition:
         seeds = f"{len(first.values)} seeds each"
     if found.folds:
         seeds = f"the same {found.folds} folds, {CORRECTED}"
+    condition = _cost_clause(first, second, x, limit, found.significant) + _checkpoint_clause(first, second, checkpoint)
     chance = f"(95 % interval{over} {low:.{digits}f} to {high:.{digits}f}, {seeds}, {_effect(found)}) {condition}"
     if found.significant:
         return f"{start}{first.name} beats {second.name} by {difference:.{digits}f} {group.unit} {chance}"
@@ -237,7 +244,8 @@ def _comparison_sentence(found: Comparison, group: Group, pairs: int, condition:
     # A wide interval has few digits, and would hide the values themselves.
     digits = max(digits, decimals(abs(means[0]), 4), decimals(abs(means[1]), 4))
     values = f"{first.name} {means[0]:.{digits}f}, {second.name} {means[1]:.{digits}f}"
-    return f"not shown: {start}{values} {group.unit}, difference {difference:.{digits}f} {chance}; {_needed(found)}"
+    said = f"{values} {group.unit}, difference {difference:.{digits}f} {chance}; {_needed(found)}"
+    return f"no significant difference: {start}{said}"
 
 
 def _effect(found: Comparison) -> str:
@@ -258,26 +266,51 @@ def _needed(found: Comparison) -> str:
 def _no_spread_sentence(one: Variant, other: Variant, group: Group) -> str:
     values = f"{one.name} {one.mean:.6g}, {other.name} {other.mean:.6g} {group.unit}"
     if are_folds([one, other]):
-        return f"not shown: {values}: fewer than two common folds, or the same difference in each: nothing of chance"
-    return f"not shown: {values}: all seeds of each give the same number, which says nothing of chance"
+        return (
+            f"no conclusion: {values}: fewer than two common folds, or the same difference in each: nothing of chance"
+        )
+    return f"no conclusion: {values}: all seeds of each give the same number, which says nothing of chance"
 
 
-def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | None) -> str:
-    """What both had cost where they were measured: at equal x, or what differs."""
+def _cost_clause(one: Variant, other: Variant, x: Axis | None, limit: float | None, is_won: bool) -> str:
+    """Return how far both were trained, then costs of the first as multiples of the second's where they differ."""
+    words = []
     if x is not None and limit is not None:
-        clause = f"at equal {COSTS[x]} ({quantity(limit)}"
-        for variant in (one, other):
-            if variant.costs[x] < (1 - NEAR) * limit:  # its last validation before the limit lies well before it
-                clause += f"; {variant.name} at {quantity(variant.costs[x])}"
-        return f"{clause})"
-    differing = []
-    for axis in AXES:
-        costs = [variant.costs[axis] for variant in (one, other) if axis in variant.costs]
-        if len(costs) == 2 and max(costs) - min(costs) > NEAR * max(costs):
-            differing.append(f"{quantity(costs[0])} and {quantity(costs[1])} {COSTS[axis]}")
-        elif costs and axis == "tokens":  # said also where it is equal: how far both were trained
-            differing.append(f"{quantity(costs[0])} tokens each")
-    return f"after {', '.join(differing)}" if differing else "at equal cost"
+        # A variant's last validation before the limit may lie well before it.
+        early = [variant for variant in (one, other) if variant.costs[x] < (1 - NEAR) * limit]
+        places = [quantity(limit), *(f"{variant.name} at {quantity(variant.costs[x])}" for variant in early)]
+        words.append(f"at equal {COSTS[x]} ({'; '.join(places)})")
+    else:
+        lengths = []
+        for axis in ("steps", "tokens"):
+            costs = [variant.costs[axis] for variant in (one, other) if axis in variant.costs]
+            if len(costs) == 2 and max(costs) - min(costs) > NEAR * max(costs):
+                lengths.append(f"{quantity(costs[0])} and {quantity(costs[1])} {axis}")
+            elif costs and axis == "tokens":  # also where it is equal: how far both were trained
+                lengths.append(f"{quantity(costs[0])} tokens each")
+        words += [f"after {', '.join(lengths)}"] if lengths else []
+    ratios = ", ".join(_ratios(one, [other], x))
+    if ratios:  # without a winner the sentence has no subject
+        words.append(f"with {ratios}" if is_won else f"with {ratios} for {one.name}")
+    return ", ".join(words) or "at equal cost"
+
+
+def _ratios(one: Variant, others: Sequence[Variant], x: Axis | None) -> list[str]:
+    """Return `12 times the parameters` and so on for each cost that differs by more than UNLIKE from another's."""
+    words = []
+    for name, cost_of in MULTIPLES.items():
+        own, known = cost_of(one), list(filter(None, map(cost_of, others)))
+        if own and any(abs(own - cost) > UNLIKE * max(own, cost) for cost in known) and name != COSTS.get(x or "steps"):
+            ends = dict.fromkeys(quantity(float(f"{own / cost:.2g}")) for cost in (max(known), min(known)))
+            words.append(f"{' to '.join(ends)} times the {name}")
+    return words
+
+
+MULTIPLES: dict[str, Callable[[Variant], float | None]] = {
+    "parameters": lambda variant: variant.parameters,
+    "FLOPs": lambda variant: variant.costs.get("flops"),
+    "seconds": lambda variant: variant.costs.get("seconds"),
+}
 
 
 def _checkpoint_clause(one: Variant, other: Variant, checkpoint: Checkpoint) -> str:

@@ -24,11 +24,11 @@ class Summary:
     mapping is for its reader to check.
     """
 
-    # How the newest attempt stands, and what started it.
+    # How the newest attempt stands, and what began the run.
     status: str | None = None  # running, finished, interrupted, failed, pruned or refused
     reason: str | None = None  # why it failed, was pruned or refused
     after_pruning: bool = False  # it was pruned, and a person has resumed it to train it to its end
-    command: list[str] = field(default_factory=list)  # the command line, secrets masked
+    command: list[str] = field(default_factory=list)  # that began it, secrets masked
     trust: list[str] = field(default_factory=list)  # packages that --trust named
 
     # Where it ran.

@@ -129,20 +129,20 @@ def test_more_is_said_to_beat_less_where_more_is_better(tmp_path: Path) -> None:
 def test_a_difference_that_chance_explains_is_not_shown(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.4, 1.5, 1.6), "gpt": (1.42, 1.52, 1.62)})
     assert said.startswith(
-        "not shown: lstm 1.500, gpt 1.520 bits per byte, difference 0.020 (95 % interval -0.23 to 0.27"
+        "no significant difference: lstm 1.500, gpt 1.520 bits per byte, difference 0.020 (95 % interval -0.23 to 0.27"
     )
 
 
 def test_one_seed_each_never_beats(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.0,), "gpt": (9.0,)})
-    assert said == "not shown: lstm 1.000, gpt 9.000 bits per byte: one seed each; 3 seeds would be a start"
+    assert said == "no conclusion: lstm 1.000, gpt 9.000 bits per byte: one seed each; 3 seeds would be a start"
 
 
 def test_a_variant_of_one_seed_is_no_part_of_the_others_verdict(tmp_path: Path) -> None:
     both, alone = verdict(tmp_path, {"lstm": (1.0, 1.01), "gru": (3.0, 3.01), "gpt": (0.5,)})
     assert both.startswith("lstm beats gru")
     assert "pairs" not in both
-    assert alone.startswith("not shown: how gpt 0.5000 bits per byte would do with other seeds")
+    assert alone.startswith("no conclusion: how gpt 0.5000 bits per byte would do with other seeds")
 
 
 def test_the_best_of_several_is_said_to_hold_over_all_pairs(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_best_of_several_is_said_to_hold_over_all_pairs(tmp_path: Path) -> N
 
 def test_the_ranking_names_those_that_cannot_be_told_apart_from_the_best(tmp_path: Path) -> None:
     said = verdict(tmp_path, {"lstm": (1.0, 1.1, 1.2), "gru": (1.05, 1.15, 1.2), "gpt": (5.0, 5.1, 5.2)})
-    assert said[0] == "best: lstm, not told apart from: gru"
+    assert said[0] == "best: lstm, no significant difference from: gru"
     assert said[2].startswith("lstm beats gpt")
 
 
@@ -224,10 +224,10 @@ def test_a_target_is_reached_where_the_bound_over_seeds_reaches_it_and_from_whic
     values = {"lstm": (1.50, 1.51, 1.52), "gpt": (1.60, 1.90, 1.70), "gru": (1.0,)}
     said = verdict(tmp_path, values, target=1.88, values=(3.0, 1.7))
     assert said[:3] == [
-        "target 1.88: not shown: gru 1.000 bits per byte of one seed; 3 seeds would be a start",
+        "target 1.88: no conclusion: gru 1.000 bits per byte of one seed; 3 seeds would be a start",
         "target 1.88: reached by lstm 1.510 bits per byte over 3 seeds (p < 0.01), at every validation from step 100 "
         "on",
-        "target 1.88: not shown: gpt 1.733 bits per byte over 3 seeds (p < 0.01 is asked for)",
+        "target 1.88: no conclusion: gpt 1.733 bits per byte over 3 seeds (p < 0.01 is asked for)",
     ]
 
 
@@ -244,26 +244,30 @@ def test_of_many_variants_of_one_seed_the_first_four_are_named_and_the_rest_coun
         fake_runs.run(tmp_path / f"{number}", 1.0 + number, config={"model.dim": 8 + number})
     (found,) = conclusions(read([tmp_path]))
     named = "lstm dim=8 1.000, lstm dim=9 2.000, lstm dim=10 3.000, lstm dim=11 4.000 and 2 more bits per byte"
-    assert found.sentences == [f"not shown: {named}: one seed each; 3 seeds would be a start"]
+    assert found.sentences == [f"no conclusion: {named}: one seed each; 3 seeds would be a start"]
 
 
 def test_values_are_told_however_wide_the_interval_is(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.0, 9.0), "gpt": (1.3, 9.4)})
-    assert said.startswith("not shown: lstm 5.000, gpt 5.350 bits per byte, difference 0.350 (95 % interval -28 to 29")
+    assert said.startswith(
+        "no significant difference: lstm 5.000, gpt 5.350 bits per byte, difference 0.350 (95 % interval -28 to 29"
+    )
 
 
 def test_a_variant_that_stands_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.5, 1.6)})
-    assert said == "not shown: lstm 1.550 bits per byte stands alone: no other variant has a value to compare it with"
+    assert (
+        said == "no conclusion: lstm 1.550 bits per byte stands alone: no other variant has a value to compare it with"
+    )
     fake_runs.run(tmp_path / "begun" / "0", status="failed")
     (found,) = conclusions(read([tmp_path / "begun"]))
-    assert found.sentences == ["not shown: no finished run has bits per byte of validation"]
+    assert found.sentences == ["no conclusion: no finished run has bits per byte of validation"]
 
 
 @pytest.mark.parametrize("other", [1.5, 1.7])
 def test_seeds_that_all_give_one_number_show_nothing(tmp_path: Path, other: float) -> None:
     (said,) = verdict(tmp_path, {"lstm": (1.5, 1.5, 1.5), "gpt": (other, other, other)})
-    assert said.startswith("not shown")
+    assert said.startswith("no conclusion")
     assert "same number" in said
 
 

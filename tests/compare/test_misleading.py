@@ -61,7 +61,7 @@ def test_of_a_parent_that_read_the_validation_text_nothing_is_concluded_also_of_
         f"({tmp_path.name}/tuned-1 and 1 more): so much may be learnt by heart"
     ]
     assert fresh["verdict"] == [
-        "not shown: lstm 2.130 bits per byte stands alone: no other variant has a value to compare it with"
+        "no conclusion: lstm 2.130 bits per byte stands alone: no other variant has a value to compare it with"
     ]
     assert (
         f"lstm: seeds 1 and 2 gave the same numbers to the last digit ({tmp_path.name}/fresh-1, " in fresh["caveats"][0]
@@ -116,7 +116,8 @@ def test_an_extended_run_is_not_folded_with_those_that_were_planned_so_long(
         "is not folded with runs that were planned so long"
     ]
     assert found["verdict"][-1] == (
-        "not shown: how lstm extended=100->200 1.600 bits per byte would do with other seeds; 3 seeds would be a start"
+        "no conclusion: how lstm extended=100->200 1.600 bits per byte would do with other seeds; "
+        "3 seeds would be a start"
     )
 
 
@@ -143,7 +144,7 @@ def test_of_20_variants_of_3_seeds_the_ranking_names_those_that_are_not_told_apa
         config = {"model.dim": 16 * (number + 1)}
         seeds(tmp_path, f"{number:02d}", value, value + 0.02, value + 0.04, config=config)
     (found,) = told(capsys, tmp_path)
-    assert found["verdict"][0] == "best: lstm dim=16, not told apart from: lstm dim=32"
+    assert found["verdict"][0] == "best: lstm dim=16, no significant difference from: lstm dim=32"
     shown = [sentence for sentence in found["verdict"] if " beats " in sentence]
     assert len(shown) == 18
     assert all("over all 190 pairs" in sentence for sentence in found["verdict"][1:])
@@ -161,17 +162,17 @@ def test_a_slow_variant_is_left_out_by_name_and_nothing_is_concluded_of_it(
     (found,) = told(capsys, tmp_path, "--x", "seconds")
     assert found["verdict"][0] == (
         "left out: gru dim=512 reached only 20 of 100 seconds: whether it is better or worse than the others is not "
-        "concluded; after 20 seconds: gru dim=512 2.005, gpt dim=16 2.515, lstm dim=16 2.515 bits per byte; "
+        "concluded; after 20 seconds: gru dim=512 2.005, gpt 2.515, lstm 2.515 bits per byte; "
         "--against 'gru dim=512' compares all of them there"
     )
-    assert found["verdict"][1].startswith("lstm dim=16 beats gpt dim=16 by 0.200 bits per byte")
+    assert found["verdict"][1].startswith("lstm beats gpt by 0.200 bits per byte")
     assert "at equal seconds (100)" in found["verdict"][1]
     assert not any("gru" in sentence for sentence in found["verdict"][1:])
     assert not any("gru" in line for line in found["remarks"])
     (asked,) = told(capsys, tmp_path, "--x", "seconds", "--against", "gru dim=512")
     assert not any(sentence.startswith("left out") for sentence in asked["verdict"][1:])
     assert [sentence.partition(" by ")[0] for sentence in asked["verdict"]] == [
-        *("best: gru dim=512, ahead of all 2 others", "gru dim=512 beats gpt dim=16", "gru dim=512 beats lstm dim=16")
+        *("best: gru dim=512, ahead of all 2 others", "gru dim=512 beats gpt", "gru dim=512 beats lstm")
     ]
     assert all("at equal seconds (20)" in sentence for sentence in asked["verdict"][1:])
 

@@ -76,11 +76,11 @@ def test_a_row_calls_a_difference_shown_exactly_where_a_sentence_says_beats(tmp_
 def test_whether_it_is_sure_is_said_of_the_ties_and_of_how_many_are_worse(tmp_path: Path) -> None:
     said = answers(concluded(fake_runs.sweep(tmp_path / "sweep", SPREAD)))
     assert said["Which is best?"].startswith("lstm: 1.51 bits per byte (mean of 3 seeds")
-    assert said["Is it sure?"].startswith("in part: better than 1 of 2 others, but not told apart from gru")
+    assert said["Is it sure?"].startswith("in part: better than 1 of 2 others, no significant difference from gru")
     clear = fake_runs.sweep(tmp_path / "clear", {name: SPREAD[name] for name in ("lstm", "gpt")})
     assert answers(concluded(clear))["Is it sure?"].startswith("yes: lstm is better than the other one")
     tied = fake_runs.sweep(tmp_path / "tied", {name: SPREAD[name] for name in ("lstm", "gru")})
-    assert answers(concluded(tied))["Is it sure?"].startswith("no: lstm is not told apart from gru (about ")
+    assert answers(concluded(tied))["Is it sure?"].startswith("no: lstm has no significant difference from gru (about ")
 
 
 def test_of_one_seed_each_nothing_is_sure_and_there_is_no_interval(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_against_a_variant_the_rows_are_held_against_it_and_a_better_one_has_a_n
     assert rows["gpt"]["reference"]
     assert rows["lstm"]["comparison"]["difference"] == pytest.approx(-0.3)
     assert rows["lstm"]["comparison"]["shown"]
-    assert answers(found)["Is it sure?"] == "2 of 2 differences are shown, each against gpt, as asked"
+    assert answers(found)["Is it sure?"] == "2 of 2 differences are significant, each against gpt, as asked"
 
 
 def test_nothing_is_said_of_numbers_whose_weights_were_trained_on_validation(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_pieces_that_are_not_the_same_ones_are_refused(other: np.ndarray) -> Non
         (
             "max",
             (-0.3, -0.5, 0.1),
-            "not shown which of one and two is better: the first by 0.30 nats a token (95 % interval -0.1",
+            "no significant difference: one is better than two by 0.30 nats a token (95 % interval -0.1",
         ),
     ],
 )

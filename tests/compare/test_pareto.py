@@ -50,7 +50,7 @@ def test_a_dearer_variant_that_is_better_by_less_than_the_seeds_spread_is_on_the
     assert lines == [
         "Pareto front, bits per byte against parameters, the cheapest first (2 variants):",
         "  lstm dim=8: 1.6000 at 8k",
-        "  lstm dim=64: 1.5833 at 64k, perhaps by chance: not told apart from lstm dim=8, at no higher cost",
+        "  lstm dim=64: 1.5833 at 64k, perhaps by chance: no significant difference from lstm dim=8, at no higher cost",
     ]
 
 
@@ -69,8 +69,7 @@ def test_of_one_seed_each_no_variant_is_surely_on_the_front_but_the_cheapest_nor
     assert lines[1:3] == ["  lstm dim=8: 2.0000 at 8k", "  lstm dim=16: 1.5000 at 16k, perhaps by chance"]
     assert lines[-1].startswith("  of variants with one seed nothing is told apart")
     assert pareto.text_lines(found, ["tokens"]) == [
-        "Pareto front, bits per byte against tokens: not shown: all cost about the same (1k), "
-        "so the best one is all of it"
+        "Pareto front, bits per byte against tokens: no conclusion: all cost about the same (1k), the best is all of it"
     ]
 
 
@@ -121,7 +120,8 @@ def test_a_variant_of_unknown_cost_is_named_and_a_cost_that_nobody_knows_has_no_
         found, ["parameters"]
     )
     assert pareto.text_lines(found, ["flops"]) == [
-        "Pareto front, bits per byte against FLOPs: not shown: fewer than two variants that may be compared know both"
+        "Pareto front, bits per byte against FLOPs: no conclusion: fewer than two variants that may be compared know "
+        "both"
     ]
 
 
@@ -143,7 +143,7 @@ def test_the_text_has_the_fronts_that_are_asked_for_and_json_csv_and_page_say_th
     assert compare.main([runs, "--pareto", "parameters", "--pareto", "flops", "--csv", str(table)]) == 0
     out = capsys.readouterr().out
     assert "Pareto front, bits per byte against parameters, the cheapest first (3 variants):" in out
-    assert "Pareto front, bits per byte against FLOPs: not shown: all cost about the same" in out
+    assert "Pareto front, bits per byte against FLOPs: no conclusion: all cost about the same" in out
     assert compare.main([runs, "--json"]) == 0
     (group,) = json.loads(capsys.readouterr().out)["groups"]
     told = {each["variant"].removeprefix("lstm "): each["standing"] for each in group["pareto"]["parameters"]}

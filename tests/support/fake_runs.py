@@ -90,6 +90,11 @@ def run(
     tokens = 1000 * len(lines)
     found = {
         "status": "finished",
+        "command": [
+            "seqtrain",
+            "train",
+            *(f"{key.removesuffix('._target_')}={new}" for key, new in (config or {}).items()),
+        ],
         "hashes": HASHES,
         "parameters": {"total": 2560},
         "flops_per_token": 6000.0,

@@ -130,7 +130,7 @@ def progress_words(entry: Entry) -> str:
 
 def _repeat(entry: Entry) -> str | None:
     """The command that trains it again with other seeds; None where its own is not known whole."""
-    # A resumed run has the words of the resume, a masked secret would not be understood again.
+    # From Python there was no command line; a masked secret would not be understood again.
     command = entry.summary.command
     words = list(map(str, command))
     if list(words[:2]) != ["seqtrain", "train"] or "-m" in words or HIDDEN in " ".join(words):

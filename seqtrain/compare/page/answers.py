@@ -152,7 +152,7 @@ def _alone(variant: Variant) -> str:
 
 def _shown(comparisons: Sequence[Comparison]) -> str:
     shown = list(map(attrgetter("significant"), comparisons)).count(True)
-    return f"{shown} of {len(comparisons)} differences are shown"
+    return f"{shown} of {len(comparisons)} differences are significant"
 
 
 def _sure(
@@ -173,9 +173,11 @@ def _sure(
     others = len(several) - 1
     if ties:
         named = _listed(list(map(attrgetter("name"), ties)))
-        words = f"no: {reference.name} is not told apart from {named}"
+        words = f"no: {reference.name} has no significant difference from {named}"
         if len(ties) < others:
-            words = f"in part: better than {others - len(ties)} of {others} others, but not told apart from {named}"
+            words = (
+                f"in part: better than {others - len(ties)} of {others} others, no significant difference from {named}"
+            )
         words += _needed(by_other.get(id(ties[0])))
     else:
         every = "the other one" if others == 1 else f"all {others} others"

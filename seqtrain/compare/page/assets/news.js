@@ -7,7 +7,7 @@ async function listen() {
   const answer = document.hidden ? undefined : await fetch("changes?since=" + encodeURIComponent(data.mark), { cache: "no-store" }).catch(() => null);
   const lost = answer === null || (answer && !answer.ok);
   try {
-    if (answer?.status === 200) await (last = last.then(async () => take(await answer.json())).catch(error => console.error(error)));
+    if (answer?.status === 200) await (last = last.then(async () => take(parsed(await answer.text()))).catch(error => console.error(error)));
     if (answer !== undefined) {
       at("about").textContent = data.about + (lost ? " · seqtrain serve has stopped: what you see is the last that it showed" : ` · live, as of ${data.made}`);
     }

@@ -2,7 +2,10 @@
 // What the page knows, and what the reader has chosen.
 
 const at = id => document.getElementById(id);
-const data = JSON.parse(at("data").textContent);
+// Objects without a prototype: a metric or key of a run may be called "constructor".
+const isMap = value => value && typeof value === "object" && !Array.isArray(value);
+const parsed = text => JSON.parse(text, (_, value) => isMap(value) ? Object.setPrototypeOf(value, null) : value);
+const data = parsed(at("data").textContent);
 
 const AXES = data.style.axes;
 const COSTS = { parameters: "parameters", flops: "training FLOPs", seconds: "training time (s)", tokens: "training tokens" };
@@ -45,7 +48,7 @@ async function unpack(text) {
   const packed = atob(text.trim()), bytes = new Uint8Array(packed.length);
   for (let k = 0; k < packed.length; k++) bytes[k] = packed.charCodeAt(k);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
+  return parsed(await new Response(stream).text());
 }
 
 function summed(differences) {

@@ -27,7 +27,7 @@ function comparisonCell(variant) {
   if (!pair) return stacked(variant.reference ? "reference" : "", variant.seeds === 1 ? "one seed" : "");
   const numbers = [pair.low, pair.high].map(value => value.toFixed(pair.digits));
   const made = stacked(aside(pair.difference, 2, pair.digits), `${numbers[0]} to ${numbers[1]}`);
-  made.append(make("small", pair.shown ? "shown" : "not shown", { className: pair.shown ? "said" : "" }));
+  made.append(make("small", pair.shown ? "significant" : "no significant difference", { className: pair.shown ? "said" : "" }));
   if (!pair.shown) made.append(make("small", pair.needed > 50 ? "over 50 seeds needed" : `about ${pair.needed} seeds needed`));
   if (pair.against) made.append(make("small", `than ${pair.against}`));
   return made;

@@ -114,6 +114,6 @@ function remarks(all) {
 
 function sentences(all) {
   const list = make("ul");
-  list.append(...all.map(sentence => make("li", sentence, { className: sentence.startsWith("not shown") ? "" : "shown" })));
+  list.append(...all.map(sentence => make("li", sentence, { className: /^no (significant|conclusion)/.test(sentence) ? "" : "shown" })));
   return list;
 }
