@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install -q -c constraints.txt
 
 .PHONY: train test test-long kills test-slurm slurm test-browser chromium test-gpu bench-gpu check format bench bench-peers \
-	lecture docs clean
+	results lecture docs clean
 
 train: .venv/run
 	$(BIN)/seqtrain train
@@ -88,6 +88,12 @@ bench-peers: .venv-peers/ready $(ALONE:%=.venv-peers-%/ready)
 	.venv-peers-$*/bin/python -m pip install -q -r tests/peers/$*.txt
 	.venv-peers-$*/bin/python -m pip install -q --no-deps -r tests/peers/$*-alone.txt
 	touch $@
+
+# Runs the commands behind the figures of README.md, docs/results.md and docs/lecture.md again, and says which moved.
+# One alone: make results RESULTS=sst_cbow. What takes more than ten minutes runs by name only.
+results: .venv/run
+	$(BIN)/python -m benchmarks.results $(RESULTS)
+	@test -n "$(RESULTS)" || $(MAKE) --no-print-directory lecture
 
 # Runs every command of docs/lecture.md, takes over their pictures and writes their numbers; under 20 minutes on two cores.
 lecture: .venv/run

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from seqtrain.cli.main import COMMANDS
 from tests import lecture
+from tests.conftest import Seqtrain
 from tests.lecture import Section, Value, filled, looked_up, sections, values
 
 TEXT = lecture.PAGE.read_text("utf-8")
 KEPT = json.loads(lecture.NUMBERS.read_text("utf-8"))
+CHEAP = 20.0  # seconds of a command, when the page was made
+QUICK = [part for part in sections(TEXT) if all(KEPT["seconds"].get(line, CHEAP + 1) <= CHEAP for line in part.commands)]
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def test_each_number_is_the_one_that_was_measured() -> None:
@@ -20,6 +26,22 @@ def test_each_number_is_the_one_that_was_measured() -> None:
     assert quoted
     for value, shown in quoted:
         assert shown == value.text(KEPT["numbers"][value.key]), value
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("section", QUICK, ids=lambda section: section.title)
+def test_a_quick_section_gives_the_numbers_that_it_shows(section: Section, seqtrain: Seqtrain, tmp_path: Path) -> None:
+    for command in section.commands:
+        assert seqtrain(*shlex.split(command)[1:], cwd=tmp_path).rc == 0, command
+    for value, shown in values(TEXT):
+        if (tmp_path / "outputs" / value.file).exists():
+            found = value.text(looked_up(value, tmp_path / "outputs"))
+            assert NUMBER.sub("", found) == NUMBER.sub("", shown)
+            assert numbers(found) == pytest.approx(numbers(shown), rel=0.02), value  # kernels differ by machine
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
 
 
 def test_the_commands_of_the_page_are_those_that_were_measured() -> None:

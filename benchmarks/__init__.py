@@ -1,0 +1,1 @@
+"""What is measured and not tested; each module is run by name."""
