@@ -51,6 +51,8 @@ def main(argv: list[str]) -> int:
     from seqtrain.inference.embedding import check_pool
 
     trained = load(options.run, trust=options.trust, checkpoint=options.checkpoint)
+    if trained.opened.task.reads_values():
+        raise UserError(f"embed: task={trained.opened.task.name()} reads series, and no text; embed a run of text")
     check_pool(trained.model, options.pool)
     try:
         written, bad = _write(trained, from_file(file, options.input), options.output, options.pool)

@@ -135,6 +135,8 @@ def open_with_data(
     Raises:
         UserError: where there is no such run or split, or its text has changed.
     """
+    from seqtrain.data.sources.base import SPLITS
+    from seqtrain.data.sources.series import SeriesSource
     from seqtrain.inference.opened import open_run
     from seqtrain.runs.directory import Run
     from seqtrain.training.data import make_data, make_source
@@ -160,6 +162,11 @@ def open_with_data(
     known = opened.run.summary.hashes.get(split)
     if known is not None and known != data.rows[split].hash:
         raise UserError(f"--split {split}: the text has changed since run {path} was trained on it")
+    for before in SPLITS[: SPLITS.index(split)]:
+        known = opened.run.summary.hashes.get(before)
+        # A window reads the rows before its split.
+        if isinstance(source, SeriesSource) and known is not None and known != source.split(before).hash:
+            raise UserError(f"--split {split}: the rows before it have changed since run {path} was trained on them")
     return opened, data
 
 

@@ -331,7 +331,7 @@ def prepare_series(
             source.split("train"), missing=source.missing, features=source.time_features, season=source.season
         )
         preprocessor = Preprocessor(NO_TOKENS, NO_TOKENS, series=fitted)
-        for line in source.remarks:
+        for line in (fitted.words, *source.remarks):
             say(line)
     known = preprocessor.series
     assert known is not None

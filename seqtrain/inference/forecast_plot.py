@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from seqtrain.data.values.fan import Fan, num_read
 from seqtrain.files.atomic import atomic
 
@@ -84,6 +86,8 @@ def draw_small_fan(fan: Fan, path: Path) -> None:
 
 
 def _draw(fan: Fan, axes: Axes) -> None:
+    from matplotlib.dates import ConciseDateFormatter
+
     shown = num_read(len(fan.times))
     axes.plot(fan.history_times[-shown:], fan.history[-shown:], color=HISTORY, lw=1, label="history")
     # The widest first, so that the narrower ones lie on it; opaque, so that the legend has the shades that are seen.
@@ -95,6 +99,8 @@ def _draw(fan: Fan, axes: Axes) -> None:
     axes.plot(fan.times, fan.median, color=FORECAST, lw=1.6, label="median" if fan.bands else "forecast")
     if fan.truth is not None:
         axes.plot(fan.times, fan.truth, color=TRUTH, lw=1, ls="--", label="truth")
+    if np.issubdtype(fan.times.dtype, np.datetime64):
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator()))
     axes.axvline(fan.times[0], color=HISTORY, lw=0.5, ls=":")
     axes.set_title(fan.title, fontsize=8, loc="left", parse_math=False)
 

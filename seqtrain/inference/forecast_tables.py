@@ -13,7 +13,6 @@ from seqtrain.inference.forecasts import continue_file
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
-UNNAMED_INDEX = "__index_level_"  # begins the name that pyarrow gives to an index of pandas without one
 EXPECTED = "a path, a dict of columns, or a table of pandas or pyarrow"
 
 
@@ -62,10 +61,4 @@ def _write(table: Any, path: Path) -> None:
         # A list of rows and the like are not guessed at.
         reason = str(error).partition("\n")[0].rstrip(".")
         raise UserError(f"expected {EXPECTED}, not a {type(table).__name__} ({reason})") from None
-    if any(name.startswith(UNNAMED_INDEX) for name in found.column_names):
-        # Times that stand there would be lost, and rows counted instead.
-        raise UserError(
-            "the table's index has no name: name it as the run's column of time is, or drop it by "
-            "reset_index(drop=True)"
-        )
     pq.write_table(found, path)

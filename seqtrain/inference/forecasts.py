@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from seqtrain.config.instantiate import make
 from seqtrain.data.sources.series import SeriesFile
 from seqtrain.data.values.fan import Fan
 from seqtrain.data.values.reading import Reading
-from seqtrain.data.values.scaling import Scaling
-from seqtrain.data.values.series import Series, in_rows
+from seqtrain.data.values.scaling import Scaling, step_of
+from seqtrain.data.values.series import Clock, Series, in_rows
 from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
     from seqtrain.inference.opened import Opened
 
-DAY = 86400  # seconds
 LONGEST_MONTH = 31  # days
+SAME_STEP = 1.15  # times another: months and years are of uneven length
 KEPT_OPTIONS = ("decimal", "time_column", "time_format", "id_column")  # of the run's data, for other files too
 
 
@@ -38,6 +38,7 @@ class Continued:
     times: list[str]  # of each row ahead: a date, or a number
     values: dict[str, Float[np.ndarray, "H C"]]  # `forecast`, and the ends of intervals
     history: Float[np.ndarray, "n C"]
+    axis: Shaped[np.ndarray, " n+H"]  # where the rows of both stand: dates, or numbers
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each step ahead, as it is written."""
@@ -59,9 +60,9 @@ class Continued:
                 bands[int(percent) / 100] = ends
         length = len(self.history)
         return Fan(
-            history_times=np.arange(length),
+            history_times=self.axis[:length],
             history=self.history[:, channel],
-            times=np.arange(length, length + len(self.times)),
+            times=self.axis[length:],
             median=self.values["forecast"][:, channel],
             bands=bands,
             title=" ".join(filter(None, (self.name, self.columns[channel]))),
@@ -81,14 +82,18 @@ def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str
         A continuation of each series, in the order of the file.
 
     Raises:
-        UserError: The file lacks a column, its times do not rise, or a series is too short to be read.
+        UserError: The file lacks a column, tells time otherwise than the run's table, its times do not rise, or a
+            series is too short to be read.
     """
     scaling = opened.preprocessor.series
     assert scaling is not None
     options = {key: opened.config.data[key] for key in KEPT_OPTIONS if key in opened.config.data}
+    if scaling.clock is not None and scaling.clock.column is not None:
+        options["time_column"] = scaling.clock.column
     try:
         source = SeriesFile(path=str(path), columns=scaling.columns, known_columns=scaling.known_columns, **options)
         series = source.series
+        _check_clock(scaling, series, called)
     except UserError as fault:
         # The file was named in another way here.
         raise UserError(*(line.replace(f"data.path={path}", called) for line in fault.lines)) from None
@@ -105,17 +110,40 @@ def continue_file(opened: Opened, path: Path, *, called: str, say: Callable[[str
     return found
 
 
+def _check_clock(scaling: Scaling, series: Series, called: str) -> None:
+    """UserError where a table tells time otherwise than that of the run: the same row would be read as another one."""
+    if scaling.clock is None:
+        return
+
+    def told(clock: Clock | None) -> str:
+        kind = "no time" if clock is None else "dates" if clock.form else "whole numbers as times"
+        return kind if clock is None or clock.offset is None else f"{kind} with a time zone"
+
+    wanted, found = told(scaling.clock), told(series.clock)
+    if found != wanted:
+        raise UserError(f"{called}: has {found}, and the run was trained on {wanted}; write them alike")
+    step = step_of(series)
+    if step and scaling.step_seconds and not 1 / SAME_STEP < step / scaling.step_seconds < SAME_STEP:
+        unit = " s" if series.has_dates else ""
+        raise UserError(
+            f"{called}: its rows are {step:,}{unit} apart, and the run was trained on rows {scaling.step_seconds:,}"
+            f"{unit} apart; give rows as far apart"
+        )
+
+
 def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) -> Continued:
     task, config = opened.task, opened.config
     rows_ahead: int = task.rows_ahead  # type: ignore[attr-defined]
     one, origin = _with_rows_ahead(series, number, rows_ahead)
     # A shorter window could be padded, but the model has never seen one.
     needed = 1 if config.tbptt.carry else config.data.max_length
+    name = f"series {series.names[number]}" if series.names[number] else "the series"
     if origin < needed:
-        name = f"series {series.names[number]}" if series.names[number] else "the series"
         raise UserError(
             f"{name} has {in_rows(origin)} of values, and the model reads data.max_length={needed:,}; give more of it"
         )
+    if np.isnan(one.values[0 if config.tbptt.carry else origin - needed : origin]).all():
+        raise UserError(f"{name} has no value in the rows that the model reads; give some")
     separate = scaling.apart and len(scaling.columns) > 1
     read = one.apart() if separate else one
     # As in training, or the last digits would differ from those of evaluate.
@@ -129,8 +157,13 @@ def _continued(opened: Opened, scaling: Scaling, series: Series, number: int) ->
         for name, values in found.items():
             parts.setdefault(name, []).append(values * std + mean)
     values = {name: np.concatenate(columns, 1) for name, columns in parts.items()}
-    times = _times_ahead(one, origin, len(values["forecast"]))
-    return Continued(series.names[number], scaling.columns, times, values, np.asarray(one.values[:origin]))
+    ahead = _times_ahead(one, origin, len(values["forecast"]))
+    times, clock = np.arange(1, origin + 1), series.clock or Clock(None, "")
+    if one.times is not None:
+        times = one.times[:origin]
+    axis = clock.local(np.append(times, ahead))
+    texts = [clock.text(time) for time in ahead]
+    return Continued(series.names[number], scaling.columns, texts, values, np.asarray(one.values[:origin]), axis)
 
 
 def _with_rows_ahead(series: Series, number: int, count: int) -> tuple[Series, int]:
@@ -164,18 +197,11 @@ def _with_rows_ahead(series: Series, number: int, count: int) -> tuple[Series, i
     ), origin
 
 
-def _step(times: Int[np.ndarray, " n"]) -> int:
-    """The time between two rows; 1 where there is one row."""
-    # The median, as a gap in the file does not change its clock.
-    return int(np.median(np.diff(times))) if len(times) > 1 else 1
-
-
-def _times_ahead(series: Series, origin: int, horizon: int) -> list[str]:
+def _times_ahead(series: Series, origin: int, horizon: int) -> list[int]:
     """The time of each row ahead; its number where there are no times."""
     if series.times is None:
-        return [str(origin + step + 1) for step in range(horizon)]
-    times = _clock_ahead(series.times[:origin], series.has_dates, horizon)
-    return [_date(time) if series.has_dates else str(time) for time in times]
+        return list(range(origin + 1, origin + horizon + 1))
+    return _clock_ahead(series.times[:origin], series.has_dates, horizon)
 
 
 def _clock_ahead(times: Int[np.ndarray, " n"], has_dates: bool, count: int) -> list[int]:
@@ -184,7 +210,8 @@ def _clock_ahead(times: Int[np.ndarray, " n"], has_dates: bool, count: int) -> l
     months = _months_of_a_step(times) if has_dates else None
     if months is not None:
         return _months_ahead(times, months, count)
-    step = _step(times)
+    # The median, as a gap in the file does not change its clock.
+    step = int(np.median(np.diff(times))) if len(times) > 1 else 1
     return [int(times[-1]) + step * ahead for ahead in range(1, count + 1)]
 
 
@@ -211,11 +238,6 @@ def _months_ahead(times: Int[np.ndarray, " n"], months: int, horizon: int) -> li
         length = monthrange(year, month + 1)[1]
         found.append(int(last.replace(year=year, month=month + 1, day=min(day, length)).timestamp()))
     return found
-
-
-def _date(seconds: int) -> str:
-    found = datetime.fromtimestamp(seconds, UTC)
-    return found.strftime("%Y-%m-%d" if seconds % DAY == 0 else "%Y-%m-%d %H:%M:%S")
 
 
 def write_csv(continued: list[Continued], file: TextIO) -> None:

@@ -67,7 +67,7 @@ def test_a_table_of_pandas_is_continued_with_its_times_as_a_column_or_a_named_in
     assert run.forecast(table) == expected
     assert run.forecast(table.set_index("date")) == expected
     # Without a name the times would be lost, and rows counted in their place.
-    with pytest.raises(UserError, match="index has no name"):
+    with pytest.raises(UserError, match="date: the table has no such column"):
         run.forecast(table.set_index("date").rename_axis(None))
 
 

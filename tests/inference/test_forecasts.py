@@ -15,10 +15,9 @@ import torch
 from seqtrain.cli import main
 from seqtrain.data.preprocess import Rows
 from seqtrain.data.sources.series import SeriesFile
-from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.data.values.series import Clock, Series, SeriesSplit
 from seqtrain.inference.forecasts import (
     Continued,
-    _date,
     _months_ahead,
     _months_of_a_step,
     _times_ahead,
@@ -28,6 +27,7 @@ from seqtrain.inference.forecasts import (
 from seqtrain.inference.opened import Opened, open_run
 
 HOURS = 400
+DAYS = Clock(None, "%Y-%m-%d")
 OFFSET, SPREAD = 1000.0, 50.0
 TRAIN = ("task=forecast", "model=gru", "model.dim=8", "trainer.max_steps=3", "trainer.validate_every=3", "logger=none")
 WINDOWS = ("data.max_length=24", "task.horizon=3", "callbacks=none")
@@ -113,7 +113,7 @@ def test_a_window_knows_nothing_of_what_stands_before_it_and_a_stream_does(
 ) -> None:
     values = wave(np.arange(60))
     other = values.copy()
-    other[:20] += 300.0
+    other[:36] += 300.0
     for name, is_same in (("windows", True), ("stream", False)):
         (one,) = continued_file(runs[name], write(tmp_path / "one.csv", values))
         (two,) = continued_file(runs[name], write(tmp_path / "two.csv", other))
@@ -207,17 +207,17 @@ def test_months_quarters_and_years_go_on_by_the_calendar(history: tuple[str, ...
     times = seconds(*history)
     months = _months_of_a_step(times)
     assert months is not None
-    assert [_date(time) for time in _months_ahead(times, months, 2)] == ahead
+    assert [DAYS.text(time) for time in _months_ahead(times, months, 2)] == ahead
 
 
 def test_the_time_that_a_month_ahead_is_read_with_is_the_one_that_is_written() -> None:
     times = seconds("2023-12-31", "2024-01-31", "2024-02-29")
     values = np.arange(3.0)[:, None]
-    series = Series(values, np.zeros((3, 0)), times, np.array([0, 3]), ("",), ("value",), has_dates=True)
+    series = Series(values, np.zeros((3, 0)), times, np.array([0, 3]), ("",), ("value",), clock=DAYS)
     one, origin = _with_rows_ahead(series, 0, 2)
     assert one.times is not None
-    assert [_date(time) for time in one.times[origin:].tolist()] == ["2024-03-31", "2024-04-30"]
-    assert _times_ahead(one, origin, 2) == ["2024-03-31", "2024-04-30"]
+    assert [DAYS.text(time) for time in one.times[origin:].tolist()] == ["2024-03-31", "2024-04-30"]
+    assert [DAYS.text(time) for time in _times_ahead(one, origin, 2)] == ["2024-03-31", "2024-04-30"]
 
 
 def test_steps_of_four_weeks_are_no_months() -> None:
@@ -233,11 +233,28 @@ def test_a_file_that_cannot_be_continued_is_one_line(
     text = write(tmp_path / "text.csv", wave(np.arange(50)), extra="2024-02-01 00:00:00,oops\n")
     other = tmp_path / "other.csv"
     other.write_text(good.read_text().replace("value", "price"))
+    changed = {
+        "steps": "date,value\n" + "".join(f"{n},{n % 7}\n" for n in range(50)),
+        "zone": good.read_text().replace(":00:00", ":00:00+01:00"),
+        "daily": "date,value\n" + "".join(f"2024-{1 + n // 28:02d}-{1 + n % 28:02d},{n % 7}\n" for n in range(28)),
+        "empty": "".join(line if n < 20 else line.partition(",")[0] + ",\n" for n, line in enumerate(good.open())),
+        "no time": "".join(line.partition(",")[2] for line in good.open()),
+    }
+    for name, content in changed.items():
+        (tmp_path / f"{name}.csv").write_text(content)
     wanted = {
         ("--input", str(short)): "the series has 10 rows of values, and the model reads data.max_length=24; give more",
         ("--input", str(text)): f"error: --input {text}: ",
         ("--input", str(other)): "has no such column",
         ("--input", str(tmp_path / "none.csv")): f"error: {tmp_path / 'none.csv'}: No such file",
+        ("--input", str(tmp_path / "steps.csv")): "has whole numbers as times, and the run was trained on dates; write",
+        ("--input", str(tmp_path / "zone.csv")): "has dates with a time zone, and the run was trained on dates; write",
+        (
+            "--input",
+            str(tmp_path / "daily.csv"),
+        ): "rows are 86,400 s apart, and the run was trained on rows 3,600 s apart",
+        ("--input", str(tmp_path / "empty.csv")): "has no value in the rows that the model reads",
+        ("--input", str(tmp_path / "no time.csv")): "date: ",
         ("some text",): "continues series and no texts; give --input FILE.csv",
         ("--input", str(good), "--score"): "--score: task=forecast does not take it",
         ("--input", str(good), "--plot", str(tmp_path / "fan.gif")): "expected a name that ends in .png or .svg",
@@ -247,6 +264,33 @@ def test_a_file_that_cannot_be_continued_is_one_line(
         error = capsys.readouterr().err
         assert error.count("\n") == 1
         assert line in error
+
+
+def test_rows_that_windows_read_before_their_split_are_held_against_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "wave.csv", wave(np.arange(HOURS)))
+    words = [*TRAIN, "data=series", f"data.path={path}", *WINDOWS, f"run_dir={tmp_path / 'run'}"]
+    assert main.main(["train", *words]) == 0
+    values = wave(np.arange(HOURS))
+    for split, row in (("validation", 239), ("test", 300)):
+        assert main.main(["evaluate", str(tmp_path / "run"), "--split", split]) == 0
+        capsys.readouterr()
+        write(path, np.where(np.arange(HOURS) == row, 0.0, values))
+        assert main.main(["evaluate", str(tmp_path / "run"), "--split", split]) == 2
+        assert f"--split {split}: the rows before it have changed since" in capsys.readouterr().err
+        write(path, values)
+
+
+def test_a_table_of_a_zone_is_answered_in_it_and_drawn_by_its_dates(runs: dict[str, Opened], tmp_path: Path) -> None:
+    zoned = tmp_path / "zoned.csv"
+    zoned.write_text(write(zoned, wave(np.arange(HOURS))).read_text().replace(":00:00", ":00+02:00"))
+    words = [*TRAIN, "data=series", f"data.path={zoned}", *WINDOWS, f"run_dir={tmp_path / 'run'}"]
+    assert main.main(["train", *words]) == 0
+    (found,) = continued_file(open_run(tmp_path / "run"), zoned)
+    assert found.times[:2] == ["2024-01-17 16:00+02:00", "2024-01-17 17:00+02:00"]
+    fan = found.fan(0)
+    assert [str(fan.history_times[-1]), str(fan.times[0])] == ["2024-01-17T15:00:00", "2024-01-17T16:00:00"]
 
 
 def test_the_table_and_the_lines_of_json_say_the_same(

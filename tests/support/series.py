@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from seqtrain.data.preprocess import Preprocessor, Rows, prepare_series
 from seqtrain.data.sources.series import SeriesFile, SeriesSource
-from seqtrain.data.values.series import Series
+from seqtrain.data.values.series import Clock, Series
 from seqtrain.tasks.baselines.windows import Block
 
 LENGTHS = (90, 61, 75)
@@ -53,7 +53,7 @@ class Held(SeriesSource):
             names=tuple(f"s{number}" for number in range(len(self.lengths))),
             columns=tuple("abcdefgh"[: self.values.shape[1]]),
             known_columns=("price",),
-            has_dates=True,
+            clock=Clock(None, "%Y-%m-%d"),
         )
 
 

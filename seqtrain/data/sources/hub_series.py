@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, cast
 
 from seqtrain.data.cache import Store, durable
 from seqtrain.data.sources.hub import Hub
 from seqtrain.data.sources.hub_files import errors_in_one_line
-from seqtrain.data.sources.series import Channels, SeriesFile
-from seqtrain.data.values.scaling import Missing, TimeFeature
+from seqtrain.data.sources.series import TableSeries
 from seqtrain.data.values.series import Series
 from seqtrain.data.values.tables import Layout
 from seqtrain.errors import UserError
@@ -21,60 +21,27 @@ from seqtrain.files.atomic import expanded
 TABLE = "table.parquet"  # in the cache
 
 
-class HubSeries(SeriesFile):
-    """One split of a data set, a row a time step; it is kept as one table in the cache, and read as a file is."""
+@dataclass(kw_only=True, eq=False)
+class HubSeries(TableSeries):
+    """One split of a data set, a row a time step; it is kept as one table in the cache, and read as a file is.
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        name: str | None = None,
-        revision: str | None = None,
-        read_split: str = "train",
-        decimal: Literal[".", ","] = ".",
-        columns: Sequence[str] | None = None,
-        known_columns: Sequence[str] | None = None,
-        time_column: str | None = None,
-        time_format: str | None = None,
-        id_column: str | None = None,
-        channels: Channels = "together",
-        missing: Missing = "mask",
-        time_features: Sequence[TimeFeature] | None = None,
-        season: int | None = None,
-        rows: Sequence[int] | None = None,
-        validation_fraction: float = 0.2,
-        test_fraction: float = 0.2,
-    ) -> None:
-        """Beside what a file of series has:
+    Attributes:
+        path: A hub name, or a local folder.
+        decimal: Of the files that `predict` continues.
+        name: The data set's configuration.
+        revision: Of the data set on the hub.
+        read_split: The split that is read; train, validation and test are cut from its series by time.
+    """
 
-        Args:
-            path: A hub name, or a local folder.
-            name: The data set's configuration.
-            revision: Of the data set on the hub.
-            read_split: The split that is read; train, validation and test are cut from its series by time.
-            decimal: Of the files that `predict` continues.
-        """
-        if path and expanded(path).is_file():
-            raise UserError(f"data.path={path}: is a file; use data=series data.path={path}")
-        super().__init__(
-            path=path,
-            format="parquet",
-            decimal=decimal,
-            columns=columns,
-            known_columns=known_columns,
-            time_column=time_column,
-            time_format=time_format,
-            id_column=id_column,
-            channels=channels,
-            missing=missing,
-            time_features=time_features,
-            season=season,
-            rows=rows,
-            validation_fraction=validation_fraction,
-            test_fraction=test_fraction,
-        )
-        self._named = path
-        self._hub = Hub(path=path, name=name, revision=revision, train_split=read_split)
+    name: str | None = None
+    revision: str | None = None
+    read_split: str = "train"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.path and expanded(self.path).is_file():
+            raise UserError(f"data.path={self.path}: is a file; use data=series data.path={self.path}")
+        self._hub = Hub(path=self.path, name=self.name, revision=self.revision, train_split=self.read_split)
 
     def check(self) -> None:
         # Of what lies on the hub only whether it is there: its values come when they are needed.
@@ -100,7 +67,7 @@ class HubSeries(SeriesFile):
     def _layout(self) -> Layout:
         table = self._table
         with self._called_by_name(table):
-            return self._layout_of(table)
+            return self._layout_of(table, "parquet")
 
     @cached_property
     def _table(self) -> Path:
@@ -112,7 +79,7 @@ class HubSeries(SeriesFile):
             raise type(fault)(*_replaced(fault, "data.train_split", "data.read_split")) from None
 
         def write(folder: Path) -> None:
-            with durable(folder / TABLE) as file, errors_in_one_line(f"data.path={self._named}"):
+            with durable(folder / TABLE) as file, errors_in_one_line(f"data.path={self.path}"):
                 data.to_parquet(cast("BinaryIO", file))
 
         return Store().entry("hub_series", data._fingerprint, write, partial(_existing, data.num_rows))
@@ -123,7 +90,7 @@ class HubSeries(SeriesFile):
         try:
             yield
         except UserError as fault:
-            raise type(fault)(*_replaced(fault, str(table), self._named)) from None
+            raise type(fault)(*_replaced(fault, str(table), self.path)) from None
 
 
 def _replaced(fault: UserError, old: str, new: str) -> list[str]:

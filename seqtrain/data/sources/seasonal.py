@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from seqtrain.data.sources.series import Channels, SeriesSource
-from seqtrain.data.values.scaling import Missing, TimeFeature
-from seqtrain.data.values.series import Series
+from seqtrain.data.sources.series import SeriesSource
+from seqtrain.data.values.series import Clock, Series
 from seqtrain.errors import UserError
 
 HOUR = 3600  # seconds
@@ -19,59 +18,36 @@ KEPT = 0.8  # of what the noise of the hour before was
 LONGEST_GAP = 24  # hours
 
 
+@dataclass(kw_only=True, eq=False)
 class Seasonal(SeriesSource):
     """Hourly series of one column each, drawn from a seed; each has seasons, a trend and noise of its own.
 
     The noise goes on from hour to hour, so that the newest values tell of the next ones what the season does not.
+
+    Attributes:
+        size: How many series.
+        length: Hours of each.
+        noise: Its deviation, where the daily season swings from -1 to 1.
+        missing_share: About that share of the hours has no value, in stretches of up to a day.
+        seed: Of all that is drawn.
     """
 
-    def __init__(
-        self,
-        *,
-        size: int = 4,
-        length: int = 2000,
-        noise: float = 0.3,
-        missing_share: float = 0.05,
-        seed: int = 0,
-        channels: Channels = "together",
-        missing: Missing = "mask",
-        time_features: Sequence[TimeFeature] | None = None,
-        season: int | None = None,
-        rows: Sequence[int] | None = None,
-        validation_fraction: float = 0.2,
-        test_fraction: float = 0.2,
-    ) -> None:
-        """Beside what all series have:
+    size: int = 4
+    length: int = 2000
+    noise: float = 0.3
+    missing_share: float = 0.05
+    seed: int = 0
 
-        Args:
-            size: How many series.
-            length: Hours of each.
-            noise: Its deviation, where the daily season swings from -1 to 1.
-            missing_share: About that share of the hours has no value, in stretches of up to a day.
-            seed: Of all that is drawn.
-        """
-        super().__init__(
-            channels=channels,
-            missing=missing,
-            time_features=time_features,
-            season=season,
-            rows=rows,
-            validation_fraction=validation_fraction,
-            test_fraction=test_fraction,
-        )
-        if size < 1 or length < 10:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < 1 or self.length < 10:
             raise UserError(
-                f"data.size={size} and data.length={length}: expected 1 series or more, of 10 hours or more"
+                f"data.size={self.size} and data.length={self.length}: expected 1 series or more, of 10 hours or more"
             )
-        if not 0 <= missing_share < 0.9:
-            raise UserError(f"data.missing_share={missing_share}: expected a share from 0, below 0.9")
-        if noise < 0:
-            raise UserError(f"data.noise={noise}: expected a deviation, 0 or more")
-        self.size = size
-        self.length = length
-        self.noise = noise
-        self.missing_share = missing_share
-        self.seed = seed
+        if not 0 <= self.missing_share < 0.9:
+            raise UserError(f"data.missing_share={self.missing_share}: expected a share from 0, below 0.9")
+        if self.noise < 0:
+            raise UserError(f"data.noise={self.noise}: expected a deviation, 0 or more")
 
     def check(self) -> None:
         for split in ("train", "validation"):
@@ -93,7 +69,7 @@ class Seasonal(SeriesSource):
             offsets=np.arange(self.size + 1) * self.length,
             names=tuple(f"series {number}" for number in range(self.size)),
             columns=("value",),
-            has_dates=True,
+            clock=Clock(None, "%Y-%m-%d %H:%M:%S"),
         )
 
     def _draw(self, generator: np.random.Generator, hours: np.ndarray) -> np.ndarray:

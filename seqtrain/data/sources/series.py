@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,55 +20,47 @@ from seqtrain.data.values.tables import Format, Layout, layout
 from seqtrain.errors import UserError
 
 Channels = Literal["together", "apart"]
-CACHE_FORMAT = 2
+CACHE_FORMAT = 3
 
 
+@dataclass(kw_only=True, eq=False)
 class SeriesSource(Source):
-    """Series of real values in a fixed order; each is cut into splits by time."""
+    """Series of real values in a fixed order; each is cut into splits by time.
+
+    Attributes:
+        channels: `together`: a model reads and predicts all columns of a series at once; `apart`: each column is a
+            series of its own, and one model reads them all.
+        missing: `mask`: where train misses values, the model is told which ones and for how many steps; `mean`:
+            the mean of train stands in their place.
+        time_features: Places in the day, the week or the year that stand beside the values; `auto`: those whose
+            cycle is in train twice or more.
+        season: Steps of a season, for baselines and MASE; None: by the autocorrelation of train.
+        rows: Of each series so many of train, validation and test; None: by fractions.
+        validation_fraction: The share of each series that is validation, before test.
+        test_fraction: The share at its end that is test.
+    """
 
     document = "a series"
     fields = ("values",)
+    channels: Channels = "together"
+    missing: Missing = "mask"
+    time_features: Sequence[TimeFeature] | Literal["auto"] | None = "auto"
+    season: int | None = None
+    rows: Sequence[int] | None = None  # type: ignore[assignment]  # it has none of text
+    validation_fraction: float = 0.2
+    test_fraction: float = 0.2
 
-    def __init__(
-        self,
-        *,
-        channels: Channels,
-        missing: Missing,
-        time_features: Sequence[TimeFeature] | None,
-        season: int | None,
-        rows: Sequence[int] | None,
-        validation_fraction: float,
-        test_fraction: float,
-    ) -> None:
-        """Holds how series are cut and read.
-
-        Args:
-            channels: `together`: a model reads and predicts all columns of a series at once; `apart`: each column is a
-                series of its own, and one model reads them all.
-            missing: `mask`: where train misses values, the model is told which ones and for how many steps; `mean`:
-                the mean of train stands in their place.
-            time_features: Places in the day, the week or the year that stand beside the values.
-            season: Steps of a season, for baselines and MASE; None: by the time between two rows.
-            rows: Of each series so many of train, validation and test; None: by fractions.
-            validation_fraction: The share of each series that is validation, before test.
-            test_fraction: The share at its end that is test.
-        """
-        check_fractions(validation_fraction, test_fraction)
+    def __post_init__(self) -> None:
+        check_fractions(self.validation_fraction, self.test_fraction)
         # By `type`, since true is an int for Python, and a command line may say so.
+        rows = self.rows
         if rows is not None and (len(rows) != 3 or any(type(count) is not int or count < 0 for count in rows)):
             raise UserError(f"data.rows={list(rows)}: expected three numbers of rows, of train, validation and test")
-        for feature in time_features or ():
+        for feature in () if self.time_features == "auto" else self.time_features or ():
             if feature not in PERIODS:
                 raise UserError(f"data.time_features: {feature}: expected some of {', '.join(PERIODS)}")
-        if season is not None and season < 1:
-            raise UserError(f"data.season={season}: expected a number of steps, 1 or more")
-        self.channels = channels
-        self.missing: Missing = missing
-        self.time_features = tuple(time_features or ())
-        self.season = season
-        self.validation_fraction = validation_fraction
-        self.test_fraction = test_fraction
-        self.split_rows = None if rows is None else (rows[0], rows[1], rows[2])
+        if self.season is not None and self.season < 1:
+            raise UserError(f"data.season={self.season}: expected a number of steps, 1 or more")
 
     @abstractmethod
     def read(self) -> Series:
@@ -86,12 +79,12 @@ class SeriesSource(Source):
 
     def split(self, split: Split) -> SeriesSplit:
         """The rows of a split; UserError where it is not there, or a series is too short for it."""
-        if not self.has(split) and self.split_rows is not None:
-            rows = ",".join(map(str, self.split_rows))
+        if not self.has(split) and self.rows is not None:
+            rows = ",".join(map(str, self.rows))
             raise UserError(f"data.rows=[{rows}]: leaves no row for {split}; give it some")
         if not self.has(split):
             raise no_split(split)
-        found = bounds(self.series, self.split_rows, self.validation_fraction, self.test_fraction)
+        found = bounds(self.series, self.rows, self.validation_fraction, self.test_fraction)
         begin, end = found[split]
         return SeriesSplit(self.series, begin, end)
 
@@ -100,64 +93,38 @@ class SeriesSource(Source):
 
     def has(self, split: Split) -> bool:
         shares = {"train": 1.0, "validation": self.validation_fraction, "test": self.test_fraction}
-        if self.split_rows is not None:
-            shares = dict(zip(shares, self.split_rows, strict=True))
+        if self.rows is not None:
+            shares = dict(zip(shares, self.rows, strict=True))
         return shares[split] > 0
 
     def idle(self) -> dict[str, str]:
-        if self.split_rows is None:
+        if self.rows is None:
             return {}
         reason = "data.rows says how many rows each split has"
         return {"validation_fraction": reason, "test_fraction": reason}
 
 
-class SeriesFile(SeriesSource):
-    """One file of csv, tsv, parquet or jsonl: a column of time, columns of values, maybe one that names series."""
+@dataclass(kw_only=True, eq=False)
+class TableSeries(SeriesSource):
+    """One table: a column of time, columns of values, maybe one that names series.
 
-    def __init__(
-        self,
-        *,
-        path: str,
-        format: Format = "auto",
-        decimal: Literal[".", ","] = ".",
-        columns: Sequence[str] | None = None,
-        known_columns: Sequence[str] | None = None,
-        time_column: str | None = None,
-        time_format: str | None = None,
-        id_column: str | None = None,
-        channels: Channels = "together",
-        missing: Missing = "mask",
-        time_features: Sequence[TimeFeature] | None = None,
-        season: int | None = None,
-        rows: Sequence[int] | None = None,
-        validation_fraction: float = 0.2,
-        test_fraction: float = 0.2,
-    ) -> None:
-        """Beside what all series have:
+    Attributes:
+        path: Of the file; its rows stand in the order of time, those of a series one after another.
+        decimal: What stands before the decimals of a number.
+        columns: Of values; None: all that are nothing else.
+        known_columns: What is known ahead of time, such as prices: read, and not predicted.
+        time_column: None: the one that holds dates, or is called date, time or the like, if there is one.
+        time_format: As strptime has it, where times are not ISO 8601.
+        id_column: Names the series that a row is of; None: all rows are of one.
+    """
 
-        Args:
-            path: The file; its rows stand in the order of time, those of a series one after another.
-            format: By the name of the file where it is `auto`.
-            decimal: What stands before the decimals of a number.
-            columns: Of values; None: all that are nothing else.
-            known_columns: What is known ahead of time, such as prices: read, and not predicted.
-            time_column: None: the one called date, time or the like, if there is one.
-            time_format: As strptime has it, where times are not ISO 8601.
-            id_column: Names the series that a row is of; None: all rows are of one.
-        """
-        super().__init__(
-            channels=channels,
-            missing=missing,
-            time_features=time_features,
-            season=season,
-            rows=rows,
-            validation_fraction=validation_fraction,
-            test_fraction=test_fraction,
-        )
-        self.path = Path(path)
-        options = {"format": format, "decimal": decimal, "values": columns, "known": known_columns or ()}
-        options |= {"time": time_column, "time_format": time_format, "id": id_column}
-        self._options: dict[str, Any] = options
+    path: str
+    decimal: Literal[".", ","] = "."
+    columns: Sequence[str] | None = None
+    known_columns: Sequence[str] | None = None
+    time_column: str | None = None
+    time_format: str | None = None
+    id_column: str | None = None
 
     def check(self) -> None:
         # All of it: a text among the numbers of the last row would be told after minutes of preparation.
@@ -165,16 +132,26 @@ class SeriesFile(SeriesSource):
             self.split(split)
 
     @cached_property
+    @abstractmethod
     def _layout(self) -> Layout:
-        return self._layout_of(self.path)
+        """What the columns of the table are."""
 
-    def _layout_of(self, path: Path) -> Layout:
-        return layout(path, **self._options)
+    def _layout_of(self, path: Path, format: Format) -> Layout:
+        return layout(
+            path,
+            format=format,
+            decimal=self.decimal,
+            values=self.columns,
+            known=self.known_columns or (),
+            time=self.time_column,
+            time_format=self.time_format,
+            id=self.id_column,
+        )
 
     def describe(self) -> dict[str, Any]:
         found = self._layout
         named = {"columns": found.values, "known_columns": found.known, "time_column": found.time, "id": found.id}
-        return {"source": "series", "paths": [str(self.path)], "series": len(self.series.names), **_plain(named)}
+        return {"source": "series", "paths": [self.path], "series": len(self.series.names), **_plain(named)}
 
     def read(self) -> Series:
         table = self._layout
@@ -186,7 +163,20 @@ class SeriesFile(SeriesSource):
         found = Store().entry("series", key, partial(store.write, table), partial(store.read, table))
         found, remarks = without_gaps(found)
         self.remarks.extend(remarks)
+        for name in table.left_out:
+            self.remarks.append(f"data: column {name!r} counts the rows and is left out")
         return found
+
+
+@dataclass(kw_only=True, eq=False)
+class SeriesFile(TableSeries):
+    """One file of csv, tsv, parquet or jsonl; `format`: by the name of the file where it is `auto`."""
+
+    format: Format = "auto"
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return self._layout_of(Path(self.path), self.format)
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from seqtrain.data.sources.unreadable import readable
+from seqtrain.data.values.series import Clock
 from seqtrain.data.values.tables import Layout
-from seqtrain.data.values.times import are_read_here, in_seconds
+from seqtrain.data.values.times import in_seconds
 from seqtrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Block:
     names: list[str] | None  # of the series in it, one after another
     starts: Int[np.ndarray, " names"]  # the row where each of them begins; the first may have begun before the block
     times: Int[np.ndarray, " n"] | None  # seconds since 1970, or steps
-    is_date: bool
+    clock: Clock | None
     numbers: Float[np.ndarray, "n C+K"]  # float64: values and known columns, NaN where missing
 
 
@@ -91,8 +92,6 @@ def _in_words(table: Layout, fault: str, num_rows: int) -> str:
     column, line, value = table.columns[int(found[1])], found[2], found[3]
     # Only of the first block pyarrow knows the line.
     where = f"line {int(line):,}" if line else f"below row {num_rows:,}"
-    if column == table.time:
-        return f"{where}: {value!r} in column {column} is no time like {table.time_format}; set data.time_format"
     return f"{where}: {value!r} in column {column} is no number; {_remedy(table, column, value)}"
 
 
@@ -106,6 +105,8 @@ def _open_quote(path: Path) -> int | None:
 
 
 def _remedy(table: Layout, column: str, value: str) -> str:
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d*)?", value):
+        return "write thousands without commas; if they are decimals, set data.decimal=','"
     if table.decimal == "." and "," in value:
         return "for decimal commas set data.decimal=','"
     remedies = ["leave it empty where the value is missing"]
@@ -150,19 +151,13 @@ def _from_csv(table: Layout, *, use_threads: bool = True) -> Iterator[pa.RecordB
 
     # What is no number is refused, wherever it stands, and not read as text.
     kinds = dict.fromkeys((*table.values, *table.known), pa.float64())
-    if table.id is not None:
-        kinds[table.id] = pa.string()
-    parsers = [tables.ISO8601]
-    if table.time_format is not None and table.time is not None:
-        kinds[table.time] = pa.string()
-        if not are_read_here(table.time_format):
-            parsers = [table.time_format]
-            kinds[table.time] = pa.timestamp("s")
+    for name in (table.id, table.time):
+        if name is not None:
+            kinds[name] = pa.string()
     convert = tables.ConvertOptions(
         column_types=kinds,
         include_columns=table.names,
         null_values=ABSENT,
-        timestamp_parsers=parsers,
         decimal_point=table.decimal,
     )
     yield from tables.open_csv(
@@ -178,13 +173,13 @@ def _block(table: Layout, batch: pa.RecordBatch) -> Block:
     numbers = np.empty((len(batch), len(columns)))
     for place, name in enumerate(columns):
         numbers[:, place] = _numbers(table, name, batch.column(name))
-    times, is_date = None, False
+    times, clock = None, None
     if table.time is not None:
-        times, is_date = in_seconds(table, batch.column(table.time))
+        times, clock = in_seconds(table, batch.column(table.time))
     names, starts = None, np.zeros(0, dtype=np.int64)
     if table.id is not None:
         names, starts = _runs(table, batch.column(table.id))
-    return Block(names, starts, times, is_date, numbers)
+    return Block(names, starts, times, clock, numbers)
 
 
 def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, " names"]]:
@@ -193,7 +188,8 @@ def _runs(table: Layout, column: pa.Array) -> tuple[list[str], Int[np.ndarray, "
     import pyarrow.compute as pc
 
     text = column.cast(pa.string())
-    if text.null_count or "" in text.unique().to_pylist():
+    # What pandas writes of a missing id where it knew it as a number.
+    if text.null_count or not {"", "nan", "NaN"}.isdisjoint(text.unique().to_pylist()):
         raise UserError(f"data.path={table.path}: column {table.id} has a row that names no series; give it a name")
     runs = pc.call_function("run_end_encode", [text])
     ends = runs.run_ends.to_numpy(zero_copy_only=False).astype(np.int64)

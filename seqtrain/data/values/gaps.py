@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -46,15 +47,7 @@ def without_gaps(series: Series) -> tuple[Series, list[str]]:
     first = np.repeat([series.times[begin] for begin in series.offsets[:-1]], np.diff(offsets))
     times = first + step * (np.arange(whole) - np.repeat(offsets[:-1], np.diff(offsets)))
     gaps = int((every > step).sum())
-    filled = Series(
-        values=values,
-        known=np.zeros((whole, 0)),
-        times=times,
-        offsets=offsets,
-        names=series.names,
-        columns=series.columns,
-        has_dates=series.has_dates,
-    )
+    filled = replace(series, values=values, known=np.zeros((whole, 0)), times=times, offsets=offsets)
     return filled, [f"data: {gaps:,} gaps in time; the {whole - len(place):,} rows that are not there count as missing"]
 
 

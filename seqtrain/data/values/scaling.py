@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Float
 
-from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.data.values.series import Clock, Series, SeriesSplit
 from seqtrain.errors import UserError, kind_of
 from seqtrain.files.atomic import write_text
 from seqtrain.files.checked import load_json
@@ -26,9 +26,9 @@ MONDAY = 4 * 86400  # the first one after 1970 began, in seconds
 MAX_BYTES = 1 << 26  # of series.json
 BLOCK_ROWS = 1 << 16  # that are read at a time
 MEDIAN_ROWS = 1 << 16  # whose steps tell the time between two rows
-SEASONS = {60: 1440, 900: 96, 1800: 48, 3600: 24, 86400: 7, 604800: 52}
-"""Steps of a season, by the seconds between two rows: a day, of days a week, of weeks a year."""
-DAYS_OF_A_MONTH = (28, 31)
+LEAST_CORRELATION = 0.3  # with the values of a season before, and above the lowest one at a shorter distance
+MAX_CHANNELS = 64  # that are looked at for a season
+SHOWN_COLUMNS = 6
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Scaling:
     apart: bool  # whether each column of a series is a series of its own
     features: tuple[TimeFeature, ...]
     season: int  # steps
-    step_seconds: int | None  # between two rows; None: they have no dates, or no even ones
+    step_seconds: int | None  # between two rows, most often; or steps, where times are whole numbers; None: no times
     naive: tuple[tuple[float, ...], ...]  # of each channel of each series the seasonal naive error of train, scaled
+    clock: Clock | None = None  # of the table; None also in runs of before it was kept
 
     @property
     def hash(self) -> str:
@@ -72,6 +73,20 @@ class Scaling:
         """Mean and standard deviation of each channel of each series."""
         return np.array(self.mean)[series.channels], np.array(self.std)[series.channels]
 
+    @property
+    def words(self) -> str:
+        """What each column was taken for, in words."""
+        parts = [] if self.clock is None else [f"time {self.clock.column or ''} ({self.clock.form or 'whole numbers'})"]
+        for name, columns in (
+            ("values", self.columns),
+            ("known ahead", self.known_columns),
+            ("of time", self.features),
+        ):
+            more = f" and {len(columns) - SHOWN_COLUMNS:,} more" if len(columns) > SHOWN_COLUMNS else ""
+            parts += [f"{name} {', '.join(columns[:SHOWN_COLUMNS])}{more}"] if columns else []
+        season = f"a season of {self.season:,} steps" if self.season > 1 else "no season"
+        return f"data: {'; '.join([*parts, season])}"
+
     def _text(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
 
@@ -84,7 +99,7 @@ class Scaling:
         """Reads what `save` wrote; UserError for anything else."""
         try:
             content = load_json(path, MAX_BYTES)
-            if not isinstance(content, dict) or content.keys() != cls.__annotations__.keys():
+            if not isinstance(content, dict) or {"clock", *content} != cls.__annotations__.keys():
                 raise ValueError("other entries than a scaling has")
             return cls(**_checked(content))
         except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -114,25 +129,33 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
     seconds = content["step_seconds"]
     found["step_seconds"] = None if seconds is None else int(seconds)
     found["naive"] = tuple(tuple(float(value) for value in row) for row in content["naive"])
+    clock = content.get("clock")
+    found["clock"] = None if clock is None else Clock(**clock)
     if found["season"] < 1 or any(len(row) != len(found["naive"][0]) for row in found["naive"]):
         raise ValueError("season or naive errors are none")
     return found
 
 
-def fit(train: SeriesSplit, *, missing: Missing, features: tuple[TimeFeature, ...], season: int | None) -> Scaling:
+def fit(
+    train: SeriesSplit,
+    *,
+    missing: Missing,
+    features: Sequence[TimeFeature] | Literal["auto"] | None,
+    season: int | None,
+) -> Scaling:
     """The scaling of the rows of train; of what comes after them nothing is looked at.
 
     Args:
         train: Its rows.
         missing: `mask`: the model is told where a value is missing, and since when; `mean`: it reads the mean there.
-        features: Of time, beside the values.
-        season: Steps of a season; None: by the time between two rows.
+        features: Of time, beside the values; `auto`: those whose cycle is in train twice or more.
+        season: Steps of a season; None: by the autocorrelation of train.
 
     Raises:
         UserError: A column has no value, or always the same one; features of time where there are no dates.
     """
     series = train.series
-    if features and not series.has_dates:
+    if features and features != "auto" and not series.has_dates:
         raise UserError("data.time_features: the rows have no dates; name data.time_column, or leave it out")
     mean, std, is_missing = _moments(train)
     for number, column in enumerate(series.columns):
@@ -140,8 +163,10 @@ def fit(train: SeriesSplit, *, missing: Missing, features: tuple[TimeFeature, ..
     # A known column that is the same in all of train is read as 0: there is nothing to be learnt of it.
     std[std == 0] = 1.0
     # Not of train alone: the clock is known ahead, and gives nothing away.
-    seconds = _step_seconds(series)
-    found_season = season or _season(seconds)
+    seconds = step_of(series)
+    if features == "auto":
+        features = _calendar(train, seconds)
+    found_season = season or find_season(train)
     return Scaling(
         columns=series.columns,
         known_columns=series.known_columns,
@@ -149,10 +174,11 @@ def fit(train: SeriesSplit, *, missing: Missing, features: tuple[TimeFeature, ..
         std=tuple(std.tolist()),
         masked=tuple((is_missing & (missing == "mask")).tolist()),
         apart=series.column_of is not None or len(series.columns) == 1,
-        features=features,
+        features=tuple(features or ()),
         season=found_season,
         step_seconds=seconds,
         naive=_naive_errors(train, std, found_season),
+        clock=series.clock,
     )
 
 
@@ -200,24 +226,55 @@ def _blocks(train: SeriesSplit) -> Iterator[tuple[np.ndarray, Float[np.ndarray, 
             yield columns, np.concatenate([series.values[rows], series.known[rows]], 1)
 
 
-def _step_seconds(series: Series) -> int | None:
-    """Seconds between two rows, where they are dates and most of the steps are alike."""
-    if series.times is None or not series.has_dates or len(series.times) < 2:
-        return None
+def step_of(series: Series) -> int | None:
+    """What most often lies between two rows, in seconds or steps; None where they have no times."""
     begin, end = series.offsets[:2]
+    if series.times is None or end - begin < 2:
+        return None
     # The median, which a gap or a doubled hour does not move; of the first rows, as a long table has more than enough.
-    return int(np.median(np.diff(series.times[begin : min(end, begin + MEDIAN_ROWS)]))) if end - begin > 1 else None
+    return int(np.median(np.diff(series.times[begin : min(end, begin + MEDIAN_ROWS)])))
 
 
-def _season(seconds: int | None) -> int:
-    """Steps of a season by the time between two rows; 1 where it is not known."""
-    if seconds is None:
+def _calendar(train: SeriesSplit, step: int | None) -> tuple[TimeFeature, ...]:
+    """Features of time whose cycle has four rows or more, and is in train twice or more."""
+    times = train.series.times
+    if times is None or step is None or not train.series.has_dates:
+        return ()
+    span = max(times[end - 1] - times[begin] for begin, end in zip(train.begin, train.end, strict=True))
+    found = (name for name, seconds in PERIODS.items() if 4 * step <= seconds and 2 * seconds <= span)
+    return cast("tuple[TimeFeature, ...]", tuple(found))
+
+
+def find_season(train: SeriesSplit) -> int:
+    """Steps after which train repeats itself, by the first high peak of its autocorrelation; 1 where there is none."""
+    most = int((train.end - train.begin).min()) // 3 + 1
+    if most < 3:
         return 1
-    least, most = DAYS_OF_A_MONTH
-    # The median month has 31 days, and that of a short series any number from 28 on.
-    if least * 86400 <= seconds <= most * 86400:
-        return 12
-    return SEASONS.get(seconds, 1)
+    found = []
+    for begin, end in list(zip(train.begin, train.end, strict=True))[:MAX_CHANNELS]:
+        for column in np.asarray(train.series.values[begin:end][-MEDIAN_ROWS:]).T[:MAX_CHANNELS]:
+            time = np.arange(len(column)) - (len(column) - 1) / 2
+            seen = ~np.isnan(column)
+            # Around its line, as a trend is like itself at every distance; a missing value lies on the line.
+            slope, level = np.polyfit(time[seen], column[seen], 1) if seen.sum() > 2 else (0.0, 0.0)
+            rest = np.where(seen, column - slope * time - level, 0.0)
+            power = np.abs(np.fft.rfft(rest, 2 * len(rest))) ** 2
+            products = np.fft.irfft(power)[: most + 1]
+            if products[0] > 0:
+                found.append(products / products[0] * len(rest) / (len(rest) - np.arange(most + 1)))
+        if len(found) >= MAX_CHANNELS:
+            break
+    if not found:
+        return 1
+    mean = np.mean(found, 0)
+    here = mean[2:most]
+    height = np.minimum(here, here - np.minimum.accumulate(mean)[2:most])
+    peaks = 2 + np.flatnonzero((here > mean[1 : most - 1]) & (here >= mean[3:]) & (height >= LEAST_CORRELATION))
+    if not len(peaks):
+        return 1
+    # A season is as much like the one before the last; and noise may stand before the top of a wide peak.
+    first = int(peaks[mean[peaks] >= 0.8 * mean[peaks].max()][0])
+    return first + int(np.argmax(mean[first : first + first // 5 + 1]))
 
 
 def _naive_errors(train: SeriesSplit, std: Float[np.ndarray, " columns"], season: int) -> tuple[tuple[float, ...], ...]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,6 +14,42 @@ from jaxtyping import Float, Int
 from seqtrain.errors import UserError
 
 HASHED_ROWS = 1 << 16  # at a time
+
+
+PARTS = re.compile(r"\d{4}(?:-(\d\d)(?:-(\d\d)(?:([T ])(\d\d)(?::(\d\d)(?::(\d\d)(?:[.,]\d+)?)?)?(.*))?)?)?")
+"""Of a time as ISO 8601 has it."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How a table tells time: a run keeps it, other tables are held against it, and answers are written alike."""
+
+    column: str | None  # None: made up
+    form: str  # as strftime has it; empty: whole numbers
+    offset: int | None = None  # seconds east of UTC, of the last row; None: times are of no zone
+
+    @classmethod
+    def of(cls, column: str | None, text: str) -> Clock:
+        """The clock of a table with a time like this one, in ISO 8601."""
+        found = PARTS.fullmatch(text)
+        if found is None:
+            return cls(column, "%Y-%m-%d %H:%M:%S")
+        month, day, between, hour, minute, second, zone = found.groups()
+        parts = zip((month, day, hour, minute, second), ("-%m", "-%d", f"{between}%H", ":%M", ":%S"), strict=True)
+        form = "%Y" + "".join(part for there, part in parts if there) + (zone or "")
+        offset = datetime.fromisoformat(text).utcoffset() if zone else None
+        return cls(column, form, None if offset is None else int(offset.total_seconds()))
+
+    def local(self, times: Int[np.ndarray, "*n"]) -> np.ndarray:
+        """Where times stand on an axis: dates in their own zone, or numbers."""
+        return (times + (self.offset or 0)).astype("datetime64[s]") if self.form else times
+
+    def text(self, time: int) -> str:
+        """A time as the table writes it."""
+        if not self.form:
+            return str(time)
+        zone = UTC if self.offset is None else timezone(timedelta(seconds=self.offset))
+        return datetime.fromtimestamp(time, zone).strftime(self.form)
 
 
 @dataclass(frozen=True)
@@ -28,8 +67,13 @@ class Series:
     columns: tuple[str, ...]  # of values
     known_columns: tuple[str, ...] = ()
     column_of: Int[np.ndarray, "S C"] | None = None  # which of `columns` each channel is; None: each its own
-    has_dates: bool = False  # whether times are dates, and not steps
+    clock: Clock | None = None  # of `times`
     asked_after: int | None = None  # rows before the only value of each series; None: they have values all along
+
+    @property
+    def has_dates(self) -> bool:
+        """Whether times are dates, and not steps."""
+        return self.clock is not None and bool(self.clock.form)
 
     @property
     def lengths(self) -> Int[np.ndarray, " S"]:
@@ -117,7 +161,7 @@ class SeriesSplit:
 
 
 def bounds(
-    series: Series, rows: tuple[int, int, int] | None, validation: float, test: float
+    series: Series, rows: Sequence[int] | None, validation: float, test: float
 ) -> dict[str, tuple[Int[np.ndarray, " S"], Int[np.ndarray, " S"]]]:
     """Where each split begins and ends in each series: train first, then validation, then test.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from seqtrain.data.cache import durable, read_json
 from seqtrain.data.values.blocks import Block, read_blocks
-from seqtrain.data.values.series import Series
+from seqtrain.data.values.series import Clock, Series
 from seqtrain.data.values.tables import Layout
 from seqtrain.errors import UserError
 
@@ -24,7 +24,7 @@ class _Found:
     seen: set[str] = field(default_factory=set)  # the same names
     num_rows: int = 0
     last_time: int | None = None
-    has_dates: bool = False
+    clock: Clock | None = None
 
 
 def write(table: Layout, folder: Path) -> None:
@@ -43,12 +43,13 @@ def write(table: Layout, folder: Path) -> None:
             if block.times is not None:
                 times.write(block.times.astype(np.int64).tobytes())
             found.num_rows += len(block.numbers)
-            found.has_dates = block.is_date
+            found.clock = block.clock
     if not found.num_rows:
         raise UserError(f"data.path={table.path}: has no row below its header")
     if table.id is None:
         found.names, found.offsets = [""], [0]
-    about = {"offsets": [*found.offsets, found.num_rows], "names": found.names, "has_dates": found.has_dates}
+    about = {"offsets": [*found.offsets, found.num_rows], "names": found.names}
+    about["clock"] = found.clock and asdict(found.clock)
     with durable(folder / "about.json") as file:
         file.write(json.dumps(about).encode())
 
@@ -127,5 +128,5 @@ def read(table: Layout, folder: Path) -> Series:
         names=tuple(about["names"]),
         columns=table.values,
         known_columns=table.known,
-        has_dates=about["has_dates"],
+        clock=about["clock"] and Clock(**about["clock"]),
     )

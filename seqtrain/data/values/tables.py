@@ -5,18 +5,29 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Int
 
 from seqtrain.data.sources.unreadable import absent, readable, sniff
 from seqtrain.errors import UserError, did_you_mean
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Format = Literal["auto", "csv", "tsv", "parquet", "jsonl"]
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".jsonl": "jsonl"}
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "ds")
+RISING_NAMES = ("year", "quarter", "month", "week", "day", "hour")  # a time where it rises from row to row
+INDEX_NAMES = ("", "index", "unnamed: 0", "__index_level_0__")  # what pandas calls an index without a name
+SHORT_FORMS = {"%Y-%m": r"\d{4}-\d\d", "%Y%m%d": r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])"}
+SAMPLED_ROWS, FEWEST_STEPS = 1000, 9  # of a table, by which its columns are told apart; fewer tell nothing
 MAX_HEADER_BYTES = 1 << 20
 
 
@@ -34,11 +45,12 @@ class Layout:
     time_format: str | None
     id: str | None
     columns: tuple[str, ...]  # all of the file, in its order
+    left_out: tuple[str, ...] = ()  # indices of pandas
 
     @property
     def names(self) -> list[str]:
         """All columns that are read."""
-        return [*filter(None, (self.id, self.time)), *self.values, *self.known]
+        return [*_given(self.id, self.time), *self.values, *self.known]
 
 
 def layout(
@@ -52,7 +64,7 @@ def layout(
     time_format: str | None,
     id: str | None,
 ) -> Layout:
-    """What the columns of a file are; the time column is found by its name where none is named.
+    """What the columns of a file are; the time column is found by its first rows and its name where none is named.
 
     Raises:
         UserError: There is no such file, it is none of these kinds, has no header, or lacks a column.
@@ -76,35 +88,121 @@ def layout(
         if kind == "csv" and (decimal == "," or header.count(";") > header.count(",")):
             delimiter = ";"
         columns = _header(path, header, delimiter)
-    if time is None:
-        time = next((name for name in columns if name.strip().lower() in TIME_NAMES and name != id), None)
-    for option, name in (("data.time_column", time), ("data.id_column", id)):
-        _check_column(path, columns, option, name)
-    for option, names in (("data.columns", values or ()), ("data.known_columns", known)):
+    named = {"data.columns": values or (), "data.known_columns": known, "data.time_column": _given(time)}
+    named["data.id_column"] = _given(id)
+    for option, names in named.items():
         for name in names:
-            _check_column(path, columns, option, name)
+            if name not in columns:
+                raise UserError(f"{option}={name}: {path} has no such column{did_you_mean(name, columns)}")
+    sample = _sample(path, kind, delimiter)
+    if time is None:
+        time = _time_column(path, sample, [name for name in columns if name not in {id, *(values or ())}], id)
     taken = {time, id, *known}
     rest = tuple(name for name in columns if name not in taken) if values is None else tuple(values)
-    _check_once({"data.columns": rest, "data.known_columns": known, "data.time_column": [time], "data.id_column": [id]})
+    left_out = tuple(_indices(path, sample, rest, id, time)) if values is None else ()
+    rest = tuple(name for name in rest if name not in left_out)
+    if time is not None and time_format is None and sample is not None:
+        time_format = _short_form(sample.column(time))
+    _check_once({**named, "data.columns": rest, "data.time_column": _given(time)})
     if not rest:
         raise UserError(f"data.path={path}: has no column of values beside its time; name some in data.columns")
-    return Layout(path, kind, delimiter, decimal, rest, tuple(known), time, time_format, id, tuple(columns))
+    return Layout(path, kind, delimiter, decimal, rest, tuple(known), time, time_format, id, tuple(columns), left_out)
 
 
-def _check_once(options: dict[str, Sequence[str | None]]) -> None:
+def _given(*names: str | None) -> list[str]:
+    return [name for name in names if name is not None]
+
+
+def _time_column(path: Path, sample: pa.RecordBatch | None, columns: list[str], id: str | None) -> str | None:
+    """The column whose first rows are dates, or else one that is called a time; None where there is none."""
+    called = [name for name in columns if name.strip().lower() in TIME_NAMES]
+    dated = [name for name in columns if sample is not None and _holds_dates(sample.column(name))]
+    both = [name for name in called if name in dated]
+    if len(dated) > 1 and len(both) != 1:
+        raise UserError(
+            f"data.path={path}: columns {' and '.join(dated[:3])} hold dates; name the time in data.time_column, and "
+            "those of values in data.columns"
+        )
+    rising = [name for name in columns if name.strip().lower() in RISING_NAMES and _steps(sample, name, id).min() > 0]
+    return next(iter((*both, *dated, *called, *rising)), None)
+
+
+def _indices(
+    path: Path, sample: pa.RecordBatch | None, values: Sequence[str], id: str | None, time: str | None
+) -> Iterator[str]:
+    """The columns that are indices of pandas; UserError for another one that only counts up."""
+    for name in values:
+        steps = _steps(sample, name, id)
+        if len(values) == 1 or len(steps) < FEWEST_STEPS or steps[0] <= 0 or (steps != steps[0]).any():
+            continue
+        if name.strip().lower() in INDEX_NAMES:
+            yield name
+            continue
+        remedy = f"if it is no value, set data.columns=[{','.join(each for each in values if each != name)}]"
+        if time is None:
+            remedy = f"if it is the time, set data.time_column={name}; {remedy}"
+        raise UserError(f"data.path={path}: column {name} only counts up, as an index does; {remedy}")
+
+
+def _holds_dates(column: pa.Array) -> bool:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return column.null_count < len(column)
+    return pa.types.is_string(kind) and _short_form(column) is not None
+
+
+def _short_form(column: pa.Array) -> str | None:
+    """The form of dates that ISO 8601 has and pyarrow does not know; None where a row has another one."""
+    texts = [str(text) for text in column.to_pylist()]
+    for form, wanted in SHORT_FORMS.items():
+        if texts and all(re.fullmatch(wanted, text) for text in texts):
+            return form
+    return None
+
+
+def _steps(sample: pa.RecordBatch | None, name: str, id: str | None) -> Int[np.ndarray, " n"]:
+    """What is added from row to row of one series to a column of whole numbers; 0 of any other column."""
+    import pyarrow as pa
+
+    nothing = np.zeros(1, dtype=np.int64)
+    column = None if sample is None else sample.column(name)
+    if sample is None or column is None or not pa.types.is_integer(column.type) or column.null_count:
+        return nothing
+    ids = np.zeros(len(column)) if id is None else np.array(sample.column(id).to_pylist())
+    steps = np.diff(column.to_numpy().astype(np.int64))[ids[1:] == ids[:-1]]
+    return steps if len(steps) else nothing
+
+
+def _sample(path: Path, kind: str, delimiter: str) -> pa.RecordBatch | None:
+    """The first rows of a table, as pyarrow takes them; None of a broken one, which reading all of it tells."""
+    import pyarrow as pa
+    import pyarrow.csv as tables
+    import pyarrow.json as lines
+    import pyarrow.parquet as pq
+
+    try:
+        if kind == "parquet":
+            batches: Any = pq.ParquetFile(path).iter_batches(SAMPLED_ROWS)
+        elif kind == "jsonl":
+            batches = lines.open_json(path)
+        else:
+            batches = tables.open_csv(path, parse_options=tables.ParseOptions(delimiter=delimiter))
+        return next(iter(batches)).slice(0, SAMPLED_ROWS)
+    except (pa.ArrowException, OSError, StopIteration):
+        return None
+
+
+def _check_once(options: dict[str, Sequence[str]]) -> None:
     """UserError where a column is named twice: it is one thing only."""
     seen: dict[str, str] = {}
     for option, names in options.items():
-        for name in filter(None, names):
+        for name in names:
             if name in seen:
                 where = option if option == seen[name] else f"{seen[name]} and {option}"
                 raise UserError(f"{where}: column {name} is named twice; name it once")
             seen[name] = option
-
-
-def _check_column(path: Path, columns: list[str], option: str, name: str | None) -> None:
-    if name is not None and name not in columns:
-        raise UserError(f"{option}={name}: {path} has no such column{did_you_mean(name, columns)}")
 
 
 def _first_line(path: Path) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Int
 
+from seqtrain.data.values.series import Clock
 from seqtrain.data.values.tables import Layout
 from seqtrain.errors import UserError
 
@@ -17,27 +19,37 @@ if TYPE_CHECKING:
 
 FAST = set("YmdHMSyIpbB")  # what pyarrow reads of a time as Python does
 EPOCH = datetime(1970, 1, 1)
+DAY = 86400  # seconds
+WHOLE = re.compile(r"-?\d+")
 
 
-def are_read_here(time_format: str) -> bool:
+def _are_read_here(time_format: str) -> bool:
     """Whether times of that form are read by Python, which knows more forms than pyarrow and is slower."""
     parts = time_format.replace("%%", "").split("%")[1:]
     return not all(part[:1] in FAST for part in parts) or "%" not in time_format
 
 
-def in_seconds(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], bool]:
-    """Seconds since 1970, or steps; whether they are dates. UserError where a row has no time, or one that is none."""
+def in_seconds(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
+    """Seconds since 1970, or steps; how they are written. UserError where a row has no time, or one that is none."""
     import pyarrow as pa
 
-    if column.null_count:
-        raise UserError(f"data.path={table.path}: column {table.time} has a row without a time; give it one")
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _parsed(table, column), True
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if column.null_count or (is_text and not all(column.unique().to_pylist())):
+        raise UserError(f"data.path={table.path}: column {table.time} has a row without a time; give it one")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return _seconds(column), True
-    if pa.types.is_integer(kind):
-        return column.cast(pa.int64()).to_numpy(zero_copy_only=False), False
+        seconds = _seconds(column)
+        # A table of days has no hours to be written.
+        is_day = pa.types.is_date(kind) or (kind.tz is None and not (seconds % DAY).any())
+        return seconds, Clock.of(table.time, str(column[-1].as_py())[: 10 if is_day else None])
+    is_whole = pa.types.is_integer(kind) or (is_text and all(map(WHOLE.fullmatch, column[:1].to_pylist())))
+    if is_whole and table.time_format is None:
+        try:
+            return column.cast(pa.int64()).to_numpy(zero_copy_only=False), Clock(table.time, "")
+        except pa.ArrowInvalid as error:
+            raise UserError(f"data.path={table.path}: column {table.time}: {error}") from None
+    if is_text or is_whole:
+        return _parsed(table, column.cast(pa.string()))
     raise UserError(f"data.path={table.path}: column {table.time} holds {kind}; expected dates, or whole numbers")
 
 
@@ -50,28 +62,41 @@ def _seconds(column: pa.Array) -> Int[np.ndarray, " n"]:
     return whole.cast(pa.int64()).to_numpy(zero_copy_only=False) // units
 
 
-def _parsed(table: Layout, column: pa.Array) -> Int[np.ndarray, " n"]:
-    """Texts as seconds since 1970."""
+def _parsed(table: Layout, column: pa.Array) -> tuple[Int[np.ndarray, " n"], Clock]:
+    """Texts as seconds since 1970, and how they are written."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    if table.time_format is None:
+    form = table.time_format
+    if form is None:
+        # The longest one: some programs write midnight as a day.
+        longest = column[int(np.argmax(pc.call_function("utf8_length", [column]).to_numpy(zero_copy_only=False)))]
+        clock = Clock.of(table.time, longest.as_py())
         for zone in (None, "UTC"):
             try:
-                return _seconds(column.cast(pa.timestamp("ns", zone)))
+                return _seconds(column.cast(pa.timestamp("ns", zone))), clock
             except pa.ArrowInvalid:  # some row is no such time
                 continue
-    seconds, zones = [], set()
+    elif not _are_read_here(form):
+        try:
+            return _seconds(pc.call_function("strptime", [column], pc.StrptimeOptions(form, "s"))), Clock(
+                table.time, form
+            )
+        except pa.ArrowInvalid:  # Python tells which
+            pass
+    seconds, offset, zones = [], None, set()
     for text in column.to_pylist():
         try:
-            when = _when(text, table.time_format)
+            when = _when(text, form)
         except ValueError:
-            wanted = table.time_format or "2026-01-31 13:00:00"
+            wanted = form or "2026-01-31 13:00:00"
             raise UserError(
                 f"data.path={table.path}: column {table.time} holds {text!r}, which is no time like {wanted}; set "
                 "data.time_format, as in data.time_format='%d/%m/%Y'"
             ) from None
         zones.add(when.tzinfo is None)
         if when.tzinfo is not None:
+            offset = int(cast("timedelta", when.utcoffset()).total_seconds())
             when = when.astimezone(UTC).replace(tzinfo=None)
         # Floor, and not int, which would round times before 1970 up.
         seconds.append(math.floor((when - EPOCH).total_seconds()))
@@ -80,7 +105,7 @@ def _parsed(table: Layout, column: pa.Array) -> Int[np.ndarray, " n"]:
             f"data.path={table.path}: column {table.time} has times with a time zone and others without; write all "
             "alike"
         )
-    return np.array(seconds, dtype=np.int64)
+    return np.array(seconds, dtype=np.int64), clock if form is None else Clock(table.time, form, offset)
 
 
 def _when(text: Any, time_format: str | None) -> datetime:

@@ -16,7 +16,7 @@ from seqtrain.data.values import scaling
 from seqtrain.data.values.gaps import without_gaps
 from seqtrain.data.values.reading import Reading
 from seqtrain.data.values.scaling import Scaling
-from seqtrain.data.values.series import Series, SeriesSplit
+from seqtrain.data.values.series import Clock, Series, SeriesSplit
 from seqtrain.tasks.baselines.autoregression import Autoregression
 from seqtrain.tasks.baselines.forecasts import ScaledBlocks
 
@@ -34,7 +34,7 @@ def of(rows: int, folder: Path) -> Series:
     times: np.ndarray = np.memmap(folder / f"{rows}.times", dtype=np.int64, mode="w+", shape=(rows,))
     times[:] = 3600 * np.arange(rows)
     known, offsets = np.zeros((rows, 0)), np.array([0, rows])
-    return Series(values[:, None], known, times, offsets, ("",), ("a",), has_dates=True)
+    return Series(values[:, None], known, times, offsets, ("",), ("a",), clock=Clock(None, "%Y-%m-%d"))
 
 
 def whole(series: Series) -> SeriesSplit:

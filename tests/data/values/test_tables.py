@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from seqtrain.data.values import blocks
+from seqtrain.data.values.series import Clock
 from seqtrain.errors import UserError
 from tests.support.series import csv, hours, prepared, table
 
@@ -34,8 +35,8 @@ FAULTS = {
     "per cent": (csv("2024-01-02 06:00:00,5%,1"), {}, "'5%' in column a is no number"),
     "unsorted": (csv("2024-01-01 00:00:00,1,1"), {}, "row 31 is earlier than the row before it; sort"),
     "repeated": (csv("2024-01-02 05:00:00,1,1"), {}, "row 31 repeats the time of the row before it"),
-    "constant": ("a,b\n" + "".join(f"{n},3\n" for n in range(60)), {}, "column b is always 3 in train"),
-    "missing": ("a,b\n" + "".join(f"{n},\n" for n in range(60)), {}, "column b has no value in train"),
+    "constant": ("a,b\n" + "".join(f"{n % 7},3\n" for n in range(60)), {}, "column b is always 3 in train"),
+    "missing": ("a,b\n" + "".join(f"{n % 7},\n" for n in range(60)), {}, "column b has no value in train"),
     "known ends": ("a,b\n" + "".join(f"{n},{n if n < 50 else ''}\n" for n in range(60)), {"known_columns": ["b"]},
                    "row 51 misses a value of data.known_columns"),
     "decimal commas": ("a;b\n" + "".join(f"{n},5;1\n" for n in range(60)), {}, "set data.decimal=','"),
@@ -53,8 +54,13 @@ FAULTS = {
     "another form": (PLAIN, {"time_format": "%d/%m/%Y"}, "is no time like %d/%m/%Y"),
     "no form": (PLAIN, {"time_format": "%q"}, "is no time like %q"),
     "no time": (csv(",1,1"), {}, "has a row without a time"),
-    "time by another name": (csv(header="Datum,a,b"), {}, "set data.time_column=Datum"),
-    "features without time": (csv(header="t,a,b"), {"columns": ["a"], "time_features": ["hour"]}, "have no dates"),
+    "time by another name": (csv(header="Datum,a,b").replace("-", "."), {}, "set data.time_column=Datum"),
+    "features without time": ("t,a\n" + "x,1\n" * 60, {"columns": ["a"], "time_features": ["hour"]}, "have no dates"),
+    "two times": ("d,e,a\n" + "".join(f"{time},{time},1\n" for time in hours(60)), {}, "columns d and e hold dates"),
+    "rows counted": ("No,a\n" + "".join(f"{n},{n % 7}\n" for n in range(60)), {},
+                     "set data.time_column=No; if it is no value, set data.columns=[a]"),
+    "thousands": (csv(header="date;a;b").replace(",", ";").replace("3.5", "10,129"), {}, "write thousands without"),
+    "ids that are no number": ("id,a\n" + "1.0,1\n" * 30 + "nan,2\n" * 30, {"id_column": "id"}, "names no series"),
     "ids in two places": (csv("2024-01-02 06:00:00,1,1"), {"id_column": "a"}, "stand in two places; sort"),
     "ids that are not there": ("id,a\n" + "x,1\n" * 30 + ",2\n" * 30, {"id_column": "id"}, "names no series"),
     "ids not named": ("date,a\n" + "".join(f"{time},1\n" for time in hours(30) * 2), {}, "data.id_column"),
@@ -141,10 +147,10 @@ def test_every_form_of_a_table_is_the_same_series(tmp_path, name):
 @pytest.mark.parametrize("time", ["timestamp", "text", "date32"])
 def test_parquet_is_the_same_series(tmp_path, time):
     days = [f"2024-01-{1 + number:02d}" for number in range(31)]
-    sound = table(tmp_path, "date,a,b\n" + "".join(f"{day},{n},\n" for n, day in enumerate(days))).series
+    sound = table(tmp_path, "date,a,b\n" + "".join(f"{day},{n * n},\n" for n, day in enumerate(days))).series
     kinds = {"timestamp": pyarrow.timestamp("us"), "text": pyarrow.string(), "date32": pyarrow.date32()}
     column = pyarrow.array(days).cast(kinds[time])
-    values = [pyarrow.array(range(31)), pyarrow.nulls(31)]
+    values = [pyarrow.array([n * n for n in range(31)]), pyarrow.nulls(31)]
     parquet.write_table(pyarrow.table([column, *values], names=["date", "a", "b"]), tmp_path / "a.parquet")
     found = table(tmp_path, (tmp_path / "a.parquet").read_bytes(), name="a.parquet").series
     assert np.array_equal(found.values, sound.values, equal_nan=True)
@@ -185,13 +191,39 @@ def test_gaps_in_time_are_missing_rows_and_said(tmp_path):
     assert source.remarks == ["data: 1 gaps in time; the 3 rows that are not there count as missing"]
 
 
-def test_months_are_of_uneven_length_and_have_a_season_of_twelve(tmp_path):
+@pytest.mark.parametrize("form", ["%Y-%m", None])
+def test_months_are_of_uneven_length_and_go_on_by_the_calendar(tmp_path, form):
     months = [f"{1950 + number // 12}-{1 + number % 12:02d}" for number in range(60)]
-    source = table(tmp_path, "date,a\n" + "".join(f"{m},{n % 7}\n" for n, m in enumerate(months)), time_format="%Y-%m")
+    lines = "".join(f"{month},{number % 12}\n" for number, month in enumerate(months))
+    source = table(tmp_path, "Month,a\n" + lines, time_format=form)
     scaling = prepared(source)[0].series
     assert scaling is not None
-    assert scaling.season == 12
+    assert (scaling.season, scaling.features) == (12, ("yearday",))
+    assert scaling.words == "data: time Month (%Y-%m); values a; of time yearday; a season of 12 steps"
     assert len(source.series.values) == 60
     assert "uneven" in source.remarks[0]
     assert source.series.times is not None
     assert source.series.times[1] - source.series.times[0] == 31 * 86400
+
+
+TIMES = {
+    "days": ("2021-01-{:02d}", "%Y-%m-%d", None),
+    "minutes of a zone": ("2021-01-{:02d}T15:00+02:00", "%Y-%m-%dT%H:%M+02:00", 7200),
+    "universal time": ("2021-01-{:02d} 15:00:00Z", "%Y-%m-%d %H:%M:%SZ", 0),
+    "compact days": ("202101{:02d}", "%Y%m%d", None),
+    "years": ("19{:02d}", "", None),
+    "epoch": ("16094592{:02d}", "", None),
+}
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_a_time_is_written_as_the_table_has_it(tmp_path, name):
+    text, form, offset = TIMES[name]
+    lines = "".join(f"{number - 10},{text.format(number)},{number % 7}\n" for number in range(10, 30))
+    source = table(tmp_path, ",date,a\n" + lines)
+    series = source.series
+    assert series.columns == ("a",)
+    assert "column '' counts the rows and is left out" in source.remarks[-1]
+    assert series.clock == Clock("date", form, offset)
+    assert series.times is not None
+    assert [series.clock.text(time) for time in series.times.tolist()] == [text.format(n) for n in range(10, 30)]
