@@ -22,7 +22,8 @@ CURRENT_PAGE = pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.na
 COMPOSED = [page for page in CURRENT if page.name not in EXAMPLES]
 
 PATH = re.compile(r"\b((?:seqtrain|tests|conf|docs)/[\w./-]*\w/?)")
-BLOCK = re.compile(r"^```(?:bash)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$|`(seqtrain [^`]+)`", re.MULTILINE | re.DOTALL)
+HEREDOC_OR_LINE = re.compile(r"^.*<<'E'\n(?s:.*?)\nE$|^.+$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 PLACEHOLDERS = ("...", "{", "seed=1..5")
 """What stands for something in a command that is not written out; such a command is not composed."""
@@ -32,13 +33,23 @@ def text_of(page: Path) -> str:
     return page.read_text("utf-8")
 
 
+def lines(page: Path) -> list[str]:
+    """The shell lines on a page in their order: of blocks, and what begins with `seqtrain ` between backquotes.
+
+    A line that ends in a backslash goes on; one with `<<'E'` goes on to the line `E`.
+    """
+    found: list[str] = []
+    for language, block, inline in FENCED.findall(text_of(page)):
+        if inline:
+            found.append(inline)
+        elif language in ("", "bash"):
+            found += HEREDOC_OR_LINE.findall(block.replace("\\\n", " "))
+    return [line.removeprefix("$ ") for line in found]
+
+
 def commands(page: Path) -> list[list[str]]:
     """The words of every seqtrain command on a page, in blocks and between backquotes."""
-    blocks = BLOCK.findall(text_of(page))
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    lines += re.findall(r"`(seqtrain [^`]+)`", BLOCK.sub("", text_of(page)))
-    found = [line.removeprefix("$ ") for line in lines]
-    return [shlex.split(line, comments=True) for line in found if re.match(r"seqtrain [\w-]+( |$)", line)]
+    return [shlex.split(line, comments=True) for line in lines(page) if re.match(r"seqtrain [\w-]+( |$)", line)]
 
 
 def refused_on_purpose(page: Path, words: list[str]) -> bool:

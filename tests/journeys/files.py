@@ -1,0 +1,122 @@
+"""Files as users have them: every format that a source reads, small, and with what real files have in them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROWS = 120
+WORDS = ("ship", "hill", "lamp", "river", "stone", "cloud")
+
+Rows = list[dict[str, Any]]
+
+
+def sentences() -> list[str]:
+    """Return texts of 5 to 11 words, no two alike."""
+    return [
+        " ".join([f"row {n} of", *(WORDS[(n * step + n // 7) % 6] for step in range(1, 3 + n % 7)), f"at {n * n % 97}."])
+        for n in range(ROWS)
+    ]
+
+
+def labelled() -> Rows:
+    return [{"text": text, "label": "long" if len(text) > 34 else "short"} for text in sentences()]
+
+
+def scored() -> Rows:
+    return [{"text": text, "label": len(text) * 2.5 - 30} for text in sentences()]
+
+
+def tagged() -> Rows:
+    return [{"text": text, "label": " ".join("N" if w in WORDS else "O" for w in text.split())} for text in sentences()]
+
+
+def pairs() -> Rows:
+    return [{"source": text, "target": " ".join(reversed(text.split()))} for text in sentences()]
+
+
+def series() -> Rows:
+    """Return two values a day; five are missing."""
+    days = np.datetime_as_string(np.datetime64("2024-01-01") + np.arange(3 * ROWS))
+    season = np.sin(np.arange(3 * ROWS) * 2 * np.pi / 7)
+    load = [None if n % 70 == 9 else round(value * 10 + n % 5, 3) for n, value in enumerate(season)]
+    return [
+        {"date": str(day), "load": load[n], "wind": round(3 - season[n - 2] + n % 3, 3)} for n, day in enumerate(days)
+    ]
+
+
+def write(path: Path, rows: Rows, *, header: bool = True) -> None:
+    """Write rows as the name of the file says: csv, tsv, jsonl or parquet, with `.gz` behind it packed."""
+    import pandas
+
+    table, kind = pandas.DataFrame(rows), path.name.removesuffix(".gz").rpartition(".")[2]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "parquet":
+        table.to_parquet(path, index=False)
+    elif kind == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_csv(path, sep="\t" if kind == "tsv" else ",", index=False, header=header)
+
+
+def write_tables(folder: Path, name: str, rows: Rows) -> None:
+    """Write NAME.csv, .tsv, .jsonl, .parquet, .tsv.gz and NAME-headerless.tsv, and both layouts of the hub."""
+    import datasets
+
+    for ending in ("csv", "tsv", "jsonl", "parquet", "tsv.gz"):
+        write(folder / f"{name}.{ending}", rows)
+    write(folder / f"{name}-headerless.tsv", rows, header=False)
+    write(folder / f"{name}-hub" / "data" / "train-00000-of-00001.parquet", rows)
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(folder / f"{name}-saved")
+
+
+def conll_2003() -> str:
+    """Return sentences of four columns; numbers, scores and ranges stand where CoNLL-U has the numbers of words."""
+    blocks = ["-DOCSTART- -X- -X- O"]
+    for n, text in enumerate(sentences()):
+        names = [(word, "B-LOC" if word in WORDS else "O") for word in text.split()]
+        odd = [(f"{n % 7}.5", "O"), (f"6-{n % 5}", "O"), ("1996-08-22", "O"), ("#", "O"), ("South", "B-ORG"), ("Pole", "I-ORG")]
+        blocks.append("\n".join(f"{word} NN B-NP {label}" for word, label in names + odd))
+    return "\n\n".join(blocks) + "\n"
+
+
+def conll_u() -> str:
+    """Return sentences of ten columns with comments, a range of two words and an empty node."""
+    blocks = []
+    for n, text in enumerate(sentences()):
+        lines = [f"# sent_id = {n}", f"# text = {text}", f"1-2\t{''.join(text.split()[:2])}" + "\t_" * 8]
+        for place, word in enumerate(text.split(), 1):
+            kind = "NOUN" if word in WORDS else "NUM" if word.strip(".").isdigit() else "X"
+            lines.append(f"{place}\t{word}\t{word}\t{kind}\t_\t_\t{place - 1}\tdep\t_\t_")
+        blocks.append("\n".join([*lines, f"{len(text.split())}.1\tno\t_\tX" + "\t_" * 6]))
+    return "\n\n".join(blocks) + "\n\n"
+
+
+def write_all(folder: Path) -> Path:
+    """Write what all journeys read; gives the folder."""
+    lines = sentences()
+    for name in ("text.txt", "hf_wikitext_103_raw_v1.txt"):  # the second looks like a token of the hub
+        (folder / name).write_text("\n".join(lines * 3) + "\n")
+    (folder / "text.txt.gz").write_bytes(gzip.compress("\n".join(lines * 3).encode() + b"\n"))
+    for name, rows in (("labelled", labelled()), ("scored", scored()), ("tagged", tagged()), ("pairs", pairs()), ("series", series())):
+        write_tables(folder, name, rows)
+    (folder / "lines.txt").write_text("".join(f"{row['label']} {row['text']}\n" for row in labelled()))
+    for n, row in enumerate(labelled()):
+        (folder / "books").mkdir(exist_ok=True)
+        (folder / "books" / f"{n}.txt").write_text(row["text"])
+        (folder / "classes" / row["label"]).mkdir(parents=True, exist_ok=True)
+        (folder / "classes" / row["label"] / f"{n}.txt").write_text(row["text"])
+    for side in ("source", "target"):
+        (folder / f"{side}.txt").write_text("".join(f"{row[side]}\n" for row in pairs()))
+    (folder / "conll2003.txt").write_text(conll_2003())
+    (folder / "words.conllu").write_text(conll_u())
+    write(folder / "words.jsonl", [{"tokens": row["text"].split(), "labels": row["label"].split()} for row in tagged()])
+    ids = np.arange(6000, dtype="<u2") ** 2 % 97
+    ids.tofile(folder / "train.bin")
+    (folder / "datatrove").mkdir()
+    ids.tofile(folder / "datatrove" / "part.ds")
+    (np.arange(1, 61, dtype="<u8") * 100).tofile(folder / "datatrove" / "part.ds.index")
+    return folder

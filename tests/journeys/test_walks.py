@@ -1,0 +1,176 @@
+"""Every task with every kind of source, as users have them, from `train` to the exported folder; ways agree."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import seqtrain as package
+from tests.conftest import Seqtrain
+from tests.journeys.files import pairs, sentences, write_all
+from tests.journeys.walk import ROUNDING, SMALL, TWO, Walk, assert_near, assert_twins, figures
+from tests.support.quick import some_long
+
+TEXTS = ("row 7 of lamp river at 49.", "ship hill ship", "row 99 of cloud")
+LANES = "tbptt.k2=8 data.batch_size=4 data.eval_lanes=4"
+ROWS = "data.batch_tokens=96"
+TEST = "data.test_fraction=0.1"
+HUB = "data.validation_split=null data.test_split=null"
+CONLL = f"model=gru {ROWS} {TEST} data=conll"
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a task is trained here, what is asked of its runs, and what their vectors are tried on."""
+
+    words: str
+    asked: tuple[str, ...] = ()  # options of `predict`, and in Python:
+    options: tuple[tuple[str, float], ...] = ()
+    texts: tuple[str, ...] = TEXTS
+    probe: str = "--labels labelled.csv"  # empty: the task reads no text
+
+
+TASKS = {
+    "next_token": Task(f"model=gru {LANES}", ("--greedy", "--length", "6"), (("temperature", 0.0), ("length", 6))),
+    "masked_lm": Task(f"model=bert {ROWS} model.num_heads=2", texts=("row [MASK] of lamp", "[MASK] hill", "at [MASK] .")),
+    "bidirectional_lm": Task(f"model=elmo {ROWS}", ("--score",), (("by", "score"),)),  # type: ignore[arg-type]
+    "sentiment": Task("model=lstm model.dropout=0 task.dropout=0"),
+    "regress": Task("model=lstm", probe="--labels scored.csv --numbers"),
+    "tag": Task("model=gru task.dropout=0"),
+    "translation": Task(
+        "model=rnn_encoder_decoder model.dropout=0 tokenizer=char task.max_ratio=0.2 tokenizer=char",
+        probe="--pairs pairs.tsv",
+    ),
+    "forecast": Task("model=gru data.max_length=16 data.batch_size=8 task.horizon=4", probe=""),
+}
+TEXT = f"{TEST} data.split_by=position data=text data.path="
+PAIRS = f"{ROWS} {TEST} data=parallel"
+LABELLED = f"{ROWS} {TEST} data=labelled data.path="
+SERIES = "data=series data.path="
+SOURCES: dict[str, dict[str, str]] = {
+    "next_token": {
+        "built in": "data=python_stdlib tokenizer=byte trainer.validate_every=9",
+        "txt": f"{TEXT}hf_wikitext_103_raw_v1.txt",
+        "folder of txt": f"{TEXT}books",
+        "glob": f"{TEXT}books/*.txt",
+        **{name: f"{TEXT}labelled.{name}" for name in ("csv", "tsv", "jsonl", "parquet")},
+        "saved hub set": f"data=hub data.path=labelled-saved {HUB} {TEST}",
+        "hub folder": f"data=hub data.path=labelled-hub {HUB} {TEST}",
+        "store": "data=tokens data.path=store",
+        "nanoGPT": "data=nanogpt data.path=train.bin data.test_path=train.bin data.vocab_size=97",
+        "datatrove": "data=datatrove data.path=datatrove data.test_path=datatrove data.vocab_size=97",
+    },
+    "masked_lm": {
+        "txt": f"tokenizer=word {TEXT}text.txt",
+        "store": "data=tokens data.path=store",
+        "built in": "tokenizer=word data=agreement data.size=400",
+    },
+    "bidirectional_lm": {
+        "txt": f"{TEXT}text.txt",
+        "parquet": f"{TEXT}labelled.parquet",
+        "store": "data=tokens data.path=store",
+    },
+    "sentiment": {
+        "built in": f"{ROWS} data=word_order data.size=400",
+        **{name: f"{LABELLED}labelled.{name}" for name in ("csv", "tsv", "jsonl", "parquet", "tsv.gz")},
+        "headerless": f"{LABELLED}labelled-headerless.tsv",
+        "lines": f"{LABELLED}lines.txt",
+        "folder a class": f"{LABELLED}classes",
+        "saved hub set": f"{ROWS} {TEST} data=hub data.path=labelled-saved data.label_column=label {HUB}",
+        "hub folder": f"{ROWS} {TEST} data=hub data.path=labelled-hub data.label_column=label {HUB}",
+    },
+    "regress": {
+        "built in": f"{ROWS} data=sums data.size=400",
+        **{name: f"{LABELLED}scored.{name}" for name in ("csv", "tsv", "jsonl", "parquet", "tsv.gz")},
+        "headerless": f"{LABELLED}scored-headerless.tsv",
+        "saved hub set": f"{ROWS} {TEST} data=hub data.path=scored-saved data.label_column=label {HUB}",
+    },
+    "tag": {
+        "built in": f"{ROWS} data=person_or_place data.size=400",
+        "made up": "data=recall data.size=400 data.validation_size=20 data.test_size=20 data.batch_tokens=256",
+        "CoNLL-2003": f"{ROWS} {TEST} data=conll data.path=conll2003.txt",
+        "CoNLL-U": f"{ROWS} {TEST} data=conll data.path=words.conllu data.token_column=1 data.label_column=3",
+        "lists in jsonl": f"{ROWS} {TEST} data=conll data.path=words.jsonl",
+        "parts of words": f"{ROWS} {TEST} data=conll data.path=conll2003.txt tokenizer=bpe",
+        "csv": f"{LABELLED}tagged.csv",
+        "parquet": f"{LABELLED}tagged.parquet",
+    },
+    "translation": {
+        "built in": "data=locale_phrases data.batch_tokens=512",
+        "two txt": f"{PAIRS} data.source_path=source.txt data.target_path=target.txt",
+        **{name: f"{PAIRS} data.path=pairs.{name}" for name in ("csv", "tsv", "jsonl", "parquet")},
+        "headerless": f"{PAIRS} data.path=pairs-headerless.tsv",
+        "saved hub set": f"{ROWS} {TEST} data=hub data.path=pairs-saved data.source_column=source data.target_column=target {HUB}",
+    },
+    "forecast": {
+        "built in": "data=seasonal data.size=1 data.length=700",
+        **{name: f"{SERIES}series.{name}" for name in ("csv", "tsv", "jsonl", "parquet")},
+        "saved hub set": "data=hub_series data.path=series-saved",
+        "hub folder": "data=hub_series data.path=series-hub",
+    },
+}
+JOURNEYS = [f"{task}, {source}" for task, sources in SOURCES.items() for source in sources]
+QUICK = ("next_token, txt", "sentiment, headerless", "tag, CoNLL-2003", "forecast, csv")
+
+
+@pytest.fixture(scope="module")
+def walk(seqtrain: Seqtrain, tmp_path_factory: pytest.TempPathFactory) -> Walk:
+    walk = Walk(seqtrain, write_all(tmp_path_factory.mktemp("walked")))
+    walk.type("prepare", *TEXT.split(), *"data.path=text.txt tokenizer=word".split(), "--store", "store")
+    (walk.folder / "asked.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    (walk.folder / "corpus.txt").write_text("".join(f"{text}\n" for text in sentences()[:40]))
+    return walk
+
+
+@pytest.mark.parametrize("journey", some_long(JOURNEYS, QUICK))
+def test_a_journey_gives_equal_figures_wherever_two_ways_must_agree(journey: str, walk: Walk) -> None:
+    name, source = journey.split(", ")
+    task = TASKS[name]
+    words = [*SMALL, f"task={name}", *task.words.split(), *SOURCES[name][source].split()]
+    run = journey.replace(" ", "-").replace(",", "")
+    trained = walk.train(run, *words)
+    assert_twins(trained, walk.train_killed(f"{run}-killed", *words))
+    assert_near(figures(walk.train(f"{run}-two", *words, *TWO)), figures(trained))
+    assert_near(walk.evaluate(run, "validation"), figures(trained))
+    tested = walk.evaluate(f"{run}-killed", "test")
+    assert_near(walk.evaluate(f"{run}-two", "test"), tested)
+    walk.type("export", run, "--output", f"{run}-exported")
+    if name == "forecast":
+        answers_of_series(walk, run)
+    else:
+        answers_of_texts(walk, run, task, "vocab_size" in SOURCES[name][source])
+    walk.train(f"{run}-other", *words, "model.dim=24", "seed=2")
+    (compared,) = walk.json("compare", run, f"{run}-other")
+    assert {len(compared["runs"]), len(compared["groups"])} == {2, 1}
+
+
+def answers_of_texts(walk: Walk, run: str, task: Task, ids: bool) -> None:
+    """Texts as arguments, lines of a file, from Python and of the exported folder have the same answers."""
+    texts = ["1 2 3", "96", "5 5"] if ids else list(task.texts)
+    (walk.folder / f"{run}.txt").write_text("".join(f"{text}\n" for text in texts))
+    asked = walk.json("predict", run, *texts, *task.asked)
+    assert len(asked) == len(texts)
+    assert walk.json("predict", run, "--input", f"{run}.txt", *task.asked) == asked
+    assert walk.json("predict", f"{run}-exported", *texts, *task.asked) == asked
+    plain = walk.type("predict", run, *texts, *task.asked)
+    assert plain == walk.type("predict", run, "--input", f"{run}.txt", *task.asked)
+    for opened in (run, f"{run}-exported"):
+        answers = package.load(walk.folder / opened).predict(texts, **dict(task.options))
+        assert json.loads(json.dumps(answers)) == pytest.approx(asked, rel=ROUNDING)
+    if ids:
+        return
+    walk.type("embed", run, "--input", "corpus.txt", "--output", f"{run}.parquet")
+    nearest = walk.json("search", run, "--corpus", f"{run}.parquet", texts[0])
+    assert nearest == walk.json("search", f"{run}-exported", "--corpus", "corpus.txt", texts[0])
+    walk.type("probe", run, *task.probe.split())
+
+
+def answers_of_series(walk: Walk, run: str) -> None:
+    """A forecast is the same as table, as json, from Python and of the exported folder."""
+    columns = package.load(walk.folder / run).opened
+    del columns
+    asked = walk.json("predict", run, "--input", "series.csv")
+    assert asked
