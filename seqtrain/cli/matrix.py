@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # A line of a YAML file that sets an option, with the comment behind it.
 OPTION = re.compile(r"(?P<name>\w+): (?P<default>.*?)(?: +# (?P<meaning>.*))?")
-# A default that a task may recommend another one for.
-BY_TASK = re.compile(r"\$\{oc\.select:task\._recommend_\.\w+,(?P<default>.*)\}")
+# A default that data or task may recommend another one for.
+RECOMMENDED = re.compile(r"(\$\{oc\.select:(data|task)\._recommend_\.\w+,)+(?P<default>[^}]*)\}+")
 
 
 def main(argv: list[str]) -> int:
@@ -100,20 +100,20 @@ def models() -> list[str]:
 
 def _options(text: str) -> list[str]:
     """The first comment of a YAML file, and a table of its options."""
-    comments, rows, recommended = [], [], []
+    comments, rows, rates = [], [], []
     for line in text.splitlines():
         option = OPTION.fullmatch(line.strip())
         if line.startswith("# "):
             comments.append(line[2:])
         elif option and line.startswith("  "):  # under _recommend_: not the model's own
-            recommended.append(_row(f"optimizer.{option['name']}", option["default"], "taken where you set none"))
+            rates.append(_row(f"optimizer.{option['name']}", option["default"], "taken where you set none"))
         elif option and not line.startswith("_"):
             default, meaning = option["default"], option["meaning"] or ""
-            by_task = BY_TASK.fullmatch(default)
-            if by_task:
-                default, meaning = by_task["default"], meaning or "where the task recommends no other one"
+            recommends = RECOMMENDED.fullmatch(default)
+            if recommends:
+                default, meaning = recommends["default"], meaning or "where data or task recommends no other one"
             rows.append(_row(f"model.{option['name']}", default, meaning))
-    return [" ".join(comments), "", "| option | default | meaning |", "|---|---|---|", *rows, *recommended]
+    return [" ".join(comments), "", "| option | default | meaning |", "|---|---|---|", *rows, *rates]
 
 
 def _row(name: str, default: str, meaning: str) -> str:

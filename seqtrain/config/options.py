@@ -92,7 +92,7 @@ class Batching:
     batch_size: int | None  # what a step reads side by side: lanes of a stream, or at most so many examples
     eval_lanes: int  # lanes of a stream in evaluation: context policy
     eval_batch_size: int | None  # lanes, or examples, at a time in evaluation; None: all lanes, or batch_tokens
-    batch_tokens: int | None  # tokens of examples in a step, padding included
+    batch_tokens: int | Literal["auto"] | None  # of examples in a step, padding included; auto: by their mean length
     max_length: int  # most tokens in an example
     workers: int  # processes that cut training batches ahead of time; 0: the training process does
 
@@ -100,6 +100,12 @@ class Batching:
     def lanes(self) -> int:
         """Lanes that training reads of a stream."""
         return self.batch_size or DEFAULT_LANES
+
+    @property
+    def step_tokens(self) -> int | None:
+        """The most tokens of a step of examples, once the data has decided what `auto` is."""
+        assert self.batch_tokens != "auto"
+        return self.batch_tokens
 
     def __post_init__(self) -> None:
         if self.batch_tokens is None and self.batch_size is None:

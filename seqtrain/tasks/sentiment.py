@@ -191,12 +191,13 @@ class Sentiment(ExampleTask):
         assert isinstance(split.labels, np.ndarray)
         counts = np.bincount(train.labels, minlength=len(preprocessor.labels))
         majority = float((split.labels == counts.argmax()).mean())
-        predicted = naive_bayes(train.columns["text"], train.labels, split.columns["text"], len(preprocessor.labels))
+        texts, of_split = train.texts("text"), split.texts("text")
+        predicted = naive_bayes(texts, train.labels, of_split, len(preprocessor.labels))
         found = {
             "majority": {"accuracy": majority},
             "naive_bayes": {"accuracy": float((predicted == split.labels).mean())},
         }
-        predicted = tfidf_linear(train.texts("text"), train.labels, split.texts("text"), say)
+        predicted = tfidf_linear(texts, train.labels, of_split, say)
         if predicted is not None:
             found["linear"] = {"accuracy": float((predicted == split.labels).mean())}
         return found

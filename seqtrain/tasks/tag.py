@@ -20,12 +20,12 @@ from seqtrain.data.tokenizers.encoding import LINE_END, words
 from seqtrain.data.tokenizers.word_ends import word_ends
 from seqtrain.models.base import Capability, SequenceModel, State
 from seqtrain.tasks.base import Baseline, ExampleTask, Facts, LossTerms, Metric, Reduced, Sample, SampleOptions, Say
-from seqtrain.tasks.baselines.words import majority_of_words
+from seqtrain.tasks.baselines.words import majority_of_words, word_numbers
 from seqtrain.tasks.metrics.positions import NUM_RANGES, range_names, range_of
 from seqtrain.tasks.metrics.spans import count_spans, is_bio, span_f1, spans
 from seqtrain.tasks.output import Output
 from seqtrain.tasks.predictors import Loaded, Predictor
-from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined, word_numbers
+from seqtrain.tasks.tagged import TaggedExamples, answer_of_label, answers, ends_of, joined
 
 UNREAD = -1  # what is predicted for a word that stands beyond data.max_length: no label, so it is wrong
 MAX_TOKENS = 8192  # of a text that is tagged, where the model has no table of positions: memory has an end
@@ -239,7 +239,11 @@ class Tag(ExampleTask):
         known = labels != IGNORED
         # Of train: the most frequent label of the split itself is not known ahead.
         common = int(np.bincount(labels[known]).argmax())
-        in_train, in_split = word_numbers(train, split, preprocessor)
+        # The tokens of other tokenizers are parts of words, and their labels are of words between white space.
+        cut = words if preprocessor.tokenizer.kind == "word" else str.split
+        numbers: dict[str, int] = {}
+        in_train, _ = word_numbers(train.texts("text"), numbers, cut)
+        in_split, _ = word_numbers(split.texts("text"), numbers, cut)
         by_word = majority_of_words(in_train[known], labels[known], in_split, default=common)
         # The words of all sequences lie end to end; spans must not go on from one to the next.
         ends = ends_of(split)

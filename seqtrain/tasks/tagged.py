@@ -125,24 +125,6 @@ def ends_of(rows: Rows) -> Int[np.ndarray, " s"]:
     return np.array([len(labels) for labels in rows.labels]).cumsum()[:-1]
 
 
-def word_numbers(
-    train: Rows, split: Rows, preprocessor: Preprocessor
-) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"]]:
-    """A number for each word of two splits, the same for the same word."""
-    if preprocessor.tokenizer.kind == "word":
-        return np.asarray(train.columns["text"].tokens), np.asarray(split.columns["text"].tokens)
-    # A part of a word would stand for all words that end in it.
-    known: dict[str, int] = {}
-    found = []
-    for rows in (train, split):
-        numbers = []
-        for text in rows.texts("text"):
-            for word in text.split():
-                numbers.append(known.setdefault(word, len(known)))
-        found.append(np.array(numbers, dtype=np.int64))
-    return found[0], found[1]
-
-
 def _malformed_words(rows: Sequence[Int[np.ndarray, " _"]], labels: tuple[str, ...]) -> list[str]:
     """What is said of BIO labels that are not well formed; nothing where all are."""
     count = num_rows = 0

@@ -66,6 +66,8 @@ def make_data(
     )
     for line in source.notes():
         say(line)
+    for line in from_data.resolve_batch(config, rows):
+        say(line)
     _say_unknown(rows, say, None if origin is None else origin_words(config.init_from))
     # Not the task that trains: to be made, that one must know how often each label stands in what is laid out here.
     with on_meta():

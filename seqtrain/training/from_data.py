@@ -1,6 +1,6 @@
-"""Options that are `auto`, which follow from the training data: resolved once, said in a line each, kept in the config.
+"""Set the options that are `auto` from the training data: once, with a line for each, kept in the config.
 
-They follow from sizes alone (rows, words, steps of an epoch), never from which data it is.
+They follow from sizes alone (rows, words, steps of an epoch), never from the name of the data.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from seqtrain.data.tokenizers.encoding import words
@@ -17,26 +18,31 @@ from seqtrain.data.tokenizers.recipes import least_count
 from seqtrain.training.model_and_task import task_class
 
 if TYPE_CHECKING:
-    from seqtrain.data.sources.base import Source
+    from collections.abc import Mapping
+
+    from seqtrain.data.preprocess import Rows
+    from seqtrain.data.sources.base import Source, Split
     from seqtrain.training.splits import Data
 
 AUTO = "auto"
-EPOCHS = 5  # dropout as tasks of labels have it, and a rate that falls to 0: more passes are no better
-MIN_STEPS = 400  # of a few hundred rows, five passes are too few steps to learn anything
-MAX_STEPS = 20_000  # an hour or two; whoever has more data may ask for more
+EPOCHS = 5  # with dropout and a rate that falls to 0, more passes over labels are no better; a task may name others
+MIN_STEPS = 400  # five passes over a few hundred rows are too few steps to learn anything
+MAX_STEPS = 20_000  # an hour or two; set trainer.max_steps for more
 VALIDATIONS = 10  # in a training
+EXAMPLES = 16  # of mean length in a step: fewer make its gradient a matter of luck
+MIN_TOKENS = 1024  # in a step: short examples cost little
 
 
-KEYS = ("tokenizer.min_count", "trainer.max_steps", "trainer.validate_every")
+KEYS = ("tokenizer.min_count", "data.batch_tokens", "trainer.max_steps", "trainer.validate_every")
 
 
 def open_keys(config: DictConfig) -> list[str]:
-    """The options that are yet to follow from the data."""
+    """Return the options that are still `auto`."""
     return [key for key in KEYS if OmegaConf.select(config, key) == AUTO]
 
 
 def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
-    """Sets `tokenizer.min_count` where it is auto; gives the line that says so. Before the tokenizer is made."""
+    """Set `tokenizer.min_count` where it is auto, before the tokenizer is made; return the line that says so."""
     # With `init_from` no tokenizer is made, whatever the config says of it.
     if config.tokenizer.get("min_count") != AUTO or config.init_from is not None:
         return []
@@ -57,10 +63,20 @@ def resolve_tokenizer(config: DictConfig, source: Source) -> list[str]:
     return [f"tokenizer.min_count {count}: {reason}"]
 
 
-def resolve_length(config: DictConfig, data: Data) -> list[str]:
-    """Sets `trainer.max_steps` and `trainer.validate_every` where they are auto; gives a line for each.
+def resolve_batch(config: DictConfig, rows: Mapping[Split, Rows]) -> list[str]:
+    """Set `data.batch_tokens` where it is auto, before the data is laid out; return the line that says so."""
+    if config.data.batch_tokens != AUTO:
+        return []
+    lengths = sum(np.minimum(corpus.lengths, config.data.max_length) for corpus in rows["train"].columns.values())
+    mean = math.ceil(np.mean(lengths))
+    config.data.batch_tokens = max(EXAMPLES * mean, MIN_TOKENS)
+    return [f"data.batch_tokens {config.data.batch_tokens:,}: the examples of train have {mean:,} tokens on average"]
 
-    After the data is laid out, which says how many steps an epoch has, and after a budget, which may decide them.
+
+def resolve_length(config: DictConfig, data: Data) -> list[str]:
+    """Set `trainer.max_steps` and `trainer.validate_every` where they are auto; return a line for each.
+
+    Called after the data is laid out, which says how many steps an epoch has, and after a budget, which may set them.
     """
     from seqtrain.training.session import max_steps
     from seqtrain.training.trainer import trainer_options
@@ -71,7 +87,10 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
         if trainer.max_epochs is not None or trainer.max_seconds is not None:
             trainer.max_steps = None
         else:
-            trainer.max_steps = steps_for(plan.steps)
+            advice = config.task.get("_recommend_") or {}
+            trainer.max_steps = steps_for(
+                plan.steps, advice.get("epochs", EPOCHS), least=advice.get("min_steps", MIN_STEPS)
+            )
             lines.append(
                 f"trainer.max_steps {trainer.max_steps:,}: {trainer.max_steps / plan.steps:.1f} epochs of "
                 f"{plan.steps:,} steps"
@@ -85,6 +104,6 @@ def resolve_length(config: DictConfig, data: Data) -> list[str]:
     return lines
 
 
-def steps_for(steps_per_epoch: int) -> int:
-    """Optimiser steps of a training on so much data."""
-    return min(max(EPOCHS * steps_per_epoch, MIN_STEPS), MAX_STEPS)
+def steps_for(steps_per_epoch: int, epochs: int = EPOCHS, *, least: int = MIN_STEPS) -> int:
+    """Return the optimiser steps of a training, where an epoch has this many."""
+    return min(max(epochs * steps_per_epoch, least), MAX_STEPS)

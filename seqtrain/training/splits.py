@@ -295,7 +295,7 @@ class ExampleData(Data):
             self.say(
                 f"{split}: {examples.cut:,} of {len(examples.lengths):,} examples are cut to data.max_length tokens"
             )
-        most = self.batching.batch_tokens
+        most = self.batching.step_tokens
         if most is not None:
             lengths = distinct_of_all(examples.lengths)
             alone = int(lengths.counts[lengths.rows.sum(1) > most].sum())
@@ -320,7 +320,7 @@ class ExampleData(Data):
     def _plan(self, split: Split, batch_size: int | None, *, shuffle: bool) -> ExamplePlan:
         return ExamplePlan(
             lengths=self.batcher(split).lengths,
-            batch_tokens=self.batching.batch_tokens,
+            batch_tokens=self.batching.step_tokens,
             batch_size=batch_size,
             seed=self.seed,
             shuffle=shuffle,

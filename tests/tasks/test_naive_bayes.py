@@ -9,18 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqtrain.data.corpus import Corpus
 from seqtrain.data.preprocess import prepare_rows
 from seqtrain.data.sources.text import Text
 from seqtrain.data.tokenizers.recipes import Word
 from seqtrain.tasks.baselines.naive_bayes import naive_bayes
 
 
-def corpus(texts: list[str]) -> Corpus:
-    """A letter is a token."""
-    tokens = np.array([ord(letter) - ord("a") for text in texts for letter in text], dtype=np.uint16)
-    documents = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
-    return Corpus(tokens, documents, len(tokens), 0, 0, "")
+def spaced(texts: list[str]) -> list[str]:
+    """A letter is a word."""
+    return [" ".join(text) for text in texts]
 
 
 def by_hand(train: list[str], labels: list[int], text: str, label: int) -> float:
@@ -42,17 +39,17 @@ def test_the_likeliest_label_is_the_one_reckoned_by_hand() -> None:
         train, asked = (["".join(rng.choice(list("abcde"), rng.integers(0, 6))) for _ in range(8)] for _ in range(2))
         labels = [0, 1, 2, *rng.integers(0, 3, 5).tolist()]
         train[0] += "a"  # some text there must be
-        found = naive_bayes(corpus(train), np.array(labels), corpus([*asked, "zz"]), 3)
+        found = naive_bayes(spaced(train), np.array(labels), spaced([*asked, "zz"]), 3)
         for text, label in zip([*asked, "zz"], found, strict=True):
             probs = [by_hand(train, labels, text, each) for each in range(3)]
             assert probs[label] == pytest.approx(max(probs), rel=1e-12)
 
 
 def test_a_toy_example() -> None:
-    train = corpus(["ab", "ab", "ba", "c"])
+    train = spaced(["ab", "ab", "ba", "c"])
     labels = np.array([0, 0, 1, 1])
     # "ab" and "ba" hold the same letters: only the pair of neighbours tells them apart
-    assert naive_bayes(train, labels, corpus(["ab", "ba", "c", ""]), 2).tolist() == [0, 1, 1, 0]
+    assert naive_bayes(train, labels, spaced(["ab", "ba", "c", ""]), 2).tolist() == [0, 1, 1, 0]
 
 
 @pytest.mark.long
@@ -65,5 +62,5 @@ def test_on_sst_it_is_right_of_82_percent(shared_data: Path, tmp_path: Path) -> 
     train, test = rows["train"], rows["test"]
     assert train.labels is not None
     assert test.labels is not None
-    found = naive_bayes(train.columns["text"], train.labels, test.columns["text"], len(made.labels))
+    found = naive_bayes(train.texts("text"), train.labels, test.texts("text"), len(made.labels))
     assert (found == test.labels).mean() == pytest.approx(0.82, abs=0.01)

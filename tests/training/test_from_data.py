@@ -15,7 +15,7 @@ from seqtrain.data.sources.base import Source
 from seqtrain.data.tokenizers.recipes import Word, least_count
 from seqtrain.runs.directory import Run
 from seqtrain.training import from_data
-from seqtrain.training.data import make_source
+from seqtrain.training.data import make_data, make_source
 from tests.conftest import Seqtrain
 
 TRAIN = ("train", "task=sentiment", "data=labelled", "data.path=rows.tsv", "model=cbow", "model.dim=8")
@@ -69,7 +69,7 @@ def test_what_the_user_or_an_experiment_sets_does_not_follow_from_the_data(tmp_p
     config, rows_of = source(rows(tmp_path, 200), "tokenizer.min_count=3", "trainer.max_steps=7")
     assert from_data.resolve_tokenizer(config, rows_of) == []
     assert config.tokenizer.min_count == 3
-    assert from_data.open_keys(config) == ["trainer.validate_every"]
+    assert from_data.open_keys(config) == ["data.batch_tokens", "trainer.validate_every"]
 
 
 RECIPES = sorted(path.stem for path in Path(str(files("seqtrain.conf"))).glob("experiment/*.yaml"))
@@ -90,9 +90,35 @@ def test_a_training_is_five_epochs_but_neither_too_short_nor_endless(epoch: int,
     assert from_data.steps_for(epoch) == steps
 
 
-def test_other_tasks_have_nothing_that_follows_from_the_data() -> None:
-    for task in ("next_token", "masked_lm", "translation", "regress", "tag"):
-        assert from_data.open_keys(check.compose([f"task={task}"]).config) == []
+@pytest.mark.parametrize(("words", "tokens"), [(8, 1024), (300, 16 * 300)])
+def test_a_step_holds_sixteen_examples_of_mean_length(tmp_path: Path, words: int, tokens: int) -> None:
+    path = tmp_path / "rows.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{'good ' * words}\t{number % 2}\n" for number in range(20)))
+    config = check.compose(["task=sentiment", "data=labelled", f"data.path={path}", "model=cbow"]).config
+    lines: list[str] = []
+    make_data(config, ("train",), lines.append)
+    assert config.data.batch_tokens == tokens
+    assert any(line.startswith(f"data.batch_tokens {tokens:,}: ") for line in lines)
+
+
+def test_what_follows_from_the_data_depends_on_the_task() -> None:
+    def open_keys(task: str) -> list[str]:
+        return from_data.open_keys(check.compose([f"task={task}"]).config)
+
+    for task in ("next_token", "masked_lm", "regress"):
+        assert open_keys(task) == []
+    assert open_keys("tag") == open_keys("sentiment") == list(from_data.KEYS)
+    assert open_keys("translation") == ["trainer.max_steps", "trainer.validate_every"]
+
+
+def test_dropout_begins_at_0_where_the_data_is_made_up_and_nowhere_else() -> None:
+    for task in ("sentiment", "tag"):
+        for model in ("lstm", "bert", "cnn"):
+            made_up = check.compose([f"task={task}", f"model={model}"]).config
+            assert made_up.model.dropout == made_up.task.dropout == 0
+            config = check.compose([f"task={task}", f"model={model}", "data=labelled", "data.path=a.tsv"]).config
+            assert config.model.dropout > 0
+            assert config.task.dropout > 0
 
 
 @pytest.mark.long
@@ -100,11 +126,11 @@ def test_a_run_says_what_followed_and_keeps_it(tmp_path: Path, seqtrain: Seqtrai
     answer = seqtrain(*TRAIN, *QUIET, "run_dir=run", cwd=rows(tmp_path, 60))
     assert answer.rc == 0, answer.err
     run = Run(tmp_path / "run")
-    followed = {"tokenizer.min_count": 2, "trainer.max_steps": 400, "trainer.validate_every": 40}
+    followed = dict(zip(from_data.KEYS, (2, 1024, 400, 40), strict=True))
     assert run.summary.from_data == followed
     for key, value in followed.items():
         assert OmegaConf.select(OmegaConf.create(run.config), key) == value
-        assert f"{key} {value}: " in answer.err
+        assert f"{key} {value:,}: " in answer.err
     unknown = run.summary.unknown
     assert unknown is not None
     assert unknown["validation"] > 0
@@ -143,7 +169,7 @@ def test_a_budget_comes_before_what_follows_from_the_data(tmp_path: Path, seqtra
     answer = seqtrain(*TRAIN, *QUIET, "budget=flops:1e7", "run_dir=run", cwd=tmp_path)
     assert answer.rc == 0, answer.err
     run = Run(tmp_path / "run")
-    assert run.summary.from_data.keys() == {"tokenizer.min_count", "trainer.max_steps", "trainer.validate_every"}
+    assert run.summary.from_data.keys() == set(from_data.KEYS)
     assert run.config["trainer"]["max_steps"] == run.summary.steps
     assert run.summary.steps not in (None, from_data.MIN_STEPS)
     assert "trainer.max_steps 4" not in answer.err
@@ -161,7 +187,7 @@ def test_with_init_from_the_tokenizer_is_not_said_to_follow(tmp_path: Path, seqt
         assert "tokenizer.min_count" not in answer.err
     run = Run(tmp_path / "run")
     assert run.config["tokenizer"]["min_count"] == 3
-    assert run.summary.from_data.keys() == {"trainer.validate_every"}
+    assert run.summary.from_data.keys() == {"data.batch_tokens", "trainer.validate_every"}
 
 
 def test_the_clock_decides_where_it_is_asked_to(tmp_path: Path, seqtrain: Seqtrain) -> None:

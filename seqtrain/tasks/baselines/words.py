@@ -1,9 +1,30 @@
-"""What each word is most often, whatever stands around it."""
+"""Number the words of texts, and label each by its most frequent label, whatever stands around it.
+
+Baselines read words as they are written, so that their figures are the same beside every tokenizer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 from jaxtyping import Int
+
+from seqtrain.data.tokenizers.encoding import words
+
+
+def word_numbers(
+    texts: Iterable[str], known: dict[str, int], cut: Callable[[str], list[str]] = words
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " texts"]]:
+    """Return the numbers of all words, end to end, and how many words each text has.
+
+    Args:
+        texts: The texts.
+        known: The number of each word; new words are added to it.
+        cut: Splits a text into words.
+    """
+    rows = [np.array([known.setdefault(word, len(known)) for word in cut(text)], dtype=np.int64) for text in texts]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *rows]), np.array(list(map(len, rows)), dtype=np.int64)
 
 
 def majority_of_words(
