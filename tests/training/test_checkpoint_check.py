@@ -163,7 +163,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "groups too few": (lambda s: s["optimizer_states"][0]["param_groups"].pop(), "param_groups: 2 entries"),
     "other betas": (lambda s: group(s).update(betas=(0.1, 0.2)), "betas is [0.1, 0.2]"),
     "other rate": (lambda s: group(s).update(initial_lr=1.0), "initial_lr is 1.0"),
-    "rate that is no number": (lambda s: group(s).update(lr=float("nan")), "group 0['lr'] holds"),
+    "rate that is no number": (lambda s: group(s).update(lr=float("nan")), "['lr'] holds"),
     "reference in a group": (lambda s: group(s).update(foreach=sharing()), "foreach"),
     "carried state of another shape": (lambda s: s["seqtrain"]["carried"].update(cell=torch.zeros(4, 1, 9)), "cell"),
     "carried state of other lanes": (lambda s: s["seqtrain"]["carried"].update(cell=torch.zeros(3, 1, 16)), "cell"),
